@@ -1,0 +1,61 @@
+"""The `weft` command: one file per verb, thin over the library.
+
+A verb's module is imported only when it is called, so that `weft --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+import weft
+from weft.errors import WeftError
+
+# verb: (module, what --help says of it)
+VERBS = {
+    "run": ("weft.cli.run", "Run a script on one machine or many."),
+    "check": ("weft.cli.check", "Check hosts and the network between them."),
+    "topology": ("weft.cli.topology", "Show what the machines look like."),
+    "rankfile": ("weft.cli.rankfile", "Write the rank file for some hosts."),
+}
+
+
+class Verbs(click.Group):
+    """A group that imports a verb when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(VERBS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(weft.__version__, prog_name="weft")
+def group() -> None:
+    """Distributed deep learning on the machines you have."""
+
+
+def main() -> None:
+    """Run the command line: 0 done, 1 failed, 2 misused; the exit code of a run is its script's."""
+    try:
+        code = group.main(standalone_mode=False)
+    except WeftError as error:
+        for line in str(error).splitlines():
+            click.echo(f"weft: {line}", err=True)
+        code = error.exit_code
+    except click.exceptions.Abort:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    sys.exit(code or 0)

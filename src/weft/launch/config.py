@@ -1,0 +1,94 @@
+"""What the user asked for, as one typed object; flags, Python and rank files all fill it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from weft.errors import UsageError
+from weft.launch.command import Command
+from weft.topology.hostlist import HostEntry
+from weft.topology.rankfile import Rankfile, RankOrder
+
+EngineName = Literal["auto", "local", "ssh", "mpi", "slurm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchConfig:
+    """One request to run a program on some machines."""
+
+    command: Command
+    workers: int | None = None  # in all
+    per_host: int | Literal["gpu", "cpu", "auto"] | None = None
+    hosts: tuple[HostEntry, ...] = ()  # none: this machine alone
+    engine: EngineName = "auto"
+    mode: str | None = None  # passed to the collectives
+    tcp: bool = False  # keep to TCP even where there is a faster fabric
+    mpi_args: tuple[str, ...] = ()
+    rankfile: Rankfile | None = None
+    rank_order: RankOrder = "host"
+    accelerators: int | None = None  # declared dimensions; the rest is inferred
+    hosts_per_rack: int | None = None
+    racks: int | None = None
+    aisles: int | None = None
+    allow_uneven: bool = False
+    env: tuple[tuple[str, str], ...] = ()
+    cwd: Path = field(default_factory=Path.cwd)
+    python: str | None = None  # on every host; None: the one that runs the launcher
+    run_dir: Path | None = None
+    max_restarts: int = 0
+    port: int | None = None
+    interface: str | None = None  # a network card, against our own choice
+    skip_checks: bool = False
+    pin: bool = True
+    grace_s: float = 3.0  # between asking a worker to end and ending it
+    lost_after_s: float = 3.0  # silence after which a host, or the launcher, counts as lost
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        _positive("workers (-n)", self.workers)
+        if isinstance(self.per_host, int):
+            _positive("workers per host (--per-host)", self.per_host)
+        if self.port is not None and not 0 < self.port < 65536:
+            raise UsageError(
+                f"--port must be between 1 and 65535, got {self.port}; leave it out to have one picked"
+            )
+        if self.max_restarts < 0:
+            raise UsageError(f"--max-restarts must not be negative, got {self.max_restarts}; use 0 for none")
+        if self.grace_s < 0 or self.lost_after_s <= 0:
+            raise UsageError(
+                "--grace must not be negative and --lost-after must be more than 0 seconds, "
+                f"got {self.grace_s:g} and {self.lost_after_s:g}"
+            )
+        if self.workers is not None and self.per_host is not None:
+            raise UsageError(
+                f"give the workers in all (-n {self.workers}) or on each host (--per-host {self.per_host}), "
+                "got both; drop one"
+            )
+        self.command.check(self.cwd)
+
+
+def _positive(what: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise UsageError(f"{what} must be at least 1, got {value}")
+
+
+# Carried to every host without being asked for: they change how a program computes or communicates,
+# and a run in which only some hosts have them is the hardest kind to understand.
+CARRIED_PREFIXES = (
+    "CUBLAS_", "CUDA_", "DDL_", "GLOO_", "HF_", "KMP_", "MKL_", "NCCL_", "OMP_", "OPENBLAS_",
+    "PYTHON", "PYTORCH_", "TORCH_", "TRANSFORMERS_", "WANDB_", "WEFT_",
+)  # fmt: skip
+CARRIED_NAMES = ("LD_LIBRARY_PATH", "PATH", "TERM", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
+
+
+def carried_variables(environ: dict[str, str] | None = None) -> dict[str, str]:
+    """The caller's variables that every worker gets, wherever it runs."""
+    source = dict(os.environ) if environ is None else environ
+    return {
+        name: value
+        for name, value in source.items()
+        if name in CARRIED_NAMES or name.startswith(CARRIED_PREFIXES)
+    }

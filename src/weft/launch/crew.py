@@ -1,0 +1,167 @@
+"""The agents of one run, seen from the launcher: their processes, and the one queue on which they all speak."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import IO, Protocol
+
+from weft.errors import ConnectError
+from weft.launch.agent import BEAT_S
+from weft.launch.wire import Message, decode, encode
+
+
+@dataclass(frozen=True)
+class AgentCommand:
+    """How to start the agent of one host."""
+
+    host: str
+    argv: tuple[str, ...]
+    remote: bool = False  # reached over a network, which can fall silent without closing
+
+
+class Explain(Protocol):
+    """Turns a failed start of an agent into a sentence a user can act on."""
+
+    def __call__(self, host: str, code: int | None, complaint: str) -> str: ...
+
+
+class Connection:
+    """One agent process, or the ssh client in front of it."""
+
+    def __init__(self, command: AgentCommand, inbox: SimpleQueue[tuple[str, Message]]) -> None:
+        self.command = command
+        self.host = command.host
+        self.heard_at = time.monotonic()
+        self.closed = False
+        self._inbox = inbox
+        self._lock = threading.Lock()
+        # A file, not a pipe: a multiplexing ssh stays behind for the next run and would hold a pipe open.
+        self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with us)
+        self._process = subprocess.Popen(
+            command.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            start_new_session=True,  # Ctrl-C is for the launcher; it tells the agents itself
+        )
+        threading.Thread(target=self._listen, name=f"weft-{self.host}", daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.heard_at = time.monotonic()
+            message = decode(line, "event")
+            if message is not None and message["event"] != "beat":
+                self._inbox.put((self.host, message))
+        self._process.wait()
+        self.closed = True
+        self._inbox.put((self.host, {"event": "closed"}))
+
+    def send(self, message: Message) -> None:
+        """Say something; a peer that is gone is noticed by the listening thread."""
+        assert self._process.stdin is not None
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(encode(message))
+            self._process.stdin.flush()
+
+    @property
+    def code(self) -> int | None:
+        return self._process.poll()
+
+    def complaint(self) -> str:
+        """What the agent, or ssh, wrote to its standard error."""
+        self._complaints.seek(0)
+        return self._complaints.read().decode(errors="replace").strip()
+
+    def close(self, deadline: float) -> None:
+        """Let the agent go; end it if it has not gone by then."""
+        self.send({"do": "bye"})
+        with self._lock, contextlib.suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._complaints.close()
+
+
+class Crew:
+    """All agents of a run. A context: leaving it ends them."""
+
+    def __init__(self, commands: Sequence[AgentCommand], *, explain: Explain) -> None:
+        self.inbox: SimpleQueue[tuple[str, Message]] = SimpleQueue()
+        self._explain = explain
+        self._over = threading.Event()
+        self.connections = {command.host: Connection(command, self.inbox) for command in commands}
+        self._beating = threading.Thread(target=self._beat, name="weft-beat", daemon=True)
+        self._beating.start()
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT_S):
+            for connection in self.connections.values():
+                connection.send({"do": "beat"})
+
+    def tell(self, message: Message, hosts: Iterable[str] | None = None) -> None:
+        for host in self.connections if hosts is None else hosts:
+            self.connections[host].send(message)
+
+    def ask(self, questions: Mapping[str, Message], *, timeout_s: float) -> dict[str, Message]:
+        """Put a question to some hosts at once, and wait for all their answers."""
+        for host, question in questions.items():
+            self.connections[host].send(question)
+        return self.await_answers(
+            {host: question["do"] for host, question in questions.items()}, timeout_s=timeout_s
+        )
+
+    def await_answers(self, awaited: Mapping[str, str], *, timeout_s: float) -> dict[str, Message]:
+        """Wait for one event of a given name from each host; every host that fails is named."""
+        answers: dict[str, Message] = {}
+        troubles: dict[str, str] = {}
+        deadline = time.monotonic() + timeout_s
+        while len(answers) + len(troubles) < len(awaited):
+            try:
+                host, message = self.inbox.get(timeout=max(0.001, deadline - time.monotonic()))
+            except Empty:
+                for host in awaited.keys() - answers.keys() - troubles.keys():
+                    troubles[host] = (
+                        f"{host} must answer within {timeout_s:g} s, got silence; is it up and not overloaded?"
+                    )
+                break
+            if host not in awaited or host in answers:
+                continue
+            if message["event"] == awaited[host]:
+                answers[host] = message
+            elif message["event"] == "closed":
+                connection = self.connections[host]
+                troubles[host] = self._explain(host, connection.code, connection.complaint())
+            elif message["event"] == "failed":
+                troubles[host] = f"{host}: {message['message']}"
+        if troubles:
+            raise ConnectError("\n".join(troubles[host] for host in awaited if host in troubles))
+        return answers
+
+    def explain(self, host: str) -> str:
+        connection = self.connections[host]
+        return self._explain(host, connection.code, connection.complaint())
+
+    def close(self) -> None:
+        self._over.set()
+        self._beating.join()
+        deadline = time.monotonic() + 2.0
+        for connection in self.connections.values():
+            connection.close(deadline)
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,147 @@
+"""Probes between two hosts: can they connect, who do they see, how far and how fast is the link.
+
+One agent serves, others call. A call starts with one letter: `w` asks which address the server sees, `p` plays
+ping-pong, `s` sends as much as it can and is told how much arrived.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+PINGS = 20
+BLOCK_BYTES = 1 << 18
+_PING_BYTES = 16
+
+
+def serve() -> int:
+    """Answer probes from a background thread for as long as this process lives; the port."""
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    listener = socket.create_server(
+        ("", 0), family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6
+    )
+    threading.Thread(target=_accept, args=(listener,), daemon=True).start()
+    port: int = listener.getsockname()[1]
+    return port
+
+
+def _accept(listener: socket.socket) -> None:
+    while True:
+        connection, peer = listener.accept()
+        threading.Thread(target=_answer, args=(connection, peer[0]), daemon=True).start()
+
+
+def _answer(connection: socket.socket, peer: str) -> None:
+    with connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            match connection.recv(1):
+                case b"w":
+                    connection.sendall(plain_address(peer).encode())
+                case b"p":
+                    while data := connection.recv(_PING_BYTES):
+                        connection.sendall(data)
+                case b"s":
+                    connection.sendall(_swallow(connection))
+        except OSError:
+            return  # the caller went away; it will say so itself
+
+
+def _swallow(connection: socket.socket) -> bytes:
+    """Read to the end; how many bytes came in how many seconds, from the first to the last."""
+    buffer = memoryview(bytearray(BLOCK_BYTES))
+    # The first block only starts the clock: until it came, the sender was still connecting.
+    connection.recv_into(buffer)
+    began = last = time.perf_counter()
+    count = 0
+    while got := connection.recv_into(buffer):
+        count += got
+        last = time.perf_counter()
+    return struct.pack("!Qd", count, last - began)
+
+
+def plain_address(address: str) -> str:
+    """An IPv4 address as IPv4 even where a dual-stack socket says ::ffff:10.0.0.1."""
+    return address.removeprefix("::ffff:")
+
+
+def reach(targets: Sequence[Sequence[Any]], timeout_s: float) -> list[dict[str, Any]]:
+    """Try to connect to each (name, address, port), all at once."""
+    with ThreadPoolExecutor(max_workers=32) as pool:
+        return list(pool.map(lambda target: _reach(target[0], target[1], target[2], timeout_s), targets))
+
+
+def _reach(name: str, address: str, port: int, timeout_s: float) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "name": name,
+        "address": address,
+        "source": None,
+        "seen_as": None,
+        "error": None,
+    }
+    try:
+        with socket.create_connection((address, port), timeout=timeout_s) as connection:
+            answer["source"] = plain_address(connection.getsockname()[0])
+            connection.sendall(b"w")
+            answer["seen_as"] = connection.recv(64).decode()
+    except OSError as error:
+        answer["error"] = "timed out" if isinstance(error, TimeoutError) else (error.strerror or str(error))
+    return answer
+
+
+def measure(address: str, port: int, seconds: float) -> dict[str, Any]:
+    """Round trip (the median of a few) and bandwidth (as counted by the receiver) to a peer that serves."""
+    try:
+        return {
+            "rtt_ms": _round_trip_ms(address, port),
+            "mbps": _bandwidth_mbps(address, port, seconds),
+            "error": None,
+        }
+    except OSError as error:
+        return {"rtt_ms": None, "mbps": None, "error": error.strerror or str(error)}
+
+
+def _call(address: str, port: int, letter: bytes) -> socket.socket:
+    connection = socket.create_connection((address, port), timeout=5.0)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(letter)
+    return connection
+
+
+def _round_trip_ms(address: str, port: int) -> float:
+    times = []
+    with _call(address, port, b"p") as connection:
+        for _ in range(PINGS):
+            began = time.perf_counter()
+            connection.sendall(bytes(_PING_BYTES))
+            connection.recv(_PING_BYTES, socket.MSG_WAITALL)
+            times.append(time.perf_counter() - began)
+    return round(sorted(times)[PINGS // 2] * 1000, 3)
+
+
+def _bandwidth_mbps(address: str, port: int, seconds: float) -> float:
+    block = bytes(BLOCK_BYTES)
+    with _call(address, port, b"s") as connection:
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            connection.sendall(block)
+        connection.shutdown(socket.SHUT_WR)
+        count, elapsed = struct.unpack("!Qd", connection.recv(16, socket.MSG_WAITALL))
+    return round(count * 8 / elapsed / 1e6, 1) if elapsed > 0 else 0.0
+
+
+def rounds(count: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Every pair of `count` hosts once, in rounds in which no host is in two pairs (the circle method)."""
+    seats: list[int | None] = [*range(count), *([None] if count % 2 else [])]
+    schedule = []
+    for _ in range(len(seats) - 1):
+        half = len(seats) // 2
+        pairs = zip(seats[:half], reversed(seats[half:]), strict=True)
+        schedule.append(tuple((min(a, b), max(a, b)) for a, b in pairs if a is not None and b is not None))
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return tuple(schedule)

@@ -1,0 +1,97 @@
+"""The local engine: workers on this machine, below one agent.
+
+torch.distributed.elastic's launcher is not used: it takes over a second to import, cannot place ranks, and
+leaves its workers behind when it is killed. Its variables and its restart semantics are kept.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from weft.errors import ConnectError, UsageError
+from weft.launch.conduct import Conductor, tasks_of
+from weft.launch.config import LaunchConfig
+from weft.launch.crew import AgentCommand, Crew
+from weft.launch.outcome import Outcome
+from weft.launch.output import Console
+from weft.launch.plan import Plan, Site
+from weft.launch.ports import free_port, is_free
+from weft.topology.detect import detect
+
+LOOPBACK = "127.0.0.1"
+
+
+def agent_argv(python: str = sys.executable) -> tuple[str, ...]:
+    return (python, "-m", "weft.launch.agent")
+
+
+def explain_agent(host: str, code: int | None, complaint: str) -> str:
+    return f"{host}: the agent ended (exit code {code})" + (f": {complaint}" if complaint else "")
+
+
+def is_this_machine(name: str) -> bool:
+    """Whether a host name means the machine we are on."""
+    here = socket.gethostname()
+    return name in {"localhost", LOOPBACK, "::1", here, here.partition(".")[0]}
+
+
+class LocalEngine:
+    """Workers on this machine."""
+
+    name = "local"
+
+    def __init__(self, config: LaunchConfig) -> None:
+        elsewhere = [entry.name for entry in config.hosts if not is_this_machine(entry.name)]
+        if elsewhere:
+            raise UsageError(
+                f"--engine local runs on this machine alone, got {', '.join(elsewhere)}; use --engine ssh"
+            )
+        self._config = config
+        self.python = config.python or sys.executable
+        self._crew: Crew | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._crew is not None:
+            self._crew.close()
+
+    def sites(self) -> tuple[Site, ...]:
+        host = detect()
+        name = self._config.hosts[0].name if self._config.hosts else host.name
+        return (Site(name=name, host=host, address=LOOPBACK, interface="lo"),)
+
+    def port(self) -> int:
+        port = self._config.port
+        if port is not None and not is_free(port):
+            raise UsageError(
+                f"--port must be free, got {port} which is in use; leave it out to have one picked"
+            )
+        return port or free_port()
+
+    def commands(self, plan: Plan) -> tuple[tuple[str, ...], ...]:
+        return (agent_argv(), plan.argv)
+
+    def run(self, plan: Plan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
+        try:
+            self._crew = Crew([AgentCommand(plan.hosts[0].name, agent_argv())], explain=explain_agent)
+        except OSError as error:
+            raise ConnectError(f"the agent could not be started: {error}") from error
+        conductor = Conductor(
+            plan,
+            self._crew,
+            tasks_of(plan),
+            console,
+            run_id=run_id,
+            run_dir=run_dir,
+            grace_s=self._config.grace_s,
+            lost_after_s=self._config.lost_after_s,
+        )
+        return conductor.run()

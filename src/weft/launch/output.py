@@ -1,0 +1,114 @@
+"""What workers print: every line to the terminal with its rank before it, every byte to the rank's own log."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+_COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+_ERASE = b"\r\x1b[2K"
+
+
+@dataclass
+class _Line:
+    """A line still being written, and what of it stands on the terminal now."""
+
+    text: bytes = b""
+
+
+@dataclass
+class Console:
+    """Prints workers' lines as they come, whole, never two mixed.
+
+    A progress bar rewrites its line with carriage returns. On a terminal the bar of the rank that moved last is
+    kept live at the bottom; elsewhere only its final state is printed.
+    """
+
+    world_size: int
+    logs: Path | None = None
+    out: BinaryIO = field(default_factory=lambda: sys.stdout.buffer)
+    err: BinaryIO = field(default_factory=lambda: sys.stderr.buffer)
+    colour: bool | None = None
+    quiet: bool = False
+    _lines: dict[tuple[int, str], _Line] = field(default_factory=dict)
+    _files: dict[int, BinaryIO] = field(default_factory=dict)
+    _live: bool = False
+
+    def __post_init__(self) -> None:
+        self._terminal = self.err.isatty() and self.out.isatty()
+        if self.colour is None:
+            self.colour = self._terminal and "NO_COLOR" not in os.environ
+
+    def write(self, rank: int, stream: str, data: bytes) -> None:
+        """Take what a rank printed, in pieces of any size."""
+        self._log(rank).write(data)
+        if self.quiet:
+            return
+        line = self._lines.setdefault((rank, stream), _Line())
+        *whole, rest = (line.text + data).split(b"\n")
+        line.text = rest
+        for text in whole:
+            self._emit(rank, stream, _final(text))
+        # Keep only what the last carriage return left: a long-lived bar must not grow without bound.
+        line.text = _final(rest) if b"\r" in rest else rest
+        self._show_live(rank, line)
+
+    def say(self, text: str) -> None:
+        """A line of the launcher's own."""
+        self._erase()
+        self.err.write(text.encode() + b"\n")
+        self.err.flush()
+
+    def close(self) -> None:
+        """Print what was left without an end of line, and close the logs."""
+        self._erase()
+        for (rank, stream), line in self._lines.items():
+            if line.text:
+                self._emit(rank, stream, line.text)
+        self._lines.clear()
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _prefix(self, rank: int) -> bytes:
+        width = len(str(self.world_size - 1))
+        label = f"[{rank:>{width}}] "
+        if self.colour:
+            label = f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{label}\x1b[0m"
+        return label.encode()
+
+    def _emit(self, rank: int, stream: str, text: bytes) -> None:
+        self._erase()
+        target = self.err if stream == "err" else self.out
+        target.write(self._prefix(rank) + text + b"\n")
+        target.flush()
+
+    def _show_live(self, rank: int, line: _Line) -> None:
+        if self._terminal and line.text.strip():
+            self.err.write(_ERASE + self._prefix(rank) + line.text)
+            self.err.flush()
+            self._live = True
+
+    def _erase(self) -> None:
+        if self._live:
+            self.err.write(_ERASE)
+            self._live = False
+
+    def _log(self, rank: int) -> BinaryIO:
+        if rank not in self._files:
+            path = self.logs / log_name(rank) if self.logs else Path(os.devnull)
+            # Unbuffered: a log is read while the run goes on, and after the launcher was killed.
+            self._files[rank] = path.open("ab", buffering=0)
+        return self._files[rank]
+
+
+def log_name(rank: int) -> str:
+    return f"rank-{rank}.log"
+
+
+def _final(text: bytes) -> bytes:
+    """What a terminal would show of a line with carriage returns in it."""
+    return text.rstrip(b"\r").rpartition(b"\r")[2]

@@ -1,0 +1,145 @@
+"""Starting one worker where it belongs, and ending everything it started.
+
+The agent is the only caller. It declares itself a sub-reaper, so that whatever a worker leaves
+behind becomes the agent's own child and can be found by walking `/proc`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_MPOL_PREFERRED_MANY = 5
+_SYS_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "ppc64le": 261}.get(os.uname().machine)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Adopt the orphans of our descendants, so that none escapes a sweep."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    cpus: Sequence[int] = (),
+    numa: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a worker in a session of its own, on its cores and its NUMA memory, with piped output."""
+
+    def place() -> None:
+        # Runs between fork and exec. If the agent dies, however it dies, so does the worker.
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if cpus:
+            # A core may have gone since the survey; running anywhere beats not running.
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, cpus)
+        if numa:
+            _prefer_memory_of(numa)
+
+    return subprocess.Popen(
+        list(argv),
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=place,
+    )
+
+
+def _prefer_memory_of(domains: Sequence[int]) -> None:
+    """Prefer these NUMA domains' memory; a kernel that cannot is left as it is."""
+    if _SYS_SET_MEMPOLICY is None:
+        return
+    mask = ctypes.c_ulong(sum(1 << domain for domain in domains))
+    _libc.syscall(_SYS_SET_MEMPOLICY, _MPOL_PREFERRED_MANY, ctypes.byref(mask), 8 * ctypes.sizeof(mask))
+
+
+def signal_group(pid: int, number: int) -> None:
+    """Signal the whole session of a worker that may already be gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def descendants(root: int) -> tuple[int, ...]:
+    """Every living process below `root`, found in /proc."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            parent = _parent_of(entry)
+            if parent is not None:
+                children.setdefault(parent, []).append(int(entry.name))
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return tuple(found)
+
+
+def _parent_of(entry: Path) -> int | None:
+    try:
+        # The name in parentheses may hold spaces and parentheses; fields count from the last one.
+        state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+    except (OSError, ValueError):
+        return None
+    return None if state == "Z" else int(parent)
+
+
+def kill_descendants(root: int) -> int:
+    """SIGKILL everything below `root`, again until nothing is left; the count that was killed."""
+    killed: set[int] = set()
+    for _ in range(20):  # a process may fork while we look; 20 rounds outrun any fork we mean to survive
+        living = descendants(root)
+        if not living:
+            break
+        for pid in living:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed.update(living)
+        reap()
+    return len(killed)
+
+
+def reap() -> tuple[tuple[int, int], ...]:
+    """Collect (pid, exit code) of every child that has ended; a signal counts as its negative."""
+    ended: list[tuple[int, int]] = []
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if pid == 0:
+            break
+        ended.append((pid, os.waitstatus_to_exitcode(status)))
+    return tuple(ended)
+
+
+def sweep(marker: str) -> int:
+    """SIGKILL every process whose environment holds `marker` ("NAME=value"); used when an agent is gone."""
+    wanted = marker.encode()
+    count = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if wanted in variables:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(int(entry.name), signal.SIGKILL)
+                count += 1
+    return count

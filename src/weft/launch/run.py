@@ -1,0 +1,66 @@
+"""From a request to a finished run: survey, plan, check, carry out. What `weft run` does, for Python."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+
+from weft.launch.config import LaunchConfig, carried_variables
+from weft.launch.engine import Engine, open_engine
+from weft.launch.outcome import Outcome
+from weft.launch.output import Console
+from weft.launch.plan import Plan, Site, make_plan
+from weft.launch.rundir import RunDir
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """A plan and the commands that would carry it out."""
+
+    plan: Plan
+    commands: tuple[tuple[str, ...], ...]
+
+
+def dry_run(config: LaunchConfig) -> DryRun:
+    """Decide everything, start no worker."""
+    with open_engine(config) as engine:
+        plan = _plan(config, engine, _sites(config, engine))
+        return DryRun(plan, engine.commands(plan))
+
+
+def run(config: LaunchConfig, *, to_stderr: bool = False) -> Outcome:
+    """Run the program; returns when every process of the run is gone."""
+    with open_engine(config) as engine:
+        plan = _plan(config, engine, engine.sites())
+        folder = RunDir.create(config.run_dir, plan.name, datetime.now())
+        folder.write_plan(plan)
+        out = (sys.stderr if to_stderr else sys.stdout).buffer
+        console = Console(plan.world_size, logs=folder.path, out=out)
+        if config.verbose:
+            for command in engine.commands(plan):
+                console.say("+ " + " ".join(command))
+        try:
+            outcome = engine.run(plan, console, run_id=folder.id, run_dir=folder.path)
+        finally:
+            console.close()
+        folder.write_outcome(outcome)
+        return outcome
+
+
+def _sites(config: LaunchConfig, engine: Engine) -> tuple[Site, ...]:
+    """The hosts; for a dry run without checks, only their names, so that a plan can be drawn before they exist."""
+    if config.skip_checks and config.hosts:
+        return tuple(Site(name=entry.name, host=None, address=entry.name) for entry in config.hosts)
+    return engine.sites()
+
+
+def _plan(config: LaunchConfig, engine: Engine, sites: tuple[Site, ...]) -> Plan:
+    return make_plan(
+        config,
+        sites,
+        engine=engine.name,
+        port=engine.port(),
+        python=engine.python,
+        carried=carried_variables(),
+    )

@@ -1,0 +1,65 @@
+"""What a host says of itself before a run: its topology, its versions, its limits, its clock."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import weft
+from weft.topology.host import Host
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """One host's description, as it travels from its agent to the launcher."""
+
+    host: Host
+    python: str
+    torch: str | None
+    weft: str
+    executable: str
+    clock_s: float  # the host's idea of the time when it answered
+    open_files: int
+    locked_bytes: int  # -1 for no limit
+    reached_at: str | None = None  # the address at which ssh reached it
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "host": self.host.to_json()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Survey:
+        names = cls.__dataclass_fields__
+        return cls(**{k: v for k, v in data.items() if k in names} | {"host": Host.from_json(data["host"])})
+
+
+def survey() -> Survey:
+    """Describe this host."""
+    from weft.topology.detect import detect
+
+    connection = os.environ.get("SSH_CONNECTION", "").split()
+    return Survey(
+        host=detect(),
+        python=platform.python_version(),
+        torch=_torch_version(),
+        weft=weft.__version__,
+        executable=sys.executable,
+        clock_s=time.time(),
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        locked_bytes=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+        reached_at=connection[2] if len(connection) == 4 else None,
+    )
+
+
+def _torch_version() -> str | None:
+    """Torch's version without its import, which takes seconds."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,134 @@
+"""The levels of the machine hierarchy: accelerators in a host, hosts in a rack, racks in an aisle, aisles.
+
+What is not declared is inferred from the host list. Declared sizes must multiply to the world size,
+because each rank sits at exactly one point of the grid they span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from weft.errors import TopologyError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimensions:
+    """The size of each level, innermost first; prints as `4x8x1x1`."""
+
+    accelerators: int | None  # workers in a host; None where hosts differ
+    hosts_per_rack: int
+    racks: int  # per aisle
+    aisles: int
+    per_host: tuple[int, ...]  # workers of each host, in the order of the host list
+
+    @property
+    def world(self) -> int:
+        """How many workers there are in all."""
+        return sum(self.per_host)
+
+    def __str__(self) -> str:
+        inner = self.accelerators or f"({'+'.join(map(str, self.per_host))})"
+        return f"{inner}x{self.hosts_per_rack}x{self.racks}x{self.aisles}"
+
+
+def infer_dimensions(
+    counts: Sequence[int],
+    *,
+    accelerators: int | None = None,
+    hosts_per_rack: int | None = None,
+    racks: int | None = None,
+    aisles: int | None = None,
+    allow_uneven: bool = False,
+) -> Dimensions:
+    """The dimensions of hosts with these worker counts, one rack and one aisle unless declared."""
+    declared = {
+        "--accelerators": accelerators,
+        "--hosts-per-rack": hosts_per_rack,
+        "--racks": racks,
+        "--aisles": aisles,
+    }
+    flags = [flag for flag, value in declared.items() if value is not None]
+    _check_positive(counts, declared)
+    even = len(set(counts)) == 1
+    if not even:
+        _check_uneven(counts, accelerators, allow_uneven)
+    aisles = aisles or 1
+    if racks is None:
+        racks = _quotient(len(counts), (hosts_per_rack or len(counts)) * aisles) or 1
+    # Where it does not divide, the check below shows by how much.
+    hosts_per_rack = hosts_per_rack or max(1, len(counts) // (racks * aisles))
+    grid = {"host": hosts_per_rack, "rack": racks, "aisle": aisles}
+    if even:
+        accelerators = accelerators or counts[0]
+        _check_product(
+            {"accelerator": accelerators, **grid}, {"host": len(counts), "worker": counts[0]}, flags
+        )
+        _check_inside_host(accelerators, counts[0])
+    else:
+        _check_product(grid, {"host": len(counts)}, flags)
+    return Dimensions(
+        accelerators=accelerators,
+        hosts_per_rack=hosts_per_rack,
+        racks=racks,
+        aisles=aisles,
+        per_host=tuple(counts),
+    )
+
+
+def _quotient(number: int, divisor: int) -> int | None:
+    return number // divisor if number % divisor == 0 else None
+
+
+def _check_positive(counts: Sequence[int], declared: dict[str, int | None]) -> None:
+    if not counts:
+        raise TopologyError("dimensions must have at least one host, got none; name hosts with -H")
+    if min(counts) < 1:
+        raise TopologyError(
+            f"each host must have at least 1 worker, got {_listed(counts)}; leave empty hosts out"
+        )
+    for flag, value in declared.items():
+        if value is not None and value < 1:
+            raise TopologyError(f"{flag} must be at least 1, got {value}; leave it out to have it inferred")
+
+
+def _check_uneven(counts: Sequence[int], accelerators: int | None, allow_uneven: bool) -> None:
+    if not allow_uneven:
+        raise TopologyError(
+            f"hosts must have equal worker counts to form a hierarchy, got {_listed(counts)}; "
+            "mend the host list or use --allow-uneven"
+        )
+    if accelerators is not None:
+        raise TopologyError(
+            f"--accelerators must hold for every host, got {accelerators} for hosts with {_listed(counts)}; "
+            "leave it out"
+        )
+
+
+def _check_product(grid: dict[str, int], world: dict[str, int], flags: Sequence[str]) -> None:
+    if prod(grid.values()) == prod(world.values()):
+        return
+    goal = "the world size" if "worker" in world else "the number of hosts"
+    raise TopologyError(
+        f"dimensions must multiply to {goal}, got {_arithmetic(grid)} but {_arithmetic(world)}; "
+        f"change {' or '.join(flags)} or the host list"
+    )
+
+
+def _check_inside_host(accelerators: int, workers: int) -> None:
+    # A declared level may be finer than a host, but the innermost must not reach across hosts.
+    if workers % accelerators:
+        raise TopologyError(
+            f"--accelerators must divide the workers of a host, got {accelerators} for {workers} workers; "
+            f"use --accelerators {workers}"
+        )
+
+
+def _arithmetic(sizes: dict[str, int]) -> str:
+    factors = " x ".join(f"{size} {name}{'s' * (size != 1)}" for name, size in sizes.items())
+    return f"{factors} = {prod(sizes.values())}" if len(sizes) > 1 else f"there are {factors}"
+
+
+def _listed(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, counts))

@@ -1,0 +1,330 @@
+"""A cluster of virtual hosts on this machine: real addresses, real ssh, real cut cables, real slow links.
+
+    with VirtualCluster(4, rate="1gbit") as cluster:
+        cluster.run(["ssh", "-F", cluster.ssh_config, "h2", "hostname"])
+
+Hosts h1, h2, ... and `head`, where commands run unless told otherwise, hang on one switch in a machine of its
+own. Each host has its own name, network, processes, /run, /dev/shm, /proc and /sys. The other files are those of
+this machine, save for a home folder that all hosts of a cluster share.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ipaddress
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+from tests.cluster import scratch, ssh, wires
+from tests.cluster.namespaces import Machine, entered
+from tests.cluster.require import missing_tools
+from tests.cluster.waiting import wait_until
+
+HEAD = "head"
+
+
+def missing() -> str | None:
+    """Why no cluster can be built here, if so."""
+    return missing_tools(
+        "ip", "tc", "ssh", "sshd", "ssh-keygen", "ssh-keyscan", "unshare", "nsenter", "setpriv"
+    )
+
+
+@dataclass
+class Host:
+    name: str
+    address: str
+    folder: Path
+    cards: dict[str, str] = field(default_factory=dict)  # card -> the port of the switch at the other end
+    machine: Machine | None = None  # None while it has no power
+
+    @property
+    def running(self) -> Machine:
+        if self.machine is None:
+            raise RuntimeError(f"{self.name} must have power; it was killed, start() brings it back")
+        return self.machine
+
+    @property
+    def namespace(self) -> Path:
+        """The door to its network namespace, for `nsenter --net=`."""
+        return Path(f"/proc/{self.running.pid}/ns/net")
+
+
+class VirtualCluster:
+    """Up to 200 hosts; build it with `with`, or call `close` when done."""
+
+    def __init__(self, hosts: int = 4, *, rate: str | None = None, subnet: str = "10.77.0.0/24") -> None:
+        network = ipaddress.ip_network(subnet)
+        self.folder = scratch.new_folder()
+        self.ssh_config = self.folder / "ssh_config"
+        self.home = self.folder / "home"  # nobody's own shell settings or keys take part
+        self.infrastructure = {"sshd", "sshd-session"}  # programs that belong to a host, for `processes`
+        self._rate = rate
+        self._prefix = network.prefixlen
+        self._known_hosts = self.folder / "known_hosts"
+        self._networks = {"br0"}
+        self._everyone = {
+            name: Host(name, str(network[number]), self.folder / name)
+            for name, number in [(HEAD, 250), *((f"h{i}", i) for i in range(1, hosts + 1))]
+        }
+        self._switch: Machine | None = None
+        atexit.register(self.close)
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def hosts(self) -> list[Host]:
+        """Everyone but the head."""
+        return [host for host in self._everyone.values() if host.name != HEAD]
+
+    @property
+    def head(self) -> Host:
+        return self._everyone[HEAD]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a launcher needs to find its way; set for every command."""
+        return {"WEFT_SSH_CONFIG": str(self.ssh_config), "HOME": str(self.home)}
+
+    def host(self, name: str) -> Host:
+        if name not in self._everyone:
+            raise ValueError(f"no host {name!r} in this cluster; it has {', '.join(self._everyone)}")
+        return self._everyone[name]
+
+    # Commands
+
+    def popen(
+        self,
+        argv: Sequence[str | Path],
+        on: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: Any = subprocess.DEVNULL,
+        stdout: Any = subprocess.PIPE,
+        stderr: Any = subprocess.PIPE,
+    ) -> subprocess.Popen[str]:
+        """Start a command on a host (the head unless told), in this folder and environment unless told."""
+        return self.host(on or HEAD).running.popen(
+            [str(word) for word in argv],
+            env={**os.environ, **self.environment, **(env or {})},
+            cwd=cwd or Path.cwd(),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
+
+    def run(
+        self,
+        argv: Sequence[str | Path],
+        on: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        input: str | None = None,
+        timeout: float = 30.0,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on a host (the head unless told) to its end."""
+        stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
+        with self.popen(argv, on, env=env, cwd=cwd, stdin=stdin) as process:
+            try:
+                stdout, stderr = process.communicate(input, timeout)
+            except BaseException:
+                process.kill()
+                raise
+        done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+        if check and done.returncode != 0:
+            error = subprocess.CalledProcessError(done.returncode, list(argv), stdout, stderr)
+            error.add_note(f"{stdout}\n{stderr}")
+            raise error
+        return done
+
+    def processes(self, host: str) -> list[tuple[int, list[str]]]:
+        """Who lives on a host besides its own daemons: numbers as seen from outside, and command lines."""
+        found = []
+        for process in self.host(host).running.processes():
+            try:
+                if Path(process.exe()).name not in self.infrastructure:
+                    found.append((process.pid, process.cmdline()))
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    # Mishaps
+
+    def cut(self, host: str) -> None:
+        """Cut the cable: the host loses its carrier, and what others send to it goes nowhere, unsaid."""
+        self._switch_port(host, "down")
+
+    def heal(self, host: str) -> None:
+        self._switch_port(host, "up")
+
+    def slow(self, host: str, rate: str | None) -> None:
+        """Shape the link of a host, both ways, to a rate such as `100mbit`; None lets it run free."""
+        wires.carry_out("tc", wires.shape("eth0", rate), self.host(host).running.pid)
+        wires.carry_out("tc", wires.shape(self.host(host).cards["eth0"], rate), self._running_switch.pid)
+
+    def kill(self, host: str) -> None:
+        """Power loss: all its processes end at once, and not even a farewell packet leaves the host."""
+        machine = self.host(host).running
+        self.cut(host)
+        machine.kill()
+        self.host(host).machine = None
+        self.host(host).cards.clear()
+
+    def start(self, host: str) -> None:
+        """Power a killed host on again: same name, address and key, none of its processes or extra cards."""
+        if self.host(host).machine is not None:
+            raise RuntimeError(f"{host} must be without power to be started")
+        self._boot([self.host(host)])
+
+    def forget_host_key(self, host: str) -> None:
+        """Nobody knows the key of this host any more, as before a first visit."""
+        known = self._known_hosts.read_text().splitlines(keepends=True)
+        self._known_hosts.write_text("".join(line for line in known if not line.startswith(f"{host},")))
+
+    def swap_host_key(self, host: str) -> None:
+        """Give a host another key than the one everybody knows, as after a fresh install."""
+        key = ssh.new_key(self.host(host).folder / "host_key")
+        self.run(["kill", "-HUP", "1"], on=host)  # sshd is process 1
+        scan = ["ssh-keyscan", "-T", "1", "-t", "ed25519", self.host(host).address]
+        wait_until(lambda: key in self.run(scan, check=False).stdout, f"the new key of {host}")
+
+    def add_card(self, host: str, name: str, address: str, *, network: str | None = None) -> None:
+        """Give a host one more network card with an address such as `192.168.9.1/24`.
+
+        Cards of the same `network` reach each other on a switch apart; without one, a card is up but alone.
+        """
+        owner, lines = self.host(host), []
+        bridge = f"br-{network}" if network else None
+        if bridge and bridge not in self._networks:
+            lines += wires.new_switch(bridge)
+            self._networks.add(bridge)
+        port = f"{host}-{name}"
+        lines += wires.cable(port, owner.running.pid, name, address, bridge)
+        wires.carry_out("ip", lines, self._running_switch.pid)
+        wires.carry_out("ip", [f"addr add {address} dev {name}", f"link set {name} up"], owner.running.pid)
+        owner.cards[name] = port
+
+    # Life
+
+    def close(self) -> None:
+        """Take everything down by force; may be called again."""
+        atexit.unregister(self.close)
+        machines = [host.machine for host in self._everyone.values()] + [self._switch]
+        for machine in machines:
+            if machine is not None:
+                machine.kill()
+        for host in self._everyone.values():
+            host.machine = None
+        self._switch = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _build(self) -> None:
+        # The slow step, a process per machine, goes on while keys and files are written.
+        self._switch = Machine("echo made; read -r _; exec sleep infinity", self.folder / "switch.log")
+        self._write_files()
+        self._switch.wait_made()
+        self._switch.plugged()
+        wires.carry_out("ip", wires.new_switch("br0"), self._switch.pid)
+        self._boot(list(self._everyone.values()))
+
+    def _write_files(self) -> None:
+        everyone = self._everyone.values()
+        user_key = self.folder / "user_key"
+        authorized_keys = self.folder / "authorized_keys"
+        authorized_keys.write_text(ssh.new_key(user_key) + "\n")
+        known = []
+        for host in everyone:
+            host.folder.mkdir()
+            host_key = host.folder / "host_key"
+            known.append(f"{host.name},{host.address} {ssh.new_key(host_key)}\n")
+            (host.folder / "sshd_config").write_text(ssh.server_config(host_key, authorized_keys))
+        self._known_hosts.write_text("".join(known))
+        addresses = [(host.name, host.address) for host in everyone]
+        self.ssh_config.write_text(ssh.client_config(user_key, self._known_hosts, addresses))
+        names = "".join(f"{address} {name}\n" for name, address in addresses)
+        (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n::1 localhost\n{names}")
+        self.home.mkdir()
+        root = f"root:x:0:0:root:{self.home}:/bin/sh"
+        users = re.sub("^root:.*", root, Path("/etc/passwd").read_text(), flags=re.MULTILINE)
+        (self.folder / "passwd").write_text(users)
+        # sshd turns away accounts that are locked, as root is on many systems.
+        (self.folder / "shadow").write_text("root:*:19000:0:99999:7:::\n")
+
+    def _boot(self, hosts: list[Host]) -> None:
+        lines, machines = [], []
+        for host in hosts:
+            host.machine = Machine(self._script(host), host.folder / "boot.log")
+            machines.append(host.machine)
+        for host, machine in zip(hosts, machines, strict=True):
+            machine.wait_made()
+            host.cards["eth0"] = f"{host.name}-eth0"
+            lines += wires.cable(host.cards["eth0"], machine.pid, "eth0", host.address, "br0")
+        wires.carry_out("ip", lines, self._running_switch.pid)
+        for machine in machines:
+            machine.plugged()
+        for host in hosts:
+            wait_until(partial(self._answers, host), f"sshd on {host.name}")
+            if self._rate:
+                self.slow(host.name, self._rate)
+
+    def _script(self, host: Host) -> str:
+        folder, own = (shlex.quote(str(path)) for path in (self.folder, host.folder))
+        return f"""
+            hostname {host.name}
+            mount --bind {folder}/hosts /etc/hosts
+            mount --bind {folder}/passwd /etc/passwd
+            mount --bind {folder}/shadow /etc/shadow
+            mount -t tmpfs tmpfs /dev/shm
+            mount -t tmpfs tmpfs /run
+            mkdir /run/sshd /run/cgroup
+            # /sys shows the network cards of whoever mounted it, and hides what was mounted in the old one.
+            mount --rbind /sys/fs/cgroup /run/cgroup
+            mount -t sysfs sysfs /sys
+            mount --move /run/cgroup /sys/fs/cgroup
+            ip link set lo up
+            echo made
+            read -r _
+            ip addr add {host.address}/{self._prefix} dev eth0
+            ip link set eth0 up
+            exec "$(command -v sshd)" -D -f {own}/sshd_config -E {own}/sshd.log </dev/null >/dev/null 2>&1
+        """
+
+    def _answers(self, host: Host) -> bool:
+        if not host.running.alive:
+            raise RuntimeError(f"{host.name} died while starting:\n{(host.folder / 'boot.log').read_text()}")
+        with entered(self.head.running.pid, "net"):
+            knock = socket.socket()
+        with knock:
+            knock.settimeout(0.2)  # sooner than a lost packet is sent again
+            return knock.connect_ex((host.address, 22)) == 0
+
+    def _switch_port(self, host: str, state: str) -> None:
+        port = self.host(host).cards["eth0"]
+        wires.carry_out("ip", [f"link set {port} {state}"], self._running_switch.pid)
+
+    @property
+    def _running_switch(self) -> Machine:
+        assert self._switch is not None, "the cluster is closed"
+        return self._switch

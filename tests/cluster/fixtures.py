@@ -1,0 +1,41 @@
+"""The test beds as pytest fixtures. A test that asks for one carries its marker by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from tests.cluster.cluster import VirtualCluster, missing
+from tests.cluster.require import require
+
+_MARKERS = {"cluster": "cluster", "new_cluster": "cluster", "shared_cluster": "cluster"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m picks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker in {_MARKERS.get(name) for name in getattr(item, "fixturenames", ())} - {None}:
+            item.add_marker(str(marker))
+
+
+@pytest.fixture
+def new_cluster() -> Iterator[Callable[..., VirtualCluster]]:
+    """Builds clusters, with the arguments of VirtualCluster, that end with the test."""
+    require(missing())
+    with ExitStack() as stack:
+        yield lambda *args, **kwargs: stack.enter_context(VirtualCluster(*args, **kwargs))
+
+
+@pytest.fixture
+def cluster(new_cluster: Callable[..., VirtualCluster]) -> VirtualCluster:
+    """Four hosts of its own, for a test that breaks things."""
+    return new_cluster(4)
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[VirtualCluster]:
+    """Four hosts for all tests that leave them as they are."""
+    require(missing())
+    with VirtualCluster(4) as built:
+        yield built

@@ -1,0 +1,63 @@
+"""Fixtures for everyone, and a guard: a test leaves no process, thread or variable behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest_plugins = ["tests.cluster.fixtures"]
+
+# A child that lost its parent becomes ours, so that a launcher cannot lose its workers unseen.
+PR_SET_CHILD_SUBREAPER = 36
+if hasattr(ctypes.CDLL(None), "prctl"):
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+# Python starts these once per process, when first needed, and ends them itself.
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """Fail a test that leaks; what fixtures of a wider scope own was there before it."""
+    children, threads, variables = _children(), set(threading.enumerate()), _variables()
+    yield
+    leaked = [f"process {process}" for process in _leaked(_children() - children)]
+    new = [thread for thread in threading.enumerate() if thread not in threads and not thread.daemon]
+    leaked += [f"thread {thread}" for thread in new if not _ended(thread)]
+    leaked += [f"variable {name}" for name, _ in _variables() ^ variables]
+    if leaked:
+        pytest.fail("left behind: " + "; ".join(sorted(set(leaked))), pytrace=False)
+
+
+def _children() -> set[int]:
+    # Reading the kernel's own list takes microseconds, walking /proc would take milliseconds.
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(pid) for children in lists for pid in children.read_text().split()}
+
+
+def _leaked(pids: set[int]) -> list[psutil.Process]:
+    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    processes = [process for process in processes if not _helper(process)]
+    _, alive = psutil.wait_procs(processes, timeout=1.0)  # one may just be ending
+    for process in alive:
+        process.kill()  # or it would trouble the tests to come
+    return alive
+
+
+def _helper(process: psutil.Process) -> bool:
+    return any(helper in " ".join(process.cmdline()) for helper in HELPERS)
+
+
+def _ended(thread: threading.Thread) -> bool:
+    thread.join(1.0)
+    return not thread.is_alive()
+
+
+def _variables() -> set[tuple[str, str]]:
+    return {(name, value) for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
