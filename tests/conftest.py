@@ -51,7 +51,11 @@ def _leaked(pids: set[int]) -> list[psutil.Process]:
 
 
 def _helper(process: psutil.Process) -> bool:
-    return any(helper in " ".join(process.cmdline()) for helper in HELPERS)
+    try:
+        command = " ".join(process.cmdline())
+    except psutil.Error:  # it has ended
+        return False
+    return any(helper in command for helper in HELPERS)
 
 
 def _ended(thread: threading.Thread) -> bool:

@@ -4,8 +4,8 @@
         cluster.run(["ssh", "-F", cluster.ssh_config, "h2", "hostname"])
 
 Hosts h1, h2, ... and `head`, where commands run unless told otherwise, hang on one switch in a machine of its
-own. Each host has its own name, network, processes, /run, /dev/shm, /proc and /sys. The other files are those of
-this machine, save for a home folder that all hosts of a cluster share.
+own. Each host has its own name, network, processes, /run, /dev/shm, /proc and /sys. They share the other files
+of this machine, and a home folder made for them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class VirtualCluster:
         self.folder = scratch.new_folder()
         self.ssh_config = self.folder / "ssh_config"
         self.home = self.folder / "home"  # nobody's own shell settings or keys take part
-        self.infrastructure = {"sshd", "sshd-session"}  # programs that belong to a host, for `processes`
+        self.infrastructure = {"sshd"}  # programs that belong to a host, for `processes`
+        self._owner = os.getpid()
         self._rate = rate
         self._prefix = network.prefixlen
         self._known_hosts = self.folder / "known_hosts"
@@ -158,7 +159,8 @@ class VirtualCluster:
         found = []
         for process in self.host(host).running.processes():
             try:
-                if Path(process.exe()).name not in self.infrastructure:
+                # Some systems say sshd-session or slurmd-wlm.
+                if Path(process.exe()).name.split("-")[0] not in self.infrastructure:
                     found.append((process.pid, process.cmdline()))
             except psutil.NoSuchProcess:
                 continue
@@ -184,6 +186,9 @@ class VirtualCluster:
         self.cut(host)
         machine.kill()
         self.host(host).machine = None
+        # The network would live on as long as the kernel tries to send what its last sockets still held.
+        ports = self.host(host).cards.values()
+        wires.carry_out("ip", [f"link del {port}" for port in ports], self._running_switch.pid)
         self.host(host).cards.clear()
 
     def start(self, host: str) -> None:
@@ -224,6 +229,8 @@ class VirtualCluster:
 
     def close(self) -> None:
         """Take everything down by force; may be called again."""
+        if os.getpid() != self._owner:
+            return  # a fork of the builder is ending, not the builder
         atexit.unregister(self.close)
         machines = [host.machine for host in self._everyone.values()] + [self._switch]
         for machine in machines:

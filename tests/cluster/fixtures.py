@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.cluster.cluster import VirtualCluster, missing
+from tests.cluster import cluster as virtual
+from tests.cluster import slurm as virtual_slurm
+from tests.cluster.cluster import VirtualCluster
 from tests.cluster.require import require
+from tests.cluster.slurm import Slurm
 
-_MARKERS = {"cluster": "cluster", "new_cluster": "cluster", "shared_cluster": "cluster"}
+_MARKERS = {"cluster": "cluster", "new_cluster": "cluster", "shared_cluster": "cluster", "slurm": "slurm"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m picks
@@ -22,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def new_cluster() -> Iterator[Callable[..., VirtualCluster]]:
     """Builds clusters, with the arguments of VirtualCluster, that end with the test."""
-    require(missing())
+    require(virtual.missing())
     with ExitStack() as stack:
         yield lambda *args, **kwargs: stack.enter_context(VirtualCluster(*args, **kwargs))
 
@@ -36,6 +39,14 @@ def cluster(new_cluster: Callable[..., VirtualCluster]) -> VirtualCluster:
 @pytest.fixture(scope="session")
 def shared_cluster() -> Iterator[VirtualCluster]:
     """Four hosts for all tests that leave them as they are."""
-    require(missing())
+    require(virtual.missing())
     with VirtualCluster(4) as built:
         yield built
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Slurm]:
+    """Four nodes of a Slurm for all tests that end their jobs."""
+    require(virtual.missing() or virtual_slurm.missing())
+    with VirtualCluster(4) as built, Slurm(built) as started:
+        yield started

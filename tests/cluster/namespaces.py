@@ -10,7 +10,7 @@ import ctypes
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ class Machine:
                 start_new_session=True,  # a group led from outside the process table would read as 0 inside
                 **more,
             )
-        self._started = [process for process in self._started if process.returncode is None] + [started]
+        self._started.append(started)
         return started
 
     def processes(self) -> list[psutil.Process]:
@@ -115,13 +115,15 @@ class Machine:
 
     def kill(self) -> None:
         """End all processes at once; when this returns they are gone."""
-        if self._init is not None and self.alive:
-            self._init.kill()
+        if self._init is not None:
+            with suppress(psutil.NoSuchProcess):
+                self._init.kill()
             # Process 1 takes all others with it, and ends itself once their parents have heard of their end.
             for process in self._started:
                 process.wait()
-        else:
-            self._holder.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._holder.wait(10)
+        self._holder.kill()
         self._holder.wait()
         for pipe in (self._holder.stdin, self._holder.stdout):
             if pipe is not None:

@@ -21,7 +21,7 @@ def machine(
     memory_bytes: int = 256 * GIB,
     cards: tuple[NetworkCard, ...] = (),
 ) -> Host:
-    """A machine whose processors are numbered as Linux does: first one thread of each core, then the other."""
+    """A machine numbered as Linux does: first one thread of each core, then the others."""
     total = sum(cores)
     made = []
     for socket, count in enumerate(cores):

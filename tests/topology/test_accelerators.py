@@ -20,7 +20,7 @@ def no_numa(bus_id: str) -> None:
 
 
 FOUND = parse_query(TWO_MODELS, no_numa)
-H200, A100, GB10 = FOUND.values()
+h200, a100, gb10 = FOUND.values()
 
 
 @pytest.fixture(autouse=True)
@@ -29,11 +29,11 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_answer_of_nvidia_smi() -> None:
-    assert H200 == Accelerator(
+    assert h200 == Accelerator(
         index=0, model="NVIDIA H200", memory_bytes=143771 * 2**20, bus_id="0000:0f:00.0"
     )
-    assert A100.bus_id == "10000:b7:00.0"
-    assert GB10.memory_bytes == 0
+    assert a100.bus_id == "10000:b7:00.0"
+    assert gb10.memory_bytes == 0
     assert list(FOUND) == ["GPU-aaaa1111-0000", "GPU-bbbb2222-0000", "GPU-aacc3333-0000"]
 
 

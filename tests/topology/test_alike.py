@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-
 from tests.topology.machines import GIB, machine, machines
+
 from weft.errors import TopologyError
 from weft.topology.alike import Difference, differences, verify_alike
 from weft.topology.host import Host, NetworkCard
@@ -46,7 +46,8 @@ def test_the_error_names_the_host_and_what_differs() -> None:
     with pytest.raises(TopologyError) as caught:
         verify_alike(hosts, allow_uneven=False)
     assert str(caught.value) == (
-        "hosts must be alike, got host3: accelerators 3 (host1 has 4); mend the host list or use --allow-uneven"
+        "hosts must be alike, got host3: accelerators 3 (host1 has 4); "
+        "mend the host list or use --allow-uneven"
     )
     verify_alike(hosts, allow_uneven=True)
     verify_alike(hosts[:2], allow_uneven=False)

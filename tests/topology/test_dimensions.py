@@ -25,11 +25,12 @@ def test_one_rack_and_one_aisle_unless_declared() -> None:
         ({"racks": 2, "aisles": 2}, "4x2x2x2"),
         ({"hosts_per_rack": 2}, "4x2x4x1"),
         ({"hosts_per_rack": 2, "aisles": 2}, "4x2x2x2"),
+        ({"hosts_per_rack": 2, "racks": 2}, "4x2x2x2"),
         ({"accelerators": 4, "hosts_per_rack": 8, "racks": 1, "aisles": 1}, "4x8x1x1"),
         ({"accelerators": 2, "hosts_per_rack": 16}, "2x16x1x1"),  # finer than a host
     ],
 )
-def test_the_rest_is_inferred(declared: dict[str, int], text: str) -> None:
+def test_the_rest_is_inferred(declared: dict[str, Any], text: str) -> None:
     assert str(infer_dimensions([4] * 8, **declared)) == text
 
 
@@ -50,9 +51,14 @@ def test_uneven_hosts() -> None:
 def test_whatever_part_is_declared_the_product_is_the_world(
     accelerators: int, hosts_per_rack: int, racks: int, aisles: int, names: set[str]
 ) -> None:
-    whole = {"accelerators": accelerators, "hosts_per_rack": hosts_per_rack, "racks": racks, "aisles": aisles}
+    whole: dict[str, Any] = {
+        "accelerators": accelerators,
+        "hosts_per_rack": hosts_per_rack,
+        "racks": racks,
+        "aisles": aisles,
+    }
     counts = [accelerators] * (hosts_per_rack * racks * aisles)
-    made = infer_dimensions(counts, **{name: whole[name] for name in names})  # type: ignore[arg-type]
+    made = infer_dimensions(counts, **{name: whole[name] for name in names})
     assert prod([made.accelerators or 0, made.hosts_per_rack, made.racks, made.aisles]) == made.world
     assert all(getattr(made, name) == whole[name] for name in names)
 
@@ -62,10 +68,10 @@ def test_whatever_part_is_declared_the_product_is_the_world(
     st.fixed_dictionaries({}, optional={"hosts_per_rack": sizes, "racks": sizes}),
 )
 def test_uneven_worlds_multiply_to_their_hosts_or_are_refused(
-    counts: list[int], declared: dict[str, int]
+    counts: list[int], declared: dict[str, Any]
 ) -> None:
     try:
-        made = infer_dimensions(counts, allow_uneven=True, **declared)  # type: ignore[arg-type]
+        made = infer_dimensions(counts, allow_uneven=True, **declared)
     except TopologyError:
         return
     assert made.world == sum(counts)
@@ -78,19 +84,21 @@ def test_uneven_worlds_multiply_to_their_hosts_or_are_refused(
         (
             [4] * 4,
             {"hosts_per_rack": 3},
-            "dimensions must multiply to the world size, got 4 accelerators x 3 hosts x 1 rack x 1 aisle = 12 "
+            "dimensions must multiply to the world size, "
+            "got 4 accelerators x 3 hosts x 1 rack x 1 aisle = 12 "
             "but 4 hosts x 4 workers = 16; change --hosts-per-rack or the host list",
         ),
         (
             [4] * 5,
             {"racks": 2, "aisles": 1},
-            "dimensions must multiply to the world size, got 4 accelerators x 2 hosts x 2 racks x 1 aisle = 16 "
+            "dimensions must multiply to the world size, "
+            "got 4 accelerators x 2 hosts x 2 racks x 1 aisle = 16 "
             "but 5 hosts x 4 workers = 20; change --racks or --aisles or the host list",
         ),
         ([1], {"racks": 2}, None),
         (
             [4] * 4,
-            {"accelerators": 8, "hosts_per_rack": 2},
+            {"accelerators": 8, "hosts_per_rack": 2, "racks": 1, "aisles": 1},
             "--accelerators must divide the workers of a host, got 8 for 4 workers; use --accelerators 4",
         ),
         ([4], {"aisles": 0}, "--aisles must be at least 1, got 0; leave it out to have it inferred"),

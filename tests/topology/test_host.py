@@ -3,8 +3,8 @@ import subprocess
 import sys
 
 from hypothesis import given
-
 from tests.topology.machines import machine, machines
+
 from weft.topology.host import Host, NetworkCard
 
 
@@ -24,7 +24,7 @@ def test_the_card_with_an_address() -> None:
 
 
 def test_importing_the_topology_loads_neither_torch_nor_psutil() -> None:
-    modules = "hostlist placement rankfile dimensions alike network accelerators detect tree".split()
+    modules = ["hostlist", "rankfile", "alike", "network", "accelerators", "detect", "tree"]
     code = f"import sys; {'; '.join(f'import weft.topology.{name}' for name in modules)}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -117,7 +117,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 def test_hostfiles_of_open_mpi_horovod_and_mpich(hostfile: Path) -> None:
     hostfile.write_text(
-        "# the lab\n\na\nb slots=4\n  c slots = 2 max_slots=8  # shared\nd:3\nme@e\nnode[1-2] slots=2\nfe80::1 slots=2\n"
+        "# the lab\n\na\nb slots=4\n  c slots = 2 max_slots=8  # shared\n"
+        "d:3\nme@e\nnode[1-2] slots=2\nfe80::1 slots=2\n"
     )
     assert read_hostfile(hostfile) == (
         HostEntry("a"),

@@ -4,8 +4,8 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.topology.machines import machine, machines
+
 from weft.errors import TopologyError, UsageError
 from weft.topology.host import Host
 from weft.topology.placement import Placement, place

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from tests.topology.machines import GIB, machine
+
 from weft.topology.host import NetworkCard
 from weft.topology.tree import render_tree
 

@@ -16,6 +16,10 @@ _CHAINS = (
 )
 
 
+# torch puts this before each line of an uncaught exception once its process group is up.
+_RANK_LABEL = re.compile(r"^\[rank\d+\]: ?")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """The first rank that failed, or the host that was lost."""
@@ -88,7 +92,7 @@ def first_to_fail(records: Mapping[int, RankRecord], stopped_at: float | None) -
 
 def last_traceback(text: str) -> str | None:
     """The last exception in some output, with those it was raised from."""
-    lines = text.splitlines()
+    lines = [_RANK_LABEL.sub("", line) for line in text.splitlines()]
     starts = [index for index, line in enumerate(lines) if _TRACEBACK in line]
     if not starts:
         return None

@@ -32,6 +32,12 @@ class Site:
     address: str
     interface: str | None = None
 
+    @property
+    def named(self) -> Host:
+        """The host under the name the caller reaches it by; what it calls itself may be another."""
+        assert self.host is not None
+        return replace(self.host, name=self.name)
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerPlan:
@@ -63,6 +69,7 @@ class Plan:
     argv: tuple[str, ...]
     cwd: str
     python: str
+    sites: tuple[Site, ...]
     hosts: tuple[HostPlan, ...]
     leader: str
     port: int
@@ -76,11 +83,16 @@ class Plan:
     def world_size(self) -> int:
         return sum(len(host.workers) for host in self.hosts)
 
+    @property
+    def leader_host(self) -> str:
+        return self.host_of(0)
+
     def host_of(self, rank: int) -> str:
         return next(host.name for host in self.hosts for worker in host.workers if worker.rank == rank)
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
+        data["sites"] = [site.named.to_json() if site.host else {"name": site.name} for site in self.sites]
         data["env"] = dict(self.env)
         data["dimensions"] = str(self.dimensions)
         data["world_size"] = self.world_size
@@ -101,7 +113,7 @@ def make_plan(
 ) -> Plan:
     """Decide the whole run."""
     counts, slots = _who_runs_where(config, sites)
-    hosts = [site.host for site in sites if site.host is not None]
+    hosts = [site.named for site in sites if site.host is not None]
     if len(hosts) > 1:
         verify_alike(hosts, allow_uneven=config.allow_uneven)
     dimensions = infer_dimensions(
@@ -152,6 +164,7 @@ def make_plan(
         argv=config.command.argv(python),
         cwd=str(config.cwd),
         python=python,
+        sites=tuple(sites),
         hosts=tuple(plans),
         leader=leader,
         port=port,
@@ -275,7 +288,7 @@ def _placed_by(host: Host, line: RankLine, local: int) -> Placement:
         last_core=line.last_core,
         cpus=tuple(sorted(cpu for core in cores for cpu in core.cpus)),
         numa=tuple(sorted({core.numa for core in cores})),
-        accelerator=local if local < len(host.accelerators) else None,
+        accelerator=host.accelerators[local].index if local < len(host.accelerators) else None,
     )
 
 
@@ -294,12 +307,7 @@ def _rankfile(
     """The plan as a rank file; None where the cores are not known."""
     if config.rankfile is not None:
         return config.rankfile
-    # A host calls itself what it likes; the file must use the names the caller reaches it by.
-    hosts = [
-        (replace(site.host, name=site.name), count)
-        for site, count in zip(sites, counts, strict=True)
-        if site.host is not None
-    ]
+    hosts = [(site.named, count) for site, count in zip(sites, counts, strict=True) if site.host is not None]
     return (
         rankfile_for(hosts, config.rank_order, dimensions)
         if len(hosts) == len(sites) and config.pin

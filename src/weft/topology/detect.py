@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +17,9 @@ from weft.topology.accelerators import accelerators
 from weft.topology.cpulist import parse_cpulist
 from weft.topology.host import Accelerator, Core, Host
 from weft.topology.network import cards
+
+# Where a core sits: its package and NUMA domain as the kernel numbers them, and the processors that share it.
+Seat = tuple[int, int, tuple[int, ...]]
 
 
 def detect(root: Path = Path("/"), *, allowed: Iterable[int] | None = None) -> Host:
@@ -41,28 +44,27 @@ def _affinity() -> Iterable[int]:
 def _cores(root: Path, usable: frozenset[int]) -> tuple[Core, ...]:
     """The cores the kernel describes, or none where it does not (some containers hide /sys)."""
     numa_of = _numa_domains(root)
-    # A core is the set of processors that share it; the kernel's core ids repeat from die to die.
-    found: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+    # Core ids would not do: they repeat from die to die.
+    found: dict[Seat, list[int]] = {}
     for cpu in sorted(usable & _described(root)):
         topology = _cpu(root, cpu) / "topology"
         package = max(0, _number(topology / "physical_package_id"))  # -1 on some ARM machines
         siblings = parse_cpulist(_text(topology / "thread_siblings_list")) or (cpu,)
-        found.setdefault((package, siblings), []).append(cpu)
-    seats = [(package, numa_of.get(cpus[0], 0), tuple(cpus)) for (package, _), cpus in found.items()]
-    return _numbered(seats)
+        found.setdefault((package, numa_of.get(cpu, 0), siblings), []).append(cpu)
+    return _numbered(found)
 
 
-def _numbered(seats: Iterable[tuple[int, int, tuple[int, ...]]]) -> tuple[Core, ...]:
-    """Cores of these (package, NUMA domain, processors), sockets and cores counted from 0 without gaps.
+def _numbered(found: Mapping[Seat, Iterable[int]]) -> tuple[Core, ...]:
+    """Cores with their usable processors, sockets and cores counted from 0 without gaps.
 
     Cores of a NUMA domain follow each other, as they do in the numbering Open MPI uses.
     """
-    cores: list[Core] = []
-    by_package = groupby(sorted(seats), key=lambda seat: seat[0])
-    for socket_index, (_, members) in enumerate(by_package):
-        for index, (_, numa, cpus) in enumerate(members):
-            cores.append(Core(socket=socket_index, index=index, numa=numa, cpus=cpus))
-    return tuple(cores)
+    by_package = groupby(sorted(found), key=lambda seat: seat[0])
+    return tuple(
+        Core(socket=socket_index, index=index, numa=seat[1], cpus=tuple(found[seat]))
+        for socket_index, (_, seats) in enumerate(by_package)
+        for index, seat in enumerate(seats)
+    )
 
 
 def _plain_cores(usable: Collection[int]) -> tuple[Core, ...]:

@@ -42,7 +42,10 @@ def infer_dimensions(
     aisles: int | None = None,
     allow_uneven: bool = False,
 ) -> Dimensions:
-    """The dimensions of hosts with these worker counts, one rack and one aisle unless declared."""
+    """The dimensions of hosts with these worker counts.
+
+    The innermost of hosts, racks and aisles that is not declared takes up all hosts; the others are 1.
+    """
     declared = {
         "--accelerators": accelerators,
         "--hosts-per-rack": hosts_per_rack,
@@ -51,34 +54,32 @@ def infer_dimensions(
     }
     flags = [flag for flag, value in declared.items() if value is not None]
     _check_positive(counts, declared)
-    even = len(set(counts)) == 1
-    if not even:
-        _check_uneven(counts, accelerators, allow_uneven)
-    aisles = aisles or 1
-    if racks is None:
-        racks = _quotient(len(counts), (hosts_per_rack or len(counts)) * aisles) or 1
-    # Where it does not divide, the check below shows by how much.
-    hosts_per_rack = hosts_per_rack or max(1, len(counts) // (racks * aisles))
-    grid = {"host": hosts_per_rack, "rack": racks, "aisle": aisles}
-    if even:
+    grid = _grid(len(counts), {"host": hosts_per_rack, "rack": racks, "aisle": aisles})
+    if len(set(counts)) == 1:
         accelerators = accelerators or counts[0]
-        _check_product(
-            {"accelerator": accelerators, **grid}, {"host": len(counts), "worker": counts[0]}, flags
-        )
+        workers = {"host": len(counts), "worker": counts[0]}
+        _check_product({"accelerator": accelerators, **grid}, workers, flags)
         _check_inside_host(accelerators, counts[0])
     else:
+        _check_uneven(counts, accelerators, allow_uneven)
         _check_product(grid, {"host": len(counts)}, flags)
     return Dimensions(
         accelerators=accelerators,
-        hosts_per_rack=hosts_per_rack,
-        racks=racks,
-        aisles=aisles,
+        hosts_per_rack=grid["host"],
+        racks=grid["rack"],
+        aisles=grid["aisle"],
         per_host=tuple(counts),
     )
 
 
-def _quotient(number: int, divisor: int) -> int | None:
-    return number // divisor if number % divisor == 0 else None
+def _grid(hosts: int, declared: dict[str, int | None]) -> dict[str, int]:
+    """All three sizes. Where they cannot fit, the product is left wrong for the check to show."""
+    rest = max(1, hosts // prod(size or 1 for size in declared.values()))
+    grid = {}
+    for name, size in declared.items():
+        grid[name] = size or rest
+        rest = rest if size else 1
+    return grid
 
 
 def _check_positive(counts: Sequence[int], declared: dict[str, int | None]) -> None:

@@ -105,7 +105,9 @@ def render(rankfile: Rankfile) -> str:
     numbers = {key: getattr(rankfile, key) for key in _HEADER}
     header = [f"#host = {','.join(rankfile.hosts)}"]
     header += [f"#{key} = {value}" for key, value in numbers.items() if value is not None]
-    blocks = [map(_render_line, lines) for _, lines in groupby(rankfile.lines, lambda line: line.host)]
+    blocks = [
+        [_render_line(line) for line in lines] for _, lines in groupby(rankfile.lines, lambda line: line.host)
+    ]
     return "\n\n".join("\n".join(block) for block in [header, *blocks]) + "\n"
 
 

@@ -1,0 +1,55 @@
+#!/bin/sh
+# Sets up a machine for `make`:
+#   setup.sh venv EXTRAS   a virtual environment in .venv with weft, editable, and these extras
+#   setup.sh system        the programs that the virtual cluster and the Slurm tests use
+# Where it may not install a system package it says exactly what to install.
+set -eu
+
+python=${PYTHON:-python3}
+
+# install PACKAGE...: with apt when we are root; otherwise tell, and return 1.
+install() {
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        echo "setup: installing $*" >&2
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    else
+        echo "setup: please install: $*" >&2
+        echo "setup:     sudo apt-get install --no-install-recommends $*" >&2
+        return 1
+    fi
+}
+
+make_venv() {
+    if ! command -v "$python" >/dev/null; then
+        install python3 python3-venv || exit 2
+    fi
+    if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+        echo "setup: Python must be 3.11 or newer, got $("$python" --version 2>&1); use make PYTHON=python3.12" >&2
+        exit 2
+    fi
+    if [ ! -x .venv/bin/pip ]; then
+        "$python" -c 'import ensurepip' 2>/dev/null || install python3-venv || exit 2
+        "$python" -m venv .venv
+    fi
+    .venv/bin/pip install --quiet --disable-pip-version-check --editable "$1"
+}
+
+install_system() {
+    missing=
+    command -v ip >/dev/null && command -v tc >/dev/null || missing="$missing iproute2"
+    command -v ssh >/dev/null || missing="$missing openssh-client"
+    [ -x /usr/sbin/sshd ] || missing="$missing openssh-server"
+    command -v unshare >/dev/null || missing="$missing util-linux"
+    command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing="$missing nftables"
+    [ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/slurmd ] || missing="$missing slurm-wlm"
+    [ -x /usr/sbin/munged ] || missing="$missing munge"
+    # shellcheck disable=SC2086  # the list is meant to be split
+    [ -z "$missing" ] || install $missing || echo "setup: without them the tests that need them are skipped" >&2
+}
+
+case ${1:-} in
+    venv) make_venv "$2" ;;
+    system) install_system ;;
+    *) echo "setup: usage: setup.sh venv EXTRAS | setup.sh system" >&2; exit 2 ;;
+esac
