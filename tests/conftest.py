@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -37,8 +38,11 @@ def leaves_nothing_behind() -> Iterator[None]:
 
 def _children() -> set[int]:
     # Reading the kernel's own list takes microseconds, walking /proc would take milliseconds.
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(pid) for children in lists for pid in children.read_text().split()}
+    pids: set[int] = set()
+    for children in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # the thread has just ended
+            pids.update(map(int, children.read_text().split()))
+    return pids
 
 
 def _leaked(pids: set[int]) -> list[psutil.Process]:
@@ -47,6 +51,7 @@ def _leaked(pids: set[int]) -> list[psutil.Process]:
     _, alive = psutil.wait_procs(processes, timeout=1.0)  # one may just be ending
     for process in alive:
         process.kill()  # or it would trouble the tests to come
+    psutil.wait_procs(alive, timeout=1.0)
     return alive
 
 
@@ -64,4 +69,6 @@ def _ended(thread: threading.Thread) -> bool:
 
 
 def _variables() -> set[tuple[str, str]]:
-    return {(name, value) for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    # pytest keeps one, and scikit-learn sets those of OpenMP when it is first imported.
+    changing = ("PYTEST_CURRENT_TEST", "KMP_")
+    return {(name, value) for name, value in os.environ.items() if not name.startswith(changing)}

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import psutil
 from tests.cluster import scratch, ssh, wires
-from tests.cluster.namespaces import Machine, entered
+from tests.cluster.namespaces import Machine, entered, missing_rights
 from tests.cluster.require import missing_tools
 from tests.cluster.waiting import wait_until
 
@@ -35,9 +35,8 @@ HEAD = "head"
 
 def missing() -> str | None:
     """Why no cluster can be built here, if so."""
-    return missing_tools(
-        "ip", "tc", "ssh", "sshd", "ssh-keygen", "ssh-keyscan", "unshare", "nsenter", "setpriv"
-    )
+    tools = ["ip", "tc", "ssh", "sshd", "ssh-keygen", "ssh-keyscan", "unshare", "nsenter", "setpriv"]
+    return missing_tools(*tools) or missing_rights()
 
 
 @dataclass
@@ -64,6 +63,8 @@ class VirtualCluster:
     """Up to 200 hosts; build it with `with`, or call `close` when done."""
 
     def __init__(self, hosts: int = 4, *, rate: str | None = None, subnet: str = "10.77.0.0/24") -> None:
+        if not 1 <= hosts <= 200:
+            raise ValueError(f"a cluster must have 1 to 200 hosts, got {hosts}")
         network = ipaddress.ip_network(subnet)
         self.folder = scratch.new_folder()
         self.ssh_config = self.folder / "ssh_config"
@@ -98,7 +99,8 @@ class VirtualCluster:
     @property
     def environment(self) -> dict[str, str]:
         """What a launcher needs to find its way; set for every command."""
-        return {"WEFT_SSH_CONFIG": str(self.ssh_config), "HOME": str(self.home)}
+        config = {"WEFT_SSH_CONFIG": str(self.ssh_config), "HOME": str(self.home)}
+        return config | ssh.LOGIN_ENVIRONMENT
 
     def host(self, name: str) -> Host:
         if name not in self._everyone:
@@ -168,28 +170,28 @@ class VirtualCluster:
 
     # Mishaps
 
-    def cut(self, host: str) -> None:
+    def cut(self, host: str, card: str = "eth0") -> None:
         """Cut the cable: the host loses its carrier, and what others send to it goes nowhere, unsaid."""
-        self._switch_port(host, "down")
+        self._at_switch("ip", [f"link set {self.host(host).cards[card]} down"])
 
-    def heal(self, host: str) -> None:
-        self._switch_port(host, "up")
+    def heal(self, host: str, card: str = "eth0") -> None:
+        self._at_switch("ip", [f"link set {self.host(host).cards[card]} up"])
 
-    def slow(self, host: str, rate: str | None) -> None:
+    def slow(self, host: str, rate: str | None, card: str = "eth0") -> None:
         """Shape the link of a host, both ways, to a rate such as `100mbit`; None lets it run free."""
-        wires.carry_out("tc", wires.shape("eth0", rate), self.host(host).running.pid)
-        wires.carry_out("tc", wires.shape(self.host(host).cards["eth0"], rate), self._running_switch.pid)
+        wires.carry_out("tc", wires.shape(card, rate), self.host(host).running.pid)
+        self._at_switch("tc", wires.shape(self.host(host).cards[card], rate))
 
     def kill(self, host: str) -> None:
         """Power loss: all its processes end at once, and not even a farewell packet leaves the host."""
-        machine = self.host(host).running
-        self.cut(host)
+        victim = self.host(host)
+        machine, ports = victim.running, victim.cards.values()
+        self._at_switch("ip", [f"link set {port} down" for port in ports])
         machine.kill()
-        self.host(host).machine = None
+        victim.machine = None
         # The network would live on as long as the kernel tries to send what its last sockets still held.
-        ports = self.host(host).cards.values()
-        wires.carry_out("ip", [f"link del {port}" for port in ports], self._running_switch.pid)
-        self.host(host).cards.clear()
+        self._at_switch("ip", [f"link del {port}" for port in ports])
+        victim.cards.clear()
 
     def start(self, host: str) -> None:
         """Power a killed host on again: same name, address and key, none of its processes or extra cards."""
@@ -221,7 +223,7 @@ class VirtualCluster:
             self._networks.add(bridge)
         port = f"{host}-{name}"
         lines += wires.cable(port, owner.running.pid, name, address, bridge)
-        wires.carry_out("ip", lines, self._running_switch.pid)
+        self._at_switch("ip", lines)
         wires.carry_out("ip", [f"addr add {address} dev {name}", f"link set {name} up"], owner.running.pid)
         owner.cards[name] = port
 
@@ -253,7 +255,7 @@ class VirtualCluster:
         self._write_files()
         self._switch.wait_made()
         self._switch.plugged()
-        wires.carry_out("ip", wires.new_switch("br0"), self._switch.pid)
+        self._at_switch("ip", wires.new_switch("br0"))
         self._boot(list(self._everyone.values()))
 
     def _write_files(self) -> None:
@@ -288,7 +290,7 @@ class VirtualCluster:
             machine.wait_made()
             host.cards["eth0"] = f"{host.name}-eth0"
             lines += wires.cable(host.cards["eth0"], machine.pid, "eth0", host.address, "br0")
-        wires.carry_out("ip", lines, self._running_switch.pid)
+        self._at_switch("ip", lines)
         for machine in machines:
             machine.plugged()
         for host in hosts:
@@ -305,7 +307,7 @@ class VirtualCluster:
             mount --bind {folder}/shadow /etc/shadow
             mount -t tmpfs tmpfs /dev/shm
             mount -t tmpfs tmpfs /run
-            mkdir /run/sshd /run/cgroup
+            mkdir -p /run/sshd /run/cgroup {ssh.LOGIN_ENVIRONMENT["XDG_RUNTIME_DIR"]}
             # /sys shows the network cards of whoever mounted it, and hides what was mounted in the old one.
             mount --rbind /sys/fs/cgroup /run/cgroup
             mount -t sysfs sysfs /sys
@@ -327,11 +329,6 @@ class VirtualCluster:
             knock.settimeout(0.2)  # sooner than a lost packet is sent again
             return knock.connect_ex((host.address, 22)) == 0
 
-    def _switch_port(self, host: str, state: str) -> None:
-        port = self.host(host).cards["eth0"]
-        wires.carry_out("ip", [f"link set {port} {state}"], self._running_switch.pid)
-
-    @property
-    def _running_switch(self) -> Machine:
+    def _at_switch(self, tool: str, lines: list[str]) -> None:
         assert self._switch is not None, "the cluster is closed"
-        return self._switch
+        wires.carry_out(tool, lines, self._switch.pid)

@@ -45,6 +45,13 @@ def _setns(descriptor: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
+def missing_rights() -> str | None:
+    """Why no machine can be made here, if so; root in a container may not be enough."""
+    trial = ["unshare", "--net", "--pid", "--fork", "--mount-proc", "true"]
+    done = subprocess.run(trial, capture_output=True, text=True, timeout=20, check=False)
+    return done.stderr.strip() if done.returncode else None
+
+
 class Machine:
     """A set of namespaces whose process 1 runs a shell script.
 

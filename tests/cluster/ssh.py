@@ -6,6 +6,9 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+# As after a login. It is each host's own, so that sockets kept there do not meet those of another host or cluster.
+LOGIN_ENVIRONMENT = {"XDG_RUNTIME_DIR": "/run/user/0"}
+
 
 def new_key(path: Path) -> str:
     """Write a key pair, replacing an old one; returns the public half."""
@@ -16,6 +19,7 @@ def new_key(path: Path) -> str:
 
 
 def server_config(host_key: Path, authorized_keys: Path) -> str:
+    environment = " ".join(f"{name}={value}" for name, value in LOGIN_ENVIRONMENT.items())
     return f"""\
 Port 22
 ListenAddress 0.0.0.0
@@ -25,6 +29,7 @@ AuthorizedKeysFile {authorized_keys}
 StrictModes no
 PidFile none
 UsePAM no
+SetEnv {environment}
 UseDNS no
 PasswordAuthentication no
 KbdInteractiveAuthentication no

@@ -118,6 +118,13 @@ def test_hosts_do_not_see_each_others_cards_memory_or_processes(shared_cluster: 
     assert shared_cluster.run(["ls", "/sys/class/net"], on="h2").stdout.split() == ["eth0", "lo"]
 
 
+def test_runtime_files_stay_on_their_host(shared_cluster: VirtualCluster) -> None:
+    shared_cluster.run(["sh", "-c", "touch $XDG_RUNTIME_DIR/socket"], on="h1")
+    assert ssh(shared_cluster, "h1", "ls $XDG_RUNTIME_DIR").stdout == "socket\n"
+    assert ssh(shared_cluster, "h2", "ls $XDG_RUNTIME_DIR").stdout == ""
+    shared_cluster.run(["sh", "-c", "rm $XDG_RUNTIME_DIR/socket"], on="h1")
+
+
 def test_a_process_left_by_ssh_is_seen(shared_cluster: VirtualCluster) -> None:
     ssh(shared_cluster, "h3", "sleep 60 >/dev/null 2>&1 </dev/null &")
     wait_until(lambda: len(shared_cluster.processes("h3")) == 1, "only the orphan is left")
@@ -215,8 +222,8 @@ def test_nothing_outlives_a_crash(new_cluster: Callable[..., VirtualCluster]) ->
         assert crashing.stdout is not None
         folder = Path(crashing.stdout.readline().strip())
         tree = psutil.Process(crashing.pid).children(recursive=True)
-        assert {"sleep", "sshd"} <= {process.name() for process in tree}
         crashing.kill()
+    assert len(tree) >= 8  # a holder and a first process for each machine, and the command
     assert psutil.wait_procs(tree, timeout=10)[1] == []
     assert folder.is_dir()
     alive = new_cluster(1)

@@ -129,7 +129,7 @@ def _hyphened(arg: str) -> str:
     "--lost-after",
     "lost_after_s",
     type=float,
-    default=3.0,
+    default=2.5,
     metavar="S",
     help="Seconds of silence after which a host is lost.",
 )

@@ -224,13 +224,14 @@ class Agent:
 
         self._send({"event": "survey", **survey().to_json()})
 
-    def _do_look(self, cwd: str, script: str | None) -> None:
-        folder = Path(cwd)
+    def _do_look(self, cwd: str | None, script: str | None) -> None:
+        folder = Path(cwd or "/")
         self._send(
             {
                 "event": "look",
                 "cwd": folder.is_dir(),
                 "script": script is None or (folder / script).is_file(),
+                "clock_s": time.time(),
             }
         )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
 
-from weft.launch.agent import BEAT_S
+from weft.launch.agent import BEAT_S, ORPHAN_GRACE_S
 from weft.launch.crew import Crew
 from weft.launch.outcome import (
     Failure,
@@ -90,6 +90,7 @@ class Conductor:
         run_dir: Path | None = None,
         grace_s: float,
         lost_after_s: float,
+        sweep: Callable[[str], object],
         translate: Translate | None = None,
     ) -> None:
         self._plan = plan
@@ -100,6 +101,7 @@ class Conductor:
         self._run_dir = run_dir
         self._grace_s = grace_s
         self._lost_after_s = lost_after_s
+        self._sweep = sweep  # ends what is left of the run on a host whose agent is gone
         self._translate = translate
         self._interrupted_by: int | None = None
         self._lost: dict[str, str] = {}
@@ -117,7 +119,8 @@ class Conductor:
         """Run to the end, restarting as often as the plan allows."""
         began = time.monotonic()
         restarts = 0
-        with _signals_to(self._interrupt):
+        # A handler may run in the middle of anything we do, so it only leaves a note.
+        with _signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):
             while True:
                 self._attempt(restarts)
                 outcome = self._outcome(time.monotonic() - began, restarts)
@@ -180,10 +183,13 @@ class Conductor:
                     self._stop_soon(now)
             case "done":
                 self._done.add(host)
-            case "closed" if host not in self._done:
+            case "closed" if host not in self._done and host not in self._lost:
                 self._lose(host, self._crew.explain(host))
+                self._sweep(host)
             case "failed":
                 self._lose(host, f"{host}: {message['message']}")
+            case "signal":
+                self._interrupt(message["number"])
 
     def _record(self, rank: int) -> RankRecord:
         return self._starter if rank == STARTER else self._records[rank]
@@ -213,11 +219,12 @@ class Conductor:
         ending = [record for record in self._records.values() if record.complained_at and record.code is None]
         self._stop_due = now + (SETTLE_S if ending else 0.0)
 
-    def _stop(self, number: int) -> None:
+    def _stop(self, number: int, grace_s: float | None = None) -> None:
         if self._stopped_at is None:
             self._stopped_at = time.monotonic()
         self._stop_due = None
-        self._crew.tell({"do": "stop", "signal": number, "grace_s": self._grace_s})
+        grace_s = self._grace_s if grace_s is None else grace_s
+        self._crew.tell({"do": "stop", "signal": number, "grace_s": grace_s})
 
     def _interrupt(self, number: int) -> None:
         if self._interrupted_by is None:
@@ -232,7 +239,8 @@ class Conductor:
     def _lose(self, host: str, why: str) -> None:
         self._lost[host] = why
         if self._stopped_at is None:
-            self._stop(signal.SIGTERM)
+            # The host that is gone ends its own workers now; the others must not lag far behind.
+            self._stop(signal.SIGTERM, min(self._grace_s, ORPHAN_GRACE_S))
 
     def _outcome(self, seconds: float, restarts: int) -> Outcome:
         failure = None if self._interrupted_by else self._failure()

@@ -44,7 +44,7 @@ class LaunchConfig:
     skip_checks: bool = False
     pin: bool = True
     grace_s: float = 3.0  # between asking a worker to end and ending it
-    lost_after_s: float = 3.0  # silence after which a host, or the launcher, counts as lost
+    lost_after_s: float = 2.5  # silence after which a host, or the launcher, counts as lost
     verbose: bool = False
 
     def __post_init__(self) -> None:
@@ -67,7 +67,21 @@ class LaunchConfig:
                 f"give the workers in all (-n {self.workers}) or on each host (--per-host {self.per_host}), "
                 "got both; drop one"
             )
+        if self.rankfile is not None and self.hosts:
+            named, ranked = {entry.name for entry in self.hosts}, set(self.rankfile.hosts)
+            if named != ranked:
+                raise UsageError(
+                    f"the host list and the rank file must name the same hosts, got {', '.join(sorted(named))} "
+                    f"and {', '.join(sorted(ranked))}; drop -H"
+                )
         self.command.check(self.cwd)
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """The hosts that were named, on the command line or in a rank file; none for this machine alone."""
+        if self.hosts or self.rankfile is None:
+            return tuple(entry.name for entry in self.hosts)
+        return self.rankfile.hosts
 
 
 def _positive(what: str, value: int | None) -> None:

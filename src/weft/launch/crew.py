@@ -51,15 +51,17 @@ class Connection:
             stderr=self._complaints,
             start_new_session=True,  # Ctrl-C is for the launcher; it tells the agents itself
         )
-        threading.Thread(target=self._listen, name=f"weft-{self.host}", daemon=True).start()
+        self._listening = threading.Thread(target=self._listen, name=f"weft-{self.host}", daemon=True)
+        self._listening.start()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.heard_at = time.monotonic()
-            message = decode(line, "event")
-            if message is not None and message["event"] != "beat":
-                self._inbox.put((self.host, message))
+        with self._process.stdout as lines:
+            for line in lines:
+                self.heard_at = time.monotonic()
+                message = decode(line, "event")
+                if message is not None and message["event"] != "beat":
+                    self._inbox.put((self.host, message))
         self._process.wait()
         self.closed = True
         self._inbox.put((self.host, {"event": "closed"}))
@@ -91,6 +93,7 @@ class Connection:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._listening.join()
         self._complaints.close()
 
 
@@ -124,30 +127,53 @@ class Crew:
 
     def await_answers(self, awaited: Mapping[str, str], *, timeout_s: float) -> dict[str, Message]:
         """Wait for one event of a given name from each host; every host that fails is named."""
-        answers: dict[str, Message] = {}
+        answers, troubles = self.gather(
+            {host: (event,) for host, event in awaited.items()}, timeout_s=timeout_s
+        )
+        if troubles:
+            raise ConnectError("\n".join(troubles[host] for host in awaited if host in troubles))
+        return {host: answers[host][event] for host, event in awaited.items()}
+
+    def inquire(
+        self, questions: Mapping[str, Sequence[Message]], *, timeout_s: float
+    ) -> tuple[dict[str, dict[str, Message]], dict[str, str]]:
+        """Put several questions to some hosts at once; what `gather` gives."""
+        for host, several in questions.items():
+            for question in several:
+                self.connections[host].send(question)
+        awaited = {host: [question["do"] for question in several] for host, several in questions.items()}
+        return self.gather(awaited, timeout_s=timeout_s)
+
+    def gather(
+        self, awaited: Mapping[str, Iterable[str]], *, timeout_s: float
+    ) -> tuple[dict[str, dict[str, Message]], dict[str, str]]:
+        """Wait for events by name from each host: what came, and why some hosts' did not.
+
+        A host is in the one or in the other. An answer is stamped with `heard_s`, our time when it came.
+        """
+        answers: dict[str, dict[str, Message]] = {host: {} for host in awaited}
+        missing = {host: set(events) for host, events in awaited.items()}
         troubles: dict[str, str] = {}
         deadline = time.monotonic() + timeout_s
-        while len(answers) + len(troubles) < len(awaited):
+        while any(missing.values()):
             try:
                 host, message = self.inbox.get(timeout=max(0.001, deadline - time.monotonic()))
             except Empty:
-                for host in awaited.keys() - answers.keys() - troubles.keys():
+                for host in (host for host, events in missing.items() if events):
                     troubles[host] = (
                         f"{host} must answer within {timeout_s:g} s, got silence; is it up and not overloaded?"
                     )
                 break
-            if host not in awaited or host in answers:
+            if not missing.get(host):
                 continue
-            if message["event"] == awaited[host]:
-                answers[host] = message
-            elif message["event"] == "closed":
-                connection = self.connections[host]
-                troubles[host] = self._explain(host, connection.code, connection.complaint())
-            elif message["event"] == "failed":
-                troubles[host] = f"{host}: {message['message']}"
-        if troubles:
-            raise ConnectError("\n".join(troubles[host] for host in awaited if host in troubles))
-        return answers
+            if message["event"] in missing[host]:
+                missing[host].remove(message["event"])
+                answers[host][message["event"]] = {**message, "heard_s": time.time()}
+            elif message["event"] in ("closed", "failed"):
+                missing[host].clear()
+                failed = message["event"] == "failed"
+                troubles[host] = f"{host}: {message['message']}" if failed else self.explain(host)
+        return {host: heard for host, heard in answers.items() if host not in troubles}, troubles
 
     def explain(self, host: str) -> str:
         connection = self.connections[host]

@@ -10,6 +10,7 @@ from typing import Protocol, Self
 
 from weft.errors import UsageError
 from weft.launch.config import LaunchConfig
+from weft.launch.here import is_this_machine
 from weft.launch.outcome import Outcome
 from weft.launch.output import Console
 from weft.launch.plan import Plan, Site
@@ -56,12 +57,12 @@ class Engine(Protocol):
 
 
 def choose_engine(config: LaunchConfig, environ: dict[str, str] | None = None) -> str:
-    """`auto`: the hosts that were named over ssh, else the Slurm allocation we are in, else this machine."""
+    """`auto`: the hosts that were named, else the Slurm allocation we are in, else this machine."""
     variables = dict(os.environ) if environ is None else environ
     if config.engine != "auto":
         return config.engine
-    if config.hosts:
-        return "ssh"
+    if config.host_names:
+        return "ssh" if any(not is_this_machine(name) for name in config.host_names) else "local"
     return "slurm" if "SLURM_JOB_ID" in variables and "SLURM_JOB_NODELIST" in variables else "local"
 
 

@@ -6,7 +6,6 @@ leaves its workers behind when it is killed. Its variables and its restart seman
 
 from __future__ import annotations
 
-import socket
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -16,13 +15,14 @@ from weft.errors import ConnectError, UsageError
 from weft.launch.conduct import Conductor, tasks_of
 from weft.launch.config import LaunchConfig
 from weft.launch.crew import AgentCommand, Crew
+from weft.launch.here import LOOPBACK, is_this_machine
 from weft.launch.outcome import Outcome
 from weft.launch.output import Console
 from weft.launch.plan import Plan, Site
 from weft.launch.ports import free_port, is_free
+from weft.launch.processes import sweep
+from weft.launch.sweep import marker
 from weft.topology.detect import detect
-
-LOOPBACK = "127.0.0.1"
 
 
 def agent_argv(python: str = sys.executable) -> tuple[str, ...]:
@@ -33,22 +33,16 @@ def explain_agent(host: str, code: int | None, complaint: str) -> str:
     return f"{host}: the agent ended (exit code {code})" + (f": {complaint}" if complaint else "")
 
 
-def is_this_machine(name: str) -> bool:
-    """Whether a host name means the machine we are on."""
-    here = socket.gethostname()
-    return name in {"localhost", LOOPBACK, "::1", here, here.partition(".")[0]}
-
-
 class LocalEngine:
     """Workers on this machine."""
 
     name = "local"
 
     def __init__(self, config: LaunchConfig) -> None:
-        elsewhere = [entry.name for entry in config.hosts if not is_this_machine(entry.name)]
-        if elsewhere:
+        elsewhere = [name for name in config.host_names if not is_this_machine(name)]
+        if elsewhere or len(config.host_names) > 1:
             raise UsageError(
-                f"--engine local runs on this machine alone, got {', '.join(elsewhere)}; use --engine ssh"
+                f"--engine local runs on this machine alone, got {', '.join(config.host_names)}; use --engine ssh"
             )
         self._config = config
         self.python = config.python or sys.executable
@@ -65,7 +59,7 @@ class LocalEngine:
 
     def sites(self) -> tuple[Site, ...]:
         host = detect()
-        name = self._config.hosts[0].name if self._config.hosts else host.name
+        name = self._config.host_names[0] if self._config.host_names else host.name
         return (Site(name=name, host=host, address=LOOPBACK, interface="lo"),)
 
     def port(self) -> int:
@@ -93,5 +87,6 @@ class LocalEngine:
             run_dir=run_dir,
             grace_s=self._config.grace_s,
             lost_after_s=self._config.lost_after_s,
+            sweep=lambda _: sweep(marker(run_id)),
         )
         return conductor.run()

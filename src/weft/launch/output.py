@@ -32,7 +32,6 @@ class Console:
     out: BinaryIO = field(default_factory=lambda: sys.stdout.buffer)
     err: BinaryIO = field(default_factory=lambda: sys.stderr.buffer)
     colour: bool | None = None
-    quiet: bool = False
     _lines: dict[tuple[int, str], _Line] = field(default_factory=dict)
     _files: dict[int, BinaryIO] = field(default_factory=dict)
     _live: bool = False
@@ -44,16 +43,16 @@ class Console:
 
     def write(self, rank: int, stream: str, data: bytes) -> None:
         """Take what a rank printed, in pieces of any size."""
-        self._log(rank).write(data)
-        if self.quiet:
-            return
+        self._keep(rank, data)
         line = self._lines.setdefault((rank, stream), _Line())
         *whole, rest = (line.text + data).split(b"\n")
         line.text = rest
         for text in whole:
             self._emit(rank, stream, _final(text))
-        # Keep only what the last carriage return left: a long-lived bar must not grow without bound.
-        line.text = _final(rest) if b"\r" in rest else rest
+        if b"\r" in rest:
+            # Keep only what the last carriage return left: a long-lived bar must not grow without bound.
+            # One at the very end has not overwritten anything yet.
+            line.text = _final(rest) + (b"\r" if rest.endswith(b"\r") else b"")
         self._show_live(rank, line)
 
     def say(self, text: str) -> None:
@@ -67,7 +66,7 @@ class Console:
         self._erase()
         for (rank, stream), line in self._lines.items():
             if line.text:
-                self._emit(rank, stream, line.text)
+                self._emit(rank, stream, _final(line.text))
         self._lines.clear()
         for file in self._files.values():
             file.close()
@@ -88,7 +87,7 @@ class Console:
 
     def _show_live(self, rank: int, line: _Line) -> None:
         if self._terminal and line.text.strip():
-            self.err.write(_ERASE + self._prefix(rank) + line.text)
+            self.err.write(_ERASE + self._prefix(rank) + _final(line.text))
             self.err.flush()
             self._live = True
 
@@ -97,12 +96,18 @@ class Console:
             self.err.write(_ERASE)
             self._live = False
 
-    def _log(self, rank: int) -> BinaryIO:
-        if rank not in self._files:
-            path = self.logs / log_name(rank) if self.logs else Path(os.devnull)
-            # Unbuffered: a log is read while the run goes on, and after the launcher was killed.
-            self._files[rank] = path.open("ab", buffering=0)
-        return self._files[rank]
+    def _keep(self, rank: int, data: bytes) -> None:
+        """Add to the rank's log. A full disk ends the logs, not the run."""
+        if self.logs is None:
+            return
+        try:
+            if rank not in self._files:
+                # Unbuffered: a log is read while the run goes on, and after the launcher was killed.
+                self._files[rank] = (self.logs / log_name(rank)).open("ab", buffering=0)
+            self._files[rank].write(data)
+        except OSError as error:
+            self.say(f"weft: no more logs in {self.logs}: {error.strerror}")
+            self.logs = None
 
 
 def log_name(rank: int) -> str:

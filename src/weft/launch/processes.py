@@ -26,6 +26,11 @@ def become_subreaper() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def follow_parent(number: int) -> None:
+    """Have the kernel send us this signal when our parent ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
 def spawn(
     argv: Sequence[str],
     *,
@@ -33,12 +38,16 @@ def spawn(
     cwd: str,
     cpus: Sequence[int] = (),
     numa: Sequence[int] = (),
+    piped: bool = True,
 ) -> subprocess.Popen[bytes]:
-    """Start a worker in a session of its own, on its cores and its NUMA memory, with piped output."""
+    """Start a worker in a session of its own, on its cores and its NUMA memory.
+
+    Its output is piped, or, with all other open files, the same as ours.
+    """
 
     def place() -> None:
         # Runs between fork and exec. If the agent dies, however it dies, so does the worker.
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        follow_parent(signal.SIGKILL)
         if cpus:
             # A core may have gone since the survey; running anywhere beats not running.
             with contextlib.suppress(OSError):
@@ -50,9 +59,10 @@ def spawn(
         list(argv),
         env=dict(env),
         cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL if piped else None,
+        stdout=subprocess.PIPE if piped else None,
+        stderr=subprocess.PIPE if piped else None,
+        close_fds=piped,
         start_new_session=True,
         preexec_fn=place,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,8 +31,14 @@ def dry_run(config: LaunchConfig) -> DryRun:
 
 
 def run(config: LaunchConfig, *, to_stderr: bool = False) -> Outcome:
-    """Run the program; returns when every process of the run is gone."""
+    """Run the program; returns when every process of the run is gone.
+
+    Several hosts reached by ssh are checked first. Measuring their links takes seconds, so it is done only where
+    these hosts were not measured within the last hour: by the first run on them, or by `weft check`.
+    """
     with open_engine(config) as engine:
+        if engine.name == "ssh" and len(config.host_names) > 1 and not config.skip_checks:
+            _check(config, engine)
         plan = _plan(config, engine, engine.sites())
         folder = RunDir.create(config.run_dir, plan.name, datetime.now())
         folder.write_plan(plan)
@@ -41,17 +48,38 @@ def run(config: LaunchConfig, *, to_stderr: bool = False) -> Outcome:
             for command in engine.commands(plan):
                 console.say("+ " + " ".join(command))
         try:
-            outcome = engine.run(plan, console, run_id=folder.id, run_dir=folder.path)
+            outcome = engine.run(plan, console, run_id=_run_id(folder), run_dir=folder.path)
         finally:
             console.close()
         folder.write_outcome(outcome)
         return outcome
 
 
+def _check(config: LaunchConfig, engine: Engine) -> None:
+    """Stop what would fail; say what is odd."""
+    from weft.launch import preflight
+    from weft.launch.report import render_report, render_troubles
+    from weft.launch.ssh import SshEngine
+
+    assert isinstance(engine, SshEngine)
+    report = preflight.check_before_run(engine, config, progress=preflight.progress_on(sys.stderr))
+    if config.verbose:
+        print(render_report(report), file=sys.stderr)
+    elif report.ok:
+        for line in render_troubles(report):
+            print(f"weft: {line}", file=sys.stderr)
+    preflight.require_ok(report)
+
+
+def _run_id(folder: RunDir) -> str:
+    """The folder's name says which run it is to a person; the rest makes it unlike any other run's."""
+    return f"{folder.path.name}-{secrets.token_hex(4)}"
+
+
 def _sites(config: LaunchConfig, engine: Engine) -> tuple[Site, ...]:
     """The hosts; for a dry run without checks, only their names, so that a plan can be drawn before they exist."""
-    if config.skip_checks and config.hosts:
-        return tuple(Site(name=entry.name, host=None, address=entry.name) for entry in config.hosts)
+    if config.skip_checks and config.host_names:
+        return tuple(Site(name=entry, host=None, address=entry) for entry in config.host_names)
     return engine.sites()
 
 

@@ -42,10 +42,6 @@ class RunDir:
                 f"the run directory must be writable, got {where}: {error.strerror}; use --run-dir"
             ) from error
 
-    @property
-    def id(self) -> str:
-        return self.path.name
-
     def write_plan(self, plan: Plan) -> None:
         self._write("plan.json", plan.to_json())
         if plan.rankfile is not None:

@@ -6,10 +6,13 @@ hosts, find the address and the cards to use, and later start the workers.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
+import subprocess
 import sys
+import zlib
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,12 +22,12 @@ from weft.launch.address import Reach, candidates, card_used, choose_address
 from weft.launch.conduct import Conductor, tasks_of
 from weft.launch.config import LaunchConfig
 from weft.launch.crew import AgentCommand, Crew
-from weft.launch.local import LOOPBACK, agent_argv, explain_agent, is_this_machine
+from weft.launch.here import LOOPBACK, is_this_machine
+from weft.launch.local import agent_argv, explain_agent
 from weft.launch.outcome import Outcome
 from weft.launch.output import Console
 from weft.launch.plan import Plan, Site
 from weft.launch.survey import Survey
-from weft.topology.hostlist import HostEntry
 
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 20.0
@@ -39,7 +42,8 @@ def ssh_argv(host: str, command: str, *, config_file: str | None = None) -> tupl
         "ServerAliveInterval": "1",
         "ServerAliveCountMax": "3",
         "ControlMaster": "auto",
-        "ControlPath": f"{_socket_folder()}/%C",
+        # The same name may mean another host under another configuration.
+        "ControlPath": f"{_socket_folder()}/{zlib.crc32((config_file or '').encode()):08x}-%C",
         "ControlPersist": "60",
     }
     flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
@@ -48,19 +52,23 @@ def ssh_argv(host: str, command: str, *, config_file: str | None = None) -> tupl
 
 def _socket_folder() -> Path:
     """Where shared connections live: private, and short, for a socket's path is at most 107 characters."""
-    return Path(os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/weft-{os.getuid()}") / "weft-ssh"
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime, "weft-ssh") if runtime else Path(f"/tmp/weft-ssh-{os.getuid()}")
+
+
+def _make_private(folder: Path) -> None:
+    """A folder that is ours alone: whoever could write there could answer in a host's place."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise UsageError(f"{folder} must be private to us (mode 700), got one that is not; remove it")
 
 
 def remote_command(python: str, lost_after_s: float) -> str:
     """What sshd's shell is given. `exec` so that no shell stays between sshd and the agent."""
     arguments = (*agent_argv(python), "--survey", "--lost-after", f"{lost_after_s:g}")
     path = os.environ.get("PYTHONPATH")
-    carried = f"PYTHONPATH={shlex.quote(path)} " if path else ""
-    return (
-        f"{carried}exec {shlex.join(arguments)}"
-        if not carried
-        else f"exec env {carried}{shlex.join(arguments)}"
-    )
+    return shlex.join(("exec", *(("env", f"PYTHONPATH={path}") if path else ()), *arguments))
 
 
 def explain_ssh(host: str, code: int | None, complaint: str) -> str:
@@ -118,18 +126,10 @@ class SshEngine:
     name = "ssh"
 
     def __init__(self, config: LaunchConfig) -> None:
-        hosts = config.hosts
-        if not hosts and config.rankfile is not None:
-            hosts = tuple(HostEntry(name) for name in config.rankfile.hosts)
-        if not hosts:
+        if not config.host_names:
             raise UsageError("--engine ssh must be given hosts, got none; use -H host1,host2 or --hostfile")
-        if config.rankfile is not None and {entry.name for entry in hosts} != set(config.rankfile.hosts):
-            raise UsageError(
-                f"the host list and the rank file must name the same hosts, got {', '.join(e.name for e in hosts)} "
-                f"and {', '.join(config.rankfile.hosts)}; drop -H"
-            )
         self._config = config
-        self._names = tuple(entry.name for entry in hosts)
+        self._names = config.host_names
         self.python = config.python or sys.executable
         self.surveys: dict[str, Survey] = {}
         self.reached: dict[str, tuple[Reach, ...]] = {}
@@ -158,7 +158,7 @@ class SshEngine:
     def crew(self) -> Crew:
         """The agents, started on first use."""
         if self._crew is None:
-            _socket_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_private(_socket_folder())
             local = {name for name in self._names if is_this_machine(name)}
 
             def explain(host: str, code: int | None, complaint: str) -> str:
@@ -190,7 +190,8 @@ class SshEngine:
             return (Site(name=name, host=surveys[name].host, address=LOOPBACK, interface="lo"),)
         leader = self.leader
         tried = candidates(surveys[leader], self._config.interface)
-        self.reached = self._reach(leader, tried)
+        if not self.reached:  # the preflight may have asked already
+            self.reached = self._reach(leader, tried)
         address = choose_address(leader, tried, self.reached)
         return tuple(self._site(name, leader, address) for name in self._names)
 
@@ -247,8 +248,19 @@ class SshEngine:
             run_dir=run_dir,
             grace_s=self._config.grace_s,
             lost_after_s=self._config.lost_after_s,
+            sweep=lambda host: self._sweep(host, run_id),
         )
         return conductor.run()
+
+    def _sweep(self, host: str, run_id: str) -> None:
+        """The connection ended; if it was the agent that died and not the host, its workers' children may live on."""
+        argv: tuple[str, ...] = (self.python, "-m", "weft.launch.sweep", run_id)
+        if not is_this_machine(host):
+            argv = ssh_argv(host, shlex.join(argv), config_file=os.environ.get("WEFT_SSH_CONFIG"))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=CONNECT_TIMEOUT_S, check=False
+            )
 
     def _look(self, plan: Plan) -> None:
         """Nothing is started anywhere unless every host has the folder and the script."""

@@ -8,6 +8,7 @@ import resource
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import weft
@@ -26,6 +27,7 @@ class Survey:
     clock_s: float  # the host's idea of the time when it answered
     open_files: int
     locked_bytes: int  # -1 for no limit
+    rdma: bool = False  # has an InfiniBand or RoCE card
     reached_at: str | None = None  # the address at which ssh reached it
 
     def to_json(self) -> dict[str, Any]:
@@ -51,6 +53,7 @@ def survey() -> Survey:
         clock_s=time.time(),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         locked_bytes=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+        rdma=any(Path("/sys/class/infiniband").glob("*")),
         reached_at=connection[2] if len(connection) == 4 else None,
     )
 

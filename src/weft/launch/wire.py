@@ -4,7 +4,7 @@ Launcher to agent, `{"do": ...}`:
 
     beat                                        I am here
     survey                                      describe your host
-    look    cwd, script                         could you start this?
+    look    cwd | null, script | null           could you start this; and what time is it?
     route   to: [address, ...]                  from which card would you reach these?
     listen                                      answer probes on a port of your choice
     reach   targets: [[name, address, port]]    can you connect to these?

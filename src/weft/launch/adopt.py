@@ -1,0 +1,134 @@
+"""What mpirun and srun start in place of a worker: it makes the worker one of a Weft run, and tells how it ended.
+
+    mpirun -n 4 -x WEFT_ORDERS python -m weft.launch.adopt -- python train.py
+
+It reads its rank from the variables of Open MPI, MPICH or Slurm, gives the worker the environment and the cores
+that the plan has for this rank, passes signals on, and leaves nothing behind when the worker, or the daemon that
+started us, ends. Only the standard library is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from weft.errors import UsageError, WeftError
+from weft.launch import processes
+from weft.launch.marks import Ended, end_mark
+from weft.launch.orders import VARIABLE, Orders
+
+_ORPHAN_GRACE_S = 1.0
+_ORPHANED = signal.SIGRTMIN  # sent by the kernel when our parent ends
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_FORWARDED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2)
+# Left by a launcher around us; the rank is the one that mpirun or srun gave.
+_FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+
+
+def rank_of(environ: Mapping[str, str], size: int) -> int:
+    """Our rank, in a world that must have the planned size."""
+    from weft.launch.world import world_from_env
+
+    world = world_from_env({name: value for name, value in environ.items() if name not in _FOREIGN})
+    if world.launcher == "none":
+        raise UsageError(
+            "weft.launch.adopt must be started by mpirun or srun, got neither's variables; use `weft run`"
+        )
+    if world.size != size:
+        raise UsageError(
+            f"the starter must start all {size} workers of the plan, got {world.size}; check --mpiarg"
+        )
+    return world.rank
+
+
+def worker_environment(environ: Mapping[str, str], orders: Orders, rank: int) -> dict[str, str]:
+    """The worker's variables: those we were given, then the run's, then its own."""
+    inherited = {name: value for name, value in environ.items() if name not in (*_FOREIGN, VARIABLE)}
+    return {**inherited, **orders.env, **orders.workers[rank].env}
+
+
+class Guardian:
+    """Watches over one worker until nothing of it is left."""
+
+    def __init__(self, pid: int, grace_s: float) -> None:
+        self._pid = pid
+        self._grace_s = grace_s
+        self._parent = os.getppid()
+        self._kill_at: float | None = None
+        self._asked = False
+        self._watched = {signal.SIGCHLD, _ORPHANED, *_FORWARDED}
+        # Blocked signals wait for `_next`; a handler could run just before we go to sleep.
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
+        processes.become_subreaper()
+        processes.follow_parent(_ORPHANED)
+
+    def watch(self) -> Ended:
+        """Return when the worker has ended and all it started is gone."""
+        while True:
+            for pid, code in processes.reap():
+                if pid == self._pid:
+                    processes.kill_descendants(os.getpid())
+                    return Ended(code, self._asked)
+            self._heed(self._next())
+
+    def _next(self) -> int | None:
+        if self._kill_at is None:
+            return signal.sigwaitinfo(self._watched).si_signo
+        info = signal.sigtimedwait(self._watched, max(0.0, self._kill_at - time.monotonic()))
+        return info.si_signo if info else None
+
+    def _heed(self, number: int | None) -> None:
+        if number is None:
+            processes.kill_descendants(os.getpid())
+        elif number in _ENDING:
+            self._end(number, self._grace_s)
+        elif number in _FORWARDED:
+            processes.signal_group(self._pid, number)
+        elif number == _ORPHANED and os.getppid() != self._parent:  # not when only a thread of it ended
+            self._end(signal.SIGTERM, _ORPHAN_GRACE_S)
+
+    def _end(self, number: int, grace_s: float) -> None:
+        self._asked = True
+        processes.signal_group(self._pid, number)
+        due = time.monotonic() + grace_s
+        self._kill_at = due if self._kill_at is None else min(due, self._kill_at)
+
+
+def adopt(argv: Sequence[str], environ: Mapping[str, str]) -> Ended:
+    """Run one worker to its end."""
+    if VARIABLE not in environ:
+        raise UsageError(f"{VARIABLE} must be set, got none; start the run with `weft run`")
+    orders = Orders.unseal(environ[VARIABLE])
+    rank = rank_of(environ, len(orders.workers))
+    mine = orders.workers[rank]
+    process = processes.spawn(
+        argv,
+        env=worker_environment(environ, orders, rank),
+        cwd=orders.cwd,
+        cpus=mine.cpus,
+        numa=mine.numa,
+        piped=False,
+    )
+    ended = Guardian(process.pid, orders.grace_s).watch()
+    process.returncode = ended.code  # it was reaped by hand
+    return ended
+
+
+def main() -> None:
+    argv = sys.argv[2:] if sys.argv[1:2] == ["--"] else sys.argv[1:]
+    try:
+        ended = adopt(argv, os.environ)
+    except (WeftError, OSError) as error:
+        print(f"weft: {error}", file=sys.stderr)
+        ended = Ended(127 if isinstance(error, FileNotFoundError) else 1)
+    # One write, so that nothing comes between its parts.
+    os.write(2, end_mark(ended).encode())
+    # At once: an interpreter that winds down has nothing left to say.
+    os._exit(ended.code if ended.code >= 0 else 128 - ended.code)
+
+
+if __name__ == "__main__":
+    main()

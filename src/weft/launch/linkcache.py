@@ -1,0 +1,50 @@
+"""Measured links, kept on disk for an hour, so that only the first run on some hosts waits for a measurement."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from weft.launch.speeds import Link
+
+VALID_S = 3600.0
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / "links"
+
+
+def fingerprint(hosts: Collection[Sequence[object]]) -> str:
+    """A name for these hosts with their addresses and cards, in whatever order they were given."""
+    return hashlib.sha256(json.dumps(sorted(map(list, hosts), key=str)).encode()).hexdigest()[:32]
+
+
+def load(key: str, folder: Path, now: float) -> tuple[Link, ...] | None:
+    """What was measured within the last hour, if anything."""
+    try:
+        data = json.loads((folder / f"{key}.json").read_text())
+        if not 0 <= now - data["measured_at"] < VALID_S:
+            return None
+        return tuple(Link(**link) for link in data["links"])
+    except (OSError, ValueError, KeyError, TypeError):  # absent, or not ours
+        return None
+
+
+def save(key: str, links: Collection[Link], folder: Path, now: float) -> None:
+    """Keep a measurement; a folder that cannot be written to costs only the time of the next one."""
+    draft = folder / f".{key}.{os.getpid()}"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps({"measured_at": now, "links": [asdict(link) for link in links]}))
+        draft.replace(folder / f"{key}.json")  # whole or not at all: two launchers may write at once
+
+
+def forget(key: str, folder: Path) -> None:
+    """A pair has failed since: measure anew next time."""
+    with contextlib.suppress(OSError):
+        (folder / f"{key}.json").unlink()

@@ -1,0 +1,303 @@
+"""The preflight: find out what would go wrong before any worker starts.
+
+Everything is asked of the agents that the ssh engine has started anyway, all hosts at once. The quick questions take
+three round trips. Measuring every link takes about a quarter of a second for each host, so a run does it only when
+these hosts were not measured within the last hour; `weft check`, and `check()`, always measure anew.
+
+    report = check("host1,host2")
+    if not report.ok:
+        print(render_report(report))
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Literal, TextIO
+
+from weft.errors import CheckError, ConnectError
+from weft.launch import linkcache
+from weft.launch.address import Reach, candidates, choose_address
+from weft.launch.cardrule import card_rules
+from weft.launch.checks import judge
+from weft.launch.command import Command
+from weft.launch.config import LaunchConfig, carried_variables
+from weft.launch.facts import Clock, Facts, Knock
+from weft.launch.links import rounds
+from weft.launch.report import Report, render_troubles
+from weft.launch.speeds import Link
+from weft.launch.ssh import ANSWER_TIMEOUT_S, REACH_TIMEOUT_S, SshEngine
+from weft.launch.survey import Survey
+from weft.launch.wire import Message
+from weft.topology.hostlist import HostEntry, parse_hosts
+
+SECONDS_PER_LINK = 0.2
+
+Measure = Literal["always", "hourly", "never"]
+Progress = Callable[[int, int], None]  # rounds done, rounds in all
+
+
+def check(
+    hosts: LaunchConfig | str | Sequence[HostEntry],
+    *,
+    measure: Measure = "always",
+    progress: Progress | None = None,
+) -> Report:
+    """Check some hosts: `"a,b"`, parsed hosts, or a whole request to run something."""
+    if isinstance(hosts, LaunchConfig):
+        config = hosts
+    else:
+        entries = parse_hosts(hosts) if isinstance(hosts, str) else tuple(hosts)
+        config = LaunchConfig(command=Command("command", "true"), hosts=entries)
+    with SshEngine(config) as engine:
+        return inspect(engine, config, measure=measure, progress=progress)
+
+
+def check_before_run(engine: SshEngine, config: LaunchConfig, *, progress: Progress | None = None) -> Report:
+    """The same before a run, files included. The engine keeps what was learned and need not ask again."""
+    return inspect(engine, config, measure="hourly", files=True, progress=progress)
+
+
+def require_ok(report: Report) -> None:
+    """Raise unless a run may start."""
+    if not report.ok:
+        failed = replace(report, findings=report.failures)
+        raise CheckError(
+            "\n".join(render_troubles(failed))
+            + f"\nevery check must pass before a run, got {len(report.failures)} that did not; nothing was started: "
+            "mend this, or use --skip-checks"
+        )
+
+
+def progress_on(stream: TextIO) -> Progress | None:
+    """Tells a person how far the measurement is; nothing where nobody watches."""
+    if not stream.isatty():
+        return None
+
+    def show(done: int, total: int) -> None:
+        text = f"weft: measuring links, round {done + 1} of {total}" if done < total else ""
+        print(f"\r\x1b[2K{text}", end="", file=stream, flush=True)
+
+    return show
+
+
+def inspect(
+    engine: SshEngine,
+    config: LaunchConfig,
+    *,
+    measure: Measure,
+    files: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Find out all there is to know, and judge it."""
+    facts = _Scout(engine, config).explore(measure, files, progress)
+    return Report(hosts=facts.hosts, findings=judge(facts), links=facts.links)
+
+
+class _Scout:
+    """Asks the agents. A host that fails to answer is noted once and asked no more."""
+
+    def __init__(self, engine: SshEngine, config: LaunchConfig) -> None:
+        self._engine = engine
+        self._config = config
+        self._crew = engine.crew
+        self._troubles: dict[str, str] = {}
+        self._ports: dict[str, int] = {}  # where the agents answer probes
+
+    def explore(self, measure: Measure, files: bool, progress: Progress | None) -> Facts:
+        facts = self._meet(files)
+        if len(facts.hosts) > 1 and facts.leader in facts.surveys:
+            facts = self._find_leader(facts)
+        if facts.address is not None:
+            facts = self._knock(facts)
+            if measure != "never" and not any(knock.error for knock in facts.knocks):
+                facts = replace(facts, links=self._links(facts, measure, progress))
+        surveys = {host: survey for host, survey in facts.surveys.items() if host not in self._troubles}
+        # So that the engine, which plans the run next, need not ask the same again.
+        self._engine.surveys, self._engine.reached = dict(facts.surveys), dict(facts.reached)
+        return replace(facts, surveys=surveys, troubles=dict(self._troubles))
+
+    # -- who is there -----------------------------------------------------------------------------
+
+    def _meet(self, files: bool) -> Facts:
+        """Await the surveys, then ask what takes no time: clock, files, port."""
+        config, leader = self._config, self._engine.leader
+        answers, self._troubles = self._crew.gather(
+            dict.fromkeys(self._config.host_names, ("survey",)), timeout_s=ANSWER_TIMEOUT_S
+        )
+        script = config.command.target if files and config.command.kind == "script" else None
+        cwd = str(config.cwd) if files else None
+        # The clock first, for the next question may take a while and would blur it.
+        questions: dict[str, list[Message]] = {
+            host: [{"do": "look", "cwd": cwd, "script": script}, {"do": "listen"}] for host in answers
+        }
+        if config.port is not None and leader in questions:
+            questions[leader].append({"do": "port", "port": config.port})
+        asked_s = time.time()
+        heard = self._ask(questions)
+        self._ports = {host: messages["listen"]["port"] for host, messages in heard.items()}
+        looks = {host: messages["look"] for host, messages in heard.items()}
+        return Facts(
+            hosts=self._config.host_names,
+            leader=leader,
+            surveys={host: Survey.from_json(answers[host]["survey"]) for host in looks},
+            rules=card_rules(config.interface, {**carried_variables(), **dict(config.env)}),
+            clocks={host: _clock(asked_s, look["heard_s"], look["clock_s"]) for host, look in looks.items()},
+            missing={host: _missing(look, cwd, script) for host, look in looks.items()} if files else None,
+            port=config.port,
+            port_free=heard[leader]["port"]["free"] if config.port is not None and leader in heard else True,
+            allow_uneven=config.allow_uneven,
+        )
+
+    def _ask(self, questions: dict[str, list[Message]]) -> dict[str, dict[str, Message]]:
+        heard, troubles = self._crew.inquire(questions, timeout_s=ANSWER_TIMEOUT_S)
+        self._troubles |= troubles
+        return heard
+
+    # -- who reaches whom -------------------------------------------------------------------------
+
+    def _find_leader(self, facts: Facts) -> Facts:
+        """Try the leader's best address, and those of cards that the user named; if need be, all."""
+        leader = facts.surveys[facts.leader]
+        try:
+            tried = candidates(leader, self._config.interface)
+        except ConnectError:  # no such card there; the judges will say so, and name one that leads there
+            tried = candidates(leader, None)
+        named = [card for rule in facts.rules if not rule.but for card in rule.cards(leader.host)]
+        first = tuple(dict.fromkeys((*tried[:1], *(a for card in named for a in card.addresses))))
+        reached = self._reach(facts, first)
+        address = _common(facts.leader, tried, reached)
+        if address is None and (rest := [address for address in tried if address not in first]):
+            more = self._reach(facts, rest)
+            reached = {host: (*reaches, *more.get(host, ())) for host, reaches in reached.items()}
+            address = _common(facts.leader, tried, reached)
+        return replace(facts, tried=tried, reached=reached, address=address)
+
+    def _reach(self, facts: Facts, addresses: Iterable[str]) -> dict[str, tuple[Reach, ...]]:
+        targets = [(facts.leader, address) for address in addresses]
+        asked = {host: targets for host in self._ports if host != facts.leader}
+        return {
+            host: tuple(
+                Reach(address=r["address"], source=r["source"], seen_as=r["seen_as"], error=_trouble(r))
+                for r in results
+            )
+            for host, results in self._try(asked).items()
+        }
+
+    def _knock(self, facts: Facts) -> Facts:
+        """Let every host connect to every other. One behind NAT cannot be called, which is said already."""
+        homes = self._homes(facts)
+        asked = {
+            host: [(other, address) for other, address in homes.items() if other not in (host, facts.leader)]
+            for host in homes
+        }
+        knocks = [Knock(host, facts.leader, facts.address or "") for host in homes if host != facts.leader]
+        for host, results in self._try(asked).items():
+            knocks += [Knock(host, r["name"], r["address"], r["error"]) for r in results]
+        return replace(facts, knocks=tuple(knocks))
+
+    def _try(self, asked: dict[str, list[tuple[str, str]]]) -> dict[str, list[Message]]:
+        """Let each host connect to some (host, address), all at once."""
+        questions: dict[str, list[Message]] = {}
+        for host, targets in asked.items():
+            if targets:
+                probes = [[other, address, self._ports[other]] for other, address in targets]
+                questions[host] = [{"do": "reach", "targets": probes, "timeout_s": REACH_TIMEOUT_S}]
+        return {host: messages["reach"]["results"] for host, messages in self._ask(questions).items()}
+
+    def _homes(self, facts: Facts) -> dict[str, str]:
+        """The address at which each host is met by the others."""
+        homes = {}
+        for host in (host for host in facts.surveys if host not in self._troubles):
+            route = facts.route(host)
+            address = facts.address if host == facts.leader else route.source if route else None
+            if address and not facts.translated(host):
+                homes[host] = address
+        return homes
+
+    # -- how fast ---------------------------------------------------------------------------------
+
+    def _links(self, facts: Facts, measure: Measure, progress: Progress | None) -> tuple[Link, ...]:
+        """Every link, measured now or within the last hour. A result with a failure in it is not kept."""
+        homes = self._homes(facts)
+        key = linkcache.fingerprint([_identity(facts, host, address) for host, address in homes.items()])
+        folder = linkcache.cache_folder()
+        if measure == "hourly" and (known := linkcache.load(key, folder, time.time())) is not None:
+            return known
+        links = self._measure(homes, progress)
+        if any(link.error for link in links):
+            linkcache.forget(key, folder)
+        else:
+            linkcache.save(key, links, folder, time.time())
+        return links
+
+    def _measure(self, homes: dict[str, str], progress: Progress | None) -> tuple[Link, ...]:
+        """Round by round, each host with one partner: nobody shares a card, and H hosts take H - 1 rounds."""
+        names, links = tuple(homes), list[Link]()
+        schedule = rounds(len(names))
+        for number, pairs in enumerate(schedule):
+            if progress is not None:
+                progress(number, len(schedule))
+            partner = {names[a]: names[b] for pair in pairs for a, b in (pair, pair[::-1])}
+            heard = self._ask({host: [self._probe(homes, other)] for host, other in partner.items()})
+            found = {host: heard[host]["measure"] if host in heard else _LOST for host in partner}
+            links += [_link(host, other, found[host], found[other]) for host, other in partner.items()]
+        if progress is not None:
+            progress(len(schedule), len(schedule))
+        return tuple(sorted(links, key=lambda link: (names.index(link.source), names.index(link.target))))
+
+    def _probe(self, homes: dict[str, str], target: str) -> Message:
+        return {
+            "do": "measure",
+            "address": homes[target],
+            "port": self._ports[target],
+            "seconds": SECONDS_PER_LINK,
+        }
+
+
+_LOST: Message = {"mbps": None, "rtt_ms": None, "error": "the host fell silent"}
+
+
+def _link(source: str, target: str, there: Message, back: Message) -> Link:
+    # Both directions start together. The first to start pings while the line is still empty, so the shorter
+    # round trip is the true one.
+    trips = [found["rtt_ms"] for found in (there, back) if found["rtt_ms"] is not None]
+    return Link(
+        source=source,
+        target=target,
+        mbps=there["mbps"],
+        rtt_ms=min(trips) if trips else None,
+        error=there["error"],
+    )
+
+
+def _clock(asked_s: float, heard_s: float, clock_s: float) -> Clock:
+    """A host reads its clock somewhere between question and answer."""
+    return Clock(clock_s - (asked_s + heard_s) / 2, (heard_s - asked_s) / 2)
+
+
+def _missing(look: Message, cwd: str | None, script: str | None) -> tuple[str, ...]:
+    if not look["cwd"]:
+        return (str(cwd),)
+    return () if look["script"] else (str(script),)
+
+
+def _trouble(result: Message) -> str | None:
+    """Why a try to connect did not lead to the leader."""
+    if result["error"] is None and result["source"] == result["address"]:
+        return "the host has this address too"  # that of a bridge for containers, say
+    error: str | None = result["error"]
+    return error
+
+
+def _common(leader: str, tried: Sequence[str], reached: dict[str, tuple[Reach, ...]]) -> str | None:
+    try:
+        return choose_address(leader, tried, reached)
+    except ConnectError:  # the judges say it host by host
+        return None
+
+
+def _identity(facts: Facts, host: str, address: str) -> tuple[object, ...]:
+    card = facts.card(host)
+    return (host, address, *((card.name, card.speed_mbps, card.mtu) if card else ()))

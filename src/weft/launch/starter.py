@@ -1,0 +1,175 @@
+"""Carrying out a plan through a program that starts all the workers itself: mpirun, srun.
+
+It runs below an agent on this machine, as one task, so that it never outlives the launcher. What it prints is
+parted into what its workers said and how they ended; from there on a run is like any other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from weft.errors import UsageError
+from weft.launch.conduct import STARTER, Conductor, Task
+from weft.launch.config import LaunchConfig
+from weft.launch.crew import AgentCommand, Connection, Crew
+from weft.launch.local import agent_argv
+from weft.launch.marks import Ended, MarkFinder
+from weft.launch.orders import ROOM_BYTES, VARIABLE, Orders, WorkerOrders
+from weft.launch.outcome import Outcome
+from weft.launch.output import Console
+from weft.launch.plan import Plan
+from weft.launch.processes import sweep
+from weft.launch.sweep import marker
+from weft.launch.tags import Said, TagStyle, Untagger
+from weft.launch.wire import Message
+
+# The starter carries these itself, and may put its own folders before them.
+_BY_STARTER = ("PATH", "LD_LIBRARY_PATH")
+# What it must carry to the hosts for the interpreter to start; all else is in the orders.
+NEEDED = (*_BY_STARTER, "PYTHONPATH", "PYTHONHOME")
+# WEFT_RUN_ID marks every process of a run, for a sweep.
+TOLD = (VARIABLE, "TORCHELASTIC_RESTART_COUNT", "WEFT_RUN_ID")
+# What the starter itself may take to end after the last worker has.
+FAREWELL_S = 2.0
+
+
+def adopt_argv(plan: Plan) -> tuple[str, ...]:
+    """What is started for each worker. -P: the user's folder may hold a file named like a module we import."""
+    return (plan.python, "-P", "-m", "weft.launch.adopt", "--", *plan.argv)
+
+
+def carried_names(plan: Plan) -> tuple[str, ...]:
+    """The variables that the starter must carry to every host."""
+    return (*(name for name, _ in plan.env if name in NEEDED), *TOLD)
+
+
+def orders_for(plan: Plan, *, run_id: str, run_dir: Path | None, grace_s: float, pin: bool) -> Orders:
+    """What the workers of this plan are told; `pin`: their cores too, for the starter does not bind them."""
+    env = {name: value for name, value in plan.env if name not in _BY_STARTER}
+    env["TORCHELASTIC_RUN_ID"] = run_id
+    if run_dir is not None:
+        env["WEFT_RUN_DIR"] = str(run_dir.absolute())
+    workers = sorted((worker for host in plan.hosts for worker in host.workers), key=lambda w: w.rank)
+    return Orders(
+        cwd=plan.cwd,
+        env=env,
+        grace_s=grace_s,
+        workers=tuple(
+            WorkerOrders(
+                env=dict(worker.env),
+                cpus=worker.placement.cpus if worker.placement and pin else (),
+                numa=worker.placement.numa if worker.placement else (),
+            )
+            for worker in workers
+        ),
+    )
+
+
+class Translator:
+    """Turns the events of a starter into those of its workers; for one run, over all its attempts."""
+
+    def __init__(self, style: TagStyle) -> None:
+        self._style = style
+        self._begin()
+
+    def _begin(self) -> None:
+        self._untaggers = {stream: Untagger(self._style, stream) for stream in ("out", "err")}
+        self._marks: defaultdict[int, MarkFinder] = defaultdict(MarkFinder)
+        self._own_line = ""
+        self._late: list[Message] = []
+
+    def __call__(self, message: Message) -> Sequence[Message]:
+        match message["event"]:
+            case "output" if message["rank"] == STARTER:
+                said = self._untaggers[message["stream"]].feed(message["text"])
+                return [event for piece in said for event in self._events(piece)]
+            case "exit" if message["rank"] == STARTER:
+                # The last words of its workers may still be on their way.
+                self._late.append(message)
+                return []
+            case "done":
+                return [*self._last_events(), message]
+            case _:
+                return [message]
+
+    def _last_events(self) -> list[Message]:
+        said = [piece for untagger in self._untaggers.values() for piece in untagger.finish()]
+        said += [Said(rank, "err", text) for rank, finder in self._marks.items() if (text := finder.finish())]
+        events = [event for piece in said for event in self._events(piece)]
+        if self._own_line:
+            events.append(_output(Said(STARTER, "err", self._own_line + "\n")))
+        # Who failed comes before who was ended because of it.
+        events += self._late
+        self._begin()
+        return events
+
+    def _events(self, said: Said) -> Iterator[Message]:
+        if said.rank == STARTER:
+            # Whole lines: they stand on the terminal between those of the workers.
+            lines, newline, self._own_line = (self._own_line + said.text).rpartition("\n")
+            if newline:
+                yield _output(Said(STARTER, "err", lines + newline))
+            return
+        if said.stream == "out":
+            yield _output(said)
+            return
+        for item in self._marks[said.rank].feed(said.text):
+            if isinstance(item, Ended):
+                event = {"event": "exit", "rank": said.rank, "code": item.code}
+                if item.asked:
+                    self._late.append(event)
+                else:
+                    yield event
+            else:
+                yield _output(Said(said.rank, said.stream, item))
+
+
+def _output(said: Said) -> Message:
+    return {"event": "output", "rank": said.rank, "stream": said.stream, "text": said.text}
+
+
+def join_crew(crew: Crew, name: str) -> None:
+    """Let one more agent, on this machine, join those that watch the hosts."""
+    connection = Connection(AgentCommand(name, agent_argv()), crew.inbox)
+    # A new table in one step: another thread goes through the old one.
+    crew.connections = {**crew.connections, name: connection}
+
+
+def run_starter(
+    plan: Plan,
+    config: LaunchConfig,
+    crew: Crew,
+    console: Console,
+    *,
+    name: str,
+    argv: Sequence[str],
+    env: dict[str, str],
+    style: TagStyle,
+    pin: bool,
+    run_id: str,
+    run_dir: Path | None,
+    sweep_host: Callable[[str], object],
+) -> Outcome:
+    """Run to the end; `name` is the agent of the crew below which the starter runs."""
+    orders = orders_for(plan, run_id=run_id, run_dir=run_dir, grace_s=config.grace_s, pin=pin).seal()
+    if len(orders) > ROOM_BYTES:
+        raise UsageError(
+            f"the environment of all workers must fit in {ROOM_BYTES} bytes, got {len(orders)} for "
+            f"{plan.world_size} workers; unset large variables that are carried, or use --engine ssh"
+        )
+    task = Task(STARTER, tuple(argv), tuple({**env, VARIABLE: orders}.items()))
+    conductor = Conductor(
+        plan,
+        crew,
+        {name: (task,)},
+        console,
+        run_id=run_id,
+        run_dir=run_dir,
+        grace_s=config.grace_s + FAREWELL_S,
+        lost_after_s=config.lost_after_s,
+        sweep=lambda host: sweep(marker(run_id)) if host == name else sweep_host(host),
+        translate=Translator(style),
+    )
+    return conductor.run()
