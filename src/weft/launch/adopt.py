@@ -5,6 +5,9 @@
 It reads its rank from the variables of Open MPI, MPICH or Slurm, gives the worker the environment and the cores
 that the plan has for this rank, passes signals on, and leaves nothing behind when the worker, or the daemon that
 started us, ends. Only the standard library is imported.
+
+There are two of us. The front is what mpirun knows, and ends with SIGKILL moments after SIGTERM; the guardian behind
+it is the worker's parent, and lives long enough to end the worker and all that the worker started.
 """
 
 from __future__ import annotations
@@ -22,8 +25,16 @@ from weft.launch.orders import VARIABLE, Orders
 
 _ORPHAN_GRACE_S = 1.0
 _ORPHANED = signal.SIGRTMIN  # sent by the kernel when our parent ends
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_FORWARDED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2)
+# How we are asked to end, and how the worker then is. mpirun and srun end everything by force when they get SIGTERM
+# themselves, but pass these two on and wait.
+_ASKS = {
+    signal.SIGUSR1: signal.SIGINT,
+    signal.SIGUSR2: signal.SIGTERM,
+    signal.SIGINT: signal.SIGINT,
+    signal.SIGTERM: signal.SIGTERM,
+    signal.SIGHUP: signal.SIGHUP,
+}
+_WATCHED = {signal.SIGCHLD, _ORPHANED, *_ASKS}
 # Left by a launcher around us; the rank is the one that mpirun or srun gave.
 _FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
 
@@ -53,51 +64,44 @@ def worker_environment(environ: Mapping[str, str], orders: Orders, rank: int) ->
 class Guardian:
     """Watches over one worker until nothing of it is left."""
 
-    def __init__(self, pid: int, grace_s: float) -> None:
-        self._pid = pid
+    def __init__(self, worker: int, front: int, grace_s: float) -> None:
+        self._worker = worker
+        self._front = front
         self._grace_s = grace_s
-        self._parent = os.getppid()
         self._kill_at: float | None = None
         self._asked = False
-        self._watched = {signal.SIGCHLD, _ORPHANED, *_FORWARDED}
-        # Blocked signals wait for `_next`; a handler could run just before we go to sleep.
-        signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
-        processes.become_subreaper()
-        processes.follow_parent(_ORPHANED)
 
     def watch(self) -> Ended:
         """Return when the worker has ended and all it started is gone."""
         while True:
             for pid, code in processes.reap():
-                if pid == self._pid:
+                if pid == self._worker:
                     processes.kill_descendants(os.getpid())
                     return Ended(code, self._asked)
+            if os.getppid() != self._front and not self._asked:
+                self._end(signal.SIGTERM, _ORPHAN_GRACE_S)
             self._heed(self._next())
 
     def _next(self) -> int | None:
         if self._kill_at is None:
-            return signal.sigwaitinfo(self._watched).si_signo
-        info = signal.sigtimedwait(self._watched, max(0.0, self._kill_at - time.monotonic()))
+            return signal.sigwaitinfo(_WATCHED).si_signo
+        info = signal.sigtimedwait(_WATCHED, max(0.0, self._kill_at - time.monotonic()))
         return info.si_signo if info else None
 
     def _heed(self, number: int | None) -> None:
         if number is None:
             processes.kill_descendants(os.getpid())
-        elif number in _ENDING:
-            self._end(number, self._grace_s)
-        elif number in _FORWARDED:
-            processes.signal_group(self._pid, number)
-        elif number == _ORPHANED and os.getppid() != self._parent:  # not when only a thread of it ended
-            self._end(signal.SIGTERM, _ORPHAN_GRACE_S)
+        elif number in _ASKS:
+            self._end(_ASKS[number], self._grace_s)
 
     def _end(self, number: int, grace_s: float) -> None:
         self._asked = True
-        processes.signal_group(self._pid, number)
+        processes.signal_group(self._worker, number)
         due = time.monotonic() + grace_s
         self._kill_at = due if self._kill_at is None else min(due, self._kill_at)
 
 
-def adopt(argv: Sequence[str], environ: Mapping[str, str]) -> Ended:
+def guard(argv: Sequence[str], environ: Mapping[str, str], front: int) -> Ended:
     """Run one worker to its end."""
     if VARIABLE not in environ:
         raise UsageError(f"{VARIABLE} must be set, got none; start the run with `weft run`")
@@ -112,22 +116,55 @@ def adopt(argv: Sequence[str], environ: Mapping[str, str]) -> Ended:
         numa=mine.numa,
         piped=False,
     )
-    ended = Guardian(process.pid, orders.grace_s).watch()
+    ended = Guardian(process.pid, front, orders.grace_s).watch()
     process.returncode = ended.code  # it was reaped by hand
     return ended
 
 
-def main() -> None:
-    argv = sys.argv[2:] if sys.argv[1:2] == ["--"] else sys.argv[1:]
+def _guard_and_tell(argv: Sequence[str], front: int) -> int:
+    os.setsid()  # whoever ends the front with its whole group must not reach us
+    processes.become_subreaper()
+    processes.follow_parent(_ORPHANED)
     try:
-        ended = adopt(argv, os.environ)
+        ended = guard(argv, os.environ, front)
     except (WeftError, OSError) as error:
         print(f"weft: {error}", file=sys.stderr)
         ended = Ended(127 if isinstance(error, FileNotFoundError) else 1)
-    # One write, so that nothing comes between its parts.
-    os.write(2, end_mark(ended).encode())
+    return _tell(ended)
+
+
+def _tell(ended: Ended) -> int:
+    os.write(2, end_mark(ended).encode())  # one write, so that nothing comes between its parts
+    if ended.asked:
+        return 0  # or the starter would end the others before their time
+    return ended.code if ended.code >= 0 else 128 - ended.code
+
+
+def _stand_in(guardian: int) -> int:
+    """Be what mpirun or srun sees of the worker: pass signals on, end as it ends."""
+    parent = os.getppid()
+    processes.follow_parent(_ORPHANED)
+    while True:
+        for pid, code in processes.reap():
+            if pid == guardian:
+                return code if code >= 0 else _tell(Ended(code))
+        number = signal.sigwaitinfo(_WATCHED).si_signo
+        if number in _ASKS:
+            os.kill(guardian, number)
+        elif number == _ORPHANED and os.getppid() != parent:  # not when only a thread of it ended
+            os.kill(guardian, signal.SIGTERM)
+
+
+def main() -> None:
+    argv = sys.argv[2:] if sys.argv[1:2] == ["--"] else sys.argv[1:]
+    # Blocked signals wait until they are fetched; a handler could run just before we go to sleep.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    front = os.getpid()
+    guardian = os.fork()
+    code = _stand_in(guardian) if guardian else _guard_and_tell(argv, front)
     # At once: an interpreter that winds down has nothing left to say.
-    os._exit(ended.code if ended.code >= 0 else 128 - ended.code)
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

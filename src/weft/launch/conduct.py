@@ -92,6 +92,7 @@ class Conductor:
         lost_after_s: float,
         sweep: Callable[[str], object],
         translate: Translate | None = None,
+        polite: Callable[[int], int] = int,
     ) -> None:
         self._plan = plan
         self._crew = crew
@@ -103,6 +104,7 @@ class Conductor:
         self._lost_after_s = lost_after_s
         self._sweep = sweep  # ends what is left of the run on a host whose agent is gone
         self._translate = translate
+        self._polite = polite  # the signal by which a starter is asked to give its workers another one
         self._interrupted_by: int | None = None
         self._lost: dict[str, str] = {}
         self._begin()
@@ -224,7 +226,7 @@ class Conductor:
             self._stopped_at = time.monotonic()
         self._stop_due = None
         grace_s = self._grace_s if grace_s is None else grace_s
-        self._crew.tell({"do": "stop", "signal": number, "grace_s": grace_s})
+        self._crew.tell({"do": "stop", "signal": self._polite(number), "grace_s": grace_s})
 
     def _interrupt(self, number: int) -> None:
         if self._interrupted_by is None:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -115,6 +115,7 @@ class MpiEngine:
                 argv=line,
                 env=mpirun_variables(self.mpirun, around),
                 style=self.mpirun.tags,
+                polite=self.mpirun.polite,
                 pin=not (self.mpirun.binds and rankfile),
                 run_id=run_id,
                 run_dir=run_dir,
@@ -146,7 +147,6 @@ class MpiEngine:
             head=head,
             root=os.geteuid() == 0,
             tcp=self._config.tcp,
-            grace_s=self._config.grace_s,
             args=self._config.mpi_args,
         )
 
@@ -164,7 +164,7 @@ def _rankfile(plan: Plan, run_dir: Path | None) -> Iterator[str | None]:
         yield None
         return
     assert plan.rankfile is not None
-    with TemporaryDirectory(prefix="weft-") as folder:
-        path = (run_dir or Path(folder)).absolute() / RANKFILE
+    with nullcontext(run_dir) if run_dir else TemporaryDirectory(prefix="weft-") as folder:
+        path = Path(folder).absolute() / RANKFILE
         path.write_text(render(plan.rankfile))
         yield str(path)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from weft.errors import UsageError
 from weft.launch.plan import Plan
-from weft.launch.starter import adopt_argv, carried_names
+from weft.launch.starter import adopt_argv, ask_by_user_signal, carried_names
 from weft.launch.tags import MPICH, MPICH_PATTERN, OPENMPI_4, OPENMPI_5, TagStyle
 
 Family = Literal["openmpi", "mpich"]
@@ -34,6 +34,10 @@ class Mpirun:
         if self.family == "mpich":
             return MPICH
         return OPENMPI_5 if self.version >= (5,) else OPENMPI_4
+
+    def polite(self, number: int) -> int:
+        """How it is asked to give its workers a signal, and wait for their end."""
+        return number if self.family == "mpich" else ask_by_user_signal(number)
 
     @property
     def binds(self) -> bool:
@@ -69,7 +73,6 @@ class Surroundings:
     head: tuple[str, str] | None = None  # our own address and card towards the hosts
     root: bool = False
     tcp: bool = False
-    grace_s: float = 3.0
     args: tuple[str, ...] = ()  # the user's own, each of one or more words
 
 
@@ -105,11 +108,10 @@ def _openmpi_4(plan: Plan, around: Surroundings) -> list[str]:
         line += ["--rankfile", around.rankfile]
     else:
         line += ["--map-by", _dealt(plan), "--bind-to", "none"]
-    line += ["--mca", "odls_base_sigkill_timeout", _patience(around)]
     if around.ssh:
         line += ["--mca", "plm", "rsh", "--mca", "plm_rsh_agent", " ".join(around.ssh)]
         line += ["--mca", "plm_rsh_no_tree_spawn", "1"]  # only we need the keys to the hosts
-        if control := _cards(plan, around.head):
+        if around.head and (control := _cards(plan, around.head)):
             line += ["--mca", "oob_tcp_if_include", control]
     return line + _openmpi_traffic(plan, around) + _openmpi_exports(plan)
 
@@ -121,11 +123,10 @@ def _openmpi_5(plan: Plan, around: Surroundings) -> list[str]:
         line += ["--map-by", f"rankfile:file={around.rankfile}"]
     else:
         line += ["--map-by", _dealt(plan), "--bind-to", "none"]
-    line += ["--prtemca", "odls_base_sigkill_timeout", _patience(around)]
     if around.ssh:
         line += ["--prtemca", "plm", "ssh", "--prtemca", "plm_ssh_agent", " ".join(around.ssh)]
         line += ["--prtemca", "plm_ssh_no_tree_spawn", "1"]
-        if control := _cards(plan, around.head):
+        if around.head and (control := _cards(plan, around.head)):
             line += ["--prtemca", "prte_if_include", control]
     return line + _openmpi_traffic(plan, around) + _openmpi_exports(plan)
 
@@ -168,11 +169,6 @@ def _runs(plan: Plan) -> str:
     """The hosts in the order of the ranks, neighbours together: `a:2,b:2`, or `a:1,b:1,a:1,b:1`."""
     hosts = [plan.host_of(rank) for rank in range(plan.world_size)]
     return ",".join(f"{host}:{len(list(same))}" for host, same in groupby(hosts))
-
-
-def _patience(around: Surroundings) -> str:
-    """Whole seconds after which mpirun ends a worker by force: `adopt` has done it by then."""
-    return str(int(around.grace_s) + 1)
 
 
 def _cards(plan: Plan, head: tuple[str, str] | None) -> str | None:

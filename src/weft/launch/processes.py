@@ -48,6 +48,7 @@ def spawn(
     def place() -> None:
         # Runs between fork and exec. If the agent dies, however it dies, so does the worker.
         follow_parent(signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # ours may be busy fetching them one by one
         if cpus:
             # A core may have gone since the survey; running anywhere beats not running.
             with contextlib.suppress(OSError):

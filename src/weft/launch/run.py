@@ -57,11 +57,13 @@ def run(config: LaunchConfig, *, to_stderr: bool = False) -> Outcome:
 
 def _check(config: LaunchConfig, engine: Engine) -> None:
     """Stop what would fail; say what is odd."""
-    from weft.launch import preflight
-    from weft.launch.report import render_report, render_troubles
     from weft.launch.ssh import SshEngine
 
     assert isinstance(engine, SshEngine)
+    _ = engine.crew  # the agents start while the rest is imported
+    from weft.launch import preflight
+    from weft.launch.report import render_report, render_troubles
+
     report = preflight.check_before_run(engine, config, progress=preflight.progress_on(sys.stderr))
     if config.verbose:
         print(render_report(report), file=sys.stderr)

@@ -28,21 +28,30 @@ class Slow:
     usual_mbps: float
 
 
+def slow_pairs(links: Collection[Link]) -> frozenset[tuple[str, str]]:
+    """The (source, target) of every link that is slow beside the others."""
+    speeds = _speeds(links)
+    usual = usual_mbps(speeds)
+    return frozenset(pair for pair, mbps in speeds.items() if mbps < SLOW * usual)
+
+
 def slow_links(links: Collection[Link]) -> tuple[Slow, ...]:
     """The slow hosts, then the slow links that no slow host explains."""
-    speeds = {(link.source, link.target): link.mbps for link in links if link.mbps is not None}
+    speeds, slow = _speeds(links), slow_pairs(links)
     usual = usual_mbps(speeds)
-    slow = {pair for pair, mbps in speeds.items() if mbps < SLOW * usual}
-    hosts = dict.fromkeys(host for pair in speeds for host in pair)
     found = []
-    for host in hosts:
+    for host in dict.fromkeys(host for pair in speeds for host in pair):
         ends = [[pair for pair in speeds if pair[end] == host] for end in (0, 1)]
         # One link does not tell which of its ends is at fault.
         if any(len(pairs) > 1 and slow.issuperset(pairs) for pairs in ends):
             found.append(Slow((host,), _middle(speeds[pair] for pairs in ends for pair in pairs), usual))
-    culprits = {slow_host.hosts[0] for slow_host in found}
+    culprits = {host for slow_host in found for host in slow_host.hosts}
     rest = [pair for pair in speeds if pair in slow and culprits.isdisjoint(pair)]
     return (*found, *(Slow(pair, speeds[pair], usual) for pair in rest))
+
+
+def _speeds(links: Collection[Link]) -> dict[tuple[str, str], float]:
+    return {(link.source, link.target): link.mbps for link in links if link.mbps is not None}
 
 
 def usual_mbps(speeds: dict[tuple[str, str], float]) -> float:
@@ -88,7 +97,7 @@ def render_round_trips(hosts: Sequence[str], links: Collection[Link]) -> str:
 def _render(title: str, hosts: Sequence[str], cells: dict[tuple[str, str], str]) -> str:
     left = max(map(len, hosts))
     widths = {
-        host: max(6, len(host), *(len(cells.get((other, host), "")) for other in hosts)) for host in hosts
+        host: max(4, len(host), *(len(cells.get((other, host), "")) for other in hosts)) for host in hosts
     }
     lines = [title, f"  {'':{left}}" + "".join(f"  {host:>{widths[host]}}" for host in hosts)]
     for source in hosts:

@@ -6,6 +6,7 @@ parted into what its workers said and how they ended; from there on a run is lik
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -130,6 +131,11 @@ def _output(said: Said) -> Message:
     return {"event": "output", "rank": said.rank, "stream": said.stream, "text": said.text}
 
 
+def ask_by_user_signal(number: int) -> int:
+    """The signal that mpirun (Open MPI) and srun pass on and outlive; `adopt` turns it back."""
+    return signal.SIGUSR1 if number == signal.SIGINT else signal.SIGUSR2
+
+
 def join_crew(crew: Crew, name: str) -> None:
     """Let one more agent, on this machine, join those that watch the hosts."""
     connection = Connection(AgentCommand(name, agent_argv()), crew.inbox)
@@ -147,6 +153,7 @@ def run_starter(
     argv: Sequence[str],
     env: dict[str, str],
     style: TagStyle,
+    polite: Callable[[int], int],
     pin: bool,
     run_id: str,
     run_dir: Path | None,
@@ -171,5 +178,6 @@ def run_starter(
         lost_after_s=config.lost_after_s,
         sweep=lambda host: sweep(marker(run_id)) if host == name else sweep_host(host),
         translate=Translator(style),
+        polite=polite,
     )
     return conductor.run()

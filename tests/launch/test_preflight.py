@@ -1,0 +1,211 @@
+"""The preflight on the virtual cluster: every mishap is seen, and called by its name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.cluster import VirtualCluster
+from tests.launch.conftest import WEFT
+
+HELLO = "print('hello', flush=True)\n"
+
+
+class Bench:
+    """`weft` on the head of a cluster, with a folder and a cache of its own."""
+
+    def __init__(self, cluster: VirtualCluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.names = ",".join(host.name for host in cluster.hosts)
+        (folder / "train.py").write_text(HELLO)
+
+    def weft(self, verb: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        # /run is a host's own, so that clusters of other tests share no connection with this one.
+        variables = {"XDG_CACHE_HOME": str(self.folder / "cache"), "XDG_RUNTIME_DIR": "/run", **env}
+        return self.cluster.run([WEFT, verb, *args], env=variables, cwd=self.folder, check=False, timeout=50)
+
+    def check(self, *args: str, code: int, hosts: str | None = None, **env: str) -> dict[str, Any]:
+        done = self.weft("check", "-H", hosts or self.names, "--json", *args, **env)
+        assert done.returncode == code, done.stdout + done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def kept(self) -> list[Path]:
+        return list((self.folder / "cache/weft/links").glob("*"))
+
+
+@pytest.fixture
+def shared(shared_cluster: VirtualCluster, tmp_path: Path) -> Bench:
+    return Bench(shared_cluster, tmp_path)
+
+
+@pytest.fixture
+def bench(cluster: VirtualCluster, tmp_path: Path) -> Bench:
+    return Bench(cluster, tmp_path)
+
+
+def troubles(report: dict[str, Any]) -> list[tuple[str, list[str], str]]:
+    return [(f["name"], f["hosts"], f["status"]) for f in report["findings"] if f["status"] != "ok"]
+
+
+def trouble(report: dict[str, Any]) -> dict[str, Any]:
+    (found,) = [finding for finding in report["findings"] if finding["status"] != "ok"]
+    return dict(found)
+
+
+def test_healthy_hosts_are_ready(new_cluster: Callable[..., VirtualCluster], tmp_path: Path) -> None:
+    bench = Bench(new_cluster(3, rate="100mbit"), tmp_path)
+    report = bench.check(code=0)
+    assert troubles(report) == []
+    assert len(report["links"]) == 6
+    assert all(5 < link["mbps"] < 150 and link["rtt_ms"] > 0 for link in report["links"])
+    assert len(bench.kept()) == 1
+
+
+def test_a_table_for_people(shared: Bench) -> None:
+    done = shared.weft("check", "-H", "h1,h2")
+    assert done.returncode == 0, done.stderr
+    assert "✓ card        all  eth0, 10 Gbit/s, MTU 1500" in done.stdout.splitlines()
+    assert "bit/s, from row to column" in done.stdout
+    assert done.stderr == ""  # progress is for terminals
+
+
+def test_quick_checks_measure_nothing(shared: Bench) -> None:
+    report = shared.check("--no-links", code=0)
+    assert report["links"] == []
+    assert {"ssh", "connects", "clock"} <= {finding["name"] for finding in report["findings"]}
+    assert shared.kept() == []
+
+
+def test_one_host_and_this_one(shared: Bench) -> None:
+    assert {f["name"] for f in shared.check(code=0, hosts="h1")["findings"]} >= {"ssh", "torch"}
+    report = shared.check("--no-links", code=0, hosts="head,h1")
+    assert report["hosts"] == ["head", "h1"]
+
+
+def test_an_unreachable_host_does_not_hide_the_others(bench: Bench) -> None:
+    bench.cluster.kill("h2")
+    report = bench.check("--no-links", code=2)
+    found = trouble(report)
+    assert (found["name"], found["hosts"]) == ("ssh", ["h2"])
+    assert found["got"] == "the host must answer, got silence"
+    assert {"name": "connects", "hosts": ["h4"], "status": "ok"}.items() <= report["findings"][-9].items() or [
+        f for f in report["findings"] if f["name"] == "connects" and f["hosts"] == ["h4"] and f["status"] == "ok"
+    ]
+
+
+def test_a_lost_leader_is_a_row_too(bench: Bench) -> None:
+    bench.cluster.forget_host_key("h1")
+    assert troubles(bench.check(code=2)) == [("ssh", ["h1"], "fail")]
+
+
+def test_stale_and_unknown_keys_have_their_own_messages(bench: Bench) -> None:
+    bench.cluster.swap_host_key("h2")
+    bench.cluster.forget_host_key("h3")
+    report = bench.check("--no-links", code=2)
+    stale, unknown = [finding for finding in report["findings"] if finding["status"] == "fail"]
+    assert stale["hosts"] == ["h2"]
+    assert "its host key must be the one we know" in stale["got"]
+    assert stale["fix"] == "if the host was reinstalled: ssh-keygen -R h2"
+    assert unknown["hosts"] == ["h3"]
+    assert unknown["fix"] == "check it and accept it once: ssh h3 true"
+
+
+def test_another_torch_stops_a_run(bench: Bench) -> None:
+    metadata = Path(str(distribution("torch").locate_file(f"torch-{distribution('torch').version}.dist-info")))
+    other = bench.folder / "METADATA"
+    other.write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9.9\n")
+    bench.cluster.run(["mount", "--bind", str(other), str(metadata / "METADATA")], on="h3")
+    found = trouble(bench.check("--no-links", code=2))
+    assert (found["name"], found["hosts"]) == ("torch", ["h3"])
+    assert "got 9.9.9 where others have" in found["got"]
+
+    done = bench.weft("run", "-H", bench.names, "train.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    first, last = done.stderr.splitlines()
+    assert first.startswith("weft: ✗ torch h3: torch must be the same on every host, got 9.9.9")
+    assert last.startswith("weft: every check must pass before a run, got 1 that did not; nothing was started")
+    assert not (bench.folder / "weft-runs").exists()
+
+    assert bench.weft("run", "-H", bench.names, "--skip-checks", "train.py").returncode == 0
+
+
+def test_a_wrong_card_is_answered_with_the_right_one(bench: Bench) -> None:
+    for host in bench.cluster.hosts:
+        bench.cluster.add_card(host.name, "docker0", "172.17.0.1/16")
+    bench.cluster.add_card("h2", "eth1", "192.168.9.2/24")
+    wrong = bench.check("--no-links", code=2, GLOO_SOCKET_IFNAME="docker0")
+    assert troubles(wrong) == [("named card", [host.name], "fail") for host in bench.cluster.hosts]
+    missing = bench.check("--no-links", code=2, GLOO_SOCKET_IFNAME="eth1")["findings"]
+    named = {finding["hosts"][0]: finding for finding in missing if finding["name"] == "named card"}
+    assert "must be a card that is up, got none such among eth0, docker0" in named["h1"]["got"]
+    assert "must lead to the leader h1" in named["h2"]["got"]
+    assert named["h2"]["fix"].startswith("the card to use is eth0: ")
+    assert troubles(bench.check("--no-links", code=0, GLOO_SOCKET_IFNAME="eth0")) == []
+
+
+def test_a_slow_host_is_accused_and_the_run_goes_on(
+    new_cluster: Callable[..., VirtualCluster], tmp_path: Path
+) -> None:
+    bench = Bench(new_cluster(3, rate="200mbit"), tmp_path)
+    bench.cluster.slow("h2", "10mbit")
+    done = bench.weft("run", "-H", bench.names, "train.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("hello") == 3
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("weft: ! links h2: h2 must be as fast as the others, got links of ")
+    assert line.endswith("check the cable, the card and the switch port of h2")
+
+
+def test_a_firewall_between_two_hosts(bench: Bench) -> None:
+    # The kernel of h3 answers packets from h2 with "unreachable", as a firewall would.
+    there = f"{bench.cluster.host('h3').address}/32"
+    bench.cluster.run(["ip", "route", "add", "unreachable", there], on="h2")
+    report = bench.check(code=2)
+    assert ("connects", ["h2", "h3"], "fail") in troubles(report)
+    assert report["links"] == []
+    assert bench.kept() == []
+
+
+def test_a_taken_port_and_a_missing_card(shared: Bench) -> None:
+    report = shared.check("--no-links", "--port", "22", "--interface", "ib0", code=2)
+    assert troubles(report) == [
+        ("port", ["h1"], "fail"),
+        ("named card", ["h1"], "fail"),
+        *(("named card", [host], "warn") for host in ("h2", "h3", "h4")),
+    ]
+
+
+def test_only_the_first_run_measures(shared: Bench) -> None:
+    def links_of(*args: str) -> str:
+        done = shared.weft("run", "-H", "h1,h2", "--verbose", *args, "train.py")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("hello") == 2
+        return done.stderr.partition("from row to column")[2].partition("hosts are ready")[0]
+
+    first = links_of()
+    (kept,) = shared.kept()
+    written = kept.stat().st_mtime_ns
+    assert links_of() == first
+    assert kept.stat().st_mtime_ns == written
+    shared.check(code=0, hosts="h1,h2")
+    assert kept.stat().st_mtime_ns > written
+    assert shared.kept() == [kept]
+
+
+def test_a_missing_script_is_found_before_anything_starts(bench: Bench, tmp_path: Path) -> None:
+    bench.cluster.run(["mount", "-t", "tmpfs", "tmpfs", str(tmp_path)], on="h2")
+    done = bench.weft("run", "-H", "h1,h2", "train.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "weft: ✗ files h2: every host must have train.py, got none; copy it there" in done.stderr
+
+
+def test_a_clock_that_is_off(bench: Bench) -> None:
+    # A host's clock cannot be set apart, but its agent can be told another time.
+    pytest.importorskip("sitecustomize", reason="x") if False else None

@@ -1,0 +1,60 @@
+"""Promises of the package as a whole."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    "module", ["weft", "weft.cli", "weft.cli.run", "weft.launch.run", "weft.launch.agent"]
+)
+def test_importing_loads_no_torch_and_changes_nothing(module: str) -> None:
+    code = (
+        "import os, sys; before = dict(os.environ)\n"
+        f"import {module}\n"
+        "assert dict(os.environ) == before\n"
+        "print([name for name in ('torch', 'numpy', 'psutil') if name in sys.modules])"
+    )
+    assert python(code) == "[]\n"
+
+
+def test_help_loads_no_verb() -> None:
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom weft.cli import group\n"
+        "assert CliRunner().invoke(group, ['--help']).exit_code == 0\n"
+        "print([name for name in sys.modules if name.startswith(('weft.launch', 'weft.topology'))])"
+    )
+    assert python(code) == "[]\n"
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(getattr(weft, name) is not None for name in weft.__all__)
+    assert set(weft.__all__) <= set(dir(weft))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = weft.nothing
+
+
+def test_the_readme_shows_the_example_that_is_tested() -> None:
+    readme = (ROOT / "README.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert snippet == (ROOT / "examples" / "ten_lines.py").read_text()
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    for document in documents:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
