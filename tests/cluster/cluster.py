@@ -227,6 +227,22 @@ class VirtualCluster:
         wires.carry_out("ip", [f"addr add {address} dev {name}", f"link set {name} up"], owner.running.pid)
         owner.cards[name] = port
 
+    def behind_nat(self, host: str, inside: str = "192.168.50.2") -> None:
+        """Put a host behind a translator: it knows itself by an inside address, the others see the outside one.
+
+        Its old address stays reachable, as by a forwarded port, so ssh still gets in.
+        """
+        owner = self.host(host)
+        network = ipaddress.ip_network(f"{owner.address}/{self._prefix}", strict=False)
+        lines = [f"addr add {inside}/32 dev eth0", f"route replace {network} dev eth0 src {inside}"]
+        wires.carry_out("ip", lines, owner.running.pid)
+        rules = [
+            "add table ip nat",
+            "add chain ip nat out { type nat hook postrouting priority 100 ; }",
+            f"add rule ip nat out ip saddr {inside} snat to {owner.address}",
+        ]
+        self.run(["nft", "; ".join(rules)], on=host)
+
     # Life
 
     def close(self) -> None:

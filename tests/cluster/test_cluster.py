@@ -199,6 +199,18 @@ def test_a_second_card_is_on_another_network(cluster: VirtualCluster) -> None:
     assert cluster.run([PYTHON, "-c", knock, "192.168.9.2"], on="h3", check=False).returncode == 1
 
 
+def test_a_host_behind_nat_is_seen_under_another_address(cluster: VirtualCluster) -> None:
+    cluster.behind_nat("h2")
+    listen = "import socket; s = socket.create_server(('', 7000)); print('up', flush=True); print(s.accept()[1][0])"
+    call = "import socket, sys; print(socket.create_connection((sys.argv[1], 7000), 5).getsockname()[0])"
+    with cluster.popen([PYTHON, "-c", listen], on="h1") as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "up\n"
+        inside = cluster.run([PYTHON, "-c", call, cluster.host("h1").address], on="h2").stdout
+        assert (inside, server.communicate()[0]) == ("192.168.50.2\n", f"{cluster.host('h2').address}\n")
+    assert ssh(cluster, "h2", "hostname").stdout == "h2\n"
+
+
 def test_two_clusters_do_not_meet(cluster: VirtualCluster, shared_cluster: VirtualCluster) -> None:
     assert cluster.host("h1").address == shared_cluster.host("h1").address
     cluster.kill("h1")

@@ -73,7 +73,7 @@ def measured(slow: dict[tuple[str, str], float], hosts: tuple[str, ...] = HOSTS)
     )
 
 
-def with_survey(host: str, **changes: Any) -> Facts:
+def with_survey(host: str, /, **changes: Any) -> Facts:
     facts = healthy()
     return replace(facts, surveys={**facts.surveys, host: replace(facts.surveys[host], **changes)})
 
@@ -283,11 +283,10 @@ def test_a_card_that_exists_but_leads_elsewhere() -> None:
 
 def test_a_second_network_that_leads_to_the_leader_is_fine() -> None:
     facts = healthy(2)
-    cards = {
-        host: replace(ETH1, addresses=(f"192.168.9.{host[-1]}",)) for host in facts.hosts
-    }
+    cards = {host: replace(ETH1, addresses=(f"192.168.9.{host[-1]}",)) for host in facts.hosts}
     surveys = {
-        host: survey(replace(machine(host), cards=(*machine(host).cards, card))) for host, card in cards.items()
+        host: survey(replace(machine(host), cards=(*machine(host).cards, card)))
+        for host, card in cards.items()
     }
     second = Reach(address="192.168.9.1", source="192.168.9.2", seen_as="192.168.9.2")
     facts = replace(facts, surveys=surveys, reached={"h2": (*facts.reached["h2"], second)})
@@ -296,7 +295,9 @@ def test_a_second_network_that_leads_to_the_leader_is_fine() -> None:
 
 def test_a_pair_that_does_not_connect() -> None:
     facts = healthy()
-    knocks = [replace(k, error="timed out") if (k.source, k.target) == ("h2", "h3") else k for k in facts.knocks]
+    knocks = [
+        replace(k, error="timed out") if (k.source, k.target) == ("h2", "h3") else k for k in facts.knocks
+    ]
     found = only(replace(facts, knocks=tuple(knocks)))
     assert (found.name, found.hosts, found.status) == ("connects", ("h2", "h3"), "fail")
     assert found.got == "h2 must connect to h3 (10.0.0.3), got: timed out"
@@ -437,7 +438,10 @@ def test_a_report_is_plain_data() -> None:
     assert data["ok"] is False
     (failed,) = [finding for finding in data["findings"] if finding["status"] == "fail"]
     assert failed["hosts"] == ["h2"]
-    assert failed["fix"] == "install the same there: ssh h2 /env/bin/python -m pip install torch==2.13.0 (build cpu)"
+    assert (
+        failed["fix"]
+        == "install the same there: ssh h2 /env/bin/python -m pip install torch==2.13.0 (build cpu)"
+    )
     assert data["links"][0] == {"source": "h1", "target": "h2", "mbps": 940.0, "rtt_ms": 0.2, "error": None}
 
 

@@ -12,6 +12,7 @@ it is the worker's parent, and lives long enough to end the worker and all that 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -24,10 +25,11 @@ from weft.launch.marks import Ended, end_mark
 from weft.launch.orders import VARIABLE, Orders
 
 _ORPHAN_GRACE_S = 1.0
+_AGAIN_S = 0.1  # a process may be born while we look for those to kill
 _ORPHANED = signal.SIGRTMIN  # sent by the kernel when our parent ends
 # How we are asked to end, and how the worker then is. mpirun and srun end everything by force when they get SIGTERM
 # themselves, but pass these two on and wait.
-_ASKS = {
+_ASKS: dict[int, int] = {
     signal.SIGUSR1: signal.SIGINT,
     signal.SIGUSR2: signal.SIGTERM,
     signal.SIGINT: signal.SIGINT,
@@ -90,9 +92,15 @@ class Guardian:
 
     def _heed(self, number: int | None) -> None:
         if number is None:
-            processes.kill_descendants(os.getpid())
-        elif number in _ASKS:
-            self._end(_ASKS[number], self._grace_s)
+            self._force()
+        elif ask := _ASKS.get(number):
+            self._end(ask, self._grace_s)
+
+    def _force(self) -> None:
+        for pid in processes.descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self._kill_at = time.monotonic() + _AGAIN_S
 
     def _end(self, number: int, grace_s: float) -> None:
         self._asked = True

@@ -116,13 +116,15 @@ def _wrong_card(facts: Facts, rule: CardRule, host: str) -> str | None:
     """What is wrong with a choice of cards on a host, if anything."""
     description = facts.surveys[host].host
     chosen = {card.name for card in rule.cards(description)}
-    if not chosen:
+    leading = _leading(facts, host)
+    # NCCL takes what it finds of the cards it may use; Gloo takes every card that was named.
+    any_will_do = rule.setting == NCCL
+    if not chosen or not (any_will_do or chosen.issuperset(rule.names)):
         there = ", ".join(card.name for card in description.cards if card.up and not card.loopback) or "none"
         return f"{rule} must be a card that is up, got none such among {there}"
-    leading = _leading(facts, host)
-    # NCCL takes any card that it may; Gloo takes all that were named.
-    fine = chosen & leading if rule.setting == NCCL else chosen <= leading
-    return None if fine else f"{rule} must lead to the leader {facts.leader}, got a card that does not"
+    if chosen & leading if any_will_do else chosen <= leading:
+        return None
+    return f"{rule} must lead to the leader {facts.leader}, got a card that does not"
 
 
 def _leading(facts: Facts, host: str) -> set[str]:
