@@ -72,6 +72,7 @@ class Guardian:
         self._grace_s = grace_s
         self._kill_at: float | None = None
         self._asked = False
+        self._orphaned = False
 
     def watch(self) -> Ended:
         """Return when the worker has ended and all it started is gone."""
@@ -80,7 +81,8 @@ class Guardian:
                 if pid == self._worker:
                     processes.kill_descendants(os.getpid())
                     return Ended(code, self._asked)
-            if os.getppid() != self._front and not self._asked:
+            if not self._orphaned and os.getppid() != self._front:
+                self._orphaned = True
                 self._end(signal.SIGTERM, _ORPHAN_GRACE_S)
             self._heed(self._next())
 

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -106,7 +107,7 @@ class MpiEngine:
             around = self._surroundings(plan, rankfile)
             line = mpirun_line(self.mpirun, plan, around)
             console.say("+ " + shlex.join(line))
-            return run_starter(
+            outcome = run_starter(
                 plan,
                 self._config,
                 self._crew_of(plan),
@@ -121,6 +122,11 @@ class MpiEngine:
                 run_dir=run_dir,
                 sweep_host=lambda host: self._sweep(host, run_id),
             )
+        if outcome.failure is not None and outcome.failure.rank is not None:
+            # mpirun does not wait for the others, which it ended because of this one.
+            with ThreadPoolExecutor(len(plan.hosts)) as pool:
+                list(pool.map(lambda host: self._sweep(host.name, run_id), plan.hosts))
+        return outcome
 
     def _crew_of(self, plan: Plan) -> Crew:
         """The agent that mpirun runs below, beside those on the hosts where there are any."""
