@@ -13,8 +13,8 @@ from weft.cli import group
 from weft.errors import HostListError, UsageError
 from weft.launch import preflight
 from weft.launch.config import LaunchConfig
-from weft.launch.facts import Finding
-from weft.launch.report import Report
+from weft.launch.preflight.facts import Finding
+from weft.launch.preflight.report import Report
 
 
 class Asked:

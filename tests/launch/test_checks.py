@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from tests.launch.sites import machine
 
 import weft
-from weft.launch import linkcache
 from weft.launch.address import Reach
-from weft.launch.cardrule import card_rules
-from weft.launch.checks import judge
-from weft.launch.facts import Clock, Facts, Finding, Knock
-from weft.launch.links import rounds
-from weft.launch.report import Report, render_report, render_troubles
-from weft.launch.speeds import Link, render_speeds, slow_links
+from weft.launch.links import SLICE_S, pace, rounds
+from weft.launch.preflight import linkcache
+from weft.launch.preflight.cardrule import card_rules
+from weft.launch.preflight.facts import Clock, Facts, Finding, Knock
+from weft.launch.preflight.judge import judge
+from weft.launch.preflight.report import Report, render_report, render_troubles
+from weft.launch.preflight.speeds import Link, render_speeds, slow_links
 from weft.launch.survey import Survey
 from weft.topology.host import Host, NetworkCard
 
@@ -373,6 +373,18 @@ def test_rounds_pair_everyone_once_and_nobody_twice_at_a_time(count: int) -> Non
         busy = [host for pair in pairs for host in pair]
         assert len(busy) == len(set(busy))
     assert len(schedule) <= max(0, count - 1 + count % 2)
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=30), st.floats(0, 1))
+def test_a_pace_is_one_that_was_seen(slices: list[int], elapsed_s: float) -> None:
+    found = pace(slices, elapsed_s)
+    assert found in [count / SLICE_S for count in slices] or len(slices) < 3
+
+
+def test_a_pace_leaves_out_the_start_and_the_stalls() -> None:
+    assert pace([5, 20, 200, 200, 0, 200, 200, 30], 0.15) == 200 / SLICE_S
+    assert pace([100], 0.5) == 200.0
+    assert pace([0], 0.0) == 0.0
 
 
 def test_links_are_kept_for_an_hour(tmp_path: Path) -> None:

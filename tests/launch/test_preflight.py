@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.cluster.cluster import VirtualCluster
 from tests.launch.conftest import WEFT
@@ -224,6 +225,35 @@ def test_a_clock_that_is_off(bench: Bench) -> None:
     assert found["got"] == "clocks must be within 0.5 s, got one 5.0 s ahead"
 
 
+WAITING = """
+from weft.launch.preflight import check
+from weft.launch.preflight.report import render_report
+
+waited = []
+
+def progress(done, total):
+    if not waited:
+        waited.append(input("measuring\\n"))
+
+print(render_report(check("h1,h2,h3", progress=progress)))
+"""
+
+
+def test_a_host_lost_while_links_are_measured(bench: Bench) -> None:
+    variables = {"XDG_RUNTIME_DIR": "/run", "XDG_CACHE_HOME": str(bench.folder / "cache")}
+    command = [sys.executable, "-c", WAITING]
+    with bench.cluster.popen(command, env=variables, stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "measuring\n"
+        (agent,) = [pid for pid, argv in bench.cluster.processes("h3") if "weft.launch.agent" in argv]
+        psutil.Process(agent).kill()
+        report, complaints = process.communicate("go on\n", timeout=15)
+    (failure,) = [line for line in report.splitlines() if line.startswith("✗ ssh  ")]
+    assert "h3      the agent ended" in failure, complaints
+    assert report.endswith("\n1 failure; a run would not start\n")
+    assert bench.kept() == []
+
+
 def test_python_gets_the_same_report(shared: Bench) -> None:
     code = "from weft.launch.preflight import check; print(check('h1,h2', measure='never').ok)"
     variables = {"XDG_RUNTIME_DIR": "/run"}
@@ -242,3 +272,12 @@ def test_progress_is_shown_on_a_terminal_only() -> None:
     show(0, 3)
     show(3, 3)
     assert terminal.getvalue() == "\r\x1b[2Kweft: measuring links, round 1 of 3\r\x1b[2K"
+
+
+def test_a_host_behind_nat_is_named(bench: Bench) -> None:
+    bench.cluster.behind_nat("h3", inside="192.168.50.2")
+    report = bench.check("--no-links", code=2)
+    (found,) = [finding for finding in report["findings"] if finding["status"] == "fail"]
+    assert found["hosts"] == ["h3"]
+    assert "192.168.50.2" in found["got"]
+    assert "behind address translation (NAT)" in found["got"]

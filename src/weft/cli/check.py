@@ -40,7 +40,6 @@ def command(
     Exit code 2 says that a run would fail.
     """
     from weft.launch import preflight
-    from weft.launch.report import render_report
 
     entries = chosen_hosts(hosts, hostfile)
     if not entries:
@@ -52,5 +51,5 @@ def command(
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2))
     else:
-        click.echo(render_report(report, verbose=verbose))
+        click.echo(preflight.render_report(report, verbose=verbose))
     ctx.exit(0 if report.ok else 2)

@@ -62,7 +62,9 @@ def split_at_script(args: Sequence[str], with_value: Collection[str]) -> tuple[l
 
 def _hyphened(arg: str) -> str:
     name, equals, value = arg.partition("=")
-    ours = name.startswith("--") and " " not in name  # --mpiarg "--mca a_b c" has a value that only looks like one
+    ours = (
+        name.startswith("--") and " " not in name
+    )  # --mpiarg "--mca a_b c" has a value that only looks like one
     return (name.replace("_", "-") if ours else name) + equals + value
 
 

@@ -27,8 +27,8 @@ from weft.launch.orders import VARIABLE, Orders
 _ORPHAN_GRACE_S = 1.0
 _AGAIN_S = 0.1  # a process may be born while we look for those to kill
 _ORPHANED = signal.SIGRTMIN  # sent by the kernel when our parent ends
-# How we are asked to end, and how the worker then is. mpirun and srun end everything by force when they get SIGTERM
-# themselves, but pass these two on and wait.
+# How we are asked to end, and how the worker then is. Open MPI's mpirun ends everything by force when it gets SIGTERM
+# itself, but passes the user's signals on and waits.
 _ASKS: dict[int, int] = {
     signal.SIGUSR1: signal.SIGINT,
     signal.SIGUSR2: signal.SIGTERM,
@@ -66,10 +66,11 @@ def worker_environment(environ: Mapping[str, str], orders: Orders, rank: int) ->
 class Guardian:
     """Watches over one worker until nothing of it is left."""
 
-    def __init__(self, worker: int, front: int, grace_s: float) -> None:
+    def __init__(self, worker: int, front: int, *, grace_s: float, relay: bool) -> None:
         self._worker = worker
         self._front = front
         self._grace_s = grace_s
+        self._relay = relay
         self._kill_at: float | None = None
         self._asked = False
         self._orphaned = False
@@ -96,7 +97,7 @@ class Guardian:
         if number is None:
             self._force()
         elif ask := _ASKS.get(number):
-            self._end(ask, self._grace_s)
+            self._end(ask if self._relay else 0, self._grace_s)
 
     def _force(self) -> None:
         for pid in processes.descendants(os.getpid()):
@@ -126,7 +127,7 @@ def guard(argv: Sequence[str], environ: Mapping[str, str], front: int) -> Ended:
         numa=mine.numa,
         piped=False,
     )
-    ended = Guardian(process.pid, front, orders.grace_s).watch()
+    ended = Guardian(process.pid, front, grace_s=orders.grace_s, relay=orders.relay).watch()
     process.returncode = ended.code  # it was reaped by hand
     return ended
 

@@ -9,7 +9,6 @@ Only the standard library is imported, so that it starts in tens of milliseconds
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import select
@@ -19,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -275,17 +274,14 @@ class Agent:
                 data = data[os.write(1, data) :]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="weft.launch.agent", description=__doc__)
-    parser.add_argument("--lost-after", type=float, default=None, metavar="SECONDS")
-    parser.add_argument("--survey", action="store_true", help="describe this host first of all")
-    options = parser.parse_args()
-    agent = Agent(lost_after_s=options.lost_after)
-    if options.survey:
+def main(arguments: Sequence[str]) -> None:
+    """`python -m weft.launch.agent [--survey] [--lost-after SECONDS]`; the launcher is the only caller."""
+    lost = arguments.index("--lost-after") + 1 if "--lost-after" in arguments else None
+    agent = Agent(lost_after_s=float(arguments[lost]) if lost else None)
+    if "--survey" in arguments:
         agent._do_survey()
     agent.serve()
-    sys.exit(0)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -7,12 +7,10 @@ mpirun binds the ranks as planned, and its whole command line is shown, as `ddlr
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +35,7 @@ from weft.launch.outcome import Outcome
 from weft.launch.output import Console
 from weft.launch.plan import Plan, Site
 from weft.launch.ssh import SshEngine, ssh_argv
-from weft.launch.starter import join_crew, run_starter
+from weft.launch.starter import Starter, run_starter
 from weft.topology.detect import detect
 from weft.topology.network import card_towards, source_address
 from weft.topology.rankfile import render
@@ -105,37 +103,31 @@ class MpiEngine:
     def run(self, plan: Plan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
         with _rankfile(plan, run_dir) as rankfile:
             around = self._surroundings(plan, rankfile)
-            line = mpirun_line(self.mpirun, plan, around)
-            console.say("+ " + shlex.join(line))
-            outcome = run_starter(
+            starter = Starter(
+                name="mpirun",
+                argv=mpirun_line(self.mpirun, plan, around),
+                env=mpirun_variables(self.mpirun, around),
+                tags=self.mpirun.tags,
+                polite=self.mpirun.polite,
+                binds=self.mpirun.binds and rankfile is not None,
+            )
+            return run_starter(
+                starter,
                 plan,
                 self._config,
-                self._crew_of(plan),
+                self._crew_for(plan),
                 console,
-                name="mpirun",
-                argv=line,
-                env=mpirun_variables(self.mpirun, around),
-                style=self.mpirun.tags,
-                polite=self.mpirun.polite,
-                pin=not (self.mpirun.binds and rankfile),
                 run_id=run_id,
                 run_dir=run_dir,
                 sweep_host=lambda host: self._sweep(host, run_id),
             )
-        if outcome.failure is not None and outcome.failure.rank is not None:
-            # mpirun does not wait for the others, which it ended because of this one.
-            with ThreadPoolExecutor(len(plan.hosts)) as pool:
-                list(pool.map(lambda host: self._sweep(host.name, run_id), plan.hosts))
-        return outcome
 
-    def _crew_of(self, plan: Plan) -> Crew:
-        """The agent that mpirun runs below, beside those on the hosts where there are any."""
+    def _crew_for(self, plan: Plan) -> Crew:
+        """The agents that watch the hosts, where there are others than this one."""
         if isinstance(self._hosts, SshEngine):
             self._hosts._look(plan)
-            join_crew(self._hosts.crew, "mpirun")
             return self._hosts.crew
         self._crew = Crew([], explain=explain_agent)
-        join_crew(self._crew, "mpirun")
         return self._crew
 
     def _sweep(self, host: str, run_id: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, ip_address
@@ -15,7 +16,7 @@ from typing import Literal
 
 from weft.errors import UsageError
 from weft.launch.plan import Plan
-from weft.launch.starter import adopt_argv, ask_by_user_signal, carried_names
+from weft.launch.starter import adopt_argv, carried_names
 from weft.launch.tags import MPICH, MPICH_PATTERN, OPENMPI_4, OPENMPI_5, TagStyle
 
 Family = Literal["openmpi", "mpich"]
@@ -36,8 +37,10 @@ class Mpirun:
         return OPENMPI_5 if self.version >= (5,) else OPENMPI_4
 
     def polite(self, number: int) -> int:
-        """How it is asked to give its workers a signal, and wait for their end."""
-        return number if self.family == "mpich" else ask_by_user_signal(number)
+        """Open MPI ends everything by force when it is signalled itself, but these it passes on; `adopt` turns them back."""
+        if self.family == "mpich":
+            return number
+        return signal.SIGUSR1 if number == signal.SIGINT else signal.SIGUSR2
 
     @property
     def binds(self) -> bool:
@@ -95,7 +98,8 @@ def mpirun_line(mpirun: Mpirun, plan: Plan, around: Surroundings) -> tuple[str, 
 
 
 def mpirun_variables(mpirun: Mpirun, around: Surroundings) -> dict[str, str]:
-    """What mpirun must find in its own environment."""
+    """What mpirun must find in its own environment, at the end of it."""
+    # The end matters: Hydra forgets the last variable it has (4.0.2 to 5.0.2), which is then one for itself alone.
     if mpirun.family == "mpich" and around.ssh:
         return {"HYDRA_LAUNCHER_EXTRA_ARGS": " ".join(around.ssh[1:])}
     return {}

@@ -33,6 +33,7 @@ class Orders:
     cwd: str
     env: Mapping[str, str]
     grace_s: float
+    relay: bool = True  # whether a worker gets a signal only if we pass it on
     workers: tuple[WorkerOrders, ...]
 
     def seal(self) -> str:

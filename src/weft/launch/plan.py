@@ -31,6 +31,7 @@ class Site:
     host: Host | None  # None: not surveyed (a batch script is written before its hosts are known)
     address: str
     interface: str | None = None
+    workers: int | None = None  # how many a batch system has granted it
 
     @property
     def named(self) -> Host:
@@ -185,7 +186,9 @@ def _who_runs_where(
     named = {entry.name: entry.workers for entry in config.hosts}
     if config.workers is not None:
         return _share_out(config, config.workers, sites, named), None
-    return tuple(named.get(site.name) or _default_workers(config, site) for site in sites), None
+    return tuple(
+        named.get(site.name) or site.workers or _default_workers(config, site) for site in sites
+    ), None
 
 
 def _share_out(

@@ -62,13 +62,12 @@ def _check(config: LaunchConfig, engine: Engine) -> None:
     assert isinstance(engine, SshEngine)
     _ = engine.crew  # the agents start while the rest is imported
     from weft.launch import preflight
-    from weft.launch.report import render_report, render_troubles
 
     report = preflight.check_before_run(engine, config, progress=preflight.progress_on(sys.stderr))
     if config.verbose:
-        print(render_report(report), file=sys.stderr)
+        print(preflight.render_report(report), file=sys.stderr)
     elif report.ok:
-        for line in render_troubles(report):
+        for line in preflight.render_troubles(report):
             print(f"weft: {line}", file=sys.stderr)
     preflight.require_ok(report)
 

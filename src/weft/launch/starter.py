@@ -6,9 +6,11 @@ parted into what its workers said and how they ended; from there on a run is lik
 
 from __future__ import annotations
 
-import signal
+import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import UsageError
@@ -46,7 +48,9 @@ def carried_names(plan: Plan) -> tuple[str, ...]:
     return (*(name for name, _ in plan.env if name in NEEDED), *TOLD)
 
 
-def orders_for(plan: Plan, *, run_id: str, run_dir: Path | None, grace_s: float, pin: bool) -> Orders:
+def orders_for(
+    plan: Plan, *, run_id: str, run_dir: Path | None, grace_s: float, pin: bool, relay: bool = True
+) -> Orders:
     """What the workers of this plan are told; `pin`: their cores too, for the starter does not bind them."""
     env = {name: value for name, value in plan.env if name not in _BY_STARTER}
     env["TORCHELASTIC_RUN_ID"] = run_id
@@ -57,6 +61,7 @@ def orders_for(plan: Plan, *, run_id: str, run_dir: Path | None, grace_s: float,
         cwd=plan.cwd,
         env=env,
         grace_s=grace_s,
+        relay=relay,
         workers=tuple(
             WorkerOrders(
                 env=dict(worker.env),
@@ -66,6 +71,19 @@ def orders_for(plan: Plan, *, run_id: str, run_dir: Path | None, grace_s: float,
             for worker in workers
         ),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Starter:
+    """One call of mpirun or srun, and its ways."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    tags: TagStyle
+    polite: Callable[[int], int]  # the signal that makes it give its workers another one
+    binds: bool = False  # to the planned cores
+    reaches_all: bool = False  # signals whatever a worker started, not only what it started itself
 
 
 class Translator:
@@ -131,11 +149,6 @@ def _output(said: Said) -> Message:
     return {"event": "output", "rank": said.rank, "stream": said.stream, "text": said.text}
 
 
-def ask_by_user_signal(number: int) -> int:
-    """The signal that mpirun (Open MPI) and srun pass on and outlive; `adopt` turns it back."""
-    return signal.SIGUSR1 if number == signal.SIGINT else signal.SIGUSR2
-
-
 def join_crew(crew: Crew, name: str) -> None:
     """Let one more agent, on this machine, join those that watch the hosts."""
     connection = Connection(AgentCommand(name, agent_argv()), crew.inbox)
@@ -144,40 +157,49 @@ def join_crew(crew: Crew, name: str) -> None:
 
 
 def run_starter(
+    starter: Starter,
     plan: Plan,
     config: LaunchConfig,
     crew: Crew,
     console: Console,
     *,
-    name: str,
-    argv: Sequence[str],
-    env: dict[str, str],
-    style: TagStyle,
-    polite: Callable[[int], int],
-    pin: bool,
     run_id: str,
     run_dir: Path | None,
     sweep_host: Callable[[str], object],
 ) -> Outcome:
-    """Run to the end; `name` is the agent of the crew below which the starter runs."""
-    orders = orders_for(plan, run_id=run_id, run_dir=run_dir, grace_s=config.grace_s, pin=pin).seal()
+    """Run to the end, below one more agent of this crew."""
+    orders = orders_for(
+        plan,
+        run_id=run_id,
+        run_dir=run_dir,
+        grace_s=config.grace_s,
+        pin=not starter.binds,
+        relay=not starter.reaches_all,
+    ).seal()
     if len(orders) > ROOM_BYTES:
         raise UsageError(
             f"the environment of all workers must fit in {ROOM_BYTES} bytes, got {len(orders)} for "
             f"{plan.world_size} workers; unset large variables that are carried, or use --engine ssh"
         )
-    task = Task(STARTER, tuple(argv), tuple({**env, VARIABLE: orders}.items()))
+    console.say("+ " + shlex.join(starter.argv))
+    join_crew(crew, starter.name)
+    task = Task(STARTER, starter.argv, tuple({VARIABLE: orders, **starter.env}.items()))
     conductor = Conductor(
         plan,
         crew,
-        {name: (task,)},
+        {starter.name: (task,)},
         console,
         run_id=run_id,
         run_dir=run_dir,
         grace_s=config.grace_s + FAREWELL_S,
         lost_after_s=config.lost_after_s,
-        sweep=lambda host: sweep(marker(run_id)) if host == name else sweep_host(host),
-        translate=Translator(style),
-        polite=polite,
+        sweep=lambda host: sweep(marker(run_id)) if host == starter.name else sweep_host(host),
+        translate=Translator(starter.tags),
+        polite=starter.polite,
     )
-    return conductor.run()
+    outcome = conductor.run()
+    if not outcome.ok and (outcome.failure is None or outcome.failure.rank is not None):
+        # The starter does not wait for those that it ended by force. A lost host would not answer.
+        with ThreadPoolExecutor(len(plan.hosts)) as pool:
+            list(pool.map(sweep_host, [host.name for host in plan.hosts]))
+    return outcome

@@ -107,13 +107,18 @@ def _host(environ: Mapping[str, str]) -> str:
 
 
 def _slurm_local_size(environ: Mapping[str, str]) -> int:
-    """This node's share of `SLURM_STEP_TASKS_PER_NODE`, written like `2(x3),1`."""
-    text = environ.get("SLURM_STEP_TASKS_PER_NODE", environ.get("SLURM_NTASKS", "1"))
+    """This node's share of the tasks of its step."""
+    counts = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", environ.get("SLURM_NTASKS", "1")))
+    return counts[min(int(environ.get("SLURM_NODEID", "0")), len(counts) - 1)]
+
+
+def tasks_per_node(text: str) -> list[int]:
+    """Slurm's counts, one for each node: `2(x3),1` is 2, 2, 2, 1."""
     counts: list[int] = []
     for part in text.split(","):
         count, _, times = part.partition("(x")
         counts += [int(count)] * int(times.rstrip(")") or 1)
-    return counts[min(int(environ.get("SLURM_NODEID", "0")), len(counts) - 1)]
+    return counts
 
 
 def meeting_point(environ: Mapping[str, str], ask_mpi: Callable[[], tuple[str, int]]) -> tuple[str, int]:

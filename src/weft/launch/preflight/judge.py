@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from weft.launch import hostchecks, netchecks
-from weft.launch.facts import Facts, Finding
+from weft.launch.preflight import hostchecks, netchecks
+from weft.launch.preflight.facts import Facts, Finding
 
 # In the order of the table. A new check is one function and one line here.
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from weft.launch.speeds import Link
+from weft.launch.preflight.speeds import Link
 
 VALID_S = 3600.0
 

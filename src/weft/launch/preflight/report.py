@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from weft.launch.facts import Finding, Status
-from weft.launch.speeds import Link, render_round_trips, render_speeds
+from weft.launch.preflight.facts import Finding, Status
+from weft.launch.preflight.speeds import Link, render_round_trips, render_speeds
 
 MARKS: dict[Status, str] = {"ok": "✓", "warn": "!", "fail": "✗"}
 _NAMED_HOSTS = 4  # more are counted

@@ -1,12 +1,8 @@
-"""The preflight: find out what would go wrong before any worker starts.
+"""Asking the hosts: what is there, who reaches whom, how fast.
 
 Everything is asked of the agents that the ssh engine has started anyway, all hosts at once. The quick questions take
 three round trips. Measuring every link takes about a quarter of a second for each host, so a run does it only when
 these hosts were not measured within the last hour; `weft check`, and `check()`, always measure anew.
-
-    report = check("host1,host2")
-    if not report.ok:
-        print(render_report(report))
 """
 
 from __future__ import annotations
@@ -18,16 +14,16 @@ from itertools import permutations
 from typing import Literal, TextIO
 
 from weft.errors import CheckError, ConnectError
-from weft.launch import linkcache
 from weft.launch.address import Reach, candidates, choose_address
-from weft.launch.cardrule import card_rules
-from weft.launch.checks import judge
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig, carried_variables
-from weft.launch.facts import Clock, Facts, Knock
 from weft.launch.links import rounds
-from weft.launch.report import Report, render_troubles
-from weft.launch.speeds import Link, slow_pairs
+from weft.launch.preflight import linkcache
+from weft.launch.preflight.cardrule import card_rules
+from weft.launch.preflight.facts import Clock, Facts, Knock
+from weft.launch.preflight.judge import judge
+from weft.launch.preflight.report import Report, render_troubles
+from weft.launch.preflight.speeds import Link, slow_pairs
 from weft.launch.ssh import ANSWER_TIMEOUT_S, REACH_TIMEOUT_S, SshEngine
 from weft.launch.survey import Survey
 from weft.launch.wire import Message
@@ -152,7 +148,8 @@ class _Scout:
         )
 
     def _ask(self, questions: dict[str, list[Message]]) -> dict[str, dict[str, Message]]:
-        heard, troubles = self._crew.inquire(questions, timeout_s=ANSWER_TIMEOUT_S)
+        living = {host: several for host, several in questions.items() if host not in self._troubles}
+        heard, troubles = self._crew.inquire(living, timeout_s=ANSWER_TIMEOUT_S)
         self._troubles |= troubles
         return heard
 
@@ -236,11 +233,13 @@ class _Scout:
     def _measure(self, homes: dict[str, str], progress: Progress | None) -> tuple[Link, ...]:
         """Round by round, each host with one partner: nobody shares a card, and H hosts take H - 1 rounds."""
         names = tuple(homes)
-        schedule = [[(names[a], names[b]) for a, b in pairs] for pairs in rounds(len(names))]
-        links = self._rounds(homes, schedule, progress)
-        # A busy moment is not a slow link: what looks slow gets a second chance.
+        there = [[(names[a], names[b]) for a, b in pairs] for pairs in rounds(len(names))]
+        back = [[(b, a) for a, b in pairs] for pairs in there]
+        # Both directions at once, as in training.
+        links = self._rounds(homes, [[*a, *b] for a, b in zip(there, back, strict=True)], progress)
+        # A busy moment is not a slow link: what looks slow gets a second chance, alone.
         slow = slow_pairs(links.values())
-        again = [[pair for pair in pairs if slow & {pair, pair[::-1]}] for pairs in schedule]
+        again = [[pair for pair in pairs if pair in slow] for pairs in (*there, *back)]
         for pair, link in self._rounds(homes, [pairs for pairs in again if pairs], progress).items():
             links[pair] = max(links[pair], link, key=lambda link: link.mbps or 0.0)
         return tuple(links[pair] for pair in permutations(names, 2))
@@ -248,15 +247,16 @@ class _Scout:
     def _rounds(
         self, homes: dict[str, str], schedule: list[list[tuple[str, str]]], progress: Progress | None
     ) -> dict[tuple[str, str], Link]:
+        """Measure (source, target) pairs, those of a round at once."""
         links: dict[tuple[str, str], Link] = {}
         for number, pairs in enumerate(schedule):
             if progress is not None:
                 progress(number, len(schedule))
-            both = [*pairs, *((b, a) for a, b in pairs)]
-            heard = self._ask({source: [self._probe(homes, target)] for source, target in both})
-            found = {host: heard[host]["measure"] if host in heard else _LOST for host, _ in both}
-            links |= {(a, b): _link(a, b, found[a], found[b]) for a, b in both}
-        if progress is not None:
+            there = {a: [self._probe(homes, b)] for a, b in pairs if b not in self._troubles}
+            heard = self._ask(there)
+            found = {source: heard[source]["measure"] if source in heard else _LOST for source, _ in pairs}
+            links |= {(a, b): _link(a, b, found[a], found.get(b, found[a])) for a, b in pairs}
+        if progress is not None and schedule:
             progress(len(schedule), len(schedule))
         return links
 
@@ -269,7 +269,7 @@ class _Scout:
         }
 
 
-_LOST: Message = {"mbps": None, "rtt_ms": None, "error": "the host fell silent"}
+_LOST: Message = {"mbps": None, "rtt_ms": None, "error": "a host fell silent"}
 
 
 def _link(source: str, target: str, there: Message, back: Message) -> Link:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import weft
-from weft.launch.facts import Facts, Finding, most_common
+from weft.launch.preflight.facts import Facts, Finding, most_common
 from weft.topology.alike import differences
 from weft.topology.units import format_bytes
 

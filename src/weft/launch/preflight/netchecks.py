@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from weft.launch.cardrule import INTERFACE, NCCL, CardRule
-from weft.launch.facts import Facts, Finding, Status, most_common
-from weft.launch.speeds import format_mbps, slow_links
+from weft.launch.preflight.cardrule import INTERFACE, NCCL, CardRule
+from weft.launch.preflight.facts import Facts, Finding, Status, most_common
+from weft.launch.preflight.speeds import format_mbps, slow_links
 from weft.topology.units import format_speed
 
 
@@ -181,7 +181,8 @@ def connects(facts: Facts) -> Iterator[Finding]:
 
 def links(facts: Facts) -> Iterator[Finding]:
     for link in facts.links:
-        if link.error:
+        # The links of a host that was lost meanwhile say nothing new.
+        if link.error and facts.troubles.keys().isdisjoint((link.source, link.target)):
             yield Finding(
                 name="links",
                 hosts=(link.source, link.target),

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from weft.launch.address import Reach, card_used
-from weft.launch.cardrule import CardRule
-from weft.launch.speeds import Link
+from weft.launch.preflight.cardrule import CardRule
+from weft.launch.preflight.speeds import Link
 from weft.launch.survey import Survey
 from weft.topology.host import NetworkCard
 
