@@ -177,6 +177,15 @@ def test_a_host_that_is_down_is_named_and_nothing_starts(on_own_four: Launcher) 
     assert "h1" not in done.stderr
 
 
+def test_a_host_that_was_restarted_is_reached_again(on_own_four: Launcher) -> None:
+    args = ("run", "-H", "h1,h2", "--skip-checks", on_own_four.script("print('ran')"))
+    assert on_own_four.run(*args).returncode == 0
+    on_own_four.cluster.kill("h2")  # with the connection of the first run still open
+    assert "h2: the host must answer" in on_own_four.run(*args).stderr
+    on_own_four.cluster.start("h2")
+    assert on_own_four.run(*args).returncode == 0
+
+
 def test_an_unknown_host_is_refused(on_four: Launcher) -> None:
     done = on_four.run("run", "-H", "h1,nowhere", on_four.script(""))
     assert done.returncode == 2
@@ -239,6 +248,7 @@ def test_a_killed_agent_leaves_nothing_on_its_host(on_own_four: Launcher) -> Non
         ("me@b: Permission denied (publickey).", "ssh-copy-id me@b"),
         ("ssh: connect to host b port 22: Connection refused", "sshd must be listening"),
         ("ssh: connect to host b port 22: No route to host", "is it up"),
+        ("mux_client_request_session: read from master failed: Broken pipe", "is it up"),
         ("/usr/bin/python3: No module named weft", "weft must be installed"),
         ("bash: line 1: /x/python: No such file or directory", "Python must be at the same path"),
         ("gibberish", "the agent ended (exit code 255): gibberish; try: ssh me@b true"),

@@ -28,7 +28,7 @@ _ORPHAN_GRACE_S = 1.0
 _AGAIN_S = 0.1  # a process may be born while we look for those to kill
 _ORPHANED = signal.SIGRTMIN  # sent by the kernel when our parent ends
 # How we are asked to end, and how the worker then is. Open MPI's mpirun ends everything by force when it gets SIGTERM
-# itself, but passes the user's signals on and waits.
+# itself, and so does srun, but they pass the user's signals on and wait.
 _ASKS: dict[int, int] = {
     signal.SIGUSR1: signal.SIGINT,
     signal.SIGUSR2: signal.SIGTERM,
@@ -66,13 +66,13 @@ def worker_environment(environ: Mapping[str, str], orders: Orders, rank: int) ->
 class Guardian:
     """Watches over one worker until nothing of it is left."""
 
-    def __init__(self, worker: int, front: int, *, grace_s: float, relay: bool) -> None:
+    def __init__(self, worker: int, front: int, *, grace_s: float, reached: bool) -> None:
         self._worker = worker
         self._front = front
         self._grace_s = grace_s
-        self._relay = relay
+        self._reached = reached
         self._kill_at: float | None = None
-        self._asked = False
+        self._passed_on: set[int] = set()
         self._orphaned = False
 
     def watch(self) -> Ended:
@@ -81,7 +81,7 @@ class Guardian:
             for pid, code in processes.reap():
                 if pid == self._worker:
                     processes.kill_descendants(os.getpid())
-                    return Ended(code, self._asked)
+                    return Ended(code, asked=self._kill_at is not None)
             if not self._orphaned and os.getppid() != self._front:
                 self._orphaned = True
                 self._end(signal.SIGTERM, _ORPHAN_GRACE_S)
@@ -97,7 +97,7 @@ class Guardian:
         if number is None:
             self._force()
         elif ask := _ASKS.get(number):
-            self._end(ask if self._relay else 0, self._grace_s)
+            self._end(ask, self._grace_s, heard=self._reached and ask == number)
 
     def _force(self) -> None:
         for pid in processes.descendants(os.getpid()):
@@ -105,9 +105,11 @@ class Guardian:
                 os.kill(pid, signal.SIGKILL)
         self._kill_at = time.monotonic() + _AGAIN_S
 
-    def _end(self, number: int, grace_s: float) -> None:
-        self._asked = True
-        processes.signal_group(self._worker, number)
+    def _end(self, number: int, grace_s: float, *, heard: bool = False) -> None:
+        """Ask the worker, once for each signal however often we hear of it, and no more than `grace_s` from now."""
+        if number not in self._passed_on and not heard:
+            processes.signal_group(self._worker, number)
+        self._passed_on.add(number)
         due = time.monotonic() + grace_s
         self._kill_at = due if self._kill_at is None else min(due, self._kill_at)
 
@@ -119,6 +121,9 @@ def guard(argv: Sequence[str], environ: Mapping[str, str], front: int) -> Ended:
     orders = Orders.unseal(environ[VARIABLE])
     rank = rank_of(environ, len(orders.workers))
     mine = orders.workers[rank]
+    if orders.reached:
+        # The worker inherits this. We still get the signal: a blocked one is kept until it is fetched.
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     process = processes.spawn(
         argv,
         env=worker_environment(environ, orders, rank),
@@ -127,7 +132,7 @@ def guard(argv: Sequence[str], environ: Mapping[str, str], front: int) -> Ended:
         numa=mine.numa,
         piped=False,
     )
-    ended = Guardian(process.pid, front, grace_s=orders.grace_s, relay=orders.relay).watch()
+    ended = Guardian(process.pid, front, grace_s=orders.grace_s, reached=orders.reached).watch()
     process.returncode = ended.code  # it was reaped by hand
     return ended
 

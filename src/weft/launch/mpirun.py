@@ -37,7 +37,7 @@ class Mpirun:
         return OPENMPI_5 if self.version >= (5,) else OPENMPI_4
 
     def polite(self, number: int) -> int:
-        """Open MPI ends everything by force when it is signalled itself, but these it passes on; `adopt` turns them back."""
+        """The signal that makes it give its workers this one: Open MPI passes only the user's on."""
         if self.family == "mpich":
             return number
         return signal.SIGUSR1 if number == signal.SIGINT else signal.SIGUSR2

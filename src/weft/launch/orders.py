@@ -33,7 +33,7 @@ class Orders:
     cwd: str
     env: Mapping[str, str]
     grace_s: float
-    relay: bool = True  # whether a worker gets a signal only if we pass it on
+    reached: bool = False  # the starter signals a worker and its children too, not only what it started
     workers: tuple[WorkerOrders, ...]
 
     def seal(self) -> str:

@@ -192,8 +192,7 @@ class SlurmEngine:
                 argv=srun_line(plan, self._allocation, hostfile),
                 env={"SLURM_HOSTFILE": hostfile} if hostfile else {},
                 tags=SLURM,
-                # It ends the step: all its processes get SIGTERM, and SIGKILL after Slurm's own KillWait.
-                polite=lambda _: signal.SIGTERM,
+                polite=lambda _: signal.SIGUSR2,  # SIGTERM would make it kill the step at once
                 reaches_all=True,
             )
             return run_starter(

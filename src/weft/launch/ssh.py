@@ -104,7 +104,8 @@ _CAUSES = (
         "{host}: sshd must be listening, got connection refused; start it there or check the port",
     ),
     (
-        r"timed out|no route to host|network is unreachable|timeout, server .* not responding",
+        # The last: a shared connection whose other end has gone.
+        r"timed out|no route to host|network is unreachable|timeout, server .* not responding|mux_client_",
         "{host}: the host must answer, got silence; is it up, is its cable in, is a firewall between?",
     ),
     (

@@ -49,7 +49,7 @@ def carried_names(plan: Plan) -> tuple[str, ...]:
 
 
 def orders_for(
-    plan: Plan, *, run_id: str, run_dir: Path | None, grace_s: float, pin: bool, relay: bool = True
+    plan: Plan, *, run_id: str, run_dir: Path | None, grace_s: float, pin: bool, reached: bool = False
 ) -> Orders:
     """What the workers of this plan are told; `pin`: their cores too, for the starter does not bind them."""
     env = {name: value for name, value in plan.env if name not in _BY_STARTER}
@@ -61,7 +61,7 @@ def orders_for(
         cwd=plan.cwd,
         env=env,
         grace_s=grace_s,
-        relay=relay,
+        reached=reached,
         workers=tuple(
             WorkerOrders(
                 env=dict(worker.env),
@@ -174,7 +174,7 @@ def run_starter(
         run_dir=run_dir,
         grace_s=config.grace_s,
         pin=not starter.binds,
-        relay=not starter.reaches_all,
+        reached=starter.reaches_all,
     ).seal()
     if len(orders) > ROOM_BYTES:
         raise UsageError(
