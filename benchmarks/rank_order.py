@@ -37,7 +37,15 @@ weft.shutdown()
 
 def seconds(cluster: VirtualCluster, folder: Path, order: str, mebibytes: int) -> float:
     names = ",".join(host.name for host in cluster.hosts)
-    argv = [str(Path(sys.executable).with_name("weft")), "run", "-H", names, "--per-host", "2", "--skip-checks"]
+    argv = [
+        str(Path(sys.executable).with_name("weft")),
+        "run",
+        "-H",
+        names,
+        "--per-host",
+        "2",
+        "--skip-checks",
+    ]
     done = cluster.run(
         [*argv, "--rank-order", order, str(folder / "worker.py"), str(mebibytes)],
         env=cluster.environment,
@@ -48,7 +56,9 @@ def seconds(cluster: VirtualCluster, folder: Path, order: str, mebibytes: int) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--mebibytes", type=int, default=25)
     parser.add_argument("--rounds", type=int, default=3)

@@ -14,6 +14,7 @@ from tests.cluster.cluster import VirtualCluster
 from tests.cluster.waiting import wait_until
 from tests.launch.conftest import WEFT
 
+from weft.launch.local import agent_argv
 from weft.launch.ssh import explain_ssh, remote_command, ssh_argv
 
 SLEEPER = """
@@ -265,6 +266,7 @@ def test_ssh_never_asks_and_shares_its_connection() -> None:
 
 
 def test_a_path_with_a_space_survives_the_remote_shell() -> None:
-    assert remote_command("/my env/bin/python", 3.0).startswith(
-        "exec '/my env/bin/python' -m weft.launch.agent"
+    assert (
+        remote_command(agent_argv("/my env/bin/python"))
+        == "exec '/my env/bin/python' -P -m weft.launch.agent"
     )

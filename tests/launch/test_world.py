@@ -93,7 +93,7 @@ def test_init_works_under_plain_torchrun_and_plain_mpirun(shell: Shell) -> None:
     )
     bin_folder = sys.executable.rpartition("/")[0]
     for launcher, command in {
-        "torchrun": ["torchrun", "--nproc-per-node", "2", script],
+        "torchrun": ["torchrun", "--standalone", "--nproc-per-node", "2", script],
         "openmpi": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, script],
     }.items():
         done = subprocess.run(

@@ -1,53 +1,46 @@
 import socket
-from types import SimpleNamespace
+import struct
+from pathlib import Path
 
 import psutil
 import pytest
 from tests.topology.machines import machine
 
+from weft.topology import netlink
 from weft.topology.host import NetworkCard
 from weft.topology.network import card_towards, cards, source_address
 
 
-def entry(family: int, address: str) -> SimpleNamespace:
-    return SimpleNamespace(family=family, address=address)
-
-
-def stats(speed: int = 0, mtu: int = 1500, isup: bool = True, flags: str = "up,running") -> SimpleNamespace:
-    return SimpleNamespace(speed=speed, mtu=mtu, isup=isup, flags=flags)
-
-
 @pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    packet = getattr(socket, "AF_PACKET", -1)
-    addresses = {
-        "lo": [entry(socket.AF_INET, "127.0.0.1"), entry(socket.AF_INET6, "::1")],
-        "eth0": [
-            entry(socket.AF_INET6, "fe80::1%eth0"),
-            entry(socket.AF_INET6, "fd00::1%eth0"),
-            entry(socket.AF_INET, "10.0.0.1"),
-            entry(packet, "00:11:22:33:44:55"),
-        ],
-        "eth1": [entry(socket.AF_INET6, "fe80::2%eth1")],
-        "gone": [entry(socket.AF_INET, "10.9.9.9")],
-        "docker0": [entry(socket.AF_INET, "172.17.0.1")],
-    }
-    monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
-    monkeypatch.setattr(
-        psutil,
-        "net_if_stats",
-        lambda: {
-            "lo": stats(mtu=65536, flags="up,loopback,running"),
-            "eth0": stats(speed=25000, mtu=9000),
-            "eth1": stats(),
-            "docker0": stats(isup=False, flags="up,broadcast"),
-        },
+def made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Four cards, as the kernel would list them; gives the root of their /sys."""
+    up = netlink.IFF_UP | netlink.IFF_RUNNING
+    links = (
+        netlink.Link(1, "lo", 65536, up | netlink.IFF_LOOPBACK),
+        netlink.Link(2, "eth0", 9000, up),
+        netlink.Link(3, "eth1", 1500, up),
+        netlink.Link(5, "docker0", 1500, netlink.IFF_UP),
     )
+    owned = (
+        (1, socket.AF_INET, "127.0.0.1"),
+        (1, socket.AF_INET6, "::1"),
+        (2, socket.AF_INET6, "fe80::1"),
+        (2, socket.AF_INET6, "fd00::1"),
+        (2, socket.AF_INET, "10.0.0.1"),
+        (3, socket.AF_INET6, "fe80::2"),
+        (4, socket.AF_INET, "10.9.9.9"),  # of a card that has vanished since
+        (5, socket.AF_INET, "172.17.0.1"),
+    )
+    monkeypatch.setattr(netlink, "links", lambda: links)
+    monkeypatch.setattr(netlink, "addresses", lambda: owned)
+    for name, speed in (("eth0", "25000\n"), ("docker0", "-1\n")):
+        (tmp_path / "sys/class/net" / name).mkdir(parents=True)
+        (tmp_path / "sys/class/net" / name / "speed").write_text(speed)
+    return tmp_path
 
 
-@pytest.mark.usefixtures("made_up")
-def test_cards_with_an_address_peers_can_use() -> None:
-    assert cards() == (
+def test_cards_with_an_address_peers_can_use(made_up: Path) -> None:
+    assert cards(made_up) == (
         NetworkCard(name="lo", addresses=("127.0.0.1", "::1"), mtu=65536, loopback=True),
         NetworkCard(name="eth0", addresses=("10.0.0.1", "fd00::1"), speed_mbps=25000, mtu=9000),
         NetworkCard(name="docker0", addresses=("172.17.0.1",), up=False),
@@ -70,3 +63,33 @@ def test_no_such_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", fails)  # a real resolver may take seconds to say so
     assert source_address("host.invalid") is None
     assert card_towards(machine(), "host.invalid") is None
+
+
+def test_netlink_says_what_psutil_says() -> None:
+    ours = {card.name: card for card in cards()}
+    stats = psutil.net_if_stats()
+    for name, entries in psutil.net_if_addrs().items():
+        expected = {entry.address for entry in entries if entry.family == socket.AF_INET}
+        if expected:
+            assert expected <= set(ours[name].addresses)
+            assert (ours[name].mtu, ours[name].up) == (stats[name].mtu, stats[name].isup)
+
+
+def test_a_netlink_dump_is_parted_into_messages() -> None:
+    def message(kind: int, payload: bytes) -> bytes:
+        return struct.pack("=IHHII", 16 + len(payload), kind, 0, 1, 0) + payload
+
+    data = message(20, b"abcde") + b"\0\0\0" + message(3, b"")  # padded to four bytes
+    assert list(netlink.messages(data)) == [(20, b"abcde"), (3, b"")]
+
+
+def test_a_point_to_point_address_is_our_own_end() -> None:
+    def attribute(kind: int, address: str) -> bytes:
+        return struct.pack("=HH", 8, kind) + socket.inet_aton(address)
+
+    payload = (
+        struct.pack("=BBBBI", socket.AF_INET, 32, 0, 0, 7)
+        + attribute(1, "10.0.0.2")
+        + attribute(2, "10.0.0.1")
+    )
+    assert netlink.parse_address(payload) == (7, socket.AF_INET, "10.0.0.1")

@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from weft.errors import UsageError
 from weft.launch.config import LaunchConfig
 from weft.launch.here import is_this_machine
+from weft.launch.hosts import Hosts
 from weft.launch.outcome import Outcome
 from weft.launch.output import Console
 from weft.launch.plan import Plan, Site
@@ -32,6 +33,11 @@ class Engine(Protocol):
 
     name: str
     python: str  # the interpreter on the hosts
+
+    @property
+    def hosts(self) -> Hosts | None:
+        """The hosts that can be asked before a run, where there are others than this machine."""
+        ...
 
     def sites(self) -> tuple[Site, ...]:
         """Find out what the hosts are, and how each reaches the leader."""

@@ -26,7 +26,8 @@ from weft.topology.detect import detect
 
 
 def agent_argv(python: str = sys.executable) -> tuple[str, ...]:
-    return (python, "-m", "weft.launch.agent")
+    # -P: the user's folder may hold a file named like a module we import.
+    return (python, "-P", "-m", "weft.launch.agent")
 
 
 def explain_agent(host: str, code: int | None, complaint: str) -> str:
@@ -37,6 +38,7 @@ class LocalEngine:
     """Workers on this machine."""
 
     name = "local"
+    hosts = None
 
     def __init__(self, config: LaunchConfig) -> None:
         elsewhere = [name for name in config.host_names if not is_this_machine(name)]

@@ -34,7 +34,7 @@ from weft.launch.mpirun import (
 from weft.launch.outcome import Outcome
 from weft.launch.output import Console
 from weft.launch.plan import Plan, Site
-from weft.launch.ssh import SshEngine, ssh_argv
+from weft.launch.ssh import SshHosts, ssh_argv
 from weft.launch.starter import Starter, run_starter
 from weft.topology.detect import detect
 from weft.topology.network import card_towards, source_address
@@ -71,8 +71,9 @@ class MpiEngine:
                 )
         self._config = config
         remote = len(config.host_names) > 1 or not all(map(is_this_machine, config.host_names))
-        self._hosts: LocalEngine | SshEngine = (SshEngine if remote else LocalEngine)(config)
-        self.python = self._hosts.python
+        self.hosts = SshHosts(config) if remote else None
+        self._where: SshHosts | LocalEngine = self.hosts or LocalEngine(config)
+        self.python = config.python or sys.executable
         self._crew: Crew | None = None
 
     def __enter__(self) -> Self:
@@ -83,7 +84,8 @@ class MpiEngine:
     ) -> None:
         if self._crew is not None:
             self._crew.close()
-        self._hosts.__exit__(kind, error, trace)
+        if self.hosts is not None:
+            self.hosts.close()
 
     @cached_property
     def mpirun(self) -> Mpirun:
@@ -91,10 +93,10 @@ class MpiEngine:
 
     def sites(self) -> tuple[Site, ...]:
         assert self.mpirun  # before any host is troubled
-        return self._hosts.sites()
+        return self._where.sites()
 
     def port(self) -> int:
-        return self._hosts.port()
+        return self._where.port()
 
     def commands(self, plan: Plan) -> tuple[tuple[str, ...], ...]:
         around = self._surroundings(plan, RANKFILE if needs_rankfile(plan) else None)
@@ -124,19 +126,19 @@ class MpiEngine:
 
     def _crew_for(self, plan: Plan) -> Crew:
         """The agents that watch the hosts, where there are others than this one."""
-        if isinstance(self._hosts, SshEngine):
-            self._hosts._look(plan)
-            return self._hosts.crew
+        if self.hosts is not None:
+            self.hosts.look(plan)
+            return self.hosts.crew
         self._crew = Crew([], explain=explain_agent)
         return self._crew
 
     def _sweep(self, host: str, run_id: str) -> None:
-        if isinstance(self._hosts, SshEngine):
-            self._hosts._sweep(host, run_id)
+        if self.hosts is not None:
+            self.hosts.sweep(host, run_id)
 
     def _surroundings(self, plan: Plan, rankfile: str | None) -> Surroundings:
         ssh = head = None
-        if isinstance(self._hosts, SshEngine):
+        if self.hosts is not None:
             ssh = ssh_argv("", "", config_file=os.environ.get("WEFT_SSH_CONFIG"))[:-2]
             head = self._head(plan)
         return Surroundings(

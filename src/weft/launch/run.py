@@ -9,6 +9,7 @@ from datetime import datetime
 
 from weft.launch.config import LaunchConfig, carried_variables
 from weft.launch.engine import Engine, open_engine
+from weft.launch.hosts import Hosts
 from weft.launch.outcome import Outcome
 from weft.launch.output import Console
 from weft.launch.plan import Plan, Site, make_plan
@@ -33,12 +34,12 @@ def dry_run(config: LaunchConfig) -> DryRun:
 def run(config: LaunchConfig, *, to_stderr: bool = False) -> Outcome:
     """Run the program; returns when every process of the run is gone.
 
-    Several hosts reached by ssh are checked first. Measuring their links takes seconds, so it is done only where
+    Several hosts are checked first. Measuring their links takes seconds, so it is done only where
     these hosts were not measured within the last hour: by the first run on them, or by `weft check`.
     """
     with open_engine(config) as engine:
-        if engine.name == "ssh" and len(config.host_names) > 1 and not config.skip_checks:
-            _check(config, engine)
+        if engine.hosts is not None and len(engine.hosts.names) > 1 and not config.skip_checks:
+            _check(config, engine.hosts)
         plan = _plan(config, engine, engine.sites())
         folder = RunDir.create(config.run_dir, plan.name, datetime.now())
         folder.write_plan(plan)
@@ -55,15 +56,12 @@ def run(config: LaunchConfig, *, to_stderr: bool = False) -> Outcome:
         return outcome
 
 
-def _check(config: LaunchConfig, engine: Engine) -> None:
+def _check(config: LaunchConfig, hosts: Hosts) -> None:
     """Stop what would fail; say what is odd."""
-    from weft.launch.ssh import SshEngine
-
-    assert isinstance(engine, SshEngine)
-    _ = engine.crew  # the agents start while the rest is imported
+    _ = hosts.crew  # the agents start while the rest is imported
     from weft.launch import preflight
 
-    report = preflight.check_before_run(engine, config, progress=preflight.progress_on(sys.stderr))
+    report = preflight.check_before_run(hosts, config, progress=preflight.progress_on(sys.stderr))
     if config.verbose:
         print(preflight.render_report(report), file=sys.stderr)
     elif report.ok:

@@ -6,11 +6,9 @@ all workers. Nothing has to be known but what Slurm puts into the environment of
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,13 +21,10 @@ from typing import Self
 from weft.errors import UsageError
 from weft.launch.batch import batch_script
 from weft.launch.config import LaunchConfig
-from weft.launch.crew import AgentCommand, Crew
-from weft.launch.here import is_this_machine
-from weft.launch.local import agent_argv, explain_agent
+from weft.launch.hosts import Hosts
 from weft.launch.outcome import Outcome
 from weft.launch.output import Console
 from weft.launch.plan import Plan, Site
-from weft.launch.ssh import CONNECT_TIMEOUT_S, SshEngine
 from weft.launch.starter import Starter, adopt_argv, run_starter
 from weft.launch.tags import SLURM
 from weft.launch.world import tasks_per_node
@@ -115,35 +110,11 @@ def needs_hostfile(plan: Plan, allocation: Allocation) -> bool:
     )
 
 
-class SlurmHosts(SshEngine):
-    """The hosts of an allocation: the ssh engine's way of asking, with srun in the place of ssh."""
+class SlurmHosts(Hosts):
+    """The hosts of an allocation, reached by steps of the job."""
 
-    def agent_commands(self) -> tuple[AgentCommand, ...]:
-        silence = ("--lost-after", f"{self._config.lost_after_s:g}")
-        return tuple(
-            AgentCommand(name, (*agent_argv(), "--survey"))
-            if is_this_machine(name)
-            else AgentCommand(
-                name, (*self._step_on(name), *agent_argv(self.python), "--survey", *silence), remote=True
-            )
-            for name in self._names
-        )
-
-    @property
-    def crew(self) -> Crew:
-        if self._crew is None:
-            self._crew = Crew(self.agent_commands(), explain=explain_agent)
-        return self._crew
-
-    def _step_on(self, name: str) -> tuple[str, ...]:
-        return (*_STEP, "--job-name=weft-agent", "--nodes=1", "--ntasks=1", f"--nodelist={name}")
-
-    def _sweep(self, host: str, run_id: str) -> None:
-        argv = (*self._step_on(host), self.python, "-m", "weft.launch.sweep", run_id)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=CONNECT_TIMEOUT_S, check=False
-            )
+    def start_on(self, name: str, argv: tuple[str, ...]) -> tuple[str, ...]:
+        return (*_STEP, "--job-name=weft-agent", "--nodes=1", "--ntasks=1", f"--nodelist={name}", *argv)
 
 
 class SlurmEngine:
@@ -156,8 +127,8 @@ class SlurmEngine:
         self._allocation = Allocation.from_env(os.environ)
         names = self._allocation.narrowed(config.host_names)
         entries = () if config.rankfile else tuple(HostEntry(name) for name in names)
-        self._hosts = SlurmHosts(replace(config, hosts=entries))
-        self.python = self._hosts.python
+        self.hosts = SlurmHosts(replace(config, hosts=entries))
+        self.python = self.hosts.python
 
     def __enter__(self) -> Self:
         return self
@@ -165,27 +136,27 @@ class SlurmEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._hosts.__exit__(kind, error, trace)
+        self.hosts.close()
 
     def sites(self) -> tuple[Site, ...]:
         tasks = self._allocation.tasks
         if tasks is None or self._config.workers is not None or self._config.per_host is not None:
-            return self._hosts.sites()
+            return self.hosts.sites()
         granted = dict(zip(self._allocation.hosts, tasks, strict=True))
-        return tuple(replace(site, workers=granted[site.name]) for site in self._hosts.sites())
+        return tuple(replace(site, workers=granted[site.name]) for site in self.hosts.sites())
 
     def port(self) -> int:
-        return self._hosts.port()
+        return self.hosts.port()
 
     def commands(self, plan: Plan) -> tuple[tuple[str, ...], ...]:
-        agents = tuple(command.argv for command in self._hosts.agent_commands())
+        agents = tuple(command.argv for command in self.hosts.agent_commands())
         return (
             *agents,
             srun_line(plan, self._allocation, "HOSTFILE" if needs_hostfile(plan, self._allocation) else None),
         )
 
     def run(self, plan: Plan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
-        self._hosts._look(plan)
+        self.hosts.look(plan)
         with _hostfile(plan, self._allocation) as hostfile:
             starter = Starter(
                 name="srun",
@@ -199,11 +170,11 @@ class SlurmEngine:
                 starter,
                 plan,
                 self._config,
-                self._hosts.crew,
+                self.hosts.crew,
                 console,
                 run_id=run_id,
                 run_dir=run_dir,
-                sweep_host=lambda host: self._hosts._sweep(host, run_id),
+                sweep_host=lambda host: self.hosts.sweep(host, run_id),
             )
 
 

@@ -7,32 +7,39 @@ from names: the kernel is asked which address it would send from.
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
+from weft.topology import netlink
 from weft.topology.host import Host, NetworkCard
 
 
-def cards() -> tuple[NetworkCard, ...]:
+def cards(root: Path = Path("/")) -> tuple[NetworkCard, ...]:
     """The cards that have an address, as the kernel lists them."""
-    import psutil  # here, because it takes longer to import than the rest of the package
-
-    stats = psutil.net_if_stats()
+    owned = netlink.addresses()
     found = []
-    for name, entries in psutil.net_if_addrs().items():
-        addresses = _addresses([(entry.family, entry.address) for entry in entries])
-        if not addresses or name not in stats:  # a card may vanish between the two calls
-            continue
-        card = stats[name]
-        found.append(
-            NetworkCard(
-                name=name,
-                addresses=addresses,
-                speed_mbps=card.speed or None,
-                mtu=card.mtu,
-                up=card.isup,
-                loopback="loopback" in card.flags.split(","),
+    for link in netlink.links():
+        addresses = _addresses([(family, address) for index, family, address in owned if index == link.index])
+        if addresses:
+            found.append(
+                NetworkCard(
+                    name=link.name,
+                    addresses=addresses,
+                    speed_mbps=_speed_mbps(root / "sys/class/net" / link.name / "speed"),
+                    mtu=link.mtu,
+                    up=bool(link.flags & netlink.IFF_UP and link.flags & netlink.IFF_RUNNING),
+                    loopback=bool(link.flags & netlink.IFF_LOOPBACK),
+                )
             )
-        )
     return tuple(found)
+
+
+def _speed_mbps(file: Path) -> int | None:
+    """What the driver claims; virtual cards and unplugged ones give -1, or an error."""
+    try:
+        speed = int(file.read_text())
+    except (OSError, ValueError):
+        return None
+    return speed if speed > 0 else None
 
 
 def source_address(to: str) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import permutations
 from typing import Literal, TextIO
@@ -17,6 +18,7 @@ from weft.errors import CheckError, ConnectError
 from weft.launch.address import Reach, candidates, choose_address
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig, carried_variables
+from weft.launch.hosts import ANSWER_TIMEOUT_S, REACH_TIMEOUT_S, Hosts
 from weft.launch.links import rounds
 from weft.launch.preflight import linkcache
 from weft.launch.preflight.cardrule import card_rules
@@ -24,7 +26,6 @@ from weft.launch.preflight.facts import Clock, Facts, Knock
 from weft.launch.preflight.judge import judge
 from weft.launch.preflight.report import Report, render_troubles
 from weft.launch.preflight.speeds import Link, slow_pairs
-from weft.launch.ssh import ANSWER_TIMEOUT_S, REACH_TIMEOUT_S, SshEngine
 from weft.launch.survey import Survey
 from weft.launch.wire import Message
 from weft.topology.hostlist import HostEntry, parse_hosts
@@ -47,13 +48,15 @@ def check(
     else:
         entries = parse_hosts(hosts) if isinstance(hosts, str) else tuple(hosts)
         config = LaunchConfig(command=Command("command", "true"), hosts=entries)
-    with SshEngine(config) as engine:
-        return inspect(engine, config, measure=measure, progress=progress)
+    from weft.launch.ssh import SshHosts
+
+    with closing(SshHosts(config)) as reached:
+        return inspect(reached, config, measure=measure, progress=progress)
 
 
-def check_before_run(engine: SshEngine, config: LaunchConfig, *, progress: Progress | None = None) -> Report:
-    """The same before a run, files included. The engine keeps what was learned and need not ask again."""
-    return inspect(engine, config, measure="hourly", files=True, progress=progress)
+def check_before_run(hosts: Hosts, config: LaunchConfig, *, progress: Progress | None = None) -> Report:
+    """The same before a run, files included. `hosts` keeps what was learned and need not ask again."""
+    return inspect(hosts, config, measure="hourly", files=True, progress=progress)
 
 
 def require_ok(report: Report) -> None:
@@ -80,7 +83,7 @@ def progress_on(stream: TextIO) -> Progress | None:
 
 
 def inspect(
-    engine: SshEngine,
+    hosts: Hosts,
     config: LaunchConfig,
     *,
     measure: Measure,
@@ -88,17 +91,17 @@ def inspect(
     progress: Progress | None = None,
 ) -> Report:
     """Find out all there is to know, and judge it."""
-    facts = _Scout(engine, config).explore(measure, files, progress)
+    facts = _Scout(hosts, config).explore(measure, files, progress)
     return Report(hosts=facts.hosts, findings=judge(facts), links=facts.links)
 
 
 class _Scout:
     """Asks the agents. A host that fails to answer is noted once and asked no more."""
 
-    def __init__(self, engine: SshEngine, config: LaunchConfig) -> None:
-        self._engine = engine
+    def __init__(self, hosts: Hosts, config: LaunchConfig) -> None:
+        self._hosts = hosts
         self._config = config
-        self._crew = engine.crew
+        self._crew = hosts.crew
         self._troubles: dict[str, str] = {}
         self._ports: dict[str, int] = {}  # where the agents answer probes
 
@@ -111,17 +114,18 @@ class _Scout:
             if measure != "never" and not any(knock.error for knock in facts.knocks):
                 facts = replace(facts, links=self._links(facts, measure, progress))
         surveys = {host: survey for host, survey in facts.surveys.items() if host not in self._troubles}
-        # So that the engine, which plans the run next, need not ask the same again.
-        self._engine.surveys, self._engine.reached = dict(facts.surveys), dict(facts.reached)
+        # So that the run, which is planned next, need not ask the same again.
+        self._hosts.surveys, self._hosts.reached = dict(facts.surveys), dict(facts.reached)
+        self._hosts.looked = files
         return replace(facts, surveys=surveys, troubles=dict(self._troubles))
 
     # -- who is there -----------------------------------------------------------------------------
 
     def _meet(self, files: bool) -> Facts:
         """Await the surveys, then ask what takes no time: clock, files, port."""
-        config, leader = self._config, self._engine.leader
+        config, leader = self._config, self._hosts.leader
         answers, self._troubles = self._crew.gather(
-            dict.fromkeys(self._config.host_names, ("survey",)), timeout_s=ANSWER_TIMEOUT_S
+            dict.fromkeys(self._hosts.names, ("survey",)), timeout_s=ANSWER_TIMEOUT_S
         )
         script = config.command.target if files and config.command.kind == "script" else None
         cwd = str(config.cwd) if files else None
@@ -136,7 +140,7 @@ class _Scout:
         self._ports = {host: messages["listen"]["port"] for host, messages in heard.items()}
         looks = {host: messages["look"] for host, messages in heard.items()}
         return Facts(
-            hosts=self._config.host_names,
+            hosts=self._hosts.names,
             leader=leader,
             surveys={host: Survey.from_json(answers[host]["survey"]) for host in looks},
             rules=card_rules(config.interface, {**carried_variables(), **dict(config.env)}),
