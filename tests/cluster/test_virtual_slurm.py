@@ -32,10 +32,11 @@ def test_sbatch_waits_for_its_job(slurm: Slurm, tmp_path: Path) -> None:
 
 def test_a_cancelled_job_leaves_no_process(slurm: Slurm) -> None:
     def sleepers() -> int:
-        return sum(len(slurm.cluster.processes(node)) for node in slurm.nodes)
+        found = [line for node in slurm.nodes for _, line in slurm.cluster.processes(node)]
+        return found.count(["sleep", "45"])
 
-    with slurm.popen(["srun", "-N2", "-n2", "--job-name=sleeper", "sleep", "60"]) as job:
-        wait_until(lambda: sleepers() == 2, "two tasks")
+    with slurm.popen(["srun", "-N2", "-n2", "--job-name=sleeper", "sleep", "45"]) as job:
+        wait_until(lambda: sleepers() == 2, "two tasks", timeout_s=30)
         slurm.run(["scancel", "--name=sleeper"])
         assert job.wait(20) != 0
     wait_until(lambda: sleepers() == 0, "the end of both tasks")

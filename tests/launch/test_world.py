@@ -89,7 +89,7 @@ def test_where_workers_meet() -> None:
 def test_init_works_under_plain_torchrun_and_plain_mpirun(shell: Shell) -> None:
     script = shell.script(
         "import torch, weft\nworld = weft.init()\nt = torch.ones(1)\ntorch.distributed.all_reduce(t)\n"
-        "print(world.launcher, world.rank, int(t))\nweft.shutdown()\n"
+        "print(f'{world.launcher} {world.rank} {int(t)}\\n', end='', flush=True)\nweft.shutdown()\n"
     )
     bin_folder = sys.executable.rpartition("/")[0]
     for launcher, command in {
