@@ -33,7 +33,7 @@ def test_sbatch_waits_for_its_job(slurm: Slurm, tmp_path: Path) -> None:
 def test_a_cancelled_job_leaves_no_process(slurm: Slurm) -> None:
     def sleepers() -> int:
         found = [line for node in slurm.nodes for _, line in slurm.cluster.processes(node)]
-        return found.count(["sleep", "45"])
+        return sum(line[0].endswith("sleep") and line[1:] == ["45"] for line in found if line)
 
     with slurm.popen(["srun", "-N2", "-n2", "--job-name=sleeper", "sleep", "45"]) as job:
         wait_until(lambda: sleepers() == 2, "two tasks", timeout_s=30)
