@@ -7,7 +7,10 @@
     |   `-- TopologyError   hosts that differ, dimensions that do not multiply to the world size
     |-- ConnectError        a host could not be reached or its agent could not be started
     |-- CheckError          the preflight found something that would make the run fail
-    `-- RunError            workers were started and the run failed
+    |-- RunError            workers were started and the run failed
+    `-- CollectiveError     an operation among ranks failed; the group is of no more use
+        |-- PeerError       a peer died, hung or was cut off
+        `-- MismatchError   ranks called different operations, or with different shapes
 
 A message says what must hold, what was got, and what to do next.
 """
@@ -51,3 +54,15 @@ class CheckError(WeftError):
 
 class RunError(WeftError):
     """Workers were started and the run failed."""
+
+
+class CollectiveError(WeftError, RuntimeError):
+    """An operation among ranks failed; the group is of no more use."""
+
+
+class PeerError(CollectiveError):
+    """A peer died, hung or was cut off while others waited for it."""
+
+
+class MismatchError(CollectiveError):
+    """Ranks called different operations, or the same with different shapes or types."""

@@ -1,0 +1,195 @@
+"""Memory that the ranks of one host share: a counter and a slab for each, in a file that has no name.
+
+The file is made in /dev/shm, opened by all peers, and unlinked before its first use: when the last process that maps it
+ends, however it ends, the kernel frees it. A file whose maker died before that is swept by the next arena.
+
+A counter is written by its owner alone and only grows, so no atomic operation is needed: a store of eight aligned
+bytes is whole, and what was stored before it is seen before it (on x86 by its memory model, elsewhere by the fence).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from weft.errors import PeerError
+
+HOME = Path("/dev/shm")
+PREFIX = "weft-arena-"
+_LINE = 64  # bytes between two counters: each has a cache line of its own
+_PAGE = mmap.PAGESIZE
+_SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "ppc64le": 221}.get(platform.machine())
+_FUTEX_WAIT, _FUTEX_WAKE = 0, 1
+_NEEDS_FENCE = platform.machine() != "x86_64"
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def sweep(home: Path = HOME) -> int:
+    """Unlink files whose maker is dead and never came to unlink them; the count."""
+    count = 0
+    for path in home.glob(f"{PREFIX}*"):
+        maker = path.name.removeprefix(PREFIX).partition("-")[0]
+        if not Path(f"/proc/{maker}").exists():
+            with contextlib.suppress(OSError):
+                path.unlink()
+                count += 1
+    return count
+
+
+class Arena:
+    """One shared file, mapped. Peer `index` owns counter and slab number `index`."""
+
+    def __init__(self, descriptor: int, *, index: int, pids: Sequence[int], slab_bytes: int) -> None:
+        self.index = index
+        self.size = len(pids)
+        self.slab_bytes = slab_bytes
+        self._pids = tuple(pids)
+        self._start_times = [_start_time(pid) for pid in pids]
+        self._control_bytes = control_bytes(self.size)
+        self._map = mmap.mmap(descriptor, self._control_bytes + self.size * slab_bytes)
+        os.close(descriptor)
+        self._counters = memoryview(self._map)[: self.size * _LINE].cast("Q")
+        # Beside each counter, the count its owner sleeps for; 0 while it does not.
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self._fence = threading.Lock()
+        # Where every peer has a core, a short spin beats going to sleep.
+        self._spins = 2000 if self.size <= len(os.sched_getaffinity(0)) or _cores() >= self.size else 20
+
+    def slab(self, peer: int) -> Tensor:
+        """The memory that peer `peer` fills, as bytes."""
+        return torch.frombuffer(
+            self._map,
+            dtype=torch.uint8,
+            offset=self._control_bytes + peer * self.slab_bytes,
+            count=self.slab_bytes,
+        )
+
+    def advance(self, count: int) -> None:
+        """Say that we have come as far as `count`."""
+        if _NEEDS_FENCE:
+            with self._fence:
+                pass
+        base = self.index * 8
+        self._counters[base] = count
+        for peer in range(self.size):
+            if peer != self.index and 0 < self._counters[peer * 8 + 1] <= count:
+                self._wake(base)
+                break
+
+    def await_peer(
+        self, peer: int, count: int, timeout_s: float, describe: Callable[[int, str], str]
+    ) -> None:
+        """Return when `peer` has come as far as `count`."""
+        counters, base = self._counters, peer * 8
+        if counters[base] >= count:
+            return
+        for spin in range(self._spins):
+            if counters[base] >= count:
+                return
+            if spin & 15 == 15:
+                os.sched_yield()
+        self._sleep_until(peer, count, timeout_s, describe)
+        if _NEEDS_FENCE:
+            with self._fence:
+                pass
+
+    def _sleep_until(
+        self, peer: int, count: int, timeout_s: float, describe: Callable[[int, str], str]
+    ) -> None:
+        counters, base, mine = self._counters, peer * 8, self.index * 8 + 1
+        deadline = time.monotonic() + timeout_s
+        next_look = time.monotonic() + 0.2
+        counters[mine] = count
+        try:
+            while (seen := counters[base]) < count:
+                self._wait(base, seen, 0.002)
+                now = time.monotonic()
+                if now >= next_look:
+                    next_look = now + 0.2
+                    if not self._lives(peer):
+                        raise PeerError(describe(peer, "died"))
+                    if now >= deadline:
+                        raise PeerError(describe(peer, f"did not come within {timeout_s:g} s"))
+        finally:
+            counters[mine] = 0
+
+    def _lives(self, peer: int) -> bool:
+        return _start_time(self._pids[peer]) == self._start_times[peer]
+
+    def _wait(self, word: int, seen: int, seconds: float) -> None:
+        """Sleep until the counter changes; a wake that is missed costs `seconds`."""
+        if _SYS_FUTEX is None:
+            time.sleep(min(seconds, 0.0002))
+            return
+        limit = _Timespec(0, int(seconds * 1e9))
+        address = ctypes.c_void_p(self._address + word * 8)
+        _libc.syscall(
+            _SYS_FUTEX, address, _FUTEX_WAIT, ctypes.c_uint32(seen & 0xFFFFFFFF), ctypes.byref(limit), None, 0
+        )
+
+    def _wake(self, word: int) -> None:
+        if _SYS_FUTEX is not None:
+            address = ctypes.c_void_p(self._address + word * 8)
+            _libc.syscall(_SYS_FUTEX, address, _FUTEX_WAKE, ctypes.c_int(self.size), None, None, 0)
+
+    def close(self) -> None:
+        """Forget the memory; it goes when nobody maps it."""
+        # Tensors made of it keep it alive; dropping our references is all there is to do.
+        self._counters = memoryview(bytearray(self.size * _LINE)).cast("Q")
+
+
+def control_bytes(size: int) -> int:
+    """Room for the counters, in whole pages."""
+    return -(-size * _LINE // _PAGE) * _PAGE
+
+
+def create(name: str, size: int, slab_bytes: int, home: Path = HOME) -> int:
+    """Make the file; its descriptor. Raises OSError where the memory is not to be had."""
+    descriptor = os.open(home / name, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        # Take the memory now: a page that cannot be had later would end the process with SIGBUS.
+        os.posix_fallocate(descriptor, 0, control_bytes(size) + size * slab_bytes)
+    except OSError:
+        os.close(descriptor)
+        (home / name).unlink()
+        raise
+    return descriptor
+
+
+def attach(name: str, home: Path = HOME) -> int:
+    return os.open(home / name, os.O_RDWR | os.O_CLOEXEC)
+
+
+def unlink(name: str, home: Path = HOME) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        (home / name).unlink()
+
+
+def _start_time(pid: int) -> str | None:
+    """Tells a process from a later one with the same number; None for one that is gone."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else rest[18]
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1

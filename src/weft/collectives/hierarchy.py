@@ -1,0 +1,102 @@
+"""An all-reduce that follows the machine: up through the host, across hosts, and back down.
+
+Within a host the ranks reduce each a part (a reduce-scatter), across hosts the owners of a part reduce it among
+themselves, and within the host everyone takes all parts (an all-gather). Large tensors go in chunks, so that the network
+carries one chunk while memory works on the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from weft.collectives.members import Layout
+from weft.collectives.mode import Mode, even_bounds
+from weft.collectives.reduction import Reduction
+
+CHUNK_BYTES = 4 << 20
+SMALL_BYTES = 1 << 15  # up to here one rank a host speaks for all
+
+
+class Hierarchy:
+    """The modes of a group, one per dimension, working together."""
+
+    def __init__(self, layout: Layout, rank: int, local: Mode | None, across: Mapping[int, Mode]) -> None:
+        self.layout = layout
+        self.rank = rank
+        self.local = local  # None for a host with one rank
+        self.across = across  # by the slice it serves; none on a single host
+        self._network: ThreadPoolExecutor | None = None
+
+    def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
+        """Reduce in place."""
+        if self.local is None and not self.across:
+            return
+        if not self.across:
+            assert self.local is not None
+            self.local.all_reduce(values, reduction)
+        elif self.layout.slices == 1:
+            self.across[0].all_reduce(values, reduction)
+        elif values.nbytes <= SMALL_BYTES:
+            self._small(values, reduction)
+        elif values.nbytes <= CHUNK_BYTES:
+            self._up(values, reduction)
+            self._over(values, reduction)
+            self._down(values)
+        else:
+            self._pipelined(values, reduction)
+
+    def _small(self, values: Tensor, reduction: Reduction) -> None:
+        leader = self.layout.locals_of(self.rank)[0]
+        if self.local is not None:
+            count = values.numel()
+            self.local.reduce_scatter(
+                values, [(0, count)] + [(count, count)] * (self.local.size - 1), reduction
+            )
+        if self.rank == leader:
+            self.across[0].all_reduce(values, reduction)
+        if self.local is not None:
+            self.local.broadcast(values, 0)
+
+    def _up(self, values: Tensor, reduction: Reduction) -> None:
+        if self.local is not None:
+            self.local.reduce_scatter(values, self.layout.local_bounds(self.rank, values.numel()), reduction)
+
+    def _over(self, values: Tensor, reduction: Reduction) -> None:
+        slices = even_bounds(values.numel(), self.layout.slices)
+        for piece, mode in self.across.items():  # in the same order on every host
+            first, last = slices[piece]
+            if first < last:
+                mode.all_reduce(values[first:last], reduction)
+
+    def _down(self, values: Tensor) -> None:
+        if self.local is not None:
+            self.local.all_gather(values, self.layout.local_bounds(self.rank, values.numel()))
+
+    def _pipelined(self, values: Tensor, reduction: Reduction) -> None:
+        """Chunk n is on the network while chunk n + 1 goes up and chunk n - 1 comes down."""
+        if self._network is None:
+            self._network = ThreadPoolExecutor(1, thread_name_prefix="weft-network")
+        chunks = torch.split(values, CHUNK_BYTES // values.element_size())
+        under_way: list[tuple[Tensor, Future[None]]] = []
+        for chunk in chunks:
+            self._up(chunk, reduction)
+            under_way.append((chunk, self._network.submit(self._over, chunk, reduction)))
+            if len(under_way) > 1:
+                self._finish(under_way.pop(0))
+        for waiting in under_way:
+            self._finish(waiting)
+
+    def _finish(self, waiting: tuple[Tensor, Future[None]]) -> None:
+        chunk, carried = waiting
+        carried.result()
+        self._down(chunk)
+
+    def close(self) -> None:
+        if self._network is not None:
+            self._network.shutdown(wait=False, cancel_futures=True)
+        for mode in (*self.across.values(), *((self.local,) if self.local else ())):
+            mode.close()

@@ -1,0 +1,64 @@
+"""The seam: one algorithm for one dimension. A new mode is one file and one line in `MODES`.
+
+A mode belongs to a fixed set of peers. Its calls are collective: every peer makes the same calls in the same order,
+from one thread at a time. Tensors are flat, contiguous and on the CPU; they are changed in place. A peer that is gone
+makes a call raise `PeerError`; the mode is useless afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol
+
+from torch import Tensor
+
+from weft.collectives.reduction import Reduction
+
+Bounds = Sequence[tuple[int, int]]  # for each peer, the first element of its part and the one after the last
+
+
+class Mode(Protocol):
+    """Collectives among the peers of one dimension."""
+
+    index: int  # ours among the peers
+    size: int
+
+    def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
+        """Every peer gets the reduced values, bitwise the same."""
+        ...
+
+    def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
+        """Our part gets the reduced values; the rest of the tensor is undefined afterwards."""
+        ...
+
+    def all_gather(self, values: Tensor, bounds: Bounds) -> None:
+        """Every peer gets every part."""
+        ...
+
+    def broadcast(self, values: Tensor, root: int) -> None:
+        """Every peer gets the values of peer `root`."""
+        ...
+
+    def barrier(self) -> None:
+        """Return when every peer has called."""
+        ...
+
+    def close(self) -> None:
+        """Let go of memory and connections; safe to call again."""
+        ...
+
+
+MODES = {
+    "shm": "weft.collectives.shm:SharedMemory",
+    "ring": "weft.collectives.ring:Ring",
+    "gloo": "weft.collectives.gloo:Gloo",
+    "mpi": "weft.collectives.mpi:Mpi",
+}
+
+
+def even_bounds(count: int, parts: int) -> tuple[tuple[int, int], ...]:
+    """`count` elements in `parts` parts, the first ones a little larger where they do not divide."""
+    size, left = divmod(count, parts)
+    ends = [part * size + min(part, left) for part in range(parts + 1)]
+    return tuple(pairwise(ends))

@@ -1,0 +1,65 @@
+"""What is done to the values of all ranks: torch's reduce operators, on flat CPU tensors.
+
+Every mode reduces in the order of its peers, so that the result is the same bit by bit on every rank and in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributed import ReduceOp
+
+_COMBINE: dict[str, Callable[..., Tensor]] = {
+    "SUM": torch.add,
+    "AVG": torch.add,
+    "PREMUL_SUM": torch.add,
+    "PRODUCT": torch.mul,
+    "MIN": torch.minimum,
+    "MAX": torch.maximum,
+    "BAND": torch.bitwise_and,
+    "BOR": torch.bitwise_or,
+    "BXOR": torch.bitwise_xor,
+}
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One operator, ready to be applied."""
+
+    name: str
+    factor: float | Tensor | None = None  # of PREMUL_SUM
+
+    def combine(self, left: Tensor, right: Tensor, out: Tensor) -> None:
+        """Put left (op) right into `out`, which may be either of them."""
+        if out.dtype is torch.bool and self.name in ("SUM", "AVG", "PREMUL_SUM", "MAX", "BOR"):
+            torch.logical_or(left, right, out=out)  # torch has no sum of truth values; gloo's is this one
+        elif out.dtype is torch.bool and self.name in ("PRODUCT", "MIN", "BAND"):
+            torch.logical_and(left, right, out=out)
+        else:
+            _COMBINE[self.name](left, right, out=out)
+
+    def before(self, values: Tensor) -> None:
+        """Applied once to each rank's own values, in place."""
+        if self.factor is not None:
+            values.mul_(self.factor)
+
+    def after(self, values: Tensor, world: int) -> None:
+        """Applied once to the reduced values, in place; the same arithmetic on every rank."""
+        if self.name == "AVG":
+            if values.is_floating_point() or values.is_complex():
+                values.div_(world)
+            else:
+                values.div_(world, rounding_mode="trunc")
+
+
+def reduction_of(op: ReduceOp | ReduceOp.RedOpType) -> Reduction:
+    """Ours for torch's."""
+    name = str(getattr(op, "op", op)).rpartition(".")[2]
+    if name not in _COMBINE:
+        raise ValueError(f"the reduce operator must be one of {', '.join(_COMBINE)}, got {name}")
+    # The factor has no other way out of the operator.
+    state: tuple[object, float | Tensor] | None = op.__getstate__() if name == "PREMUL_SUM" else None  # type: ignore[assignment]
+    return Reduction(name, state[1] if state else None)
