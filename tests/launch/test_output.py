@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.launch.output import Console
+from weft.launch.output import LONGEST_LINE, Console
 
 
 class Terminal(io.BytesIO):
@@ -63,9 +63,28 @@ def test_a_bar_that_runs_for_days_takes_no_memory() -> None:
     printer, _, err = console()
     for _ in range(10_000):
         printer.write(0, "err", b"\rstill going")
-    assert len(printer._lines[0, "err"].text) < 100
+    assert len(printer._unfinished[0, "err"]) < 100
     printer.close()
     assert err.getvalue() == b"[0] still going\n"
+
+
+def test_many_lines_are_one_write() -> None:
+    printer, out, _ = console()
+    writes: list[bytes] = []
+    out.write = lambda data: writes.append(bytes(data)) or len(data)  # type: ignore
+    printer.write(0, "out", b"a\nb\rc\n\nd")
+    assert writes == [b"[0] a\n[0] c\n[0] \n"]
+
+
+def test_a_line_without_end_is_printed_in_pieces() -> None:
+    printer, out, _ = console()
+    for _ in range(8):
+        printer.write(0, "out", b"x" * (LONGEST_LINE // 2))
+        assert len(printer._unfinished[0, "out"]) <= LONGEST_LINE
+    printer.close()
+    pieces = out.getvalue().splitlines()
+    assert len(pieces) == 3
+    assert b"".join(piece.removeprefix(b"[0] ") for piece in pieces) == b"x" * (4 * LONGEST_LINE)
 
 
 def test_windows_line_ends_are_not_progress_bars() -> None:

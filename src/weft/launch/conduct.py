@@ -164,7 +164,7 @@ class Conductor:
 
     def _turn(self) -> None:
         try:
-            host, message = self._crew.inbox.get(timeout=BEAT_S if self._stop_due is None else 0.05)
+            host, message = self._crew.hear(BEAT_S if self._stop_due is None else 0.05)
         except Empty:
             self._watch()
             return

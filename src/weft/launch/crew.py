@@ -16,6 +16,8 @@ from weft.errors import ConnectError
 from weft.launch.agent import BEAT_S
 from weft.launch.wire import Message, decode, encode
 
+ROOM = 64  # pieces of output of one host that may wait to be printed; then its workers wait
+
 
 @dataclass(frozen=True)
 class AgentCommand:
@@ -41,6 +43,8 @@ class Connection:
         self.heard_at = time.monotonic()
         self.closed = False
         self._inbox = inbox
+        self._room = threading.Semaphore(ROOM)
+        self._closing = False
         self._lock = threading.Lock()
         # A file, not a pipe: a multiplexing ssh stays behind for the next run and would hold a pipe open.
         self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with us)
@@ -60,11 +64,25 @@ class Connection:
             for line in lines:
                 self.heard_at = time.monotonic()
                 message = decode(line, "event")
-                if message is not None and message["event"] != "beat":
-                    self._inbox.put((self.host, message))
+                if message is None or message["event"] == "beat":
+                    continue
+                if message["event"] == "output":
+                    self._wait_for_room()
+                self._inbox.put((self.host, message))
         self._process.wait()
         self.closed = True
         self._inbox.put((self.host, {"event": "closed"}))
+
+    def _wait_for_room(self) -> None:
+        """Or a worker that prints faster than we can would fill our memory, and Ctrl-C would wait its turn."""
+        self.heard_at = float("inf")  # the host is not silent: it is we who do not listen
+        while not self._closing and not self._room.acquire(timeout=BEAT_S):
+            pass
+        self.heard_at = time.monotonic()
+
+    def make_room(self) -> None:
+        """A piece of output has been taken from the inbox."""
+        self._room.release()
 
     def send(self, message: Message) -> None:
         """Say something; a peer that is gone is noticed by the listening thread."""
@@ -84,6 +102,8 @@ class Connection:
 
     def close(self, deadline: float) -> None:
         """Let the agent go; end it if it has not gone by then."""
+        self._closing = True
+        self.make_room()
         self.send({"do": "bye"})
         with self._lock, contextlib.suppress(OSError):
             assert self._process.stdin is not None
@@ -112,6 +132,13 @@ class Crew:
         while not self._over.wait(BEAT_S):
             for connection in self.connections.values():
                 connection.send({"do": "beat"})
+
+    def hear(self, timeout_s: float) -> tuple[str, Message]:
+        """The next thing that any agent said; raises `Empty` when nothing comes."""
+        host, message = self.inbox.get(timeout=timeout_s)
+        if message["event"] == "output":
+            self.connections[host].make_room()
+        return host, message
 
     def tell(self, message: Message, hosts: Iterable[str] | None = None) -> None:
         for host in self.connections if hosts is None else hosts:
@@ -157,7 +184,7 @@ class Crew:
         deadline = time.monotonic() + timeout_s
         while any(missing.values()):
             try:
-                host, message = self.inbox.get(timeout=max(0.001, deadline - time.monotonic()))
+                host, message = self.hear(max(0.001, deadline - time.monotonic()))
             except Empty:
                 for host in (host for host, events in missing.items() if events):
                     troubles[host] = (

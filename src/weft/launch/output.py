@@ -10,13 +10,7 @@ from typing import BinaryIO
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _ERASE = b"\r\x1b[2K"
-
-
-@dataclass
-class _Line:
-    """A line still being written, and what of it stands on the terminal now."""
-
-    text: bytes = b""
+LONGEST_LINE = 1 << 16  # bytes; what is longer is printed in pieces, or it would have to be kept
 
 
 @dataclass
@@ -32,7 +26,7 @@ class Console:
     out: BinaryIO = field(default_factory=lambda: sys.stdout.buffer)
     err: BinaryIO = field(default_factory=lambda: sys.stderr.buffer)
     colour: bool | None = None
-    _lines: dict[tuple[int, str], _Line] = field(default_factory=dict)
+    _unfinished: dict[tuple[int, str], bytes] = field(default_factory=dict)  # lines still being written
     _files: dict[int, BinaryIO] = field(default_factory=dict)
     _live: bool = False
 
@@ -44,16 +38,18 @@ class Console:
     def write(self, rank: int, stream: str, data: bytes) -> None:
         """Take what a rank printed, in pieces of any size."""
         self._keep(rank, data)
-        line = self._lines.setdefault((rank, stream), _Line())
-        *whole, rest = (line.text + data).split(b"\n")
-        line.text = rest
-        for text in whole:
-            self._emit(rank, stream, _final(text))
+        lines, newline, rest = (self._unfinished.get((rank, stream), b"") + data).rpartition(b"\n")
+        if newline:
+            self._emit(rank, stream, lines)
         if b"\r" in rest:
             # Keep only what the last carriage return left: a long-lived bar must not grow without bound.
             # One at the very end has not overwritten anything yet.
-            line.text = _final(rest) + (b"\r" if rest.endswith(b"\r") else b"")
-        self._show_live(rank, line)
+            rest = _final(rest) + (b"\r" if rest.endswith(b"\r") else b"")
+        if len(rest) > LONGEST_LINE:
+            self._emit(rank, stream, rest)
+            rest = b""
+        self._unfinished[rank, stream] = rest
+        self._show_live(rank, rest)
 
     def say(self, text: str) -> None:
         """A line of the launcher's own."""
@@ -64,10 +60,10 @@ class Console:
     def close(self) -> None:
         """Print what was left without an end of line, and close the logs."""
         self._erase()
-        for (rank, stream), line in self._lines.items():
-            if line.text:
-                self._emit(rank, stream, _final(line.text))
-        self._lines.clear()
+        for (rank, stream), text in self._unfinished.items():
+            if text:
+                self._emit(rank, stream, text)
+        self._unfinished.clear()
         for file in self._files.values():
             file.close()
         self._files.clear()
@@ -79,15 +75,18 @@ class Console:
             label = f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{label}\x1b[0m"
         return label.encode()
 
-    def _emit(self, rank: int, stream: str, text: bytes) -> None:
+    def _emit(self, rank: int, stream: str, lines: bytes) -> None:
+        """Print whole lines, all in one go: a worker may print a million."""
         self._erase()
-        target = self.err if stream == "err" else self.out
-        target.write(self._prefix(rank) + text + b"\n")
+        target, prefix = self.err if stream == "err" else self.out, self._prefix(rank)
+        if b"\r" in lines:
+            lines = b"\n".join(map(_final, lines.split(b"\n")))
+        target.write(prefix + lines.replace(b"\n", b"\n" + prefix) + b"\n")
         target.flush()
 
-    def _show_live(self, rank: int, line: _Line) -> None:
-        if self._terminal and line.text.strip():
-            self.err.write(_ERASE + self._prefix(rank) + _final(line.text))
+    def _show_live(self, rank: int, text: bytes) -> None:
+        if self._terminal and text.strip():
+            self.err.write(_ERASE + self._prefix(rank) + _final(text))
             self.err.flush()
             self._live = True
 

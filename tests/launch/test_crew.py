@@ -1,0 +1,41 @@
+"""The agents as the launcher hears them."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.cluster.waiting import wait_until
+
+from weft.launch.crew import ROOM, AgentCommand, Crew
+from weft.launch.local import explain_agent
+
+# An agent whose worker prints a lot.
+CHATTERBOX = """
+import json
+for number in range({count}):
+    print(json.dumps({{"event": "output", "rank": 0, "stream": "out", "text": str(number)}}))
+print(json.dumps({{"event": "done"}}), flush=True)
+"""
+
+
+def crew_of(program: str) -> Crew:
+    return Crew([AgentCommand("h1", (sys.executable, "-c", program))], explain=explain_agent)
+
+
+def test_a_worker_that_prints_faster_than_we_can_has_to_wait() -> None:
+    count = 10 * ROOM
+    with crew_of(CHATTERBOX.format(count=count)) as crew:
+        wait_until(lambda: crew.inbox.qsize() == ROOM, "the inbox to be full")
+        assert crew.connections["h1"].heard_at > time.monotonic()  # it is not silent
+        heard = []
+        for _ in range(count):
+            assert crew.inbox.qsize() <= ROOM
+            heard.append(crew.hear(5.0)[1]["text"])
+        assert heard == [str(number) for number in range(count)]
+        assert crew.hear(5.0) == ("h1", {"event": "done"})
+
+
+def test_output_that_nobody_takes_does_not_keep_us() -> None:
+    with crew_of(CHATTERBOX.format(count=10 * ROOM)) as crew:
+        wait_until(lambda: crew.inbox.qsize() == ROOM, "the inbox to be full")
