@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from weft.cli.hosts import chosen_hosts, dimension_options, host_options
-from weft.errors import RankfileError, UsageError
+from weft.cli.launching import launch_config, launch_options
+from weft.errors import UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 
@@ -74,44 +71,8 @@ def _hyphened(arg: str) -> str:
     epilog=_EPILOG,
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("-n", "--workers", type=int, metavar="WORKERS", help="Workers in all.")
-@click.option(
-    "--per-host",
-    "--nproc-per-node",
-    "per_host",
-    metavar="N",
-    help="Workers on each host: a number, `gpu`, `cpu` or `auto`.",
-)
-@host_options
+@launch_options
 @click.option("--nnodes", metavar="N", help="torchrun's spelling: must equal the number of hosts named.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "ssh", "mpi", "slurm"]),
-    default="auto",
-    help="What starts the workers.",
-)
-@click.option("--mode", metavar="MODE", help="How gradients are reduced, per dimension (see docs/modes.md).")
-@click.option("--tcp", is_flag=True, help="Keep to TCP even where there is a faster fabric.")
-@click.option(
-    "--mpiarg", "mpi_args", multiple=True, metavar="ARG", help="Pass to mpirun; may be given again."
-)
-@click.option("--rankfile", metavar="FILE", help="Take hosts, ranks and cores from this file.")
-@click.option(
-    "--rank-order",
-    type=click.Choice(["host", "round-robin"]),
-    default="host",
-    help="Ranks in a block per host, or dealt.",
-)
-@dimension_options
-@click.option("--allow-uneven", is_flag=True, help="Let hosts differ, and have different numbers of workers.")
-@click.option(
-    "--env", "env", multiple=True, metavar="K=V", help="Set for every worker; K alone carries yours."
-)
-@click.option("--python", metavar="PATH", help="The interpreter on every host.")
-@click.option("--interface", metavar="CARD", help="The network card to use, against our choice.")
-@click.option(
-    "--port", "--master-port", "port", type=int, metavar="PORT", help="Where workers meet on the leader."
-)
 @click.option(
     "--max-restarts",
     type=int,
@@ -119,34 +80,12 @@ def _hyphened(arg: str) -> str:
     metavar="N",
     help="Restart all workers up to N times after a failure.",
 )
-@click.option("--run-dir", metavar="DIR", help="Keep plan, logs and outcome here (weft-runs/<time>-<name>).")
-@click.option(
-    "--grace",
-    "grace_s",
-    type=float,
-    default=3.0,
-    metavar="S",
-    help="Seconds between asking a worker to end and ending it.",
-)
-@click.option(
-    "--lost-after",
-    "lost_after_s",
-    type=float,
-    default=2.5,
-    metavar="S",
-    help="Seconds of silence after which a host is lost.",
-)
-@click.option(
-    "--no-pin", "pin", is_flag=True, flag_value=False, default=True, help="Do not bind workers to cores."
-)
 @click.option(
     "--sbatch", metavar="FILE", help="Write a Slurm batch script instead of running; `-` prints it."
 )
 @click.option("--standalone", is_flag=True, hidden=True, help="torchrun's; one host needs nothing else here.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan, or the outcome, as data.")
-@click.option("--skip-checks", is_flag=True, help="Skip the preflight of a run on several hosts.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the checks and the commands.")
 @click.option("-m", "--module", is_flag=True, help="The first argument is a module.")
 @click.argument(
     "command",
@@ -190,22 +129,9 @@ def make_config(any_command: bool, **options: Any) -> LaunchConfig:
     module, nnodes = options.pop("module"), options.pop("nnodes")
     options.pop("standalone")
     kind = "module" if module else "command" if any_command else "script"
-    hosts = chosen_hosts(options.pop("hosts"), options.pop("hostfile"))
-    rankfile = options.pop("rankfile")
-    _check_nnodes(nnodes, len(hosts))
-    run_dir = options.pop("run_dir")
-    return LaunchConfig(
-        command=Command(kind, rest[0], rest[1:]),  # type: ignore[arg-type]
-        hosts=hosts,
-        per_host=_per_host(options.pop("per_host")),
-        env=tuple(map(_variable, options.pop("env"))),
-        rankfile=_read_rankfile(rankfile) if rankfile else None,
-        run_dir=Path(run_dir) if run_dir else None,
-        **{name: value for name, value in options.items() if name in _FIELDS},
-    )
-
-
-_FIELDS = {field.name for field in dataclasses.fields(LaunchConfig)}
+    config = launch_config(Command(kind, rest[0], rest[1:]), options)  # type: ignore[arg-type]
+    _check_nnodes(nnodes, len(config.hosts))
+    return config
 
 
 def _check_nnodes(nnodes: str | None, hosts: int) -> None:
@@ -223,35 +149,3 @@ def _check_nnodes(nnodes: str | None, hosts: int) -> None:
             f"--nnodes must equal the hosts that are named, got {nnodes} for {hosts or 1}; weft starts every host "
             "itself, so name them with -H host1,host2"
         )
-
-
-def _per_host(text: str | None) -> Any:
-    if text is None or text in ("gpu", "cpu", "auto"):
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"--per-host must be a number, gpu, cpu or auto, got {text!r}") from None
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name:
-        raise UsageError(f"--env must look like K=V or K, got {text!r}")
-    if not equals:
-        if name not in os.environ:
-            raise UsageError(f"--env {name} must be set here to be carried, got nothing; write {name}=value")
-        value = os.environ[name]
-    return name, value
-
-
-def _read_rankfile(path: str) -> Any:
-    from weft.topology.rankfile import parse_rankfile
-
-    try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RankfileError(
-            f"--rankfile must be a text file, got {path}: {getattr(error, 'strerror', error)}"
-        ) from None
-    return parse_rankfile(text, path)

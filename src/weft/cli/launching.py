@@ -1,0 +1,139 @@
+"""The options by which every verb that starts workers says where and how, and the request they add up to."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weft.cli.hosts import F, chosen_hosts, dimension_options, host_options
+from weft.errors import RankfileError, UsageError
+from weft.launch.command import Command
+from weft.launch.config import LaunchConfig
+
+# In the order in which --help lists them.
+_OPTIONS = (
+    click.option("-n", "--workers", type=int, metavar="WORKERS", help="Workers in all."),
+    click.option(
+        "--per-host",
+        "--nproc-per-node",
+        "per_host",
+        metavar="N",
+        help="Workers on each host: a number, `gpu`, `cpu` or `auto`.",
+    ),
+    host_options,
+    click.option(
+        "--engine",
+        type=click.Choice(["auto", "local", "ssh", "mpi", "slurm"]),
+        default="auto",
+        help="What starts the workers.",
+    ),
+    click.option(
+        "--mode", metavar="MODE", help="How gradients are reduced, per dimension (see docs/modes.md)."
+    ),
+    click.option("--tcp", is_flag=True, help="Keep to TCP even where there is a faster fabric."),
+    click.option(
+        "--mpiarg", "mpi_args", multiple=True, metavar="ARG", help="Pass to mpirun; may be given again."
+    ),
+    click.option("--rankfile", metavar="FILE", help="Take hosts, ranks and cores from this file."),
+    click.option(
+        "--rank-order",
+        type=click.Choice(["host", "round-robin"]),
+        default="host",
+        help="Ranks in a block per host, or dealt.",
+    ),
+    dimension_options,
+    click.option(
+        "--allow-uneven", is_flag=True, help="Let hosts differ, and have different numbers of workers."
+    ),
+    click.option(
+        "--env", "env", multiple=True, metavar="K=V", help="Set for every worker; K alone carries yours."
+    ),
+    click.option("--python", metavar="PATH", help="The interpreter on every host."),
+    click.option("--interface", metavar="CARD", help="The network card to use, against our choice."),
+    click.option(
+        "--port", "--master-port", "port", type=int, metavar="PORT", help="Where workers meet on the leader."
+    ),
+    click.option(
+        "--run-dir", metavar="DIR", help="Keep plan, logs and outcome here (weft-runs/<time>-<name>)."
+    ),
+    click.option(
+        "--grace",
+        "grace_s",
+        type=float,
+        default=3.0,
+        metavar="S",
+        help="Seconds between asking a worker to end and ending it.",
+    ),
+    click.option(
+        "--lost-after",
+        "lost_after_s",
+        type=float,
+        default=2.5,
+        metavar="S",
+        help="Seconds of silence after which a host is lost.",
+    ),
+    click.option(
+        "--no-pin", "pin", is_flag=True, flag_value=False, default=True, help="Do not bind workers to cores."
+    ),
+    click.option("--skip-checks", is_flag=True, help="Skip the preflight of a run on several hosts."),
+    click.option("-v", "--verbose", is_flag=True, help="Show the checks and the commands."),
+)
+
+
+def launch_options(function: F) -> F:
+    """Add the options of a launch: where, how many, by what."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def launch_config(command: Command, options: dict[str, Any]) -> LaunchConfig:
+    """The typed request behind the flags; those that are not about launching are left alone."""
+    given = {name: value for name, value in options.items() if name in _FIELDS}
+    given |= {
+        "hosts": chosen_hosts(options["hosts"], options["hostfile"]),
+        "per_host": _per_host(options["per_host"]),
+        "env": tuple(map(_variable, options["env"])),
+        "rankfile": _read_rankfile(options["rankfile"]) if options["rankfile"] else None,
+        "run_dir": Path(options["run_dir"]) if options["run_dir"] else None,
+    }
+    return LaunchConfig(command=command, **given)
+
+
+_FIELDS = {field.name for field in dataclasses.fields(LaunchConfig)} - {"command"}
+
+
+def _per_host(text: str | None) -> Any:
+    if text is None or text in ("gpu", "cpu", "auto"):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"--per-host must be a number, gpu, cpu or auto, got {text!r}") from None
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise UsageError(f"--env must look like K=V or K, got {text!r}")
+    if not equals:
+        if name not in os.environ:
+            raise UsageError(f"--env {name} must be set here to be carried, got nothing; write {name}=value")
+        value = os.environ[name]
+    return name, value
+
+
+def _read_rankfile(path: str) -> Any:
+    from weft.topology.rankfile import parse_rankfile
+
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RankfileError(
+            f"--rankfile must be a text file, got {path}: {getattr(error, 'strerror', error)}"
+        ) from None
+    return parse_rankfile(text, path)
