@@ -191,14 +191,52 @@ def test_a_killed_agent_takes_its_workers_along_and_fails_the_run(shell: Shell) 
 
 
 def test_a_reader_that_goes_away_ends_the_run(shell: Shell) -> None:
-    process = shell.start("run", shell.script("while True: print('line', flush=True)\n"))
+    endless = SLEEPER.replace("time.sleep(300)\n", "while True: print('line', flush=True)\n")
+    process = shell.start("run", shell.script(endless))
+    started = pids_from(process, workers=1)
     assert process.stdout is not None
-    process.stdout.readline()
     process.stdout.close()
     process.stdout = None
     assert process.wait(10) == 1
+    assert not psutil.wait_procs(started, timeout=2.0)[1]
     _, err = process.communicate()
     assert "Traceback" not in err
+
+
+def test_a_program_that_cannot_be_started_is_named(shell: Shell) -> None:
+    done = shell.weft("run", "-n", "2", "--", "no-such-program")
+    assert done.returncode == 127
+    assert "could not start: [Errno 2] No such file or directory: 'no-such-program'" in done.stderr
+
+
+def test_what_mpirun_or_an_agent_cannot_say_in_letters_is_still_said(shell: Shell) -> None:
+    done = shell.weft("run", "-n", "1", "--", "no-\udcff-program")
+    assert done.returncode == 127, done.stderr
+
+
+def full_disk(folder: Path) -> None:
+    """A disk of two pages."""
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(folder)], check=False)
+    if done.returncode != 0:
+        pytest.skip("mounting needs root")
+
+
+def test_a_full_disk_ends_the_logs_not_the_run(shell: Shell) -> None:
+    full_disk(shell.folder / "disk")
+    try:
+        script = shell.script("for i in range(5000): print('line', i)\n")
+        done = shell.weft("run", "--run-dir", "disk/run", script)
+        assert done.returncode == 0
+        assert done.stdout.endswith("line 4999\n")
+        assert "no more logs in disk/run: No space left" in done.stderr
+        assert "no outcome in disk/run: No space left" in done.stderr
+        refused = shell.weft("run", "--run-dir", "disk/another", script)
+        assert refused.returncode == 2
+        assert "the run directory must be writable, got disk/another: No space left" in refused.stderr
+        assert [path.name for path in (shell.folder / "disk").iterdir()] == ["run"]
+    finally:
+        subprocess.run(["umount", str(shell.folder / "disk")], check=True)
 
 
 def test_json_prints_the_outcome_alone_on_stdout(shell: Shell) -> None:

@@ -80,6 +80,8 @@ class Agent:
         threading.Thread(target=self._hear, daemon=True).start()
         while not self._bye:
             self._turn()
+        if self._round is not None:  # the launcher gave up, on an error of its own, say
+            self._abandon()
 
     # -- hearing ----------------------------------------------------------------------------------
 
@@ -183,7 +185,8 @@ class Agent:
         try:
             handler(**arguments)
         except Exception as error:  # whatever went wrong here, the launcher must hear of it
-            self._send({"event": "failed", "during": message["do"], "message": f"{error}"})
+            code = 127 if isinstance(error, FileNotFoundError) else 1
+            self._send({"event": "failed", "during": message["do"], "message": f"{error}", "code": code})
 
     def _do_start(self, attempt: int, cwd: str, env: dict[str, str], workers: list[dict[str, Any]]) -> None:
         if self._round is not None:

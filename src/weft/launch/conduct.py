@@ -106,7 +106,7 @@ class Conductor:
         self._translate = translate
         self._polite = polite  # the signal by which a starter is asked to give its workers another one
         self._interrupted_by: int | None = None
-        self._lost: dict[str, str] = {}
+        self._lost: dict[str, tuple[str, int]] = {}  # why, and the exit code that follows from it
         self._begin()
 
     def _begin(self) -> None:
@@ -186,10 +186,10 @@ class Conductor:
             case "done":
                 self._done.add(host)
             case "closed" if host not in self._done and host not in self._lost:
-                self._lose(host, self._crew.explain(host))
+                self._lose(host, f"lost: {self._crew.explain(host)}")
                 self._sweep(host)
             case "failed":
-                self._lose(host, f"{host}: {message['message']}")
+                self._lose(host, f"could not {message['during']}: {message['message']}", message["code"])
             case "signal":
                 self._interrupt(message["number"])
 
@@ -212,7 +212,7 @@ class Conductor:
         for host, connection in self._crew.connections.items():
             silent_s = now - connection.heard_at
             if connection.command.remote and host not in self._lost and silent_s > self._lost_after_s:
-                self._lose(host, f"no sign of life for {silent_s:.1f} s; is it up, is its cable in?")
+                self._lose(host, f"lost: no sign of life for {silent_s:.1f} s; is it up, is its cable in?")
 
     def _stop_soon(self, now: float) -> None:
         """Stop the others, but let a rank that raised earlier tell its own exit code first."""
@@ -238,8 +238,8 @@ class Conductor:
         else:
             self._crew.tell({"do": "stop", "signal": signal.SIGKILL, "grace_s": 0.0})
 
-    def _lose(self, host: str, why: str) -> None:
-        self._lost[host] = why
+    def _lose(self, host: str, why: str, code: int = 1) -> None:
+        self._lost[host] = why, code
         if self._stopped_at is None:
             # The host that is gone ends its own workers now; the others must not lag far behind.
             self._stop(signal.SIGTERM, min(self._grace_s, ORPHAN_GRACE_S))
@@ -266,7 +266,7 @@ class Conductor:
         if rank is not None:
             record = self._records[rank]
             assert record.code is not None
-            traceback = last_traceback("".join(record.tail))
+            traceback = last_traceback(record.tail)
             return Failure(
                 rank=rank,
                 host=self._plan.host_of(rank),
@@ -276,10 +276,10 @@ class Conductor:
                 log=log_path(self._run_dir, rank),
             )
         if self._lost:
-            host, why = next(iter(self._lost.items()))
+            host, (why, code) = next(iter(self._lost.items()))
             ranks = [worker.rank for plan in self._plan.hosts if plan.name == host for worker in plan.workers]
             named = f" (ranks {', '.join(map(str, ranks))})" if ranks else ""
-            return Failure(rank=None, host=f"host {host}{named}", code=1, reason=f"lost: {why}")
+            return Failure(rank=None, host=f"host {host}{named}", code=code, reason=why)
         if self._starter.failed:
             assert self._starter.code is not None
             return Failure(
@@ -287,7 +287,7 @@ class Conductor:
                 host=self._plan.engine,
                 code=self._starter.code,
                 reason=f"could not start the workers: {describe_code(self._starter.code)}",
-                traceback="".join(self._starter.tail).strip() or None,
+                traceback=self._starter.tail.strip() or None,
             )
         return None
 

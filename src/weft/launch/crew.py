@@ -100,14 +100,17 @@ class Connection:
         self._complaints.seek(0)
         return self._complaints.read().decode(errors="replace").strip()
 
-    def close(self, deadline: float) -> None:
-        """Let the agent go; end it if it has not gone by then."""
+    def dismiss(self) -> None:
+        """Let the agent go."""
         self._closing = True
         self.make_room()
         self.send({"do": "bye"})
         with self._lock, contextlib.suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()
+
+    def close(self, deadline: float) -> None:
+        """End an agent that was dismissed if it has not gone by then."""
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -209,6 +212,8 @@ class Crew:
     def close(self) -> None:
         self._over.set()
         self._beating.join()
+        for connection in self.connections.values():
+            connection.dismiss()
         deadline = time.monotonic() + 2.0
         for connection in self.connections.values():
             connection.close(deadline)

@@ -117,17 +117,16 @@ class MpiEngine:
                 starter,
                 plan,
                 self._config,
-                self._crew_for(plan),
+                self._watch(),
                 console,
                 run_id=run_id,
                 run_dir=run_dir,
                 sweep_host=lambda host: self._sweep(host, run_id),
             )
 
-    def _crew_for(self, plan: Plan) -> Crew:
+    def _watch(self) -> Crew:
         """The agents that watch the hosts, where there are others than this one."""
         if self.hosts is not None:
-            self.hosts.look(plan)
             return self.hosts.crew
         self._crew = Crew([], explain=explain_agent)
         return self._crew

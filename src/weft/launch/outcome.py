@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ _CHAINS = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 )
-
+TAIL_CHARACTERS = 64_000  # of a rank's standard error, in which its traceback is looked for
+LAST_WORDS_S = 10.0  # between the traceback of a rank and its end
 
 # torch puts this before each line of an uncaught exception once its process group is up.
 _RANK_LABEL = re.compile(r"^\[rank\d+\]: ?")
@@ -59,15 +60,13 @@ class RankRecord:
     code: int | None = None
     ended_at: float | None = None
     complained_at: float | None = None  # when its last traceback began
-    tail: list[str] = field(default_factory=list)
+    tail: str = ""
 
-    def hear(self, text: str, now: float, keep: int = 400) -> None:
+    def hear(self, text: str, now: float) -> None:
         """Keep the end of what the rank wrote to its standard error."""
         if _TRACEBACK in text:
             self.complained_at = now
-        self.tail.append(text)
-        if len(self.tail) > 2 * keep:
-            self.tail = ["".join(self.tail)[-64_000:]]
+        self.tail = (self.tail + text)[-TAIL_CHARACTERS:]
 
     @property
     def failed(self) -> bool:
@@ -75,9 +74,15 @@ class RankRecord:
 
     @property
     def failed_at(self) -> float:
-        """When the trouble began: who raises prints first and ends later, sometimes after those it pulls down."""
-        times = [time for time in (self.complained_at, self.ended_at) if time is not None]
-        return min(times, default=float("inf"))
+        """When the trouble began: who raises prints first and ends later, sometimes after those it pulls down.
+
+        A traceback long before the end was one that the program caught, and went on.
+        """
+        if self.ended_at is None:
+            return float("inf")
+        if self.complained_at is None or self.ended_at - self.complained_at > LAST_WORDS_S:
+            return self.ended_at
+        return self.complained_at
 
 
 def first_to_fail(records: Mapping[int, RankRecord], stopped_at: float | None) -> int | None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from weft.launch.wire import text_to_bytes
+
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _ERASE = b"\r\x1b[2K"
 LONGEST_LINE = 1 << 16  # bytes; what is longer is printed in pieces, or it would have to be kept
@@ -54,7 +56,7 @@ class Console:
     def say(self, text: str) -> None:
         """A line of the launcher's own."""
         self._erase()
-        self.err.write(text.encode() + b"\n")
+        self.err.write(text_to_bytes(text) + b"\n")
         self.err.flush()
 
     def close(self) -> None:

@@ -41,8 +41,9 @@ def run(config: LaunchConfig, *, to_stderr: bool = False) -> Outcome:
         if engine.hosts is not None and len(engine.hosts.names) > 1 and not config.skip_checks:
             _check(config, engine.hosts)
         plan = _plan(config, engine, engine.sites())
-        folder = RunDir.create(config.run_dir, plan.name, datetime.now())
-        folder.write_plan(plan)
+        if engine.hosts is not None:
+            engine.hosts.look(plan)
+        folder = RunDir.create(config.run_dir, plan, datetime.now())
         out = (sys.stderr if to_stderr else sys.stdout).buffer
         console = Console(plan.world_size, logs=folder.path, out=out)
         if config.verbose:
@@ -52,7 +53,10 @@ def run(config: LaunchConfig, *, to_stderr: bool = False) -> Outcome:
             outcome = engine.run(plan, console, run_id=_run_id(folder), run_dir=folder.path)
         finally:
             console.close()
-        folder.write_outcome(outcome)
+        try:
+            folder.write_outcome(outcome)
+        except OSError as error:  # a full disk; the outcome is worth telling all the same
+            console.say(f"weft: no outcome in {folder.path}: {error.strerror}")
         return outcome
 
 

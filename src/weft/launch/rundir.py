@@ -14,6 +14,8 @@ from weft.launch.outcome import Outcome
 from weft.launch.plan import Plan
 from weft.topology.rankfile import render
 
+HOME = Path("weft-runs")
+
 
 @dataclass(frozen=True)
 class RunDir:
@@ -22,47 +24,63 @@ class RunDir:
     path: Path
 
     @classmethod
-    def create(cls, chosen: Path | None, name: str, now: datetime) -> RunDir:
-        """Make the folder: the chosen one, or a new one under `weft-runs/`."""
+    def create(cls, chosen: Path | None, plan: Plan, now: datetime) -> RunDir:
+        """Make the folder, the chosen one or a new one under `weft-runs/`, with the plan in it."""
         try:
-            if chosen is not None:
-                chosen.mkdir(parents=True, exist_ok=True)
-                if (chosen / "plan.json").exists():
-                    raise UsageError(f"--run-dir must be new, got {chosen} which holds a run; name another")
-                return cls(chosen)
-            home = Path("weft-runs")
-            home.mkdir(exist_ok=True)
-            ignore = home / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text("*\n")
-            return cls(_new_folder(home, f"{now:%Y%m%d-%H%M%S}-{name}"))
+            folder = _take(chosen) if chosen is not None else _new_folder(f"{now:%Y%m%d-%H%M%S}-{plan.name}")
+            made = cls(folder)
+            try:
+                made._write_plan(plan)
+            except OSError:
+                if not any(folder.iterdir()):
+                    folder.rmdir()
+                raise
         except OSError as error:
-            where = chosen or Path("weft-runs").absolute()
+            where = chosen or HOME.absolute()
             raise UsageError(
                 f"the run directory must be writable, got {where}: {error.strerror}; use --run-dir"
             ) from error
+        return made
 
-    def write_plan(self, plan: Plan) -> None:
-        self._write("plan.json", plan.to_json())
+    def _write_plan(self, plan: Plan) -> None:
         if plan.rankfile is not None:
-            (self.path / "RANKFILE").write_text(render(plan.rankfile))
+            self._write("RANKFILE", render(plan.rankfile))
+        self._write("plan.json", _json(plan.to_json()))
 
     def write_outcome(self, outcome: Outcome) -> None:
-        self._write("outcome.json", outcome.to_json())
+        self._write("outcome.json", _json(outcome.to_json()))
 
-    def _write(self, name: str, data: dict[str, Any]) -> None:
+    def _write(self, name: str, text: str) -> None:
         # Whole or not at all: others watch this folder.
         draft = self.path / f".{name}.{os.getpid()}"
-        draft.write_text(json.dumps(data, indent=2) + "\n")
-        draft.replace(self.path / name)
+        try:
+            draft.write_text(text)
+            draft.replace(self.path / name)
+        finally:
+            draft.unlink(missing_ok=True)
 
 
-def _new_folder(home: Path, name: str) -> Path:
+def _json(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _take(chosen: Path) -> Path:
+    chosen.mkdir(parents=True, exist_ok=True)
+    if (chosen / "plan.json").exists():
+        raise UsageError(f"--run-dir must be new, got {chosen} which holds a run; name another")
+    return chosen
+
+
+def _new_folder(name: str) -> Path:
     """Two runs may start in the same second."""
+    HOME.mkdir(exist_ok=True)
+    ignore = HOME / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")
     for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
         try:
-            (home / (name + suffix)).mkdir()
+            (HOME / (name + suffix)).mkdir()
         except FileExistsError:
             continue
-        return home / (name + suffix)
-    raise FileExistsError(17, "too many runs in one second", str(home / name))
+        return HOME / (name + suffix)
+    raise FileExistsError(17, "too many runs in one second", str(HOME / name))

@@ -156,7 +156,6 @@ class SlurmEngine:
         )
 
     def run(self, plan: Plan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
-        self.hosts.look(plan)
         with _hostfile(plan, self._allocation) as hostfile:
             starter = Starter(
                 name="srun",

@@ -160,7 +160,6 @@ class SshEngine:
         return (*(command.argv for command in self.hosts.agent_commands()), plan.argv)
 
     def run(self, plan: Plan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
-        self.hosts.look(plan)
         conductor = Conductor(
             plan,
             self.hosts.crew,
