@@ -16,6 +16,7 @@ from weft.errors import WeftError
 # verb: (module, what --help says of it)
 VERBS = {
     "run": ("weft.cli.run", "Run a script on one machine or many."),
+    "bench": ("weft.cli.bench", "Measure collectives."),
     "check": ("weft.cli.check", "Check hosts and the network between them."),
     "topology": ("weft.cli.topology", "Show what the machines look like."),
     "rankfile": ("weft.cli.rankfile", "Write the rank file for some hosts."),

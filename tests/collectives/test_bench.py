@@ -1,0 +1,206 @@
+"""`weft bench`: what is asked, what is counted, what is drawn, and one real run."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from weft.cli import group
+from weft.collectives.bench_plan import (
+    BUS_FACTORS,
+    BenchPlan,
+    format_size,
+    parse_size,
+    parse_sizes,
+    size_range,
+)
+from weft.collectives.bench_plot import decades, format_bandwidth, render_svg
+from weft.collectives.bench_report import Report, Row, data_line, format_time, read_report, render_report
+from weft.errors import UsageError, WeftError
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4096", 4096), ("4KiB", 4096), ("4k", 4096), ("1.5 MiB", 3 << 19), ("64M", 64 << 20), ("1kB", 1000)],
+)
+def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "four", "4 apples", "-1", "4KiB MiB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="write 4KiB"):
+        parse_size(text)
+
+
+def test_lists_and_ranges_of_sizes() -> None:
+    assert parse_sizes("4KiB, 1MiB") == (4096, 1 << 20)
+    assert size_range(1024, 70_000, 4) == (1024, 4096, 16384, 65536)
+    assert size_range(8, 8, 2) == (8,)
+    assert size_range(1, 3, 1.1) == (1, 2, 3)  # it grows even where rounding would not
+    with pytest.raises(UsageError, match="--factor above 1"):
+        size_range(1, 8, 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(100, "100 B"), (4096, "4 KiB"), (3 << 19, "1.5 MiB"), (1 << 30, "1 GiB")]
+)
+def test_sizes_are_written_briefly(size: int, text: str) -> None:
+    assert format_size(size) == text
+
+
+def test_the_factors_are_those_of_nccl_tests() -> None:
+    at_four = {operation: factor(4) for operation, factor in BUS_FACTORS.items()}
+    assert at_four == {
+        "all_reduce": 1.5,
+        "all_gather": 0.75,
+        "reduce_scatter": 0.75,
+        "broadcast": 1.0,
+        "all_to_all": 0.75,
+    }
+
+
+def test_a_plan_survives_the_command_line() -> None:
+    plan = BenchPlan(operations=("broadcast",), sizes=(64,), against=("gloo", "weft:mode=ring"))
+    assert BenchPlan.from_text(plan.to_text()) == plan
+
+
+def test_what_is_dealt_out_divides_by_the_world() -> None:
+    plan = BenchPlan()
+    assert plan.count(4096, "all_reduce", 3) == 1024
+    assert plan.count(4096, "all_gather", 3) == 1023
+    assert plan.count(4, "all_to_all", 3) == 3
+
+
+def row(backend: str, size: int, *times_s: float, wrong: int = 0) -> Row:
+    return Row(
+        operation="all_reduce",
+        size=size,
+        count=size // 4,
+        dtype="float32",
+        backend=backend,
+        world=4,
+        times_s=times_s,
+        wrong=wrong,
+    )
+
+
+REPORT = Report(
+    rows=(
+        row("weft", 4096, 2e-5, 1e-5, 3e-5),
+        row("gloo", 4096, 1e-4, 1e-4, 1e-4),
+        row("weft", 1 << 20, 1e-3, 1e-3, 1e-3),
+        row("gloo", 1 << 20, 5e-4, 5e-4, 5e-4),
+    ),
+    about={"world": 4, "hosts": 2},
+)
+
+
+def test_bandwidths_come_from_the_median() -> None:
+    first = REPORT.rows[0]
+    assert (first.time_s, first.least_s) == (2e-5, 1e-5)
+    assert first.algbw == pytest.approx(204.8e6)
+    assert first.busbw == pytest.approx(307.2e6)
+
+
+def test_the_table_sets_us_beside_each_rival() -> None:
+    assert render_report(REPORT).splitlines() == [
+        "all_reduce: 4 workers on 2 hosts; time is the median of 3, bandwidths in GB/s",
+        " size   count  dtype    backend     time      min  algbw  busbw  wrong  weft is",
+        "4 KiB    1024  float32  weft     20.0 us  10.0 us  0.205  0.307      0",
+        "4 KiB    1024  float32  gloo      100 us   100 us  0.041  0.061      0  5.00x faster",
+        "1 MiB  262144  float32  weft     1.00 ms  1.00 ms  1.049  1.573      0",
+        "1 MiB  262144  float32  gloo      500 us   500 us  2.097  3.146      0  2.00x slower",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(9.996e-6, "10.0 us"), (1e-3, "1.00 ms"), (0.9996, "1.00 s"), (123.4, "123 s")]
+)
+def test_times_have_three_digits(seconds: float, text: str) -> None:
+    assert format_time(seconds) == text
+
+
+def test_findings_are_read_back_from_a_noisy_log() -> None:
+    lines = ["a warning", data_line("about", REPORT.about), "another"]
+    lines += [data_line("row", entry.to_json()) for entry in REPORT.rows]
+    assert read_report("\n".join(lines)) == REPORT
+
+
+def test_the_picture_is_an_svg_with_a_line_for_each_backend() -> None:
+    root = ET.fromstring(render_svg(REPORT))
+    space = "{http://www.w3.org/2000/svg}"
+    assert root.tag == f"{space}svg"
+    assert len(root.findall(f".//{space}polyline")) == 2
+    texts = [element.text for element in root.iter(f"{space}text")]
+    assert {"weft", "gloo", "4 KiB", "1 MiB", "1 GB/s", "bus bandwidth"} <= set(texts)
+    points = [point for line in root.iter(f"{space}polyline") for point in line.attrib["points"].split()]
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    assert all(0 < float(x) < width and 0 < float(y) < height for x, y in (p.split(",") for p in points))
+
+
+def test_one_value_still_has_an_axis() -> None:
+    assert decades([1e9]) == [1e9, 1e10]
+    assert decades([2e6, 3e8]) == [1e6, 1e7, 1e8, 1e9]
+    assert [format_bandwidth(value) for value in (1e3, 1e6, 1.25e9)] == ["1 kB/s", "1 MB/s", "1.25 GB/s"]
+
+
+def bench(*args: str) -> Result:
+    return CliRunner().invoke(group, ["bench", *args])
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("--op allreduce", "--op must be one of all_reduce, .*got 'allreduce'"),
+        ("--dtype float31", "--dtype must be one of"),
+        ("--sizes 2", "at least one float32 of 4 bytes"),
+        ("--sizes 4KiB --max 1MiB", "drop --min, --max and --factor"),
+        ("--factor 0.5", "by --factor above 1"),
+        ("--iterations 0", "--iterations must be at least 1"),
+        ("--against goo", "--against must name some of gloo, .*got 'goo'"),
+        ("--against gloo,gloo", "each rival once"),
+        ("--against nccl", "add --device cuda or drop nccl"),
+        ("--against mpi", "must run under mpirun, got --engine auto; add --engine mpi"),
+        ("--against mpi --device cuda --engine mpi", "must be measured in main memory"),
+        ("--plot nowhere/a.svg", "in a folder that exists"),
+    ],
+)
+def test_bad_requests_are_refused_before_anything_starts(
+    args: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = bench("-n", "2", *args.split())
+    assert isinstance(result.exception, WeftError)
+    with pytest.raises(UsageError, match=says):
+        raise result.exception
+    assert not (tmp_path / "weft-runs").exists()
+
+
+def test_two_workers_beside_gloo(tmp_path: Path) -> None:
+    folder, plot = tmp_path / "run", tmp_path / "plot.svg"
+    sizes = ["--sizes", "4KiB,100000"]
+    asked = ["--op", "all_reduce,all_gather,reduce_scatter,broadcast,all_to_all", "--against", "gloo"]
+    how = ["--iterations", "2", "--warmup", "1", "--run-dir", str(folder), "--plot", str(plot), "--json"]
+    result = bench("-n", "2", *sizes, *asked, *how)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["world"], found["hosts"], found["iterations"]) == (2, 1, 2)
+    rows = found["rows"]
+    assert len(rows) == 5 * 2 * 2
+    assert {entry["wrong"] for entry in rows} == {0}
+    assert [entry["backend"] for entry in rows[:2]] == ["weft", "gloo"]
+    assert all(len(entry["times_s"]) == 2 and min(entry["times_s"]) > 0 for entry in rows)
+    assert rows[0]["count"] == 1024
+    assert len(ET.parse(plot).getroot().findall("{*}g")) == 5
+    assert json.loads((folder / "bench.json").read_text()) == found
+
+
+def test_one_worker_has_nobody_to_talk_to(tmp_path: Path) -> None:
+    result = bench("-n", "1", "--run-dir", str(tmp_path))
+    assert isinstance(result.exception, UsageError)
+    assert "at least 2 workers, got 1; use -n 2" in str(result.exception)
