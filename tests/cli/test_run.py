@@ -68,7 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run -H a:0 train.py", "at least 1, got '0' in 'a:0'"),
         ("run --hostfile nowhere train.py", "got nowhere (No such file or directory)"),
         ("run -H a --hostfile f train.py", "got both -H and --hostfile"),
-        ("run --rankfile nowhere train.py", "--rankfile must be a text file, got nowhere"),
+        ("run --rankfile nowhere train.py", "--rankfile must be a text file that can be read, got nowhere"),
         ("run --rankfile train.py train.py", "must have a line for each rank, got none"),
         ("run -n 2 --racks 3 train.py", "= 6 but 1 host x 2 workers = 2"),
         ("run --per-host lots train.py", "got 'lots'"),
@@ -92,6 +92,24 @@ def test_bad_input_is_refused_in_one_line(typed: str, complaint: str) -> None:
 def test_a_malformed_rank_file_is_refused_by_line(folder: Path) -> None:
     (folder / "ranks").write_text("rank 0=h1 slot=0:0\nrank one=h1 slot=0:1\n")
     assert "ranks:2: a line must look like" in refused("run", "--rankfile", "ranks", "train.py")
+
+
+def test_torchrun_spells_with_hyphens_or_underscores() -> None:
+    for typed in ("--nproc_per_node 2 --max_restarts 3", "--nproc-per-node=2 --max-restarts=3 --nnodes=1"):
+        plan = json.loads(weft("run", *typed.split(), "--dry-run", "--json", "train.py", "--a_b").stdout)
+        assert (plan["world_size"], plan["max_restarts"]) == (2, 3)
+        assert plan["command"]["args"] == ["--a_b"]
+
+
+def test_a_value_that_looks_like_an_option_is_left_as_it_is() -> None:
+    args = ("run", "--mpiarg", "--mca_x", "--env", "A_B=--c_d", "--dry-run", "--json", "train.py")
+    assert json.loads(weft(*args).stdout)["env"]["A_B"] == "--c_d"
+
+
+def test_nnodes_may_come_with_a_rank_file(folder: Path) -> None:
+    (folder / "ranks").write_text("rank 0=h1 slot=0:0\nrank 1=h2 slot=0:0\n")
+    args = ("--nnodes", "2", "--rankfile", "ranks", "--skip-checks", "--dry-run", "train.py")
+    assert weft("run", *args).exit_code == 0
 
 
 def test_a_port_in_use_is_refused() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import time
 
+import pytest
 from tests.cluster.waiting import wait_until
 
+from weft.errors import ConnectError
 from weft.launch.crew import ROOM, AgentCommand, Crew
 from weft.launch.local import explain_agent
 
@@ -35,6 +37,15 @@ def test_a_worker_that_prints_faster_than_we_can_has_to_wait() -> None:
             heard.append(crew.hear(5.0)[1]["text"])
         assert heard == [str(number) for number in range(count)]
         assert crew.hear(5.0) == ("h1", {"event": "done"})
+
+
+def test_an_agent_that_cannot_be_started_takes_the_others_along() -> None:
+    commands = [
+        AgentCommand("h1", (sys.executable, "-c", "input()")),
+        AgentCommand("h2", ("no-such-ssh", "h2")),
+    ]
+    with pytest.raises(ConnectError, match="no-such-ssh must start here to reach h2, got: No such file"):
+        Crew(commands, explain=explain_agent)  # the guard of all tests sees to it that nothing is left
 
 
 def test_output_that_nobody_takes_does_not_keep_us() -> None:

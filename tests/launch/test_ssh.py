@@ -252,11 +252,22 @@ def test_a_killed_agent_leaves_nothing_on_its_host(on_own_four: Launcher) -> Non
         ("mux_client_request_session: read from master failed: Broken pipe", "is it up"),
         ("/usr/bin/python3: No module named weft", "weft must be installed"),
         ("bash: line 1: /x/python: No such file or directory", "Python must be at the same path"),
+        ("", "is it up"),
         ("gibberish", "the agent ended (exit code 255): gibberish; try: ssh me@b true"),
     ],
 )
 def test_each_cause_has_its_own_sentence(complaint: str, sentence: str) -> None:
     assert sentence in explain_ssh("me@b", 255, complaint)
+
+
+def test_the_python_that_was_asked_for_is_named() -> None:
+    complaint = "bash: line 1: /x/python: No such file or directory"
+    assert "got no /x/python there" in explain_ssh("b", 127, complaint, "/x/python")
+
+
+def test_sockets_lie_in_a_folder_we_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nobody's")
+    assert any(part.startswith(f"ControlPath=/tmp/weft-ssh-{os.getuid()}/") for part in ssh_argv("b", "true"))
 
 
 def test_ssh_never_asks_and_shares_its_connection() -> None:

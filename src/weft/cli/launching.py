@@ -34,6 +34,11 @@ _OPTIONS = (
     click.option(
         "--mode", metavar="MODE", help="How gradients are reduced, per dimension (see docs/modes.md)."
     ),
+    click.option(
+        "--wire",
+        metavar="WIRE",
+        help="How gradients travel between hosts: fp32, bf16, fp16 or int8 (see docs/modes.md).",
+    ),
     click.option("--tcp", is_flag=True, help="Keep to TCP even where there is a faster fabric."),
     click.option(
         "--mpiarg", "mpi_args", multiple=True, metavar="ARG", help="Pass to mpirun; may be given again."
@@ -113,13 +118,15 @@ def _per_host(text: str | None) -> Any:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"--per-host must be a number, gpu, cpu or auto, got {text!r}") from None
+        raise UsageError(
+            f"--per-host must be a number, gpu, cpu or auto, got {text!r}; write --per-host 4"
+        ) from None
 
 
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name:
-        raise UsageError(f"--env must look like K=V or K, got {text!r}")
+        raise UsageError(f"--env must look like K=V or K, got {text!r}; write --env NAME=value")
     if not equals:
         if name not in os.environ:
             raise UsageError(f"--env {name} must be set here to be carried, got nothing; write {name}=value")
@@ -134,6 +141,7 @@ def _read_rankfile(path: str) -> Any:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise RankfileError(
-            f"--rankfile must be a text file, got {path}: {getattr(error, 'strerror', error)}"
+            f"--rankfile must be a text file that can be read, got {path} ({getattr(error, 'strerror', error)}); "
+            "check the path, or write one: weft rankfile -o FILE"
         ) from None
     return parse_rankfile(text, path)

@@ -25,13 +25,13 @@ Everything after the script belongs to the script.
 
 
 class _RunCommand(click.Command):
-    """Finds where the script begins, and accepts torchrun's underscores: --nproc_per_node."""
+    """Finds where the script begins."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options, rest = split_at_script(args, self._with_value())
         ctx.meta[_ANY_COMMAND] = rest[:1] == ["--"]
         rest = rest[1:] if ctx.meta[_ANY_COMMAND] else rest
-        return super().parse_args(ctx, [*map(_hyphened, options), *(["--", *rest] if rest else [])])
+        return super().parse_args(ctx, [*options, *(["--", *rest] if rest else [])])
 
     def _with_value(self) -> frozenset[str]:
         given = [param for param in self.params if isinstance(param, click.Option) and not param.is_flag]
@@ -50,26 +50,23 @@ def split_at_script(args: Sequence[str], with_value: Collection[str]) -> tuple[l
         elif arg == "--" or not arg.startswith("-") or arg == "-":
             return list(args[:index]), list(args[index:])
         elif arg.startswith("--"):
-            value_next = _hyphened(arg) in with_value
+            value_next = _hyphened(arg) in with_value  # --name=value is not
         else:  # -n 2, -n2, -vn 2: a value follows if the first letter that takes one is the last
             takes = [position for position, letter in enumerate(arg) if f"-{letter}" in with_value]
             value_next = bool(takes) and takes[0] == len(arg) - 1
     return list(args), []
 
 
-def _hyphened(arg: str) -> str:
-    name, equals, value = arg.partition("=")
-    ours = (
-        name.startswith("--") and " " not in name
-    )  # --mpiarg "--mca a_b c" has a value that only looks like one
-    return (name.replace("_", "-") if ours else name) + equals + value
+def _hyphened(name: str) -> str:
+    """Torchrun takes --nproc_per_node too."""
+    return name.replace("_", "-")
 
 
 @click.command(
     "run",
     cls=_RunCommand,
     epilog=_EPILOG,
-    context_settings={"allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False, "token_normalize_func": _hyphened},
 )
 @launch_options
 @click.option("--nnodes", metavar="N", help="torchrun's spelling: must equal the number of hosts named.")
@@ -130,7 +127,7 @@ def make_config(any_command: bool, **options: Any) -> LaunchConfig:
     options.pop("standalone")
     kind = "module" if module else "command" if any_command else "script"
     config = launch_config(Command(kind, rest[0], rest[1:]), options)  # type: ignore[arg-type]
-    _check_nnodes(nnodes, len(config.hosts))
+    _check_nnodes(nnodes, len(config.host_names) or 1)
     return config
 
 
@@ -141,11 +138,11 @@ def _check_nnodes(nnodes: str | None, hosts: int) -> None:
         low, _, high = nnodes.partition(":")
         if low != high:
             raise UsageError(
-                f"--nnodes must be one number, got {nnodes}; a changing number of hosts is not supported here"
+                f"--nnodes must be one number, got {nnodes}; write --nnodes {high}, for the number cannot change"
             )
         nnodes = low
-    if nnodes != str(hosts or 1):
+    if nnodes != str(hosts):
         raise UsageError(
-            f"--nnodes must equal the hosts that are named, got {nnodes} for {hosts or 1}; weft starts every host "
+            f"--nnodes must equal the hosts that are named, got {nnodes} for {hosts}; weft starts every host "
             "itself, so name them with -H host1,host2"
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from weft.collectives.choices import parse_mode, parse_wire
 from weft.errors import UsageError
 from weft.launch.command import Command
 from weft.topology.hostlist import HostEntry
@@ -25,6 +26,7 @@ class LaunchConfig:
     hosts: tuple[HostEntry, ...] = ()  # none: this machine alone
     engine: EngineName = "auto"
     mode: str | None = None  # passed to the collectives
+    wire: str | None = None  # the form of gradients between hosts
     tcp: bool = False  # keep to TCP even where there is a faster fabric
     mpi_args: tuple[str, ...] = ()
     rankfile: Rankfile | None = None
@@ -60,8 +62,12 @@ class LaunchConfig:
         if self.grace_s < 0 or self.lost_after_s <= 0:
             raise UsageError(
                 "--grace must not be negative and --lost-after must be more than 0 seconds, "
-                f"got {self.grace_s:g} and {self.lost_after_s:g}"
+                f"got {self.grace_s:g} and {self.lost_after_s:g}; leave them out for 3 and 2.5"
             )
+        if self.mode is not None:
+            parse_mode(self.mode)
+        if self.wire is not None:
+            parse_wire(self.wire)
         if self.workers is not None and self.per_host is not None:
             raise UsageError(
                 f"give the workers in all (-n {self.workers}) or on each host (--per-host {self.per_host}), "
@@ -86,7 +92,7 @@ class LaunchConfig:
 
 def _positive(what: str, value: int | None) -> None:
     if value is not None and value < 1:
-        raise UsageError(f"{what} must be at least 1, got {value}")
+        raise UsageError(f"{what} must be at least 1, got {value}; leave it out for one per accelerator")
 
 
 # Carried to every host without being asked for: they change how a program computes or communicates,

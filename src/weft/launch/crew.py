@@ -48,13 +48,17 @@ class Connection:
         self._lock = threading.Lock()
         # A file, not a pipe: a multiplexing ssh stays behind for the next run and would hold a pipe open.
         self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with us)
-        self._process = subprocess.Popen(
-            command.argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._complaints,
-            start_new_session=True,  # Ctrl-C is for the launcher; it tells the agents itself
-        )
+        try:
+            self._process = subprocess.Popen(
+                command.argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._complaints,
+                start_new_session=True,  # Ctrl-C is for the launcher; it tells the agents itself
+            )
+        except OSError:
+            self._complaints.close()
+            raise
         self._listening = threading.Thread(target=self._listen, name=f"weft-{self.host}", daemon=True)
         self._listening.start()
 
@@ -127,9 +131,26 @@ class Crew:
         self.inbox: SimpleQueue[tuple[str, Message]] = SimpleQueue()
         self._explain = explain
         self._over = threading.Event()
-        self.connections = {command.host: Connection(command, self.inbox) for command in commands}
+        self.connections: dict[str, Connection] = {}
         self._beating = threading.Thread(target=self._beat, name="weft-beat", daemon=True)
         self._beating.start()
+        try:
+            for command in commands:
+                self.join(command)
+        except BaseException:
+            self.close()
+            raise
+
+    def join(self, command: AgentCommand) -> None:
+        """Start one more agent."""
+        try:
+            connection = Connection(command, self.inbox)
+        except OSError as error:
+            raise ConnectError(
+                f"{command.argv[0]} must start here to reach {command.host}, got: {error.strerror}; install it"
+            ) from error
+        # A new table in one step: another thread goes through the old one.
+        self.connections = {**self.connections, command.host: connection}
 
     def _beat(self) -> None:
         while not self._over.wait(BEAT_S):

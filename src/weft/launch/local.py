@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from weft.errors import ConnectError, UsageError
+from weft.errors import UsageError
 from weft.launch.conduct import Conductor, tasks_of
 from weft.launch.config import LaunchConfig
 from weft.launch.crew import AgentCommand, Crew
@@ -76,10 +76,7 @@ class LocalEngine:
         return (agent_argv(), plan.argv)
 
     def run(self, plan: Plan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
-        try:
-            self._crew = Crew([AgentCommand(plan.hosts[0].name, agent_argv())], explain=explain_agent)
-        except OSError as error:
-            raise ConnectError(f"the agent could not be started: {error}") from error
+        self._crew = Crew([AgentCommand(plan.hosts[0].name, agent_argv())], explain=explain_agent)
         conductor = Conductor(
             plan,
             self._crew,

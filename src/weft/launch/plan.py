@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from weft.collectives.choices import parse_mode
 from weft.errors import TopologyError, UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
@@ -125,6 +126,8 @@ def make_plan(
         aisles=config.aisles,
         allow_uneven=config.allow_uneven or config.rankfile is not None or len(set(counts)) == 1,
     )
+    if config.mode is not None:
+        parse_mode(config.mode).check(dimensions.world)
     placements = [
         _placements(site, count, slots[index] if slots else None) if config.pin else (None,) * count
         for index, (site, count) in enumerate(zip(sites, counts, strict=True))
@@ -237,7 +240,8 @@ def _default_workers(config: LaunchConfig, site: Site) -> int:
         case "gpu":
             if not accelerators:
                 raise UsageError(
-                    f"--per-host gpu needs an accelerator on every host, got none on {site.name}"
+                    f"--per-host gpu needs an accelerator on every host, got none on {site.name}; "
+                    "use --per-host auto"
                 )
             return accelerators
         case "auto":

@@ -46,8 +46,10 @@ def ssh_argv(host: str, command: str, *, config_file: str | None = None) -> tupl
 
 def _socket_folder() -> Path:
     """Where shared connections live: private, and short, for a socket's path is at most 107 characters."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime, "weft-ssh") if runtime else Path(f"/tmp/weft-ssh-{os.getuid()}")
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    # After `su` it may still name the folder of somebody else.
+    usable = 0 < len(runtime) <= 30 and os.access(runtime, os.W_OK)
+    return Path(runtime, "weft-ssh") if usable else Path(f"/tmp/weft-ssh-{os.getuid()}")
 
 
 def _make_private(folder: Path) -> None:
@@ -64,11 +66,13 @@ def remote_command(argv: Sequence[str]) -> str:
     return shlex.join(("exec", *(("env", f"PYTHONPATH={path}") if path else ()), *argv))
 
 
-def explain_ssh(host: str, code: int | None, complaint: str) -> str:
+def explain_ssh(host: str, code: int | None, complaint: str, python: str = sys.executable) -> str:
     """Why an agent could not be reached, and how to mend it: a sentence for each cause we know."""
+    if code == 255 and not complaint:
+        complaint = "timed out"  # a shared connection that went down says nothing
     for pattern, sentence in _CAUSES:
         if re.search(pattern, complaint, re.IGNORECASE):
-            return sentence.format(host=host, bare=host.rpartition("@")[2], python=sys.executable)
+            return sentence.format(host=host, bare=host.rpartition("@")[2], python=python)
     last = complaint.splitlines()[-1] if complaint else "no message"
     return f"{host}: the agent ended (exit code {code}): {last}; try: ssh {host} true"
 
@@ -121,7 +125,7 @@ class SshHosts(Hosts):
         return ssh_argv(name, remote_command(argv), config_file=os.environ.get("WEFT_SSH_CONFIG"))
 
     def explain(self, name: str, code: int | None, complaint: str) -> str:
-        return explain_ssh(name, code, complaint)
+        return explain_ssh(name, code, complaint, self.python)
 
     @property
     def crew(self) -> Crew:

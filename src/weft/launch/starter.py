@@ -16,7 +16,7 @@ from pathlib import Path
 from weft.errors import UsageError
 from weft.launch.conduct import STARTER, Conductor, Task
 from weft.launch.config import LaunchConfig
-from weft.launch.crew import AgentCommand, Connection, Crew
+from weft.launch.crew import AgentCommand, Crew
 from weft.launch.local import agent_argv
 from weft.launch.marks import Ended, MarkFinder
 from weft.launch.orders import ROOM_BYTES, VARIABLE, Orders, WorkerOrders
@@ -149,13 +149,6 @@ def _output(said: Said) -> Message:
     return {"event": "output", "rank": said.rank, "stream": said.stream, "text": said.text}
 
 
-def join_crew(crew: Crew, name: str) -> None:
-    """Let one more agent, on this machine, join those that watch the hosts."""
-    connection = Connection(AgentCommand(name, agent_argv()), crew.inbox)
-    # A new table in one step: another thread goes through the old one.
-    crew.connections = {**crew.connections, name: connection}
-
-
 def run_starter(
     starter: Starter,
     plan: Plan,
@@ -182,7 +175,7 @@ def run_starter(
             f"{plan.world_size} workers; unset large variables that are carried, or use --engine ssh"
         )
     console.say("+ " + shlex.join(starter.argv))
-    join_crew(crew, starter.name)
+    crew.join(AgentCommand(starter.name, agent_argv()))
     task = Task(STARTER, starter.argv, tuple({VARIABLE: orders, **starter.env}.items()))
     conductor = Conductor(
         plan,
