@@ -85,6 +85,7 @@ _OPTIONS = {
     "workers": "-n",
     "per_host": "--per-host",
     "mode": "--mode",
+    "wire": "--wire",
     "tcp": "--tcp",
     "rank_order": "--rank-order",
     "accelerators": "--accelerators",

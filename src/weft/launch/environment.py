@@ -34,6 +34,8 @@ def common_variables(
     }
     if config.mode is not None:
         run["WEFT_MODE"] = config.mode
+    if config.wire is not None:
+        run["WEFT_WIRE"] = config.wire
     if config.tcp:
         run["WEFT_TCP"] = "1"
     return tuple(sorted({**defaults, **carried, **path, **run, **dict(config.env)}.items()))
