@@ -1,35 +1,37 @@
 """An all-reduce that follows the machine: up through the host, across hosts, and back down.
 
 Within a host the ranks reduce each a part (a reduce-scatter), across hosts the owners of a part reduce it among
-themselves, and within the host everyone takes all parts (an all-gather). Large tensors go in chunks, so that the network
-carries one chunk while memory works on the next.
+themselves, and within the host everyone takes all parts (an all-gather). Large tensors go in chunks, so that the
+network carries one chunk while memory works on the next.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
+from weft.collectives.flow import Flow
 from weft.collectives.members import Layout
 from weft.collectives.mode import Mode, even_bounds
 from weft.collectives.reduction import Reduction
+from weft.collectives.ring import Ring
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 20
+CHUNKS_UNDER_WAY = 3
 SMALL_BYTES = 1 << 15  # up to here one rank a host speaks for all
 
 
 class Hierarchy:
     """The modes of a group, one per dimension, working together."""
 
-    def __init__(self, layout: Layout, rank: int, local: Mode | None, across: Mapping[int, Mode]) -> None:
+    def __init__(self, layout: Layout, rank: int, local: Mode | None, across: Mapping[int, Ring]) -> None:
         self.layout = layout
         self.rank = rank
         self.local = local  # None for a host with one rank
         self.across = across  # by the slice it serves; none on a single host
-        self._network: ThreadPoolExecutor | None = None
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         """Reduce in place."""
@@ -78,25 +80,27 @@ class Hierarchy:
 
     def _pipelined(self, values: Tensor, reduction: Reduction) -> None:
         """Chunk n is on the network while chunk n + 1 goes up and chunk n - 1 comes down."""
-        if self._network is None:
-            self._network = ThreadPoolExecutor(1, thread_name_prefix="weft-network")
-        chunks = torch.split(values, CHUNK_BYTES // values.element_size())
-        under_way: list[tuple[Tensor, Future[None]]] = []
-        for chunk in chunks:
+        under_way: deque[tuple[Tensor, list[Flow]]] = deque()
+        for chunk in torch.split(values, CHUNK_BYTES // values.element_size()):
             self._up(chunk, reduction)
-            under_way.append((chunk, self._network.submit(self._over, chunk, reduction)))
-            if len(under_way) > 1:
-                self._finish(under_way.pop(0))
-        for waiting in under_way:
-            self._finish(waiting)
+            under_way.append((chunk, self._start_over(chunk, reduction)))
+            if len(under_way) > CHUNKS_UNDER_WAY:
+                self._finish(*under_way.popleft())
+        while under_way:
+            self._finish(*under_way.popleft())
 
-    def _finish(self, waiting: tuple[Tensor, Future[None]]) -> None:
-        chunk, carried = waiting
-        carried.result()
+    def _start_over(self, values: Tensor, reduction: Reduction) -> list[Flow]:
+        slices = even_bounds(values.numel(), self.layout.slices)
+        return [
+            mode.start_all_reduce(values[slice(*slices[piece])], reduction)
+            for piece, mode in self.across.items()
+        ]
+
+    def _finish(self, chunk: Tensor, flows: list[Flow]) -> None:
+        for flow in flows:
+            flow.wait()
         self._down(chunk)
 
     def close(self) -> None:
-        if self._network is not None:
-            self._network.shutdown(wait=False, cancel_futures=True)
         for mode in (*self.across.values(), *((self.local,) if self.local else ())):
             mode.close()

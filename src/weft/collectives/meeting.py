@@ -17,7 +17,6 @@ from weft.collectives import arena
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.members import Layout, Member, layout_of
 from weft.collectives.mesh import Mesh, listen, own_address
-from weft.collectives.mode import Mode
 from weft.collectives.ring import Ring
 from weft.collectives.shm import SharedMemory
 from weft.errors import CollectiveError
@@ -68,7 +67,7 @@ class Meeting:
         """Connect everyone as the layout has it."""
         local = self.layout.locals_of(self.rank)
         shared = self._shared_memory(local) if len(local) > 1 else None
-        across: dict[int, Mode] = {}
+        across: dict[int, Ring] = {}
         if len(self.layout.hosts) > 1:
             for piece in range(self.layout.slices):
                 owners = self.layout.owners(piece)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import selectors
 import socket
 import struct
 import time
@@ -117,38 +116,3 @@ def _tune(connection: socket.socket) -> None:
 def bytes_of(values: Tensor) -> memoryview:
     """The memory of a contiguous CPU tensor, whatever its type; valid as long as the tensor is."""
     return memoryview((ctypes.c_char * values.nbytes).from_address(values.data_ptr())).cast("B")
-
-
-class Waiter:
-    """Waits until one of two sockets is ready, and gives up on a peer that lets nothing through for too long."""
-
-    def __init__(self, mesh: Mesh, left: int, right: int) -> None:
-        self._mesh = mesh
-        self._left, self._right = left, right
-        self._selector = selectors.PollSelector()
-        self._events: dict[int, int] = {}
-
-    def wait(self, *, reading: bool, writing: bool) -> None:
-        wanted: dict[int, int] = {}
-        if reading:
-            wanted[self._left] = selectors.EVENT_READ
-        if writing:
-            wanted[self._right] = wanted.get(self._right, 0) | selectors.EVENT_WRITE
-        for peer in wanted.keys() | self._events.keys():
-            self._watch(peer, wanted.get(peer, 0))
-        if not self._selector.select(self._mesh.timeout_s):
-            peer = self._left if reading else self._right
-            raise PeerError(self._mesh.describe(peer, f"let nothing through for {self._mesh.timeout_s:g} s"))
-
-    def _watch(self, peer: int, events: int) -> None:
-        before = self._events.get(peer, 0)
-        if events == before:
-            return
-        connection = self._mesh.socket_of(peer)
-        if not before:
-            self._selector.register(connection, events)
-        elif not events:
-            self._selector.unregister(connection)
-        else:
-            self._selector.modify(connection, events)
-        self._events[peer] = events

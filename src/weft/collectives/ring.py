@@ -8,31 +8,20 @@ Small tensors take the direct way instead: everyone sends to everyone, in one ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import os
+import threading
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from weft.collectives.mesh import Mesh, Waiter, bytes_of
+from weft.collectives.flow import Flow, Pump, Step
+from weft.collectives.mesh import Mesh, bytes_of
 from weft.collectives.mode import Bounds, even_bounds
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 
 DIRECT_BYTES = 1 << 15
-BLOCK_BYTES = 1 << 17
-
-
-@dataclass
-class Step:
-    """One segment on its way: in from the left, where it may be added to ours, and out to the right."""
-
-    segment: Tensor
-    reduction: Reduction | None = None  # None: it replaces ours
-    memory: memoryview = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.memory = bytes_of(self.segment)
 
 
 class Ring:
@@ -41,160 +30,93 @@ class Ring:
     def __init__(self, mesh: Mesh) -> None:
         self.index, self.size = mesh.index, mesh.size
         self._mesh = mesh
-        self._left = (self.index - 1) % self.size
         self._right = (self.index + 1) % self.size
-        self._waiter = Waiter(mesh, self._left, self._right)
-        self._scratch = torch.empty(BLOCK_BYTES, dtype=torch.uint8)
+        self._pump = Pump(mesh, left=(self.index - 1) % self.size, right=self._right)
         self._landing: dict[int, Tensor] = {}  # where small tensors of the others arrive
+        self._driver: threading.Thread | None = None
 
     # -- collectives ------------------------------------------------------------------------------
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         if values.nbytes <= DIRECT_BYTES:
             self._direct(values, reduction)
-            return
-        bounds = even_bounds(values.numel(), self.size)
-        scatter, gather = self._scatter(values, bounds, reduction), self._gather(values, bounds)
-        # The last segment that comes in on the way up is the first to go out on the way down.
-        self._stream(out=[*scatter[0], *gather[0]], into=[*scatter[1], *gather[1]])
+        else:
+            self._pump.run(self._all_reduce_flow(values, reduction))
 
     def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
-        out, into = self._scatter(values, bounds, reduction)
-        self._stream(out, into)
+        self._pump.run(Flow(*self._scatter(values, bounds, reduction)))
 
     def all_gather(self, values: Tensor, bounds: Bounds) -> None:
-        out, into = self._gather(values, bounds)
-        self._stream(out, into)
+        self._pump.run(Flow(*self._gather(values, bounds)))
 
     def broadcast(self, values: Tensor, root: int) -> None:
         step = [Step(values)]
         if self.index == root:
-            self._stream(out=step, into=[])
+            flow = Flow(out=step, into=[])
         else:
-            # Out is gated by what came in, so the way on starts with an empty step.
-            out = [] if self._right == root else [Step(values[:0]), *step]
-            self._stream(out=out, into=step)
+            # What goes out is what came in a step before, so the way on starts with an empty step.
+            flow = Flow(out=[] if self._right == root else [Step(values[:0]), *step], into=step)
+        self._pump.run(flow)
 
     def barrier(self) -> None:
-        token = torch.zeros(1, dtype=torch.uint8)
-        self._direct(token, Reduction("MAX"))
+        self._direct(torch.zeros(1, dtype=torch.uint8), Reduction("MAX"))
+
+    def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Flow:
+        """Begin, and go on in the background; several may be under way, and are carried out in this order.
+
+        One follows the other without a gap on the wire. `wait` on what is returned; nothing else may be called
+        before all have ended.
+        """
+        flow = self._all_reduce_flow(values, reduction)
+        if self._driver is None:
+            self._driver = threading.Thread(target=self._pump.serve, name="weft-ring", daemon=True)
+            self._driver.start()
+        self._pump.post(flow)
+        return flow
+
+    def _all_reduce_flow(self, values: Tensor, reduction: Reduction) -> Flow:
+        bounds = even_bounds(values.numel(), self.size)
+        up, down = self._scatter(values, bounds, reduction), self._gather(values, bounds)
+        # The last segment that comes in on the way up is the first to go out on the way down.
+        return Flow(out=[*up[0], *down[0]], into=[*up[1], *down[1]])
 
     def _scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> tuple[list[Step], list[Step]]:
         """Out and in of a reduce-scatter that leaves peer i with segment i."""
-        segments = [values[first:last] for first, last in bounds]
-        turns = range(self.size - 1)
-        out = [Step(segments[(self.index - 1 - turn) % self.size]) for turn in turns]
-        into = [Step(segments[(self.index - 2 - turn) % self.size], reduction) for turn in turns]
-        return out, into
+        return (
+            [Step(segment) for segment in self._segments(values, bounds, self.index - 1)],
+            [Step(segment, reduction) for segment in self._segments(values, bounds, self.index - 2)],
+        )
 
     def _gather(self, values: Tensor, bounds: Bounds) -> tuple[list[Step], list[Step]]:
-        segments = [values[first:last] for first, last in bounds]
-        turns = range(self.size - 1)
-        out = [Step(segments[(self.index - turn) % self.size]) for turn in turns]
-        into = [Step(segments[(self.index - 1 - turn) % self.size]) for turn in turns]
-        return out, into
+        return (
+            [Step(segment) for segment in self._segments(values, bounds, self.index)],
+            [Step(segment) for segment in self._segments(values, bounds, self.index - 1)],
+        )
 
-    # -- moving bytes -----------------------------------------------------------------------------
+    def _segments(self, values: Tensor, bounds: Bounds, first: int) -> Sequence[Tensor]:
+        """All segments but one, backwards from number `first`."""
+        chosen = [bounds[(first - turn) % self.size] for turn in range(self.size - 1)]
+        return [values[begin:end] for begin, end in chosen]
 
-    def _stream(self, out: Sequence[Step], into: Sequence[Step]) -> None:
-        """Send and receive all steps at once; what goes out in step k + 1 is what came in in step k."""
-        came = [0] * len(into)  # bytes of each step that are in place and may go on
-        receiving = self._receive(into, came)
-        inward = next(receiving, None)  # runs until it would block
-        turn = sent = 0
-        while turn < len(out) or inward is not None:
-            progress = False
-            while turn < len(out):
-                limit = len(out[turn].memory) if turn == 0 else min(len(out[turn].memory), came[turn - 1])
-                if sent < limit:
-                    count = self._send(out[turn].memory[sent:limit])
-                    sent += count
-                    progress = progress or count > 0
-                    if count == 0:
-                        break
-                if sent < len(out[turn].memory):
-                    if sent >= limit:
-                        break  # wait for more to come in
-                    continue
-                turn, sent = turn + 1, 0
-            if inward is not None:
-                inward = next(receiving, None)
-                progress = progress or inward is None or inward
-            if not progress:
-                writing = turn < len(out) and sent < (
-                    len(out[turn].memory) if turn == 0 else min(len(out[turn].memory), came[turn - 1])
-                )
-                self._waiter.wait(reading=inward is not None, writing=writing)
-
-    def _receive(self, into: Sequence[Step], came: list[int]) -> Iterator[bool]:
-        """Take in all steps; yields whether anything came whenever there is no more for now."""
-        connection = self._mesh.socket_of(self._left) if self.size > 1 else None
-        assert connection is not None or not into
-        progress = False
-        for number, step in enumerate(into):
-            total, position = len(step.memory), 0
-            while position < total:
-                if step.reduction is None:
-                    target, want = step.memory, total
-                else:
-                    want = min(total, position + BLOCK_BYTES)
-                    target, want = bytes_of(self._scratch), want - position
-                begin = position if step.reduction is None else 0
-                while begin < want:
-                    try:
-                        count = connection.recv_into(target[begin:want])  # type: ignore[union-attr]
-                    except BlockingIOError:
-                        yield progress
-                        progress = False
-                        continue
-                    except OSError as error:
-                        raise PeerError(self._mesh.describe(self._left, f"was lost: {error}")) from error
-                    if count == 0:
-                        raise PeerError(self._mesh.describe(self._left, "closed its connection"))
-                    progress = True
-                    begin += count
-                    if step.reduction is None:
-                        position = came[number] = begin
-                if step.reduction is not None:
-                    size = step.segment.element_size()
-                    block = step.segment[position // size : (position + want) // size]
-                    step.reduction.combine(self._scratch[:want].view(block.dtype), block, block)
-                    position += want
-                    came[number] = position
-                    # Let the sender have a look: what was added may go on while more comes in.
-                    yield True
-
-    def _send(self, data: memoryview) -> int:
-        try:
-            return self._mesh.socket_of(self._right).send(data)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            raise PeerError(self._mesh.describe(self._right, f"was lost: {error}")) from error
+    # -- small tensors ----------------------------------------------------------------------------
 
     def _direct(self, values: Tensor, reduction: Reduction) -> None:
         """Everyone's values to everyone, in one hop."""
-        mine = bytes_of(values)
         landing = self._landing.get(values.nbytes)
         if landing is None:
-            landing = self._landing[values.nbytes] = torch.empty(self.size * values.nbytes, dtype=torch.uint8)
+            landing = torch.empty(self.size * values.nbytes, dtype=torch.uint8).view(self.size, values.nbytes)
+            self._landing[values.nbytes] = landing
         others = [(self.index + offset) % self.size for offset in range(1, self.size)]
+        mine = bytes_of(values)
         for peer in others:
             self._transfer(peer, mine, sending=True)
-        arrived = landing.view(self.size, values.nbytes)
         for peer in reversed(others):
-            self._transfer(peer, bytes_of(arrived[peer]), sending=False)
-        terms = [
-            values if peer == self.index else arrived[peer].view(values.dtype) for peer in range(self.size)
-        ]
-        total = terms[0].clone() if self.index else values
-        if self.index == 0:
-            for term in terms[1:]:
-                reduction.combine(values, term, values)
-        else:
-            for term in terms[1:]:
-                reduction.combine(total, term, total)
-            values.copy_(total)
+            self._transfer(peer, bytes_of(landing[peer]), sending=False)
+        landing[self.index].copy_(values.view(torch.uint8))
+        terms = [landing[peer].view(values.dtype) for peer in range(self.size)]
+        reduction.combine(terms[0], terms[1], values)
+        for term in terms[2:]:
+            reduction.combine(values, term, values)
 
     def _transfer(self, peer: int, data: memoryview, *, sending: bool) -> None:
         """Send or receive a small message whole; it fits the sockets' buffers, so nobody waits for ever."""
@@ -211,13 +133,15 @@ class Ring:
                     raise PeerError(self._mesh.describe(peer, "closed its connection"))
                 position += count
         except TimeoutError as error:
-            raise PeerError(
-                self._mesh.describe(peer, f"let nothing through for {self._mesh.timeout_s:g} s")
-            ) from error
+            silence = f"let nothing through for {self._mesh.timeout_s:g} s"
+            raise PeerError(self._mesh.describe(peer, silence)) from error
         except OSError as error:
-            raise PeerError(self._mesh.describe(peer, f"was lost: {error}")) from error
+            raise PeerError(
+                self._mesh.describe(peer, f"was lost: {os.strerror(error.errno or 0)}")
+            ) from error
         finally:
             connection.setblocking(False)
 
     def close(self) -> None:
+        self._pump.close()
         self._mesh.close()
