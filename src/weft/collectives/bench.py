@@ -129,9 +129,9 @@ class TorchGroup:
 
 @contextmanager
 def _variable(setting: str) -> Iterator[None]:
-    """`mode=ring` is WEFT_MODE=ring while a group is made."""
+    """`mode=shm+ring` is WEFT_MODE=shm,ring while a group is made: a comma parts rivals already."""
     name, _, value = setting.partition("=")
-    name = f"WEFT_{name.upper()}"
+    name, value = f"WEFT_{name.upper()}", value.replace("+", ",")
     before = os.environ.get(name)
     if setting:
         os.environ[name] = value
