@@ -41,6 +41,17 @@ class Reduction:
         else:
             _COMBINE[self.name](left, right, out=out)
 
+    def check(self, tensor: Tensor) -> None:
+        """Refuse what has no meaning, before anyone waits for the others."""
+        exact = not tensor.is_floating_point() and not tensor.is_complex()
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if self.name in ("BAND", "BOR", "BXOR") and not exact:
+            raise ValueError(f"{self.name} must have integers, got {dtype}")
+        if self.name in ("MIN", "MAX") and tensor.is_complex():
+            raise ValueError(f"{self.name} must have numbers with an order, got {dtype}")
+        if self.name == "PREMUL_SUM" and exact:
+            raise ValueError(f"{self.name} must have floating-point numbers, got {dtype}")
+
     def before(self, values: Tensor) -> None:
         """Applied once to each rank's own values, in place."""
         if self.factor is not None:

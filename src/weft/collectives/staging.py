@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -10,11 +10,57 @@ from torch import Tensor
 
 
 @contextmanager
-def flat_on_cpu(tensor: Tensor, *, keep_shape: bool = False) -> Iterator[Tensor]:
+def flat_on_cpu(tensor: Tensor) -> Iterator[Tensor]:
     """Gives memory with the tensor's values; what is done to it is done to the tensor."""
     with torch.no_grad():
         plain = tensor.detach()
-        values = plain if plain.device.type == "cpu" and plain.is_contiguous() else plain.contiguous().cpu()
-        yield values if keep_shape else values.view(-1)
+        values = flat_copy_if_needed(plain)
+        yield values
         if values.data_ptr() != plain.data_ptr():
-            plain.copy_(values)
+            put(values, plain)
+
+
+def flat_copy_if_needed(tensor: Tensor) -> Tensor:
+    """The tensor's values; its own memory where that is already flat and on the CPU."""
+    return tensor.detach().contiguous().cpu().view(-1)
+
+
+def put(values: Tensor, tensor: Tensor) -> None:
+    """Copy flat values to where they belong."""
+    with torch.no_grad():
+        tensor.detach().copy_(values.view(tensor.shape))
+    if tensor.is_cuda:  # whoever is told that it is done may look from any stream
+        torch.cuda.current_stream(tensor.device).synchronize()
+
+
+def as_bytes(values: Tensor) -> Tensor:
+    """Flat values of any type as bytes: what only copies need not know the type."""
+    return values.view(torch.uint8)
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """The values of all of them, one after the other, as flat bytes on the CPU."""
+    parts = [as_bytes(flat_copy_if_needed(tensor)) for tensor in tensors]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+
+
+def put_parts(values: Tensor, tensors: Sequence[Tensor]) -> None:
+    """The way back: cut flat bytes into the tensors' sizes and copy each part to its tensor."""
+    for part, tensor in zip(torch.split(values, [tensor.nbytes for tensor in tensors]), tensors, strict=True):
+        if part.numel():
+            put(
+                part.clone().view(tensor.dtype) if part.storage_offset() % 16 else part.view(tensor.dtype),
+                tensor,
+            )
+
+
+class Ready:
+    """The moment at which tensors hold what they should: now, or when the streams they are made on come so far."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+        self._events = [torch.cuda.current_stream(device).record_event() for device in devices]
+
+    def wait(self) -> None:
+        for event in self._events:
+            event.synchronize()

@@ -2,6 +2,9 @@
 
 A blocking call is carried out by the thread that waits for it; anything else by a thread of the group's own. Whoever
 comes first works through the queue up to what it wants, so that the order is always that of the calls.
+
+What hangs on a future is run by the thread that did the job, and may itself wait for another job of the group (the
+PowerSGD hook does). So nobody holds the queue meanwhile, and one more thread serves it if all others are so occupied.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Work as TorchWork
+
+from weft.errors import CollectiveError
 
 
 class Job:
@@ -34,19 +39,21 @@ class Job:
             self.result = self.run()
         except BaseException as error:
             self.error = error
-        with self._lock:
-            self.done = True
-            callbacks, self._callbacks = self._callbacks, []
         self.run = _nothing  # let go of what it held
+        self.done = True
+
+    def tell(self) -> None:
+        """Call those who want to know that it is done."""
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
 
     def when_done(self, callback: Callable[[], None]) -> None:
         with self._lock:
-            if not self.done:
-                self._callbacks.append(callback)
-                return
-        callback()
+            self._callbacks.append(callback)
+        if self.done:
+            self.tell()
 
 
 def _nothing() -> None:
@@ -59,9 +66,11 @@ class Queue:
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: deque[Job] = deque()
-        self._working = threading.Lock()  # held by the thread that works through the queue
+        self._working = threading.Lock()  # held by the thread that does a job
         self._wanted = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._counting = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._able = 0  # threads of ours that are not in a callback
         self._closed = False
 
     def put(self, job: Job, *, soon: bool) -> None:
@@ -71,34 +80,62 @@ class Queue:
             self.hurry()
 
     def hurry(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-            self._thread.start()
+        with self._counting:
+            if not self._able:
+                self._able += 1
+                thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
         self._wanted.set()
 
     def finish(self, job: Job) -> None:
         """Return when this job is done, working on it and those before it if nobody else does."""
         while not job.done:
-            with self._working:
-                while not job.done and self._jobs:
-                    self._jobs.popleft().execute()
+            self._do_next(unless=job)
+
+    def _do_next(self, unless: Job | None = None) -> bool:
+        """Do the first job, unless there is none or that one is already done."""
+        with self._working:
+            if not self._jobs or (unless is not None and unless.done):
+                return False
+            job = self._jobs.popleft()
+            job.execute()
+        if job._callbacks:
+            self._tell(job)
+        return True
+
+    def _tell(self, job: Job) -> None:
+        ours = threading.current_thread() in self._threads
+        if ours:
+            with self._counting:
+                self._able -= 1
+        if self._jobs:
+            self.hurry()  # the callback may wait for one of them
+        try:
+            job.tell()
+        finally:
+            if ours:
+                with self._counting:
+                    self._able += 1
 
     def _serve(self) -> None:
-        while True:
+        while not self._closed:
             self._wanted.wait()
             self._wanted.clear()
-            with self._working:
-                while self._jobs:
-                    self._jobs.popleft().execute()
-            if self._closed:
-                return
+            while self._do_next():
+                pass
+        self._wanted.set()  # for the next one to see that it is over
 
     def close(self) -> None:
+        """Do what was asked for so far, and end the threads."""
         self._closed = True
         self._wanted.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
 
-class Work(dist._Work):
+class Work(TorchWork):
     """What torch is given for a job."""
 
     def __init__(self, job: Job, queue: Queue) -> None:
@@ -108,10 +145,20 @@ class Work(dist._Work):
         self._future: torch.futures.Future[list[Tensor]] | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        self._queue.finish(self._job)
+        if timeout and not self._job.done:  # zero is torch's word for none
+            self._finish_within(timeout.total_seconds())
+        else:
+            self._queue.finish(self._job)
         if self._job.error is not None:
             raise self._job.error
         return True
+
+    def _finish_within(self, seconds: float) -> None:
+        done = threading.Event()
+        self._job.when_done(done.set)
+        self._queue.hurry()
+        if not done.wait(seconds):
+            raise CollectiveError(f"the operation must end within {seconds:g} s, got none; it goes on")
 
     def is_completed(self) -> bool:
         if not self._job.done:
@@ -140,7 +187,8 @@ class Work(dist._Work):
             raw: torch.futures.Future[Job] = torch.futures.Future()
             self._future = raw.then(_tensors_or_raise)
             self._job.when_done(lambda: raw.set_result(self._job))
-            self._queue.hurry()
+            if not self._job.done:
+                self._queue.hurry()
         return self._future
 
 
@@ -149,3 +197,35 @@ def _tensors_or_raise(future: torch.futures.Future[Job]) -> list[Tensor]:
     if job.error is not None:
         raise job.error
     return job.tensors
+
+
+class Letter(TorchWork):
+    """What torch is given for a send or a receive: Gloo's own, with our errors, and a copy to where it belongs."""
+
+    def __init__(
+        self, inner: Any, arrive: Callable[[], None], explain: Callable[[Exception], Exception]
+    ) -> None:
+        super().__init__()
+        self._inner = inner
+        self._arrive = arrive
+        self._explain = explain
+        self._arrived = False
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        try:
+            self._inner.wait(*((timeout,) if timeout else ()))
+        except RuntimeError as error:
+            raise self._explain(error) from error
+        if not self._arrived:
+            self._arrived = True
+            self._arrive()
+        return True
+
+    def is_completed(self) -> bool:
+        return bool(self._inner.is_completed())
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def _source_rank(self) -> int:
+        return int(self._inner._source_rank())

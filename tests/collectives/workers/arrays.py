@@ -1,0 +1,85 @@
+"""`weft.allreduce` and its kin, as a script calls them: on one backend, in a world of any size."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import weft
+from weft.errors import UsageError
+
+weft.init(sys.argv[1])
+rank, size = weft.rank(), weft.size()
+everyone = range(size)
+
+# NumPy arrays come back as such, and what was given stays as it is.
+mine = np.arange(6, dtype=np.float32).reshape(2, 3) + rank
+total = weft.allreduce(mine)
+assert isinstance(total, np.ndarray)
+assert total.dtype == np.float32
+np.testing.assert_array_equal(total, size * np.arange(6).reshape(2, 3) + sum(everyone))
+np.testing.assert_array_equal(mine, np.arange(6).reshape(2, 3) + rank)
+np.testing.assert_allclose(weft.allreduce(mine, "avg"), total / size)
+np.testing.assert_array_equal(weft.allreduce(mine, op="max"), np.arange(6).reshape(2, 3) + size - 1)
+np.testing.assert_array_equal(weft.allreduce(mine, op="min"), np.arange(6).reshape(2, 3))
+assert weft.allreduce(np.float64(rank + 1), "product") == np.prod([r + 1 for r in everyone])
+assert weft.allreduce(np.array(rank)).shape == ()
+assert weft.allreduce(np.array([rank + 2]), "avg").tolist() == [sum(r + 2 for r in everyone) // size]
+
+# So do tensors, strided ones and those that want gradients too.
+tensor = torch.arange(6.0).view(2, 3).t()
+assert torch.equal(weft.allreduce(tensor), tensor * size)
+leaf = torch.ones(3, requires_grad=True)
+assert not weft.allreduce(leaf).requires_grad
+assert torch.equal(weft.allreduce(leaf, inplace=True), torch.full((3,), float(size)))
+assert leaf.tolist() == [size] * 3
+strided = np.zeros((4, 4))[::2, 1]
+strided += 1
+assert weft.allreduce(strided, inplace=True) is strided
+assert strided.tolist() == [size] * 2
+frozen = np.ones(3)
+frozen.flags.writeable = False
+assert weft.allreduce(frozen).tolist() == [size] * 3
+
+several = weft.allreduce_n([mine, torch.ones(2, 2), np.array([rank], dtype=np.int64)])
+assert [type(one) for one in several] == [np.ndarray, torch.Tensor, np.ndarray]
+np.testing.assert_array_equal(several[0], total)
+assert several[1].shape == (2, 2)
+assert several[2].tolist() == [sum(everyone)]
+assert weft.allreduce_n([]) == []
+
+np.testing.assert_array_equal(weft.broadcast(mine, size - 1), np.arange(6).reshape(2, 3) + size - 1)
+
+rows = weft.allgather(np.full((rank + 1, 2), rank))
+np.testing.assert_array_equal(rows, np.concatenate([np.full((r + 1, 2), r) for r in everyone]))
+assert weft.allgather(torch.tensor(float(rank))).tolist() == list(everyone)
+assert weft.allgather(np.zeros((0, 3))).shape == (0, 3)
+
+length = 2 * size + 1  # does not divide
+part = weft.reduce_scatter(torch.arange(float(length)), "avg")
+assert part.tolist() == torch.arange(float(length)).tensor_split(size)[rank].tolist()
+
+sent = np.array([10 * rank + r for r in everyone])
+assert weft.alltoall(sent).tolist() == [10 * r + rank for r in everyone]
+uneven = torch.cat([torch.full((r,), float(rank)) for r in everyone])  # r values for rank r
+assert weft.alltoall(uneven, list(everyone)).tolist() == [float(r) for r in everyone for _ in range(rank)]
+
+weft.barrier()
+
+for call, complaint in [
+    (lambda: weft.allreduce(mine, "median"), "op must be one of sum, avg, min, max, product, got 'median'"),
+    (lambda: weft.allreduce([1, 2]), "must be a NumPy array or a torch tensor, got list"),  # type: ignore[type-var]
+    (lambda: weft.allreduce(np.array(["a"])), "of a type that torch knows too, got <U1"),
+    (lambda: weft.broadcast(mine, size), f"must be a rank from 0 to {size - 1}, got {size}"),
+    (lambda: weft.alltoall(np.zeros(size + 1), [1] * size), "that add up to the first dimension"),
+    (lambda: weft.reduce_scatter(np.array(1.0)), "a dimension to cut"),
+]:
+    with pytest.raises(UsageError) as caught:
+        call()
+    assert complaint in str(caught.value), caught.value
+
+weft.shutdown()
+print("as it should be\n", end="", flush=True)
