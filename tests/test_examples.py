@@ -22,8 +22,9 @@ def test_ten_lines(shell: Shell) -> None:
     assert sorted(line[:15] for line in done.stdout.splitlines()) == ["[0] rank 0 of 2", "[1] rank 1 of 2"]
 
 
+@pytest.mark.timeout(200)  # it computes, and the other tests want the same cores
 def test_digits_reaches_its_goal_and_reports(shell: Shell) -> None:
-    done = shell.weft("run", "-n", "2", str(EXAMPLES / "digits.py"))
+    done = shell.weft("run", "-n", "2", str(EXAMPLES / "digits.py"), timeout=180)
     assert done.returncode == 0, done.stderr
     found = re.search(r"test accuracy   ([\d.]+)%", done.stdout)
     assert found is not None

@@ -185,13 +185,12 @@ class VirtualCluster:
     def kill(self, host: str) -> None:
         """Power loss: all its processes end at once, and not even a farewell packet leaves the host."""
         victim = self.host(host)
-        machine, ports = victim.running, victim.cards.values()
-        self._at_switch("ip", [f"link set {port} down" for port in ports])
-        machine.kill()
-        victim.machine = None
-        # The network would live on as long as the kernel tries to send what its last sockets still held.
-        self._at_switch("ip", [f"link del {port}" for port in ports])
+        # First, and by us: the network lives on as long as the kernel tries to send what the last sockets still held,
+        # and takes its cables along when it goes, at a moment of its own choice.
+        self._at_switch("ip", [f"link del {port}" for port in victim.cards.values()])
         victim.cards.clear()
+        victim.running.kill()
+        victim.machine = None
 
     def start(self, host: str) -> None:
         """Power a killed host on again: same name, address and key, none of its processes or extra cards."""

@@ -68,7 +68,7 @@ def test_a_host_gets_a_worker_for_each_accelerator() -> None:
         ({"workers": 1}, r"got -n 1 for 2 hosts"),
         ({"workers": 5, "hosts": "h1:2,h2:2"}, r"got -n 5 for 4 slots \(2 \+ 2\)"),
         ({"workers": 2, "hosts": "h1:2,h2:2"}, r"leaves none for h2"),
-        ({"hosts": "h1:1,h2:2"}, r"equal worker counts.*--allow-uneven"),
+        ({"hosts": "h1:1,h2:2"}, r"equal worker counts.*got h1=1, h2=2; .*--allow-uneven"),
         (
             {"per_host": 2, "racks": 3},
             r"2 accelerators x 1 host x 3 racks x 1 aisle = 6 but 2 hosts x 2 workers = 4",

@@ -252,7 +252,7 @@ def test_a_killed_agent_leaves_nothing_on_its_host(on_own_four: Launcher) -> Non
         ("mux_client_request_session: read from master failed: Broken pipe", "is it up"),
         ("/usr/bin/python3: No module named weft", "weft must be installed"),
         ("bash: line 1: /x/python: No such file or directory", "Python must be at the same path"),
-        ("", "is it up"),
+        ("", "got its end (exit code 255) without a word; is the host up"),
         ("gibberish", "the agent ended (exit code 255): gibberish; try: ssh me@b true"),
     ],
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from weft.errors import UsageError
 from weft.launch.config import LaunchConfig
@@ -25,10 +24,10 @@ ENGINES = {
 
 
 class Engine(Protocol):
-    """Starts workers on hosts. Made from a config, used once, as a context.
+    """Starts workers on hosts. Made from a config, used once.
 
-    `sites` is called first, once; then `port`; `commands` with the plan made of them; then `run`.
-    Leaving the context ends whatever is left.
+    `sites` is called first, once; then `port`; `commands` with the plan made of them; then `run`; `close` at the end,
+    whatever happened before.
     """
 
     name: str
@@ -55,11 +54,9 @@ class Engine(Protocol):
         """Carry out the plan."""
         ...
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def close(self) -> None:
+        """End whatever is left."""
+        ...
 
 
 def choose_engine(config: LaunchConfig, environ: dict[str, str] | None = None) -> str:

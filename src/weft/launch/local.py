@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from weft.errors import UsageError
 from weft.launch.conduct import Conductor, tasks_of
@@ -50,12 +48,7 @@ class LocalEngine:
         self.python = config.python or sys.executable
         self._crew: Crew | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         if self._crew is not None:
             self._crew.close()
 

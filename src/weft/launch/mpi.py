@@ -15,8 +15,6 @@ from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Self
 
 from weft.errors import UsageError
 from weft.launch.config import LaunchConfig
@@ -76,12 +74,7 @@ class MpiEngine:
         self.python = config.python or sys.executable
         self._crew: Crew | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         if self._crew is not None:
             self._crew.close()
         if self.hosts is not None:

@@ -124,7 +124,8 @@ def make_plan(
         hosts_per_rack=config.hosts_per_rack,
         racks=config.racks,
         aisles=config.aisles,
-        allow_uneven=config.allow_uneven or config.rankfile is not None or len(set(counts)) == 1,
+        allow_uneven=config.allow_uneven or config.rankfile is not None,
+        names=[site.name for site in sites],
     )
     if config.mode is not None:
         parse_mode(config.mode).check(dimensions.world)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -26,7 +27,7 @@ class DryRun:
 
 def dry_run(config: LaunchConfig) -> DryRun:
     """Decide everything, start no worker."""
-    with open_engine(config) as engine:
+    with closing(open_engine(config)) as engine:
         plan = _plan(config, engine, _sites(config, engine))
         return DryRun(plan, engine.commands(plan))
 
@@ -37,7 +38,7 @@ def run(config: LaunchConfig, *, to_stderr: bool = False) -> Outcome:
     Several hosts are checked first. Measuring their links takes seconds, so it is done only where
     these hosts were not measured within the last hour: by the first run on them, or by `weft check`.
     """
-    with open_engine(config) as engine:
+    with closing(open_engine(config)) as engine:
         if engine.hosts is not None and len(engine.hosts.names) > 1 and not config.skip_checks:
             _check(config, engine.hosts)
         plan = _plan(config, engine, engine.sites())

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Self
 
 from weft.errors import UsageError
 from weft.launch.batch import batch_script
@@ -130,12 +128,7 @@ class SlurmEngine:
         self.hosts = SlurmHosts(replace(config, hosts=entries))
         self.python = self.hosts.python
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.hosts.close()
 
     def sites(self) -> tuple[Site, ...]:

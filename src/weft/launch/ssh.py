@@ -13,8 +13,6 @@ import sys
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from weft.errors import UsageError
 from weft.launch.conduct import Conductor, tasks_of
@@ -68,12 +66,15 @@ def remote_command(argv: Sequence[str]) -> str:
 
 def explain_ssh(host: str, code: int | None, complaint: str, python: str = sys.executable) -> str:
     """Why an agent could not be reached, and how to mend it: a sentence for each cause we know."""
-    if code == 255 and not complaint:
-        complaint = "timed out"  # a shared connection that went down says nothing
     for pattern, sentence in _CAUSES:
         if re.search(pattern, complaint, re.IGNORECASE):
             return sentence.format(host=host, bare=host.rpartition("@")[2], python=python)
-    last = complaint.splitlines()[-1] if complaint else "no message"
+    if not complaint:  # a shared connection that breaks says nothing, nor does an agent that is killed
+        return (
+            f"{host}: the agent must stay, got its end (exit code {code}) without a word; is the host up, is its "
+            "cable in, was it out of memory? (dmesg tells)"
+        )
+    last = complaint.splitlines()[-1]
     return f"{host}: the agent ended (exit code {code}): {last}; try: ssh {host} true"
 
 
@@ -146,12 +147,7 @@ class SshEngine:
         self.hosts = SshHosts(config)
         self.python = self.hosts.python
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.hosts.close()
 
     def sites(self) -> tuple[Site, ...]:

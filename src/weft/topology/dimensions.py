@@ -41,8 +41,9 @@ def infer_dimensions(
     racks: int | None = None,
     aisles: int | None = None,
     allow_uneven: bool = False,
+    names: Sequence[str] = (),
 ) -> Dimensions:
-    """The dimensions of hosts with these worker counts.
+    """The dimensions of hosts with these worker counts; `names` are the hosts', for messages.
 
     The innermost of hosts, racks and aisles that is not declared takes up all hosts; the others are 1.
     """
@@ -61,7 +62,7 @@ def infer_dimensions(
         _check_product({"accelerator": accelerators, **grid}, workers, flags)
         _check_inside_host(accelerators, counts[0])
     else:
-        _check_uneven(counts, accelerators, allow_uneven)
+        _check_uneven(counts, names, accelerators, allow_uneven)
         _check_product(grid, {"host": len(counts)}, flags)
     return Dimensions(
         accelerators=accelerators,
@@ -94,10 +95,13 @@ def _check_positive(counts: Sequence[int], declared: dict[str, int | None]) -> N
             raise TopologyError(f"{flag} must be at least 1, got {value}; leave it out to have it inferred")
 
 
-def _check_uneven(counts: Sequence[int], accelerators: int | None, allow_uneven: bool) -> None:
+def _check_uneven(
+    counts: Sequence[int], names: Sequence[str], accelerators: int | None, allow_uneven: bool
+) -> None:
     if not allow_uneven:
+        got = [f"{name}={count}" for name, count in zip(names, counts, strict=True)] if names else counts
         raise TopologyError(
-            f"hosts must have equal worker counts to form a hierarchy, got {_listed(counts)}; "
+            f"hosts must have equal worker counts to form a hierarchy, got {_listed(got)}; "
             "mend the host list or use --allow-uneven"
         )
     if accelerators is not None:
@@ -131,5 +135,5 @@ def _arithmetic(sizes: dict[str, int]) -> str:
     return f"{factors} = {prod(sizes.values())}" if len(sizes) > 1 else f"there are {factors}"
 
 
-def _listed(counts: Sequence[int]) -> str:
-    return ", ".join(map(str, counts))
+def _listed(items: Sequence[object]) -> str:
+    return ", ".join(map(str, items))
