@@ -245,7 +245,8 @@ def explore(bench: Bench) -> Iterator[Finding]:
     """The mode explore against the best fixed mode, here and on the cluster"""
     if find_spec("weft.collectives.explore") is None:
         raise SkipError("not built yet: the mode explore")
-    here = ("-n", "2", *sizes(*FOUR), "--mode", "explore", "--against", "weft:mode=shm,weft:mode=ring")
+    modes = ",".join(f"weft:mode={mode}" for mode in ("shm", "ring", "gloo"))
+    here = ("-n", "2", *sizes(*FOUR), "--mode", "explore", "--against", modes)
     yield from against_best("explore, one host", bench.bench(*here))
     modes = ",".join(f"weft:mode=shm+{mode}" for mode in ("ring", "gloo"))
     there = (*bench.on_hosts, *sizes(4 * KIB, 64 * KIB, 16 * MIB), "--mode", "explore", "--against", modes)

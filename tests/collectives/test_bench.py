@@ -7,9 +7,11 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 from weft.cli import group
+from weft.collectives.bench import Task
 from weft.collectives.bench_plan import (
     BUS_FACTORS,
     BenchPlan,
@@ -74,6 +76,29 @@ def test_what_is_dealt_out_divides_by_the_world() -> None:
     assert plan.count(4096, "all_reduce", 3) == 1024
     assert plan.count(4096, "all_gather", 3) == 1023
     assert plan.count(4, "all_to_all", 3) == 3
+
+
+@pytest.mark.parametrize("operation", BUS_FACTORS)
+def test_results_are_checked_element_by_element(operation: str) -> None:
+    """Three ranks worked out by hand; then one element of one of them is wrong."""
+    world, rank, count = 3, 1, 33
+    one = count // world
+    given = [torch.zeros(one if operation == "all_gather" else count) for _ in range(world)]
+    for peer, values in enumerate(given):
+        Task(operation, values, values, rank=peer, world=world).fill()
+    assert len({tuple(values.tolist()) for values in given}) == world  # each rank has its own
+    mine = slice(rank * one, (rank + 1) * one)
+    got = {
+        "all_reduce": lambda: sum(given[1:], given[0]),
+        "broadcast": lambda: given[0],
+        "all_gather": lambda: torch.cat(given),
+        "reduce_scatter": lambda: sum(given[1:], given[0])[mine],
+        "all_to_all": lambda: torch.cat([values[mine] for values in given]),
+    }[operation]().clone()
+    task = Task(operation, given[rank], got, rank=rank, world=world)
+    assert task.wrong(1e-6) == 0
+    got[5] += 1
+    assert task.wrong(1e-6) == 1
 
 
 def row(backend: str, size: int, *times_s: float, wrong: int = 0) -> Row:
@@ -164,6 +189,9 @@ def bench(*args: str) -> Result:
         ("--iterations 0", "--iterations must be at least 1"),
         ("--against goo", "--against must name some of gloo, .*got 'goo'"),
         ("--against gloo,gloo", "each rival once"),
+        ("--against weft:mode=rung", "a mode must be one of .*got 'rung'"),
+        ("--against weft:wire=int4", "a wire must be one of .*got 'int4'"),
+        ("--against weft:colour=red", "weft:mode=MODE or weft:wire=WIRE, got 'weft:colour=red'"),
         ("--against nccl", "add --device cuda or drop nccl"),
         ("--against mpi", "must run under mpirun, got --engine auto; add --engine mpi"),
         ("--against mpi --device cuda --engine mpi", "must be measured in main memory"),

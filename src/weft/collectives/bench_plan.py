@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from weft.collectives.choices import parse_mode, parse_wire
 from weft.errors import UsageError
 
 BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
@@ -32,7 +33,8 @@ ELEMENT_BYTES = {
 }  # fmt: skip
 OURS = "weft"
 RIVALS = ("gloo", "mpi", "nccl", "copies")
-VARIANTS = ("mode", "wire")  # weft:mode=ring: a second group of ours, made with WEFT_MODE=ring
+# weft:mode=shm+ring is a second group of ours, made with WEFT_MODE=shm,ring: a comma parts rivals already.
+VARIANTS: Mapping[str, Callable[[str], object]] = {"mode": parse_mode, "wire": parse_wire}
 
 _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
@@ -148,11 +150,20 @@ def _one_of(flag: str, got: str, known: tuple[str, ...]) -> None:
         raise UsageError(f"{flag} must be one of {', '.join(known)}, got {got!r}")
 
 
-def _check_rival(name: str) -> None:
-    ours, colon, setting = name.partition(":")
-    if ours == OURS and colon and setting.partition("=")[0] in VARIANTS and setting.partition("=")[2]:
-        return
-    if name not in RIVALS:
+def variant_of(backend: str) -> tuple[str, str] | None:
+    """The setting of a second group of ours: `weft:mode=shm+ring` is ("mode", "shm,ring")."""
+    ours, colon, setting = backend.partition(":")
+    name, equals, value = setting.partition("=")
+    if ours != OURS or not (colon and equals):
+        return None
+    return name, value.replace("+", ",")
+
+
+def _check_rival(backend: str) -> None:
+    variant = variant_of(backend)
+    if variant is not None and variant[0] in VARIANTS:
+        VARIANTS[variant[0]](variant[1])
+    elif backend not in RIVALS:
         raise UsageError(
-            f"--against must name some of {', '.join(RIVALS)}, weft:mode=MODE or weft:wire=WIRE, got {name!r}"
+            f"--against must name some of {', '.join(RIVALS)}, weft:mode=MODE or weft:wire=WIRE, got {backend!r}"
         )
