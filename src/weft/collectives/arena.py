@@ -66,7 +66,7 @@ class Arena:
         self._map = mmap.mmap(descriptor, self._control_bytes + self.size * slab_bytes)
         os.close(descriptor)
         self._counters = memoryview(self._map)[: self.size * _LINE].cast("Q")
-        # Beside each counter, the count its owner sleeps for; 0 while it does not.
+        # Beside each counter, the count its owner sleeps for (0 while it does not), and whether it has left.
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._fence = threading.Lock()
         # Where every peer has a core, a short spin beats going to sleep.
@@ -125,6 +125,10 @@ class Arena:
                     next_look = now + 0.2
                     if not self._lives(peer):
                         raise PeerError(describe(peer, "died"))
+                    if counters[base + 2] and counters[base] < count:
+                        raise PeerError(describe(peer, "gave up"))
+                    if self._counters is not counters:
+                        raise PeerError(describe(peer, "was given up"))  # by another thread of ours
                     if now >= deadline:
                         raise PeerError(describe(peer, f"did not come within {timeout_s:g} s"))
         finally:
@@ -151,6 +155,7 @@ class Arena:
 
     def close(self) -> None:
         """Forget the memory; it goes when nobody maps it."""
+        self._counters[self.index * 8 + 2] = 1  # nobody shall wait for us
         # Tensors made of it keep it alive; dropping our references is all there is to do.
         self._counters = memoryview(bytearray(self.size * _LINE)).cast("Q")
 

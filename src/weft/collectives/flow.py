@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import threading
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -87,6 +88,8 @@ class Pump:
         self._watched: dict[int, int] = {}
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wake_read, selectors.EVENT_READ)
+        # Not in `close`: the thread that serves may still look at it.
+        weakref.finalize(self, _close_all, self._wake_read, self._wake_write)
         self._wanted = threading.Event()
         self._closed = False
 
@@ -121,6 +124,7 @@ class Pump:
                     # Not in the selector: it is the caller's while nothing is posted.
                     self._wanted.wait()
                     self._wanted.clear()
+            raise PeerError(self._mesh.describe(self._left, "was given up"))  # to those who still wait
         except BaseException as error:
             for flow in (*flows, *self._posted):
                 flow.end(error)
@@ -248,3 +252,8 @@ class Pump:
             os.read(self._wake_read, 4096)
         except BlockingIOError:
             return
+
+
+def _close_all(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -13,11 +13,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from weft.collectives.flow import Flow
 from weft.collectives.members import Layout
-from weft.collectives.mode import Mode, even_bounds
+from weft.collectives.mode import Background, Mode, Pending, even_bounds
 from weft.collectives.reduction import Reduction
-from weft.collectives.ring import Ring
 
 CHUNK_BYTES = 1 << 20
 CHUNKS_UNDER_WAY = 3
@@ -27,7 +25,9 @@ SMALL_BYTES = 1 << 15  # up to here one rank a host speaks for all
 class Hierarchy:
     """The modes of a group, one per dimension, working together."""
 
-    def __init__(self, layout: Layout, rank: int, local: Mode | None, across: Mapping[int, Ring]) -> None:
+    def __init__(
+        self, layout: Layout, rank: int, local: Mode | None, across: Mapping[int, Background]
+    ) -> None:
         self.layout = layout
         self.rank = rank
         self.local = local  # None for a host with one rank
@@ -80,7 +80,7 @@ class Hierarchy:
 
     def _pipelined(self, values: Tensor, reduction: Reduction) -> None:
         """Chunk n is on the network while chunk n + 1 goes up and chunk n - 1 comes down."""
-        under_way: deque[tuple[Tensor, list[Flow]]] = deque()
+        under_way: deque[tuple[Tensor, list[Pending]]] = deque()
         for chunk in torch.split(values, CHUNK_BYTES // values.element_size()):
             self._up(chunk, reduction)
             under_way.append((chunk, self._start_over(chunk, reduction)))
@@ -89,14 +89,14 @@ class Hierarchy:
         while under_way:
             self._finish(*under_way.popleft())
 
-    def _start_over(self, values: Tensor, reduction: Reduction) -> list[Flow]:
+    def _start_over(self, values: Tensor, reduction: Reduction) -> list[Pending]:
         slices = even_bounds(values.numel(), self.layout.slices)
         return [
             mode.start_all_reduce(values[slice(*slices[piece])], reduction)
             for piece, mode in self.across.items()
         ]
 
-    def _finish(self, chunk: Tensor, flows: list[Flow]) -> None:
+    def _finish(self, chunk: Tensor, flows: list[Pending]) -> None:
         for flow in flows:
             flow.wait()
         self._down(chunk)

@@ -10,17 +10,28 @@ from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from socket import gethostname
+from typing import Any
 
-from torch.distributed import Store
+import torch
+from torch._C._distributed_c10d import PrefixStore
 
-from weft.collectives import arena
+import weft
+from weft.collectives import arena, explore
+from weft.collectives.choices import ModeChoice, parse_mode
+from weft.collectives.gloo import Gloo
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.members import Layout, Member, layout_of
 from weft.collectives.mesh import Mesh, listen, own_address
+from weft.collectives.mode import Background, Mode
 from weft.collectives.ring import Ring
 from weft.collectives.shm import SharedMemory
 from weft.errors import CollectiveError
 
+# What each choice means in a dimension; what cannot serve it gives way to what can, as in DDL.
+_CANDIDATES = {
+    "local": {"explore": ("shm", "gloo"), "gloo": ("gloo",)},
+    "across": {"explore": ("ring", "gloo"), "gloo": ("gloo",)},
+}
 SLAB_BYTES = 8 << 20  # of each rank of a host; two halves take turns
 
 
@@ -30,7 +41,7 @@ def host_identity() -> str:
     return f"{boot}:{arena.HOME.stat().st_dev}"
 
 
-def meet(store: Store, rank: int, size: int, timeout: timedelta, operation: Callable[[], str]) -> Meeting:
+def meet(store: Any, rank: int, size: int, timeout: timedelta, operation: Callable[[], str]) -> Meeting:
     """Introduce ourselves to all members, and hear who they are."""
     address = own_address()
     member = Member(
@@ -50,7 +61,7 @@ class Meeting:
 
     def __init__(
         self,
-        store: Store,
+        store: Any,  # torch's; its stubs hide the class
         members: Sequence[Member],
         rank: int,
         timeout: timedelta,
@@ -63,17 +74,65 @@ class Meeting:
         self._timeout_s = timeout.total_seconds()
         self._operation = operation  # what the group is doing now, for errors
 
-    def hierarchy(self) -> Hierarchy:
-        """Connect everyone as the layout has it."""
-        local = self.layout.locals_of(self.rank)
-        shared = self._shared_memory(local) if len(local) > 1 else None
-        across: dict[int, Ring] = {}
+    def hierarchy(self, choice: ModeChoice | None = None) -> Hierarchy:
+        """Connect everyone as the layout has it, in the modes that were chosen (WEFT_MODE)."""
+        choice = choice or parse_mode(os.environ.get("WEFT_MODE") or "explore")
+        inside, outside = choice.mode_of(0), choice.mode_of(1)
+        kept = self._kept() if "explore" in (inside, outside) else {}
+        local: Mode | None = None
+        peers = self.layout.locals_of(self.rank)
+        if len(peers) > 1:
+            names = _CANDIDATES["local"].get(inside, ("shm",))
+            made = {name: self._make(name, peers, f"local/{peers[0]}") for name in names}
+            local = self._explored("local", kept, made)
+        across: dict[int, Background] = {}
         if len(self.layout.hosts) > 1:
             for piece in range(self.layout.slices):
                 owners = self.layout.owners(piece)
                 if self.rank in owners:
-                    across[piece] = self._ring(owners, f"slice/{piece}")
-        return Hierarchy(self.layout, self.rank, shared, across)
+                    names = _CANDIDATES["across"].get(outside, ("ring",))
+                    made = {name: self._make(name, owners, f"slice/{piece}") for name in names}
+                    across[piece] = self._explored("across", kept, made)
+        return Hierarchy(self.layout, self.rank, local, across)
+
+    def _make(self, mode: str, peers: Sequence[int], name: str) -> Any:
+        makers: dict[str, Callable[[Sequence[int], str], Any]] = {
+            "shm": self._shared_memory,
+            "ring": self._ring,
+            "gloo": self._gloo,
+        }
+        return makers[mode](peers, name)
+
+    def _kept(self) -> dict[str, dict[int, str]]:
+        """The choices of an earlier exploration of machines like these, the same on every rank."""
+        if self.rank == 0:
+            self.store.set("explored", explore.load(self._fingerprint))
+        text = self.store.get("explored").decode()
+        tables = json.loads(text) if text else {}
+        return {name: {int(size): mode for size, mode in chosen.items()} for name, chosen in tables.items()}
+
+    @property
+    def _fingerprint(self) -> str:
+        hosts = [[self.members[ranks[0]].name, len(ranks)] for ranks in self.layout.hosts]
+        return explore.fingerprint([hosts, os.cpu_count(), torch.__version__, weft.__version__])
+
+    def _explored(self, dimension: str, kept: dict[str, dict[int, str]], modes: dict[str, Any]) -> Any:
+        """The one candidate, or the best of several for each size."""
+        if len(modes) == 1:
+            return next(iter(modes.values()))
+        explorer = explore.Explorer(modes, kept.get(dimension))
+        # A part of the world is not measured: programs make many groups, and all have to be there for it.
+        whole = str(len(self.members)) == os.environ.get("WORLD_SIZE")
+        if dimension not in kept and whole:
+            explorer.measure()
+            if self.rank == 0:
+                kept[dimension] = explorer.chosen
+                explore.save(self._fingerprint, json.dumps(kept))
+        return explorer
+
+    def _gloo(self, peers: Sequence[int], name: str) -> Gloo:
+        store = PrefixStore(f"mode/{name}", self.store)
+        return Gloo(store, peers.index(self.rank), len(peers), timedelta(seconds=self._timeout_s))
 
     def _describe(self, peers: Sequence[int]) -> Callable[[int, str], str]:
         def sentence(peer: int, what: str) -> str:
@@ -81,14 +140,14 @@ class Meeting:
 
         return sentence
 
-    def _shared_memory(self, peers: Sequence[int]) -> SharedMemory:
+    def _shared_memory(self, peers: Sequence[int], name: str) -> SharedMemory:
         index = peers.index(self.rank)
-        key = f"arena/{peers[0]}"
+        key = f"arena/{name}"
         if index == 0:
             arena.sweep()
-            name = f"{arena.PREFIX}{os.getpid()}-{secrets.token_hex(6)}"
+            file = f"{arena.PREFIX}{os.getpid()}-{secrets.token_hex(6)}"
             try:
-                descriptor = arena.create(name, len(peers), SLAB_BYTES)
+                descriptor = arena.create(file, len(peers), SLAB_BYTES)
             except OSError as error:
                 self.store.set(key, "")
                 needed = len(peers) * SLAB_BYTES >> 20
@@ -96,21 +155,21 @@ class Meeting:
                     f"/dev/shm must have {needed} MiB to share, got {error.strerror}; make it larger "
                     "(mount -o remount,size=1G /dev/shm) or use --mode gloo"
                 ) from error
-            self.store.set(key, name)
+            self.store.set(key, file)
         else:
-            name = self.store.get(key).decode()
-            if not name:
+            file = self.store.get(key).decode()
+            if not file:
                 raise CollectiveError(
                     f"{self.members[peers[0]]} could not make the memory to share; see its error"
                 )
-            descriptor = arena.attach(name)
+            descriptor = arena.attach(file)
         shared = arena.Arena(
             descriptor, index=index, pids=[self.members[peer].pid for peer in peers], slab_bytes=SLAB_BYTES
         )
         mode = SharedMemory(shared, timeout_s=self._timeout_s, describe=self._describe(peers))
         mode.barrier()
         if index == 0:
-            arena.unlink(name)  # all have it open
+            arena.unlink(file)  # all have it open
         return mode
 
     def _ring(self, peers: Sequence[int], name: str) -> Ring:

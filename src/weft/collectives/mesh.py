@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -104,6 +105,8 @@ class Mesh:
     def close(self) -> None:
         for connection in self.sockets:
             if connection is not None:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for it
                 connection.close()
 
 

@@ -1,4 +1,4 @@
-"""The seam: one algorithm for one dimension. A new mode is one file and one line in `MODES`.
+"""The seam: one algorithm for one dimension. A new mode is one file and one line in `meeting.py`.
 
 A mode belongs to a fixed set of peers. Its calls are collective: every peer makes the same calls in the same order,
 from one thread at a time. Tensors are flat, contiguous and on the CPU; they are changed in place. A peer that is gone
@@ -49,12 +49,20 @@ class Mode(Protocol):
         ...
 
 
-MODES = {
-    "shm": "weft.collectives.shm:SharedMemory",
-    "ring": "weft.collectives.ring:Ring",
-    "gloo": "weft.collectives.gloo:Gloo",
-    "mpi": "weft.collectives.mpi:Mpi",
-}
+class Pending(Protocol):
+    """Something under way."""
+
+    def wait(self) -> None:
+        """Return when it has ended."""
+        ...
+
+
+class Background(Mode, Protocol):
+    """A mode that can have several reductions under way, as the dimension between hosts must."""
+
+    def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Pending:
+        """Begin a reduction; those that are under way are carried out in the order of the calls."""
+        ...
 
 
 def even_bounds(count: int, parts: int) -> tuple[tuple[int, int], ...]:
