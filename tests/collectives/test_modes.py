@@ -69,9 +69,7 @@ def ring_makers(size: int) -> list[Callable[[], Mode]]:
 
 def gloo_makers(size: int) -> list[Callable[[], Mode]]:
     store = HashStore()
-    return [
-        lambda index=index: Gloo(store, index, size, timedelta(seconds=TIMEOUT_S)) for index in range(size)
-    ]
+    return [partial(Gloo, store, index, size, timedelta(seconds=TIMEOUT_S)) for index in range(size)]
 
 
 def explore_makers(size: int) -> list[Callable[[], Mode]]:
