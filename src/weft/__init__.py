@@ -1,8 +1,10 @@
 """Distributed deep learning on the machines you have.
 
-`import weft` is quick and silent: names are looked up when they are first used, and torch is loaded by `init()`.
+`import weft` is quick and silent: names are looked up when they are first used, and torch is loaded by `init()`
+and by what works on tensors.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -11,6 +13,12 @@ __all__ = [
     "Context",
     "World",
     "__version__",
+    "allgather",
+    "allreduce",
+    "allreduce_n",
+    "alltoall",
+    "barrier",
+    "broadcast",
     "device",
     "host",
     "host_index",
@@ -19,12 +27,24 @@ __all__ = [
     "local_size",
     "num_hosts",
     "rank",
+    "reduce_scatter",
     "shutdown",
     "size",
     "world",
 ]
 
+_ARRAYS = ("allgather", "allreduce", "allreduce_n", "alltoall", "barrier", "broadcast", "reduce_scatter")
+
 if TYPE_CHECKING:
+    from weft.collectives.arrays import (
+        allgather,
+        allreduce,
+        allreduce_n,
+        alltoall,
+        barrier,
+        broadcast,
+        reduce_scatter,
+    )
     from weft.launch.world import (
         Context,
         World,
@@ -44,8 +64,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from weft.launch import world as module
-
+        module = import_module("weft.collectives.arrays" if name in _ARRAYS else "weft.launch.world")
         return getattr(module, name)
     raise AttributeError(f"module 'weft' has no attribute {name!r}")
 

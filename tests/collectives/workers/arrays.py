@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +46,8 @@ frozen = np.ones(3)
 frozen.flags.writeable = False
 assert weft.allreduce(frozen).tolist() == [size] * 3
 
-several = weft.allreduce_n([mine, torch.ones(2, 2), np.array([rank], dtype=np.int64)])
+mixed: list[Any] = [mine, torch.ones(2, 2), np.array([rank], dtype=np.int64)]
+several = weft.allreduce_n(mixed)
 assert [type(one) for one in several] == [np.ndarray, torch.Tensor, np.ndarray]
 np.testing.assert_array_equal(several[0], total)
 assert several[1].shape == (2, 2)
@@ -69,14 +72,15 @@ assert weft.alltoall(uneven, list(everyone)).tolist() == [float(r) for r in ever
 
 weft.barrier()
 
-for call, complaint in [
+refused: list[tuple[Callable[[], Any], str]] = [
     (lambda: weft.allreduce(mine, "median"), "op must be one of sum, avg, min, max, product, got 'median'"),
-    (lambda: weft.allreduce([1, 2]), "must be a NumPy array or a torch tensor, got list"),  # type: ignore[type-var]
+    (lambda: weft.allreduce([1, 2]), "must be a NumPy array or a torch tensor, got list"),
     (lambda: weft.allreduce(np.array(["a"])), "of a type that torch knows too, got <U1"),
     (lambda: weft.broadcast(mine, size), f"must be a rank from 0 to {size - 1}, got {size}"),
     (lambda: weft.alltoall(np.zeros(size + 1), [1] * size), "that add up to the first dimension"),
     (lambda: weft.reduce_scatter(np.array(1.0)), "a dimension to cut"),
-]:
+]
+for call, complaint in refused:
     with pytest.raises(UsageError) as caught:
         call()
     assert complaint in str(caught.value), caught.value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,12 @@ assert (ddl.size(), ddl.num_hosts()) == (2, 1)
 assert ddl.rank() == ddl.local_rank() == dist.get_rank()
 
 assert ddl.bcast(np.array([ddl.rank() + 5.0])).tolist() == [5.0]
-first, nothing, second = ddl.allreduce_n([torch.full((2,), float(ddl.rank())), None, np.ones(3)])
+grads: list[Any] = [torch.full((2,), float(ddl.rank())), None, np.ones(3)]
+reduced: list[Any] = ddl.allreduce_n(grads)
+first, nothing, second = reduced
 assert (first.tolist(), nothing, second.tolist()) == ([0.5, 0.5], None, [1.0] * 3)
-assert ddl.allreduce_n([np.ones(2)], average=False)[0].tolist() == [2.0, 2.0]
+reduced = ddl.allreduce_n(grads[2:], average=False)
+assert reduced[0].tolist() == [2.0] * 3
 assert ddl.grads_reduce([(np.array([ddl.rank() * 2.0]), "w"), (None, "b")])[0] == (np.array([1.0]), "w")
 dist.destroy_process_group()
 print("as it should be\n", end="", flush=True)
