@@ -11,7 +11,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from weft.cli import group
-from weft.collectives.bench import Task
+from weft.collectives.bench import Task, shuffled
 from weft.collectives.bench_plan import (
     BUS_FACTORS,
     BenchPlan,
@@ -101,6 +101,12 @@ def test_results_are_checked_element_by_element(operation: str) -> None:
     assert task.wrong(1e-6) == 1
 
 
+def test_every_backend_is_first_and_last_equally_often() -> None:
+    orders = [shuffled(("weft", "gloo"), number) for number in range(200)]
+    assert {tuple(sorted(order)) for order in orders} == {("gloo", "weft")}
+    assert 80 < sum(order[0] == "weft" for order in orders) < 120
+
+
 def row(backend: str, size: int, *times_s: float, wrong: int = 0) -> Row:
     return Row(
         operation="all_reduce",
@@ -135,11 +141,11 @@ def test_bandwidths_come_from_the_median() -> None:
 def test_the_table_sets_us_beside_each_rival() -> None:
     assert render_report(REPORT).splitlines() == [
         "all_reduce: 4 workers on 2 hosts; time is the median of 3, bandwidths in GB/s",
-        " size   count  dtype    backend     time      min  algbw  busbw  wrong  weft is",
-        "4 KiB    1024  float32  weft     20.0 us  10.0 us  0.205  0.307      0",
-        "4 KiB    1024  float32  gloo      100 us   100 us  0.041  0.061      0  5.00x faster",
-        "1 MiB  262144  float32  weft     1.00 ms  1.00 ms  1.049  1.573      0",
-        "1 MiB  262144  float32  gloo      500 us   500 us  2.097  3.146      0  2.00x slower",
+        " size   count  dtype    backend     time      min   algbw   busbw  wrong  weft is",
+        "4 KiB    1024  float32  weft     20.0 us  10.0 us   0.205   0.307      0",
+        "4 KiB    1024  float32  gloo      100 us   100 us  0.0410  0.0614      0  5.00x faster",
+        "1 MiB  262144  float32  weft     1.00 ms  1.00 ms    1.05    1.57      0",
+        "1 MiB  262144  float32  gloo      500 us   500 us    2.10    3.15      0  2.00x slower",
     ]
 
 

@@ -140,8 +140,8 @@ def _cells(row: Row, report: Report) -> tuple[str, ...]:
         row.backend,
         format_time(row.time_s),
         format_time(row.least_s),
-        f"{row.algbw / 1e9:.3f}",
-        f"{row.busbw / 1e9:.3f}",
+        f"{row.algbw / 1e9:#.3g}",
+        f"{row.busbw / 1e9:#.3g}",
         str(row.wrong),
         _compared(row.time_s / ours.time_s) if ours else "",
     )
