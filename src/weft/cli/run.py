@@ -17,7 +17,7 @@ _EPILOG = """\b
 Everything after the script belongs to the script.
 \b
   weft run -n 2 train.py --epochs 3           two workers here
-  weft run -H a,b:4 train.py                  hosts a and b, by ssh
+  weft run -H a:4,b:4 train.py                four each on hosts a and b, by ssh
   weft run -H a,b --dry-run train.py          print the plan, start nothing
   weft run -n 4 -m package.train              a module
   weft run -n 4 -- ./program --flag           any command

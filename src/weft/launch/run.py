@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import sys
 from contextlib import closing
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ def run(config: LaunchConfig, *, to_stderr: bool = False) -> Outcome:
         console = Console(plan.world_size, logs=folder.path, out=out)
         if config.verbose:
             for command in engine.commands(plan):
-                console.say("+ " + " ".join(command))
+                console.say("+ " + shlex.join(command))
         try:
             outcome = engine.run(plan, console, run_id=_run_id(folder), run_dir=folder.path)
         finally:
