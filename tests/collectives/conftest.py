@@ -26,9 +26,10 @@ class Bench:
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
         return done.stdout
 
-    def passes_on(self, cluster: VirtualCluster, hosts: str, script: str, *args: str) -> str:
+    def passes_on(self, cluster: VirtualCluster, hosts: str, script: str, *args: str, **more: str) -> str:
         env = {
             **cluster.environment,
+            **more,
             "PYTHONPATH": str(ROOT),
             "XDG_CACHE_HOME": str(self.shell.folder / "cache"),
         }

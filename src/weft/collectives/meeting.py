@@ -17,9 +17,10 @@ from torch._C._distributed_c10d import PrefixStore
 
 import weft
 from weft.collectives import arena, explore
-from weft.collectives.choices import ModeChoice, parse_mode
+from weft.collectives.choices import ModeChoice, parse_mode, wire_from_env
 from weft.collectives.gloo import Gloo
 from weft.collectives.hierarchy import Hierarchy
+from weft.collectives.light import light
 from weft.collectives.members import Layout, Member, layout_of
 from weft.collectives.mesh import Mesh, listen, own_address
 from weft.collectives.mode import Background, Mode
@@ -73,11 +74,14 @@ class Meeting:
         self.layout: Layout = layout_of(members)
         self._timeout_s = timeout.total_seconds()
         self._operation = operation  # what the group is doing now, for errors
+        self._wire = wire_from_env(os.environ)  # between hosts
 
     def hierarchy(self, choice: ModeChoice | None = None) -> Hierarchy:
         """Connect everyone as the layout has it, in the modes that were chosen (WEFT_MODE)."""
         choice = choice or parse_mode(os.environ.get("WEFT_MODE") or "explore")
         inside, outside = choice.mode_of(0), choice.mode_of(1)
+        if self._wire != "fp32":
+            outside = "ring"  # the one that has light wires
         kept = self._kept() if "explore" in (inside, outside) else {}
         local: Mode | None = None
         peers = self.layout.locals_of(self.rank)
@@ -172,7 +176,7 @@ class Meeting:
             arena.unlink(file)  # all have it open
         return mode
 
-    def _ring(self, peers: Sequence[int], name: str) -> Ring:
+    def _ring(self, peers: Sequence[int], name: str) -> Background:
         index = peers.index(self.rank)
         listener = listen(self.members[self.rank].address)
         self.store.set(f"{name}/{index}", f"{self.members[self.rank].address} {listener.getsockname()[1]}")
@@ -190,4 +194,4 @@ class Meeting:
             timeout_s=self._timeout_s,
             describe=self._describe(peers),
         )
-        return Ring(mesh)
+        return light(Ring(mesh), mesh, self._wire)
