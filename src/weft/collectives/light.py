@@ -14,8 +14,9 @@ four, 1.02 for eight. The price of the way by the owners is a second rounding, o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import pairwise
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -122,74 +123,123 @@ class _Shortened:
         self._wire._restore(self._short, self._values)
 
 
+@dataclass(frozen=True)
+class _Sum:
+    """The encoded sum of our part, and where those of all parts are to go."""
+
+    encoded: Tensor
+    parts: list[Tensor]
+
+
 class Int8Wire(LightWire):
-    """Sums in blocks of int8, with feedback of what was lost for tensors whose memory lives on from call to call."""
+    """Sums in blocks of int8, with feedback of what was lost for tensors whose memory lives on from call to call.
+
+    It works in rounds. In each, everyone sends everyone one message: the terms of the part the other owns of the values
+    at hand, and the sum of its own part of the values before. So sums travel with the terms of what comes next.
+    """
 
     def __init__(self, mode: Background, mesh: Mesh) -> None:
         super().__init__(mode)
         self._mesh = mesh
+        self._others = [peer for peer in range(self.size) if peer != self.index]
         self._codec = BlockInt8()
         self._memories = Memories(Feedback(self._codec))
+        self._unsent: _Sum | None = None
         self._thread: ThreadPoolExecutor | None = None
+        self._latest: _Passage | None = None
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
+        if worthwhile(values, reduction):
+            self._round(values)
+        self._round(None)
         if not worthwhile(values, reduction):
             self._mode.all_reduce(values, reduction)
-            return
-        bounds = [
-            (first * BLOCK, min(last * BLOCK, values.numel()))
-            for first, last in even_bounds(-(-values.numel() // BLOCK), self.size)
-        ]
-        parts = [values[first : max(first, last)] for first, last in bounds]
-        total = self._sum_of(values, parts)
-        self._spread(parts, self._memories.encode(values, "sum", total))
 
     def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Pending:
         # All on one thread, also what is too small for the light wire: they share connections.
+        if worthwhile(values, reduction):
+            passage = _Passage(self, self._submit(self._round, values))
+        else:
+            passage = _Passage(self, self._submit(self.all_reduce, values, reduction))
+            passage.arrives_with = passage.leaves_with
+        if self._latest is not None and self._latest.arrives_with is None:
+            self._latest.arrives_with = passage.leaves_with
+        self._latest = passage
+        return passage
+
+    def last_round(self) -> Future[None]:
+        """Send the sums for which no values follow; all peers know it, since they all wait now."""
+        return self._submit(self._round, None)
+
+    def _submit(self, work: Callable[..., None], *args: object) -> Future[None]:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="weft-int8")
-        return _Submitted(self._thread.submit(self.all_reduce, values, reduction))
+        return self._thread.submit(work, *args)
 
     def close(self) -> None:
         super().close()
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _sum_of(self, values: Tensor, parts: list[Tensor]) -> Tensor:
-        """The sum of our part, in the peers' order; our own term has not been rounded."""
-        others = [peer for peer in range(self.size) if peer != self.index]
-        mine = parts[self.index]
-        size = self._codec.encoded_bytes(mine.numel())
-        out = {peer: self._memories.encode(values, peer, parts[peer]) for peer in others}
-        into = {peer: torch.empty(size, dtype=torch.uint8) for peer in others}
+    def _round(self, values: Tensor | None) -> None:
+        """The terms of `values` to their owners, and the sums of the values before to everyone."""
+        before, parts = self._unsent, self._parts(values)
+        if values is None and before is None:
+            return
+        mine = self._size(parts[self.index]) if parts else 0
+        out, into = {}, {}
+        for peer in self._others:
+            terms = [self._memories.encode(values, peer, parts[peer])] if values is not None else []
+            out[peer] = torch.cat([*terms, *([before.encoded] if before else [])])
+            size = mine + (self._size(before.parts[peer]) if before else 0)
+            into[peer] = torch.empty(size, dtype=torch.uint8)
         exchange(self._mesh, out, into)
+        self._unsent = None
+        if values is not None:
+            total = self._total(parts[self.index], {peer: into[peer][:mine] for peer in self._others})
+            self._unsent = _Sum(self._memories.encode(values, "sum", total), parts)
+        if before is not None:
+            # Ours too is taken from its encoded form: the others have no better.
+            sums = {self.index: before.encoded, **{peer: into[peer][mine:] for peer in self._others}}
+            for peer, encoded in sums.items():
+                self._decode(encoded, before.parts[peer])
+
+    def _parts(self, values: Tensor | None) -> list[Tensor]:
+        """The part of each owner, in whole blocks."""
+        if values is None:
+            return []
+        bounds = even_bounds(-(-values.numel() // BLOCK), self.size)
+        return [values[first * BLOCK : last * BLOCK] for first, last in bounds]
+
+    def _total(self, mine: Tensor, terms: Mapping[int, Tensor]) -> Tensor:
+        """The sum of our part, in the peers' order; our own term has not been rounded."""
         total, term = torch.zeros_like(mine), torch.empty_like(mine)
         for peer in range(self.size):
             if peer == self.index:
                 total.add_(mine)
             else:
-                self._codec.decode(into[peer], term)
+                self._decode(terms[peer], term)
                 total.add_(term)
         return total
 
-    def _spread(self, parts: list[Tensor], encoded: Tensor) -> None:
-        """Everyone's sum to everyone; ours too is taken from its encoded form, since the others have no better."""
-        sizes = [self._codec.encoded_bytes(part.numel()) for part in parts]
-        ends = [sum(sizes[:count]) for count in range(len(sizes) + 1)]
-        gathered = torch.empty(ends[-1], dtype=torch.uint8)
-        bounds = list(pairwise(ends))
-        gathered[slice(*bounds[self.index])] = encoded
-        self._mode.all_gather(gathered, bounds)
-        for part, (first, last) in zip(parts, bounds, strict=True):
-            # A copy where its place is not that of a float: the scales are read as such.
-            self._codec.decode(gathered[first:last].clone() if first % 4 else gathered[first:last], part)
+    def _size(self, part: Tensor) -> int:
+        return self._codec.encoded_bytes(part.numel())
+
+    def _decode(self, encoded: Tensor, out: Tensor) -> None:
+        # The scales are read as floats, and must lie as such.
+        self._codec.decode(encoded.clone() if encoded.data_ptr() % 4 else encoded, out)
 
 
-class _Submitted:
-    """A reduction another thread works on."""
+class _Passage:
+    """One reduction on its way: its terms leave with one round, its sums arrive with the next."""
 
-    def __init__(self, future: Future[None]) -> None:
-        self._future = future
+    def __init__(self, wire: Int8Wire, leaves_with: Future[None]) -> None:
+        self._wire = wire
+        self.leaves_with = leaves_with
+        self.arrives_with: Future[None] | None = None  # None: nothing has followed
 
     def wait(self) -> None:
-        self._future.result()
+        if self.arrives_with is None:
+            self.arrives_with = self._wire.last_round()
+        self.leaves_with.result()
+        self.arrives_with.result()
