@@ -86,22 +86,25 @@ def test_where_workers_meet() -> None:
         meeting_point(TORCHRUN, mpi_is_not_asked)
 
 
-def test_init_works_under_plain_torchrun_and_plain_mpirun(shell: Shell) -> None:
+@pytest.mark.parametrize(
+    ("launcher", "command"),
+    [
+        ("torchrun", ["torchrun", "--standalone", "--nproc-per-node", "2"]),
+        ("openmpi", ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable]),
+    ],
+)
+def test_init_works_under_other_launchers(shell: Shell, launcher: str, command: list[str]) -> None:
     script = shell.script(
         "import torch, weft\nworld = weft.init()\nt = torch.ones(1)\ntorch.distributed.all_reduce(t)\n"
         "print(f'{world.launcher} {world.rank} {int(t)}\\n', end='', flush=True)\nweft.shutdown()\n"
     )
     bin_folder = sys.executable.rpartition("/")[0]
-    for launcher, command in {
-        "torchrun": ["torchrun", "--standalone", "--nproc-per-node", "2", script],
-        "openmpi": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, script],
-    }.items():
-        done = subprocess.run(
-            [f"{bin_folder}/{command[0]}", *command[1:]],
-            cwd=shell.folder,
-            capture_output=True,
-            text=True,
-            timeout=50,
-            check=False,
-        )
-        assert sorted(done.stdout.splitlines()) == [f"{launcher} 0 2", f"{launcher} 1 2"], done.stderr
+    done = subprocess.run(
+        [f"{bin_folder}/{command[0]}", *command[1:], script],
+        cwd=shell.folder,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert sorted(done.stdout.splitlines()) == [f"{launcher} 0 2", f"{launcher} 1 2"], done.stderr

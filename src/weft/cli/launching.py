@@ -32,12 +32,12 @@ _OPTIONS = (
         help="What starts the workers.",
     ),
     click.option(
-        "--mode", metavar="MODE", help="How gradients are reduced, per dimension (see docs/collectives.md)."
+        "--mode", metavar="MODE", help="How gradients are reduced, per dimension (see docs/modes.md)."
     ),
     click.option(
         "--wire",
         metavar="WIRE",
-        help="How gradients travel between hosts: fp32, bf16, fp16 or int8 (see docs/collectives.md).",
+        help="How gradients travel between hosts: fp32, bf16, fp16 or int8 (see docs/modes.md).",
     ),
     click.option("--tcp", is_flag=True, help="Keep to TCP even where there is a faster fabric."),
     click.option(
