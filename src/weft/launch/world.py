@@ -178,8 +178,9 @@ _context: Context | None = None
 def init(backend: str | None = None, *, timeout_s: float | None = None, wire: str | None = None) -> Context:
     """Initialise torch.distributed and say who this process is. A second call gives the same answer.
 
-    Works under `weft run`, torchrun, mpirun and srun, and with none of them, in a world of one. A `wire` of bf16, fp16
-    or int8 makes float32 sums lighter between hosts; it wins over `weft run --wire`, and takes the backend "weft".
+    Works under `weft run`, torchrun, mpirun and srun, and with none of them, in a world of one. The backend is "weft"
+    for CPUs and NCCL for accelerators, unless it is given. A `wire` of bf16, fp16 or int8 makes float32 sums lighter
+    between hosts; it wins over `weft run --wire`, and takes the backend "weft".
     """
     global _context
     if _context is not None:
@@ -189,7 +190,7 @@ def init(backend: str | None = None, *, timeout_s: float | None = None, wire: st
 
     world = world_from_env(os.environ)
     device = _device(world)
-    backend = _backend(backend, wire, device)
+    backend = _backend(backend, wire, device, world.size)
     if not dist.is_initialized():
         timeout = None if timeout_s is None else timedelta(seconds=timeout_s)
         if world.size == 1 and "MASTER_ADDR" not in os.environ:
@@ -213,7 +214,7 @@ def init(backend: str | None = None, *, timeout_s: float | None = None, wire: st
     return _context
 
 
-def _backend(backend: str | None, wire: str | None, device: torch.device) -> str:
+def _backend(backend: str | None, wire: str | None, device: torch.device, size: int) -> str:
     """The backend to use; a wire that is given holds for all groups made from now on."""
     import torch.distributed as dist
 
@@ -232,7 +233,9 @@ def _backend(backend: str | None, wire: str | None, device: torch.device) -> str
         return backend
     if wire_from_env(os.environ) != "fp32":
         return "weft"
-    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    if device.type == "cuda":
+        return "cpu:gloo,cuda:nccl"  # accelerators reach each other by ways that ours does not know
+    return "weft" if size > 1 else "gloo"
 
 
 def _device(world: World) -> torch.device:
