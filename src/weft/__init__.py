@@ -7,7 +7,7 @@ and by what works on tensors.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from weft.version import __version__
 
 __all__ = [
     "Context",

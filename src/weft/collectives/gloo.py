@@ -33,7 +33,9 @@ class Gloo:
 
     def __init__(self, store: Any, index: int, size: int, timeout: timedelta) -> None:
         self.index, self.size = index, size
-        self._group: Any = dist.ProcessGroupGloo(store, index, size, timeout)  # its stubs lack the collectives
+        self._group: Any = dist.ProcessGroupGloo(
+            store, index, size, timeout
+        )  # its stubs lack the collectives
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         name = reduction.name

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import PrefixStore
 
-import weft
 from weft.collectives import arena, explore
 from weft.collectives.choices import ModeChoice, parse_mode, wire_from_env
 from weft.collectives.gloo import Gloo
@@ -27,6 +26,7 @@ from weft.collectives.mode import Background, Mode
 from weft.collectives.ring import Ring
 from weft.collectives.shm import SharedMemory
 from weft.errors import CollectiveError
+from weft.version import __version__
 
 # What each choice means in a dimension; what cannot serve it gives way to what can, as in DDL.
 _CANDIDATES = {
@@ -118,7 +118,7 @@ class Meeting:
     @property
     def _fingerprint(self) -> str:
         hosts = [[self.members[ranks[0]].name, len(ranks)] for ranks in self.layout.hosts]
-        return explore.fingerprint([hosts, os.cpu_count(), torch.__version__, weft.__version__])
+        return explore.fingerprint([hosts, os.cpu_count(), torch.__version__, __version__])
 
     def _explored(self, dimension: str, kept: dict[str, dict[int, str]], modes: dict[str, Any]) -> Any:
         """The one candidate, or the best of several for each size."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import weft
 from weft.topology.host import Host
+from weft.version import __version__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def survey() -> Survey:
         host=detect(),
         python=".".join(map(str, sys.version_info[:3])),
         torch=_torch_version(),
-        weft=weft.__version__,
+        weft=__version__,
         executable=sys.executable,
         clock_s=time.time(),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
