@@ -52,6 +52,7 @@ class Explorer:
         self._modes = dict(modes)
         self._preferred = next(iter(self._modes))
         self.chosen = dict(chosen or {})
+        self._by_size: dict[int, Mode] = {}  # what was worked out for sizes seen so far
         first = self._modes[self._preferred]
         self.index, self.size = first.index, first.size
 
@@ -72,10 +73,15 @@ class Explorer:
             if elapsed > BUDGET_S / 2:  # the next size would take longer than all so far
                 break
         self.chosen = best_of(table, self._preferred)
+        self._by_size.clear()
         return table
 
     def _mode(self, values: Tensor) -> Mode:
-        return self._modes[mode_for(values.nbytes, self.chosen, self._preferred)]
+        mode = self._by_size.get(values.nbytes)
+        if mode is None:
+            mode = self._modes[mode_for(values.nbytes, self.chosen, self._preferred)]
+            self._by_size[values.nbytes] = mode
+        return mode
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         self._mode(values).all_reduce(values, reduction)

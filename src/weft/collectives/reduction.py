@@ -66,11 +66,19 @@ class Reduction:
                 values.div_(world, rounding_mode="trunc")
 
 
+# By torch's own values: to ask one for its name takes longer than a small reduction.
+_REDUCTIONS = {getattr(ReduceOp, name): Reduction(name) for name in _COMBINE}
+
+
 def reduction_of(op: ReduceOp | ReduceOp.RedOpType) -> Reduction:
     """Ours for torch's."""
-    name = str(getattr(op, "op", op)).rpartition(".")[2]
-    if name not in _COMBINE:
-        raise ValueError(f"the reduce operator must be one of {', '.join(_COMBINE)}, got {name}")
+    found = _REDUCTIONS.get(getattr(op, "op", op))
+    if found is None:
+        raise ValueError(
+            f"the reduce operator must be one of {', '.join(_COMBINE)}, got {op}; use one of them"
+        )
+    if found.name != "PREMUL_SUM":
+        return found
     # The factor has no other way out of the operator.
-    state: tuple[object, float | Tensor] | None = op.__getstate__() if name == "PREMUL_SUM" else None  # type: ignore[assignment]
-    return Reduction(name, state[1] if state else None)
+    state: tuple[object, float | Tensor] = op.__getstate__()  # type: ignore[assignment]
+    return Reduction(found.name, state[1])
