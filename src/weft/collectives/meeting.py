@@ -33,7 +33,15 @@ _CANDIDATES = {
     "local": {"explore": ("shm", "gloo"), "gloo": ("gloo",)},
     "across": {"explore": ("ring", "gloo"), "gloo": ("gloo",)},
 }
-SLAB_BYTES = 8 << 20  # of each rank of a host; two halves take turns
+
+
+def slab_bytes(ranks: int, cores: int) -> int:
+    """How much memory each rank of a host shares; the two halves of it take turns.
+
+    Small enough to stay in the second-level cache beside the tensor; but where ranks share cores every meeting means
+    waiting for the others to run, and fewer, larger pieces win.
+    """
+    return 2 << 20 if ranks <= cores else 8 << 20
 
 
 def host_identity() -> str:
@@ -147,14 +155,15 @@ class Meeting:
     def _shared_memory(self, peers: Sequence[int], name: str) -> SharedMemory:
         index = peers.index(self.rank)
         key = f"arena/{name}"
+        slab = slab_bytes(len(peers), os.cpu_count() or 1)
         if index == 0:
             arena.sweep()
             file = f"{arena.PREFIX}{os.getpid()}-{secrets.token_hex(6)}"
             try:
-                descriptor = arena.create(file, len(peers), SLAB_BYTES)
+                descriptor = arena.create(file, len(peers), slab)
             except OSError as error:
                 self.store.set(key, "")
-                needed = len(peers) * SLAB_BYTES >> 20
+                needed = len(peers) * slab >> 20
                 raise CollectiveError(
                     f"/dev/shm must have {needed} MiB to share, got {error.strerror}; make it larger "
                     "(mount -o remount,size=1G /dev/shm) or use --mode gloo"
@@ -168,7 +177,7 @@ class Meeting:
                 )
             descriptor = arena.attach(file)
         shared = arena.Arena(
-            descriptor, index=index, pids=[self.members[peer].pid for peer in peers], slab_bytes=SLAB_BYTES
+            descriptor, index=index, pids=[self.members[peer].pid for peer in peers], slab_bytes=slab
         )
         mode = SharedMemory(shared, timeout_s=self._timeout_s, describe=self._describe(peers))
         mode.barrier()
