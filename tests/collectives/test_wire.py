@@ -15,13 +15,14 @@ from tests.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import Bench
 from torch import Tensor
 
+import weft
 from weft.collectives.light import light
 from weft.collectives.mesh import Mesh, listen
 from weft.collectives.mode import Background
 from weft.collectives.reduction import Reduction
 from weft.collectives.ring import Ring
 from weft.collectives.wire import BLOCK, BlockInt8, Cast, Feedback, Memories
-from weft.errors import MismatchError, PeerError
+from weft.errors import MismatchError, PeerError, UsageError
 
 SUM = Reduction("SUM")
 T = TypeVar("T")
@@ -273,6 +274,15 @@ def test_a_peer_that_is_gone_is_an_error_for_int8() -> None:
         threading.Timer(0.2, modes[1].close).start()
         with pytest.raises(PeerError, match="peer 1"):
             modes[0].all_reduce(values_of(20_000), SUM)
+
+
+@pytest.mark.parametrize(
+    ("backend", "wire", "complaint"),
+    [("gloo", "bf16", "must come with the backend \"weft\", got 'gloo'"), (None, "fp8", "got 'fp8'")],
+)
+def test_init_refuses_a_wire_that_nothing_would_carry(backend: str | None, wire: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        weft.init(backend, wire=wire)
 
 
 # -- between hosts --------------------------------------------------------------------------------
