@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.cluster.cluster import VirtualCluster
 from tests.launch.conftest import WEFT, Shell
 
 WORKERS = Path(__file__).with_name("workers")
-ROOT = Path(__file__).parents[2]
+PATH = str(Path(__file__).parents[2])  # for the workers
 
 
 class Bench:
@@ -19,26 +20,44 @@ class Bench:
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
 
+    def runs(
+        self, script: str, workers: int, *args: str, options: Sequence[str] = (), **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        command = ["run", "-n", str(workers), *options, str(WORKERS / script), *args]
+        return self.shell.weft(*command, timeout=50, PYTHONPATH=PATH, **env)
+
     def passes(self, script: str, workers: int, *args: str, **env: str) -> str:
-        done = self.shell.weft(
-            "run", "-n", str(workers), str(WORKERS / script), *args, timeout=50, PYTHONPATH=str(ROOT), **env
-        )
+        done = self.runs(script, workers, *args, **env)
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
         return done.stdout
 
-    def passes_on(self, cluster: VirtualCluster, hosts: str, script: str, *args: str, **more: str) -> str:
+    def starts_on(
+        self,
+        cluster: VirtualCluster,
+        hosts: str,
+        script: str,
+        *args: str,
+        options: Sequence[str] = (),
+        **more: str,
+    ) -> subprocess.Popen[str]:
         env = {
             **cluster.environment,
             **more,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PATH,
             "XDG_CACHE_HOME": str(self.shell.folder / "cache"),
         }
         command = [WEFT, "run", "-H", hosts, "--skip-checks", "--allow-uneven", "--env", "PYTHONPATH"]
-        done = cluster.run(
-            [*command, WORKERS / script, *args], env=env, cwd=self.shell.folder, timeout=55, check=False
-        )
-        assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
-        return done.stdout
+        return cluster.popen([*command, *options, WORKERS / script, *args], env=env, cwd=self.shell.folder)
+
+    def passes_on(self, cluster: VirtualCluster, hosts: str, script: str, *args: str, **more: str) -> str:
+        with self.starts_on(cluster, hosts, script, *args, **more) as process:
+            try:
+                output, errors = process.communicate(timeout=55)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        assert process.returncode == 0, output[-8000:] + errors[-2000:]
+        return output
 
 
 @pytest.fixture

@@ -131,12 +131,13 @@ class WeftGroup(_ProcessGroup):  # type: ignore[misc]
     def _failed(self, call: Call, error: Exception) -> CollectiveError:
         """The error to raise: what went wrong, and through whom; the group is broken from now on."""
         self._break(error)
-        peers_told = isinstance(error, PeerError)  # names peer and call; what torch and Gloo raise does not
-        message = str(error) if peers_told else f"{call} failed: {error}"
-        message, culprit = first_cause(self._store, self._members, self._rank, message, str(call))
-        kind = PeerError if peers_told or culprit is not None else CollectiveError
-        self._broken = kind(message)
-        return self._broken
+        message = str(error)
+        if str(call) not in message:  # what torch and Gloo raise
+            message = f"{call} failed: {error}"
+        message, named = first_cause(self._store, self._members, self._rank, message, str(call))
+        failure = PeerError(message) if named or isinstance(error, PeerError) else CollectiveError(message)
+        self._broken = failure
+        return failure
 
     def _break(self, error: BaseException) -> None:
         """Let the others know at once: they would wait for us in vain."""

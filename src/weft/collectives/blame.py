@@ -7,11 +7,11 @@ whom it suspects, and follows the suspicions of its suspect to the one who says 
 from __future__ import annotations
 
 import json
-import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from torch._C._distributed_c10d import Store
 
@@ -20,59 +20,77 @@ from weft.collectives.members import Member
 PATIENCE_S = 1.0  # for the others to say whom they suspect
 
 
+class Suspicion(NamedTuple):
+    """What one rank says."""
+
+    message: str
+    suspect: int | None  # None: it knows nobody
+    sure: bool = False  # it has seen the suspect dead
+
+
 def first_cause(
     store: Store, members: Sequence[Member], rank: int, message: str, call: str
-) -> tuple[str, int | None]:
-    """What to say of a failure of ours, and whose fault it is if that can be told.
+) -> tuple[str, bool]:
+    """What to say of a failure of ours, and whether that names who caused it.
 
     `message` opens with the peer we suspect, if we suspect one.
     """
-    mine = members[rank]
-    dead = [other for other in members if other.host == mine.host and not _lives(other.pid)]
+    mine = Suspicion(message, _named(message, members))
+    told = {rank: mine}
+    over = threading.Event()
+    # In a thread of its own: a store whose host is cut off answers nobody.
+    threading.Thread(target=_exchange, args=(store, len(members), rank, told, over), daemon=True).start()
+    deadline = time.monotonic() + PATIENCE_S
+    # A process that is being ended closes its connections before it is seen dead.
+    while not (dead := _dead(members, rank)) and len(told) < len(members) and time.monotonic() < deadline:
+        time.sleep(0.02)
     if dead:
-        message = f"{' and '.join(map(str, dead))} died during {call}"
-    suspect = dead[0].rank if dead else _suspect(message, members)
-    told: dict[int, tuple[int | None, str]] = {}
-    # A store whose host is cut off answers nobody: do not wait for it ourselves.
-    asking = threading.Thread(
-        target=_ask, args=(store, len(members), rank, suspect, message, bool(dead), told), daemon=True
-    )
-    asking.start()
-    asking.join(2 * PATIENCE_S)
-    return judge(told, rank, suspect, message)
+        told[rank] = Suspicion(f"{' and '.join(map(str, dead))} died during {call}", dead[0].rank, sure=True)
+        over.wait(0.1)  # for the others to hear it
+    verdict = judge(told, rank, members, call)
+    over.set()
+    return verdict.message, verdict.suspect is not None
 
 
-def judge(
-    told: Mapping[int, tuple[int | None, str]], rank: int, suspect: int | None, message: str
-) -> tuple[str, int | None]:
-    """Follow the suspicions from ours to the end. Pure."""
-    seen = {rank}
-    while suspect is not None and suspect in told and suspect not in seen:
-        seen.add(suspect)
-        suspect, message = told[suspect]
-    return message, suspect
+def judge(told: Mapping[int, Suspicion], rank: int, members: Sequence[Member], call: str) -> Suspicion:
+    """The first cause, as far as what was told goes. Pure."""
+    for suspicion in told.values():
+        if suspicion.sure:
+            return suspicion
+    verdict, seen = told[rank], {rank}
+    while verdict.suspect is not None and verdict.suspect in told and verdict.suspect not in seen:
+        seen.add(verdict.suspect)
+        verdict = told[verdict.suspect]
+    silent = [member for member in members if member.rank not in told]
+    if verdict.suspect is None and silent and len(told) > 1:
+        names = " and ".join(map(str, silent))
+        return Suspicion(f"{names} gave no sign of life during {call}: {verdict.message}", silent[0].rank)
+    return verdict
 
 
-def _ask(
-    store: Store,
-    size: int,
-    rank: int,
-    suspect: int | None,
-    message: str,
-    sure: bool,
-    told: dict[int, tuple[int | None, str]],
-) -> None:
-    """Say whom we suspect, and hear whom those on the way suspect."""
+def _exchange(store: Store, size: int, rank: int, told: dict[int, Suspicion], over: threading.Event) -> None:
+    """Say what we know, and hear what the others do, until it is over."""
+    said = None
     try:
-        store.set(f"suspect/{rank}", json.dumps([suspect, message]))
-        while not sure and suspect is not None and suspect not in told and suspect != rank:
-            store.wait([f"suspect/{suspect}"], timedelta(seconds=PATIENCE_S))
-            suspect, message = told[suspect] = tuple(json.loads(store.get(f"suspect/{suspect}")))
+        while not over.is_set():
+            if told[rank] is not said:
+                said = told[rank]
+                store.set(f"suspect/{rank}", json.dumps(said))
+            for other in set(range(size)) - told.keys():
+                if store.check([f"suspect/{other}"]):
+                    told[other] = Suspicion(*json.loads(store.get(f"suspect/{other}")))
+            over.wait(0.05)
     except (RuntimeError, OSError):
-        return  # the suspect is silent, or the store is gone too
+        return  # the store is gone too
 
 
-def _suspect(message: str, members: Sequence[Member]) -> int | None:
+def _dead(members: Sequence[Member], rank: int) -> list[Member]:
+    """Those on our own host whose processes have ended."""
+    host = members[rank].host
+    return [other for other in members if other.host == host and other.rank != rank and not _lives(other.pid)]
+
+
+def _named(message: str, members: Sequence[Member]) -> int | None:
     return next((member.rank for member in members if message.startswith(f"{member} ")), None)
 
 
@@ -80,4 +98,4 @@ def _lives(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
-        return pid == os.getpid()
+        return False
