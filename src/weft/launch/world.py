@@ -188,6 +188,9 @@ def init(backend: str | None = None, *, timeout_s: float | None = None, wire: st
     import torch
     import torch.distributed as dist
 
+    from weft.collectives.register import autoload
+
+    autoload()  # where weft is used without being installed, torch has not done it
     world = world_from_env(os.environ)
     device = _device(world)
     backend = _backend(backend, wire, device, world.size)
