@@ -344,6 +344,7 @@ def main() -> None:
         if not torch.cuda.is_available():
             _refuse("--device cuda must find an accelerator on every host, got none; use --device cpu")
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    autoload()
     dist.init_process_group("gloo")  # for what is said besides; each backend gets a group of its own
     bench = Bench(plan)
     first = dist.get_rank() == 0
