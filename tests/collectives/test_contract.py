@@ -26,3 +26,9 @@ def test_on_uneven_hosts(bench: Bench, shared_cluster: VirtualCluster, script: s
 
 def test_on_four_hosts_of_two(bench: Bench, shared_cluster: VirtualCluster) -> None:
     bench.passes_on(shared_cluster, "h1:2,h2:2,h3:2,h4:2", "main.py")
+
+
+def test_every_run_gives_the_same_bits(bench: Bench) -> None:
+    runs = [sorted(bench.passes("main.py", 3, WEFT_MODE="shm").splitlines()) for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert "0 failed" in runs[0][0]

@@ -142,7 +142,8 @@ class WeftGroup(_ProcessGroup):  # type: ignore[misc]
     def _break(self, error: BaseException) -> None:
         """Let the others know at once: they would wait for us in vain."""
         self._broken = error
-        self._hierarchy.close()
+        if hierarchy := self.__dict__.get("_hierarchy"):
+            hierarchy.close()
 
     # -- reductions -------------------------------------------------------------------------------
 
@@ -475,9 +476,12 @@ class WeftGroup(_ProcessGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         self._queue.close()
-        self._hierarchy.close()
         if self._broken is None:
             self._broken = CollectiveError("it was destroyed")
+        # Connections and memory go now, not when the garbage collector finds whom they refer to.
+        hierarchy = self.__dict__.pop("_hierarchy", None)
+        if hierarchy is not None:
+            hierarchy.close()
         self._gloo = None
 
     def abort(self) -> None:

@@ -41,6 +41,7 @@ class Contract:
         self.gloo = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
         self.count = 0
         self.failures: list[str] = []
+        self._everything = hashlib.sha256()
 
     def values(
         self, *shape: int, dtype: torch.dtype = torch.float32, rank: int | None = None
@@ -72,6 +73,7 @@ class Contract:
             result, again = case(self.weft), case(self.weft)
             bits = _bits(result)
             assert bits == _bits(again), "two runs gave different bits"
+            self._everything.update(bits)
             _compare(result, expected, within)
         except Exception:
             self.failures.append(f"{name}: {traceback.format_exc(limit=-4)}")
@@ -98,7 +100,7 @@ class Contract:
         """Say how it went."""
         for failure in self.failures:
             print(f"FAILED {failure}", flush=True)
-        print(f"{self.count} cases, {len(self.failures)} failed", flush=True)
+        print(f"{self.count} cases, {len(self.failures)} failed, {self._everything.hexdigest()}", flush=True)
         if self.failures:
             sys.exit(1)
         dist.barrier(group=self.gloo)

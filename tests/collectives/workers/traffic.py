@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from datetime import timedelta
@@ -135,6 +136,37 @@ def functionally(group: Group) -> list[torch.Tensor]:
 
 contract.check("functional", functionally)
 
+
+def spelled(group: Any, names: tuple[str, ...]) -> list[torch.Tensor]:
+    """As the torch of before 2.13 calls them, and as later ones do."""
+    gather, scatter, exchange, gathers, scatters = names
+    whole, part, exchanged = torch.zeros(3 * size), torch.zeros(3), torch.zeros(2 * size)
+    reduce_options, exchange_options = dist.ReduceScatterOptions(), dist.AllToAllOptions()
+    getattr(group, gather)(whole, contract.values(3)).wait()
+    getattr(group, scatter)(part, contract.values(3 * size), reduce_options).wait()
+    getattr(group, exchange)(exchanged, contract.values(2 * size), [], [], exchange_options).wait()
+    wholes, parts = [torch.zeros(3 * size)], [torch.zeros(3)]
+    getattr(group, gathers)(wholes, [contract.values(3)]).wait()
+    getattr(group, scatters)(parts, [contract.values(3 * size)], reduce_options).wait()
+    return [whole, part, exchanged, *wholes, *parts]
+
+
+OLD = (
+    "_allgather_base",
+    "_reduce_scatter_base",
+    "alltoall_base",
+    "allgather_into_tensor_coalesced",
+    "reduce_scatter_tensor_coalesced",
+)
+NEW = (
+    "all_gather_single",
+    "reduce_scatter_single",
+    "all_to_all_single",
+    "all_gather_single_coalesced",
+    "reduce_scatter_single_coalesced",
+)
+contract.check("both spellings", lambda group: spelled(group, OLD), spelled(contract.weft, NEW))
+
 # -- in flight -----------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +229,47 @@ def chained(group: Group) -> list[torch.Tensor]:
 
 
 contract.check("a callback that waits", chained, [sum(contract.everyone(10 + i)) * size for i in range(3)])
+
+
+def timed(group: Group) -> torch.Tensor:
+    tensor = contract.values(10)
+    if rank == 0:
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        assert work is not None
+        try:
+            work.wait(timedelta(seconds=0.05))
+            raise AssertionError("the others have not come yet")
+        except RuntimeError:
+            dist.barrier(group=contract.gloo)
+        work.wait()
+    else:
+        dist.barrier(group=contract.gloo)
+        dist.all_reduce(tensor, group=group)
+    return tensor
+
+
+contract.check("a wait with a limit", timed, sum(contract.everyone(10)))
+
+
+def aborted(_: Group) -> list[Any]:
+    """A thread that waits for the others is let go, and they for it."""
+    group = dist.new_group(timeout=timedelta(seconds=30))
+    told: list[Any] = []
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(5), group=group, async_op=True)
+        assert work is not None
+        group.abort()
+    dist.barrier(group=contract.gloo)
+    try:
+        work.wait() if rank == 0 else dist.all_reduce(torch.ones(5), group=group)
+    except RuntimeError as error:
+        told.append("given up" in str(error) or "gave up" in str(error) or "aborted" in str(error))
+    dist.destroy_process_group(group)
+    return told
+
+
+if os.environ.get("WEFT_MODE") == "shm":
+    contract.check("abort", aborted, [True])
 
 
 def from_threads(_: Group) -> list[torch.Tensor]:
