@@ -25,6 +25,7 @@ from torch import Tensor
 
 from weft.collectives.bench_plan import OURS, BenchPlan, variant_of
 from weft.collectives.bench_report import Row, data_line
+from weft.collectives.register import autoload
 
 Call = Callable[[], object]
 
