@@ -30,6 +30,8 @@ format: .venv/.ready-dev
 bench: .venv/.ready-dev
 	sh tools/setup.sh system
 	$(BIN)/python benchmarks/launch.py
+	$(BIN)/python benchmarks/rank_order.py
+	$(BIN)/python benchmarks/collectives.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
