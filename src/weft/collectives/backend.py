@@ -8,6 +8,8 @@ left to a Gloo group of the same members.
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import accumulate, pairwise
@@ -51,12 +53,12 @@ class WeftGroup(_ProcessGroup):  # type: ignore[misc]
         self._broken: BaseException | None = None
         self._debug = os.environ.get("WEFT_DEBUG", "0") not in ("", "0")
         self._calls = 0
-        self._store = PrefixStore("weft", store)
+        self._store = _store_of_this_life(store, rank, timeout)
         self._queue = Queue("weft-collectives")
         meeting = meet(self._store, rank, size, timeout, lambda: str(self._doing))
         self._members = meeting.members
         self._hierarchy = meeting.hierarchy()
-        self._gloo: Any = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+        self._gloo: Any = dist.ProcessGroupGloo(PrefixStore("gloo", self._store), rank, size, timeout)
 
     # -- who we are -------------------------------------------------------------------------------
 
@@ -486,6 +488,22 @@ class WeftGroup(_ProcessGroup):  # type: ignore[misc]
 
     def abort(self) -> None:
         self._break(CollectiveError("it was aborted"))
+
+
+_lives: set[bytes] = set()  # groups this process has been in
+
+
+def _store_of_this_life(store: Store, rank: int, timeout: timedelta) -> Store:
+    """Keys of our own: a store that outlives its groups still has those of an earlier group of the same name."""
+    if rank == 0:
+        store.set("weft", secrets.token_hex(8))
+    deadline = time.monotonic() + timeout.total_seconds()
+    while (life := store.get("weft")) in _lives:  # rank 0 has not come yet
+        if time.monotonic() > deadline:
+            raise CollectiveError(f"rank 0 must begin the group anew within {timeout}, got the one before")
+        time.sleep(0.01)
+    _lives.add(life)
+    return PrefixStore(f"weft/{life.decode()}", store)
 
 
 def _reduction(opts: Any, tensors: Sequence[Tensor]) -> Reduction:
