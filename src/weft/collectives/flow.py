@@ -91,15 +91,18 @@ class Pump:
         # Not in `close`: the thread that serves may still look at it.
         weakref.finalize(self, _close_all, self._wake_read, self._wake_write)
         self._wanted = threading.Event()
+        # Who waited for the last flow goes on before the thread that served it has seen that there is no other.
+        self._turning = threading.Lock()
         self._closed = False
 
     # -- in the caller's thread -------------------------------------------------------------------
 
     def run(self, flow: Flow) -> None:
         """Carry out one flow here and now."""
-        self._add(flow)
-        while self._outgoing or self._incoming:
-            self._turn()
+        with self._turning:
+            self._add(flow)
+            while self._outgoing or self._incoming:
+                self._turn()
 
     # -- in a thread of its own -------------------------------------------------------------------
 
@@ -117,9 +120,11 @@ class Pump:
                 while self._posted:
                     flows.append(self._posted.popleft())
                     self._add(flows[-1])
-                if self._outgoing or self._incoming:
-                    self._turn()
-                else:
+                with self._turning:
+                    busy = bool(self._outgoing or self._incoming)
+                    if busy:
+                        self._turn()
+                if not busy:
                     flows.clear()
                     # Not in the selector: it is the caller's while nothing is posted.
                     self._wanted.wait()
