@@ -24,36 +24,42 @@ def told(output: str) -> dict[int, tuple[str, float, str]]:
     return found
 
 
+# Far from the group's timeout of 30 s, and far enough from the fraction of a second it takes on a quiet machine.
+SOON_S = 12
+
+
 @pytest.mark.parametrize(
-    ("how", "victim", "operation", "within_s"),
+    ("how", "victim", "operation"),
     [
-        ("killed", 2, "all_reduce", 2),
-        ("killed-halfway", 1, "all_reduce", 2),
-        ("raises", 0, "all_reduce", 2),
-        ("leaves", 1, "all_reduce", 2),
-        ("stopped", 2, "all_reduce", 2 + 2),  # the group's timeout, and the search for the cause
-        ("killed", 1, "backward", 2),
-        ("killed", 1, "gather", 2),
-        ("killed", 1, "recv", 2),
+        ("killed", 2, "all_reduce"),
+        ("killed-halfway", 1, "all_reduce"),
+        ("raises", 0, "all_reduce"),
+        ("leaves", 1, "all_reduce"),
+        ("stopped", 2, "all_reduce"),  # here the group's timeout is 2 s
+        ("killed", 1, "backward"),
+        ("killed", 1, "gather"),
+        ("killed", 1, "recv"),
     ],
 )
-def test_survivors_on_one_host(bench: Bench, how: str, victim: int, operation: str, within_s: float) -> None:
+def test_survivors_on_one_host(bench: Bench, how: str, victim: int, operation: str) -> None:
     timeout_s = "2" if how == "stopped" else "30"
     done = bench.runs(
         "breaking.py", 3, how, str(victim), timeout_s, operation, options=("--mode", "shm", "--grace", "4")
     )
     found = told(done.stdout)
-    assert found.keys() == {0, 1, 2} - {victim}, done.stdout + done.stderr
+    # Who only sends to the root of a gather may be through before anyone is missed.
+    waiting = {0} if operation == "gather" else {0, 1, 2} - {victim}
+    assert found.keys() >= waiting, done.stdout + done.stderr
     for kind, took, message in found.values():
         assert kind == "PeerError"
         assert re.match(rf"rank {victim} on \S+ (died|gave up|did not come|was lost)", message), message
         assert re.search(r"during \w+\(\w+\[[\d, ]+\]", message), message
-        assert took <= within_s
+        assert took <= SOON_S
     assert not list(Path("/dev/shm").glob("weft-arena-*")) or sweep() == 0
 
 
-@pytest.mark.parametrize(("what", "within_s"), [("cut", 3 + 2), ("kill", 3 + 2)])
-def test_survivors_of_a_lost_host(bench: Bench, cluster: VirtualCluster, what: str, within_s: float) -> None:
+@pytest.mark.parametrize("what", ["cut", "kill"])
+def test_survivors_of_a_lost_host(bench: Bench, cluster: VirtualCluster, what: str) -> None:
     process = bench.starts_on(
         cluster,
         "h1:2,h2:1,h3:1",
@@ -75,7 +81,7 @@ def test_survivors_of_a_lost_host(bench: Bench, cluster: VirtualCluster, what: s
         kind, took, message = found[rank]
         assert kind == "PeerError"
         assert re.match(r"rank 3 on h3 .* during all_reduce\(float32\[1000, 1000\], SUM\)", message), message
-        assert took <= within_s
+        assert took <= SOON_S
 
 
 @pytest.mark.parametrize("debug", ["1", "0"])

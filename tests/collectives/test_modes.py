@@ -218,6 +218,19 @@ def test_a_ring_has_several_reductions_under_way() -> None:
         assert torch.equal(result[-1], torch.full((100_000,), 3.0))
 
 
+def test_a_ring_goes_back_and_forth_between_its_own_thread_and_the_callers() -> None:
+    def work(mode: Any) -> bool:
+        for turn in range(100):
+            behind, ahead = torch.full((40_000,), float(turn)), torch.full((30_000,), 1.0)
+            mode.start_all_reduce(behind, Reduction("SUM")).wait()
+            mode.all_reduce(ahead, Reduction("SUM"))
+            if not (bool((behind == 3 * turn).all()) and bool((ahead == 3).all())):
+                return False
+        return True
+
+    assert all(together(ring_makers(3), work))
+
+
 @pytest.mark.parametrize("name", ["shm", "ring"])
 def test_a_peer_that_goes_away_is_named(name: str) -> None:
     built = MAKERS[name](2)
