@@ -169,8 +169,8 @@ def test_uneven_hosts_may_be_allowed() -> None:
 
 
 def test_missing_files_and_a_taken_port() -> None:
-    missing = replace(healthy(), missing={**dict.fromkeys(HOSTS, ()), "h2": ("/work/train.py",)})
-    assert only(missing).got == "every host must have /work/train.py, got none"
+    missing = replace(healthy(), missing={**dict.fromkeys(HOSTS, ()), "h2": ("/data/train.py",)})
+    assert only(missing).got == "every host must have /data/train.py, got none"
     assert only(missing).hosts == ("h2",)
     taken = only(replace(healthy(), port=22, port_free=False))
     assert taken.got == "the port must be free on the leader h1, got 22 which is in use"
