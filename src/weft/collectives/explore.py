@@ -6,13 +6,12 @@ of the slowest peer counts, and all peers use the same table, or they would wait
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import cast
 
 import torch
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from weft.collectives.mode import Background, Bounds, Mode, Pending
 from weft.collectives.reduction import Reduction
+from weft.files import cache_folder, write_whole
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 8 << 20)  # bytes
 ROUNDS = 3
@@ -120,24 +120,19 @@ def fingerprint(parts: Sequence[object]) -> str:
     return hashlib.sha256(json.dumps([*parts, SIZES]).encode()).hexdigest()[:20]
 
 
-def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / "modes"
-
-
 def load(key: str) -> str:
-    """What was kept for machines like these; empty if nothing was."""
+    """What was kept for machines like these; empty if nothing was, or it is damaged."""
     try:
-        return (_folder() / f"{key}.json").read_text()
-    except OSError:
+        text = (cache_folder("modes") / f"{key}.json").read_text()
+        json.loads(text)
+    except (OSError, ValueError):
         return ""
+    return text
 
 
 def save(key: str, text: str) -> None:
-    """Keep it, whole or not at all; a disk that is full or not ours costs only the next start."""
-    draft = _folder() / f".{key}.{os.getpid()}"
-    try:
-        _folder().mkdir(parents=True, exist_ok=True)
-        draft.write_text(text)
-        draft.replace(_folder() / f"{key}.json")
-    except OSError:
-        return
+    """Keep it; a disk that is full or not ours costs only the next start."""
+    folder = cache_folder("modes")
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / f"{key}.json", text)

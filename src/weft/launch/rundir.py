@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from weft.errors import UsageError
+from weft.files import write_whole
 from weft.launch.outcome import Outcome
 from weft.launch.plan import Plan
 from weft.topology.rankfile import render
@@ -44,20 +44,11 @@ class RunDir:
 
     def _write_plan(self, plan: Plan) -> None:
         if plan.rankfile is not None:
-            self._write("RANKFILE", render(plan.rankfile))
-        self._write("plan.json", _json(plan.to_json()))
+            write_whole(self.path / "RANKFILE", render(plan.rankfile))
+        write_whole(self.path / "plan.json", _json(plan.to_json()))
 
     def write_outcome(self, outcome: Outcome) -> None:
-        self._write("outcome.json", _json(outcome.to_json()))
-
-    def _write(self, name: str, text: str) -> None:
-        # Whole or not at all: others watch this folder.
-        draft = self.path / f".{name}.{os.getpid()}"
-        try:
-            draft.write_text(text)
-            draft.replace(self.path / name)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_whole(self.path / "outcome.json", _json(outcome.to_json()))
 
 
 def _json(data: dict[str, Any]) -> str:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from weft.files import write_whole
 from weft.launch.preflight.speeds import Link
 
 VALID_S = 3600.0
-
-
-def cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / "links"
 
 
 def fingerprint(hosts: Collection[Sequence[object]]) -> str:
@@ -37,11 +33,10 @@ def load(key: str, folder: Path, now: float) -> tuple[Link, ...] | None:
 
 def save(key: str, links: Collection[Link], folder: Path, now: float) -> None:
     """Keep a measurement; a folder that cannot be written to costs only the time of the next one."""
-    draft = folder / f".{key}.{os.getpid()}"
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps({"measured_at": now, "links": [asdict(link) for link in links]}))
-        draft.replace(folder / f"{key}.json")  # whole or not at all: two launchers may write at once
+        text = json.dumps({"measured_at": now, "links": [asdict(link) for link in links]})
+        write_whole(folder / f"{key}.json", text)  # two launchers may write at once
 
 
 def forget(key: str, folder: Path) -> None:

@@ -15,6 +15,7 @@ from itertools import permutations
 from typing import Literal, TextIO
 
 from weft.errors import CheckError, ConnectError
+from weft.files import cache_folder
 from weft.launch.address import Reach, candidates, choose_address
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig, carried_variables
@@ -224,7 +225,7 @@ class _Scout:
         """Every link, measured now or within the last hour. A result with a failure in it is not kept."""
         homes = self._homes(facts)
         key = linkcache.fingerprint([_identity(facts, host, address) for host, address in homes.items()])
-        folder = linkcache.cache_folder()
+        folder = cache_folder("links")
         if measure == "hourly" and (known := linkcache.load(key, folder, time.time())) is not None:
             return known
         links = self._measure(homes, progress)
