@@ -191,10 +191,9 @@ class WeftGroup(_ProcessGroup):  # type: ignore[misc]
         reduction.before(values)
         bounds = _bounds(counts)
         first, last = bounds[self._rank]
-        local = self._hierarchy.local
         if values.numel():
-            if local is not None and not self._hierarchy.across:
-                local.reduce_scatter(values, bounds, reduction)
+            if (whole := self._hierarchy.one_host) is not None:
+                whole.reduce_scatter(values, bounds, reduction)
             else:
                 self._hierarchy.all_reduce(values, reduction)
         part = values[first:last]
@@ -247,8 +246,8 @@ class WeftGroup(_ProcessGroup):  # type: ignore[misc]
         return self._submit(Call("broadcast", tensors, f"from {root}"), run, opts, tensors)
 
     def _broadcast_bytes(self, values: Tensor, root: int) -> None:
-        if self._hierarchy.local is not None and not self._hierarchy.across:
-            self._hierarchy.local.broadcast(values, root)
+        if (whole := self._hierarchy.one_host) is not None:
+            whole.broadcast(values, root)
         else:
             self._gloo.broadcast(values, root).wait()
 
@@ -259,8 +258,8 @@ class WeftGroup(_ProcessGroup):  # type: ignore[misc]
         everything[first:last].copy_(values)
         if not everything.numel() or self._size == 1:
             return
-        if self._hierarchy.local is not None and not self._hierarchy.across:
-            self._hierarchy.local.all_gather(everything, bounds)
+        if (whole := self._hierarchy.one_host) is not None:
+            whole.all_gather(everything, bounds)
             return
         # Gloo wants parts of one size.
         longest = max(counts)
@@ -325,9 +324,8 @@ class WeftGroup(_ProcessGroup):  # type: ignore[misc]
 
     def barrier(self, opts: Any = None) -> Work:
         def run() -> None:
-            local = self._hierarchy.local
-            if local is not None and not self._hierarchy.across:
-                local.barrier()
+            if (whole := self._hierarchy.one_host) is not None:
+                whole.barrier()
             elif self._size > 1:
                 self._gloo.barrier().wait()
 

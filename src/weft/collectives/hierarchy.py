@@ -33,13 +33,17 @@ class Hierarchy:
         self.local = local  # None for a host with one rank
         self.across = across  # by the slice it serves; none on a single host
 
+    @property
+    def one_host(self) -> Mode | None:
+        """The mode that serves the whole group, where all of it shares one host."""
+        return None if self.across else self.local
+
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         """Reduce in place."""
         if self.local is None and not self.across:
             return
-        if not self.across:
-            assert self.local is not None
-            self.local.all_reduce(values, reduction)
+        if (whole := self.one_host) is not None:
+            whole.all_reduce(values, reduction)
         elif self.layout.slices == 1:
             self.across[0].all_reduce(values, reduction)
         elif values.nbytes <= SMALL_BYTES:
