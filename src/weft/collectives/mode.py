@@ -8,7 +8,7 @@ makes a call raise `PeerError`; the mode is useless afterwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 from torch import Tensor
@@ -70,3 +70,8 @@ def even_bounds(count: int, parts: int) -> tuple[tuple[int, int], ...]:
     size, left = divmod(count, parts)
     ends = [part * size + min(part, left) for part in range(parts + 1)]
     return tuple(pairwise(ends))
+
+
+def bounds_of(counts: Sequence[int]) -> Bounds:
+    """Parts of these sizes, one after the other."""
+    return list(pairwise(accumulate(counts, initial=0)))

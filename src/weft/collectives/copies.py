@@ -1,0 +1,116 @@
+"""The operations that only copy: broadcast, all_gather; and barrier. They take values as bytes, of whatever type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.collectives.call import Call
+from weft.collectives.group import Group
+from weft.collectives.mode import bounds_of
+from weft.collectives.staging import as_bytes, flat_copy_if_needed, flat_on_cpu, put_parts
+from weft.collectives.work import Work
+
+
+class Copies(Group):
+    """Through the hierarchy."""
+
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> Work:
+        root = opts.rootRank
+
+        def run() -> None:
+            for tensor in tensors:
+                with flat_on_cpu(tensor) as values:
+                    if values.numel() and self._size > 1:
+                        self._broadcast_bytes(as_bytes(values), root)
+
+        return self._submit(Call("broadcast", tensors, f"from {root}"), run, opts, tensors)
+
+    def _broadcast_bytes(self, values: Tensor, root: int) -> None:
+        if (whole := self._hierarchy.one_host) is not None:
+            whole.broadcast(values, root)
+        else:
+            self._gloo.broadcast(values, root).wait()
+
+    def _gather_bytes(self, values: Tensor, everything: Tensor, counts: Sequence[int]) -> None:
+        """Everyone's values, one after the other, to everyone; rank i has `counts[i]`."""
+        bounds = bounds_of(counts)
+        first, last = bounds[self._rank]
+        everything[first:last].copy_(values)
+        if not everything.numel() or self._size == 1:
+            return
+        if (whole := self._hierarchy.one_host) is not None:
+            whole.all_gather(everything, bounds)
+            return
+        # Gloo wants parts of one size.
+        longest = max(counts)
+        padded = torch.zeros(self._size, longest, dtype=torch.uint8)
+        padded[self._rank, : counts[self._rank]].copy_(values)
+        self._gloo.allgather([list(padded)], [padded[self._rank].clone()]).wait()
+        for row, (begin, end) in zip(padded, bounds, strict=True):
+            everything[begin:end].copy_(row[: end - begin])
+
+    def _all_gather(self, values: Tensor, outputs: Sequence[Tensor]) -> None:
+        """Everyone's values into as many tensors, or into one that holds them all."""
+        counts = [output.nbytes for output in outputs]
+        if len(counts) != self._size:
+            counts = [values.nbytes] * self._size
+        everything = torch.empty(sum(counts), dtype=torch.uint8)
+        self._gather_bytes(as_bytes(flat_copy_if_needed(values)), everything, counts)
+        put_parts(everything, outputs)
+
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Work:
+        gives = [part for into in outputs for part in into]
+        for into, values in zip(outputs, inputs, strict=True):
+            self._check_parts("all_gather", into, values, ours=into[self._rank : self._rank + 1])
+
+        def run() -> None:
+            for into, values in zip(outputs, inputs, strict=True):
+                self._all_gather(values, into)
+
+        return self._submit(Call("all_gather", gives), run, opts, gives)
+
+    def all_gather_single(self, output: Tensor, values: Tensor, opts: Any = None) -> Work:
+        return self.all_gather_single_coalesced([output], [values], opts)
+
+    def all_gather_single_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+    ) -> Work:
+        for output, values in zip(outputs, inputs, strict=True):
+            self._check_whole("all_gather", output, values)
+
+        def run() -> None:
+            for output, values in zip(outputs, inputs, strict=True):
+                self._all_gather(values, [output])
+
+        return self._submit(Call("all_gather", inputs), run, opts, outputs)
+
+    def allgather_coalesced(
+        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
+    ) -> Work:
+        """`outputs[i][j]` takes the j-th tensor of rank i."""
+        gives = [part for into in outputs for part in into]
+        columns = [list(column) for column in zip(*outputs, strict=True)]
+        for values, into in zip(inputs, columns, strict=True):
+            self._check_parts("all_gather", into, values, ours=into[self._rank : self._rank + 1])
+
+        def run() -> None:
+            for values, into in zip(inputs, columns, strict=True):
+                self._all_gather(values, into)
+
+        return self._submit(Call("all_gather", inputs), run, opts, gives)
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def barrier(self, opts: Any = None) -> Work:
+        def run() -> None:
+            if (whole := self._hierarchy.one_host) is not None:
+                whole.barrier()
+            elif self._size > 1:
+                self._gloo.barrier().wait()
+
+        return self._submit(Call("barrier"), run, opts, [])
