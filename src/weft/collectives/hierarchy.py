@@ -8,7 +8,8 @@ network carries one chunk while memory works on the next.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,6 +105,15 @@ class Hierarchy:
         for flow in flows:
             flow.wait()
         self._down(chunk)
+
+    def replace_modes(self, change: Callable[[str, Any, tuple[int, ...]], Any]) -> None:
+        """Put another mode in the place of each, for those who watch; `change` gets the dimension and its ranks too."""
+        if self.local is not None:
+            self.local = change("host", self.local, self.layout.locals_of(self.rank))
+        self.across = {
+            piece: change("between hosts", mode, self.layout.owners(piece))
+            for piece, mode in self.across.items()
+        }
 
     def close(self) -> None:
         for mode in (*self.across.values(), *((self.local,) if self.local else ())):
