@@ -39,6 +39,19 @@ _OPTIONS = (
         metavar="WIRE",
         help="How gradients travel between hosts: fp32, bf16, fp16 or int8 (see docs/modes.md).",
     ),
+    click.option(
+        "--report", type=int, metavar="N", help="Print every N steps where communication spent its time."
+    ),
+    click.option("--trace", metavar="FILE", help="Write a timeline of all ranks for ui.perfetto.dev."),
+    click.option(
+        "--verify",
+        type=int,
+        metavar="N",
+        help="Do every Nth all_reduce again by a plain way, and stop if the results differ.",
+    ),
+    click.option(
+        "--debug", is_flag=True, help="Compare what all ranks call before it is done, and name both sides."
+    ),
     click.option("--tcp", is_flag=True, help="Keep to TCP even where there is a faster fabric."),
     click.option(
         "--mpiarg", "mpi_args", multiple=True, metavar="ARG", help="Pass to mpirun; may be given again."
@@ -105,6 +118,7 @@ def launch_config(command: Command, options: dict[str, Any]) -> LaunchConfig:
         "env": tuple(map(_variable, options["env"])),
         "rankfile": _read_rankfile(options["rankfile"]) if options["rankfile"] else None,
         "run_dir": Path(options["run_dir"]) if options["run_dir"] else None,
+        "trace": Path(options["trace"]) if options["trace"] is not None else None,
     }
     return LaunchConfig(command=command, **given)
 

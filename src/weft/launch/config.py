@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from weft.collectives.choices import parse_mode, parse_wire
+from weft.collectives.watching import check_every, check_trace
 from weft.errors import UsageError
 from weft.launch.command import Command
 from weft.topology.hostlist import HostEntry
@@ -27,6 +28,10 @@ class LaunchConfig:
     engine: EngineName = "auto"
     mode: str | None = None  # passed to the collectives
     wire: str | None = None  # the form of gradients between hosts
+    report: int | None = None  # steps from one table of times to the next
+    trace: Path | None = None  # a timeline, written by rank 0 at the end
+    verify: int | None = None  # all_reduces from one that is verified to the next
+    debug: bool = False  # compare every call before it is carried out
     tcp: bool = False  # keep to TCP even where there is a faster fabric
     mpi_args: tuple[str, ...] = ()
     rankfile: Rankfile | None = None
@@ -68,6 +73,10 @@ class LaunchConfig:
             parse_mode(self.mode)
         if self.wire is not None:
             parse_wire(self.wire)
+        check_every("--report", self.report, 10)
+        check_every("--verify", self.verify, 100)
+        if self.trace is not None:
+            check_trace(self.cwd / self.trace, here=not self.host_names)
         if self.workers is not None and self.per_host is not None:
             raise UsageError(
                 f"give the workers in all (-n {self.workers}) or on each host (--per-host {self.per_host}), "

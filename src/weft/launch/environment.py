@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from weft.collectives.watching import watching_from_env
 from weft.launch.config import LaunchConfig
 from weft.topology.dimensions import Dimensions
 from weft.topology.placement import Placement
@@ -38,7 +39,21 @@ def common_variables(
         run["WEFT_WIRE"] = config.wire
     if config.tcp:
         run["WEFT_TCP"] = "1"
-    return tuple(sorted({**defaults, **carried, **path, **run, **dict(config.env)}.items()))
+    run |= watching_variables(config)
+    everything = {**defaults, **carried, **path, **run, **dict(config.env)}
+    watching_from_env(everything)  # refuses what no worker could read
+    return tuple(sorted(everything.items()))
+
+
+def watching_variables(config: LaunchConfig) -> dict[str, str]:
+    """What of the collectives is to be watched."""
+    asked = {
+        "WEFT_REPORT": config.report,
+        "WEFT_TRACE": config.trace and (config.cwd / config.trace).absolute(),
+        "WEFT_VERIFY": config.verify,
+        "WEFT_DEBUG": int(config.debug),
+    }
+    return {name: str(value) for name, value in asked.items() if value}
 
 
 def worker_variables(
