@@ -87,14 +87,15 @@ def _exchange(store: Store, size: int, rank: int, told: dict[int, Suspicion], ov
 def _dead(members: Sequence[Member], rank: int) -> list[Member]:
     """Those on our own host whose processes have ended."""
     host = members[rank].host
-    return [other for other in members if other.host == host and other.rank != rank and not _lives(other.pid)]
+    return [other for other in members if other.host == host and other.rank != rank and not lives(other.pid)]
 
 
 def _named(message: str, members: Sequence[Member]) -> int | None:
     return next((member.rank for member in members if message.startswith(f"{member} ")), None)
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
+    """Whether there is such a process here; one that has ended and was not yet waited for does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import PrefixStore
 
-from weft.collectives import arena, explore
+from weft.collectives import arena, explore, mpi_world
+from weft.collectives.blame import lives
 from weft.collectives.choices import ModeChoice, parse_mode, wire_from_env
 from weft.collectives.gloo import Gloo
 from weft.collectives.hierarchy import Hierarchy
@@ -23,6 +24,7 @@ from weft.collectives.light import light
 from weft.collectives.members import Layout, Member, layout_of
 from weft.collectives.mesh import Mesh, listen, own_address
 from weft.collectives.mode import Background, Mode
+from weft.collectives.mpi import Mpi
 from weft.collectives.ring import Ring
 from weft.collectives.shm import SharedMemory
 from weft.errors import CollectiveError
@@ -30,8 +32,8 @@ from weft.version import __version__
 
 # What each choice means in a dimension; what cannot serve it gives way to what can, as in DDL.
 _CANDIDATES = {
-    "local": {"explore": ("shm", "gloo"), "gloo": ("gloo",)},
-    "across": {"explore": ("ring", "gloo"), "gloo": ("gloo",)},
+    "local": {"explore": ("shm", "gloo"), "gloo": ("gloo",), "mpi": ("mpi",)},
+    "across": {"explore": ("ring", "gloo"), "gloo": ("gloo",), "mpi": ("mpi",)},
 }
 
 
@@ -90,6 +92,8 @@ class Meeting:
         inside, outside = choice.mode_of(0), choice.mode_of(1)
         if self._wire != "fp32":
             outside = "ring"  # the one that has light wires
+        if "mpi" in (inside, outside) and not self._has_mpi():
+            inside, outside = ("" if name == "mpi" else name for name in (inside, outside))
         kept = self._kept() if "explore" in (inside, outside) else {}
         local: Mode | None = None
         peers = self.layout.locals_of(self.rank)
@@ -112,6 +116,7 @@ class Meeting:
             "shm": self._shared_memory,
             "ring": self._ring,
             "gloo": self._gloo,
+            "mpi": self._mpi,
         }
         return makers[mode](peers, name)
 
@@ -145,6 +150,30 @@ class Meeting:
     def _gloo(self, peers: Sequence[int], name: str) -> Gloo:
         store = PrefixStore(f"mode/{name}", self.store)
         return Gloo(store, peers.index(self.rank), len(peers), timedelta(seconds=self._timeout_s))
+
+    def _has_mpi(self) -> bool:
+        """Find out together whether MPI can serve us; rank 0 says so if it cannot."""
+        found = mpi_world.world_for(self.store, self.rank, len(self.members), os.environ)
+        if isinstance(found, str):
+            if self.rank == 0:
+                mpi_world.tell_that_it_gives_way(found)
+            return False
+        self._world = found
+        return True
+
+    def _mpi(self, peers: Sequence[int], name: str) -> Mpi:
+        if peers[0] == self.rank:
+            self.store.set(f"mpi/{name}", secrets.token_hex(8))
+        here = self.members[self.rank].host
+        members = [self.members[peer] for peer in peers]
+        return Mpi(
+            self._world.mpi,
+            self._world.communicator(peers, self._timeout_s),
+            timeout_s=self._timeout_s,
+            token=self.store.get(f"mpi/{name}"),
+            describe=self._describe(peers),
+            lives=lambda peer: members[peer].host != here or lives(members[peer].pid),
+        )
 
     def _describe(self, peers: Sequence[int]) -> Callable[[int, str], str]:
         def sentence(peer: int, what: str) -> str:

@@ -1,0 +1,175 @@
+"""The MPI world that this process was started in, and whether it can serve a group.
+
+MPI_Init and the making of a communicator wait for everyone and know no timeout. So nobody calls them before all members
+have said, through the store, that all can.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+from weft.errors import CollectiveError
+
+# Where the launchers say who we are: our rank, the size of the world, and a name for it.
+_SIGNS = (
+    ("PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"),  # Open MPI 5
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid"),  # Open MPI 4
+    ("PMIX_RANK", "SLURM_STEP_NUM_TASKS", "PMIX_NAMESPACE"),  # srun --mpi=pmix
+    ("PMI_RANK", "PMI_SIZE", "PMI_JOBID"),  # MPICH, srun --mpi=pmi2
+)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What one member says of its MPI."""
+
+    rank: int = -1  # in the MPI world, which may number its ranks otherwise than the group does
+    size: int = 0  # of that world; 0: not in one
+    world: str = ""  # its name, where the launcher gives it one
+    ready: bool = False  # MPI is up
+    trouble: str = ""  # why it cannot be used
+
+
+def offer_from(environ: Mapping[str, str]) -> Offer:
+    """The world that a launcher has put us in, as far as the environment tells. Pure."""
+    for rank, size, name in _SIGNS:
+        if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
+            return Offer(int(environ[rank]), int(environ[size]), environ.get(name, ""))
+    return Offer()
+
+
+def why_not(offers: Sequence[Offer]) -> str:
+    """Why MPI cannot serve these members, in their order; empty if it can. Pure."""
+    for rank, offer in enumerate(offers):
+        if offer.trouble:
+            return f"{offer.trouble} on rank {rank}"
+        if not offer.size:
+            return f"rank {rank} was started by neither mpirun nor srun (use --engine mpi)"
+    size = offers[0].size
+    if len({(offer.world, offer.size) for offer in offers}) > 1:
+        return "the ranks are in different MPI worlds"
+    if len({offer.rank for offer in offers}) < len(offers):
+        return f"{len(offers)} ranks make an MPI world of {size} each (mpi4py may not fit the mpirun that started them)"
+    if not all(offer.ready for offer in offers) and len(offers) < size:
+        return f"MPI is not up yet, and to start it takes all {size} ranks of its world, got a group of {len(offers)}"
+    return ""
+
+
+@cache
+def tell_that_it_gives_way(reason: str) -> None:
+    """Once for each reason: programs make many groups."""
+    print(
+        f"weft: mode mpi gives way to shm inside a host and ring between hosts: {reason}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+# -- this process -----------------------------------------------------------------------------------
+
+_broken = threading.Event()  # a peer was lost: to finalize would wait for it for ever
+
+
+def give_up() -> None:
+    """Remember that MPI has lost a peer of ours."""
+    _broken.set()
+
+
+def _module() -> Any:
+    """mpi4py's MPI, loaded but not started by that."""
+    if "mpi4py.MPI" not in sys.modules:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = False
+    from mpi4py import MPI
+
+    return MPI
+
+
+def _our_offer(environ: Mapping[str, str]) -> Offer:
+    if _broken.is_set():
+        return Offer(trouble="MPI lost a peer before")
+    try:
+        mpi = _module()
+    except (ImportError, RuntimeError, OSError) as error:  # no mpi4py, or no library for it
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        return Offer(trouble=f"mpi4py cannot be used ({reason}; pip install 'weft[mpi]')")
+    if mpi.Is_finalized():
+        return Offer(trouble="MPI has been finalized")
+    return _present(mpi, offer_from(environ).world) if mpi.Is_initialized() else offer_from(environ)
+
+
+def _present(mpi: Any, world: str) -> Offer:
+    """What MPI itself says, now that it is up."""
+    trouble = (
+        "" if mpi.Query_thread() >= mpi.THREAD_MULTIPLE else "MPI was started without MPI_THREAD_MULTIPLE"
+    )
+    return Offer(mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size, world, ready=True, trouble=trouble)
+
+
+def _start(mpi: Any) -> None:
+    if not mpi.Is_initialized():
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+        atexit.register(_finalize, mpi)
+
+
+def _finalize(mpi: Any) -> None:
+    if not _broken.is_set() and not mpi.Is_finalized():
+        mpi.Finalize()
+
+
+# -- together ---------------------------------------------------------------------------------------
+
+
+class World:
+    """MPI as it serves the members of a group."""
+
+    def __init__(self, mpi: Any, ranks: Sequence[int]) -> None:
+        self.mpi = mpi
+        self._ranks = ranks  # in COMM_WORLD, by rank in the group
+
+    def communicator(self, peers: Sequence[int], timeout_s: float) -> Any:
+        """One of some members' own; they all call."""
+        made: list[Any] = []
+
+        def make() -> None:
+            group = self.mpi.COMM_WORLD.Get_group().Incl([self._ranks[peer] for peer in peers])
+            with contextlib.suppress(self.mpi.Exception):
+                made.append(self.mpi.COMM_WORLD.Create_group(group))
+
+        # It knows no timeout: in a thread of its own, which can be left alone.
+        thread = threading.Thread(target=make, name="weft-mpi", daemon=True)
+        thread.start()
+        thread.join(timeout_s)
+        if not made:
+            give_up()
+            names = ", ".join(map(str, peers))
+            raise CollectiveError(f"MPI must connect ranks {names} within {timeout_s:g} s, got nothing")
+        made[0].Set_errhandler(self.mpi.ERRORS_RETURN)
+        return made[0]
+
+
+def world_for(store: Any, rank: int, size: int, environ: Mapping[str, str]) -> World | str:
+    """MPI for all members, or why there is none; they all call, and get the same answer."""
+    offers = _exchange(store, "offer", rank, size, _our_offer(environ))
+    if reason := why_not(offers):
+        return reason
+    mpi = _module()
+    _start(mpi)
+    # What it says now counts: an MPI of another make than the launcher's finds itself alone in its world.
+    offers = _exchange(store, "up", rank, size, _present(mpi, offers[rank].world))
+    return why_not(offers) or World(mpi, [offer.rank for offer in offers])
+
+
+def _exchange(store: Any, name: str, rank: int, size: int, offer: Offer) -> list[Offer]:
+    store.set(f"mpi/{name}/{rank}", json.dumps(asdict(offer)))
+    return [Offer(**json.loads(store.get(f"mpi/{name}/{other}"))) for other in range(size)]
