@@ -6,6 +6,7 @@ works in any script. Nothing heavy is imported before a group is made.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 NAMES = ("weft", "ddl")
@@ -24,6 +25,13 @@ def autoload() -> None:
 
 def _create(options: Any, _: object) -> Any:
     """What torch calls for each new group."""
+    from weft.collectives.watching import watching_from_env
+
+    made = (options.store, options.group_rank, options.group_size, options.timeout)
+    if watching_from_env(os.environ).on:
+        from weft.collectives.watch import WatchedGroup
+
+        return WatchedGroup(*made)
     from weft.collectives.backend import WeftGroup
 
-    return WeftGroup(options.store, options.group_rank, options.group_size, options.timeout)
+    return WeftGroup(*made)
