@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,8 +14,7 @@ from weft.errors import MismatchError
 SIGNATURE_BYTES = 256
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A name, the tensors, and the operator or root if it has one."""
 
     name: str

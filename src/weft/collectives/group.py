@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -84,31 +85,31 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def _submit(self, call: Call, run: Callable[[], Any], opts: Any, gives: list[Tensor]) -> Work:
         """Queue an operation; `gives` is what its future holds."""
-        ready = Ready([*call.tensors, *gives])
-
-        def guarded() -> Any:
-            if self._broken is not None:
-                raise CollectiveError(
-                    f"the group must be whole for {call}, got one that broke: {self._broken}"
-                )
-            self._doing = call
-            ready.wait()
-            try:
-                if self._debug:
-                    self._agree(call)
-                return run()
-            except MismatchError as error:
-                self._break(error)
-                raise
-            except (PeerError, RuntimeError) as error:
-                raise self._failed(call, error) from error
-            except BaseException as error:  # Ctrl-C, say: the others wait for us in vain
-                self._break(error)
-                raise
-
-        job = Job(guarded, gives)
-        self._queue.put(job, soon=bool(getattr(opts, "asyncOp", True)))
+        ready = Ready(call.tensors if call.tensors is gives else [*call.tensors, *gives])
+        job = Job(partial(self._carry_out, call, run, ready), gives)
+        self._queue.put(job, soon=opts is None or getattr(opts, "asyncOp", True))
         return Work(job, self._queue)
+
+    def _carry_out(self, call: Call, run: Callable[[], Any], ready: Ready) -> Any:
+        if self._broken is not None:
+            raise CollectiveError(f"the group must be whole for {call}, got one that broke: {self._broken}")
+        self._doing = call
+        ready.wait()
+        try:
+            if self._debug:
+                self._agree(call)
+            if not torch.is_inference_mode_enabled():
+                return run()
+            with torch.inference_mode(False):  # what the modes keep is for calls outside of it, too
+                return run()
+        except MismatchError as error:
+            self._break(error)
+            raise
+        except (PeerError, RuntimeError) as error:
+            raise self._failed(call, error) from error
+        except BaseException as error:  # Ctrl-C, say: the others wait for us in vain
+            self._break(error)
+            raise
 
     def _agree(self, call: Call) -> None:
         """With WEFT_DEBUG: make sure that all ranks make the same call."""

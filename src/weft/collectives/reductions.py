@@ -13,7 +13,7 @@ from weft.collectives.call import Call
 from weft.collectives.group import Group
 from weft.collectives.mode import bounds_of
 from weft.collectives.reduction import Reduction, reduction_of
-from weft.collectives.staging import flat_on_cpu, put
+from weft.collectives.staging import flat_copy_if_needed, put, put_back
 from weft.collectives.work import Work
 
 
@@ -21,21 +21,23 @@ class Reductions(Group):
     """Through the hierarchy."""
 
     def _all_reduce(self, tensor: Tensor, reduction: Reduction) -> None:
-        with flat_on_cpu(tensor) as values:
-            reduction.before(values)
-            if values.numel():
-                self._hierarchy.all_reduce(values, reduction)
-            reduction.after(values, self._size)
+        values = flat_copy_if_needed(tensor)
+        reduction.before(values)
+        if values.numel():
+            self._hierarchy.all_reduce(values, reduction)
+        reduction.after(values, self._size)
+        put_back(values, tensor)
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work:
         reduction = _reduction(opts, tensors)
         call = Call("all_reduce", tensors, reduction.name)
-        if any(tensor.is_sparse for tensor in tensors):
-            return self._submit(call, lambda: self._gloo.allreduce(tensors, opts).wait(), opts, tensors)
 
         def run() -> None:
             for tensor in tensors:
-                self._all_reduce(tensor, reduction)
+                if tensor.is_sparse:
+                    self._gloo.allreduce([tensor], opts).wait()
+                else:
+                    self._all_reduce(tensor, reduction)
 
         return self._submit(call, run, opts, tensors)
 

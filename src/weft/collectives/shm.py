@@ -2,7 +2,11 @@
 
 A tensor goes through the arena in pieces. For each piece a rank writes what others will reduce into its slab, then
 reduces its own part out of all slabs and its own tensor, then takes the other parts from those who reduced them. Two
-halves of a slab take turns, so that nobody waits for the slowest reader of the piece before.
+ranks, or small pieces, skip the parts: everyone reduces everything, with one meeting instead of two and, for two ranks,
+no more bytes.
+
+The pieces move on through the slab (`Turns`). So nobody waits for the slowest reader of the piece before; and to write
+where another core has just read is slow, because its cache must give up the memory line by line.
 """
 
 from __future__ import annotations
@@ -16,8 +20,33 @@ from weft.collectives.arena import Arena
 from weft.collectives.mode import Bounds, even_bounds
 from weft.collectives.reduction import Reduction
 
-SMALL_BYTES = 1 << 15  # up to here every rank reduces everything: one meeting instead of two
+SMALL_BYTES = 1 << 15  # up to here every rank reduces everything, however many there are
 BLOCK_BYTES = 1 << 18  # reduced at once: slabs, result and tensor of a block stay in the second-level cache
+SLOTS = 32  # at most as many pieces after another before the first place is used again
+VIEWS_KEPT = 1024
+
+
+class Turns:
+    """Where in the slabs the next piece goes: the same on all ranks, as long as they make the same calls.
+
+    Places are a half, a quarter, ... of a slab. A rank that writes a piece has met the others over the one before, so
+    they are done with all but that one; and no place overlaps the one before it.
+    """
+
+    def __init__(self, slab_bytes: int) -> None:
+        self._slab_bytes = slab_bytes
+        self._end = 0
+
+    def next(self, nbytes: int) -> int:
+        """The first byte of a place for so many, at most half of a slab."""
+        room = max(1, self._slab_bytes // SLOTS)
+        while room < nbytes:
+            room *= 2
+        begin = -(-self._end // room) * room
+        if begin + room > self._slab_bytes:
+            begin = 0
+        self._end = begin + room
+        return begin
 
 
 class SharedMemory:
@@ -35,12 +64,12 @@ class SharedMemory:
         self._timeout_s = timeout_s
         self._describe = describe
         self._count = 0
-        self._turn = 0
-        self._half_bytes = arena.slab_bytes // 2
+        self._turns = Turns(arena.slab_bytes)
+        self._most_bytes = arena.slab_bytes // 2 // 16 * 16  # in a piece: whole elements of any type
         self._slabs = [arena.slab(peer) for peer in range(self.size)]
         self._others = [peer for peer in range(self.size) if peer != self.index]
-        # Views of every half-slab in every type used so far: making one takes longer than a small reduction.
-        self._views: dict[torch.dtype, list[list[Tensor]]] = {}
+        # Everyone's place, by its first byte and what it holds: to make views takes longer than a small reduction.
+        self._views: dict[tuple[int, torch.dtype, int], list[Tensor]] = {}
 
     # -- meeting ----------------------------------------------------------------------------------
 
@@ -59,46 +88,58 @@ class SharedMemory:
     def barrier(self) -> None:
         self._meet()
 
-    def _halves(self, dtype: torch.dtype) -> list[Tensor]:
-        """Everyone's half-slab whose turn it is."""
-        if dtype not in self._views:
-            whole = self._half_bytes // 16 * 16  # in elements of any type
-            self._views[dtype] = [
-                [slab[half * self._half_bytes :][:whole].view(dtype) for slab in self._slabs]
-                for half in (0, 1)
-            ]
-        self._turn ^= 1
-        return self._views[dtype][self._turn]
+    def _places(self, piece: Tensor) -> list[Tensor]:
+        """Where each peer's values of the next piece go."""
+        begin = self._turns.next(piece.nbytes)
+        key = (begin, piece.dtype, piece.numel())
+        if (views := self._views.get(key)) is None:
+            if len(self._views) == VIEWS_KEPT:
+                self._views.clear()
+            end = begin + piece.nbytes
+            views = self._views[key] = [slab[begin:end].view(piece.dtype) for slab in self._slabs]
+        return views
 
     def _pieces(self, values: Tensor) -> Sequence[Tensor]:
-        most = self._half_bytes // 16 * 16 // values.element_size()
-        return torch.split(values, most) if values.numel() > most else (values,)
+        if values.nbytes <= self._most_bytes:
+            return (values,)
+        return torch.split(values, self._most_bytes // values.element_size())
 
     # -- collectives ------------------------------------------------------------------------------
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         for piece in self._pieces(values):
-            if piece.nbytes <= SMALL_BYTES:
+            if self.size == 2:
+                self._all_reduce_two(piece, reduction)
+            elif piece.nbytes <= SMALL_BYTES:
                 self._all_reduce_small(piece, reduction)
             else:
                 bounds = even_bounds(piece.numel(), self.size)
-                self._reduce_part(piece, bounds, reduction, publish=True)
-                self._take_parts(piece, bounds)
+                places = self._reduce_part(piece, bounds, reduction, publish=True)
+                self._take_parts(piece, bounds, places)
+
+    def _all_reduce_two(self, piece: Tensor, reduction: Reduction) -> None:
+        places = self._places(piece)
+        places[self.index].copy_(piece)
+        self._meet()
+        if self.index == 0:
+            reduction.combine(piece, places[1], piece)
+        else:
+            reduction.combine(places[0], piece, piece)
 
     def _all_reduce_small(self, piece: Tensor, reduction: Reduction) -> None:
-        count = piece.numel()
-        halves = self._halves(piece.dtype)
-        halves[self.index][:count].copy_(piece)
+        places = self._places(piece)
+        places[self.index].copy_(piece)
         self._meet()
-        reduction.combine(halves[0][:count], halves[1][:count], piece)
-        for half in halves[2:]:
-            reduction.combine(piece, half[:count], piece)
-        # No second meeting: this half is written again two turns from now, after a meeting in between.
+        reduction.combine(places[0], places[1], piece)
+        for place in places[2:]:
+            reduction.combine(piece, place, piece)
 
-    def _reduce_part(self, piece: Tensor, bounds: Bounds, reduction: Reduction, *, publish: bool) -> None:
-        """Reduce our part of a piece in the order of the peers; publish: leave it in our slab for the others."""
-        halves = self._halves(piece.dtype)
-        mine = halves[self.index]
+    def _reduce_part(
+        self, piece: Tensor, bounds: Bounds, reduction: Reduction, *, publish: bool
+    ) -> list[Tensor]:
+        """Reduce our part of a piece in the order of the peers; publish: leave it in our place for the others."""
+        places = self._places(piece)
+        mine = places[self.index]
         for peer in self._others:
             first, last = bounds[peer]
             mine[first:last].copy_(piece[first:last])
@@ -108,7 +149,7 @@ class SharedMemory:
         for first in range(begin, end, step):
             last = min(end, first + step)
             own = piece[first:last]
-            terms = [own if peer == self.index else halves[peer][first:last] for peer in range(self.size)]
+            terms = [own if peer == self.index else places[peer][first:last] for peer in range(self.size)]
             if self.size == 1:
                 continue
             # `own` may be the target only once it has been read: that is in the first step for peers 0 and 1.
@@ -120,16 +161,16 @@ class SharedMemory:
                 mine[first:last].copy_(own)
             elif target is not own:
                 own.copy_(target)
+        return places
 
-    def _take_parts(self, piece: Tensor, bounds: Bounds) -> None:
-        """Copy every other part from the slab of the peer it belongs to."""
+    def _take_parts(self, piece: Tensor, bounds: Bounds, places: list[Tensor]) -> None:
+        """Copy every other part from the place of the peer it belongs to."""
         count = self._arrive()
-        halves = self._views[piece.dtype][self._turn]
         for offset in range(1, self.size):
             peer = (self.index + offset) % self.size  # not all from the same one at once
             self._arena.await_peer(peer, count, self._timeout_s, self._describe)
             first, last = bounds[peer]
-            piece[first:last].copy_(halves[peer][first:last])
+            piece[first:last].copy_(places[peer][first:last])
 
     def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
         for piece, part in self._bounded_pieces(values, bounds):
@@ -137,19 +178,19 @@ class SharedMemory:
 
     def all_gather(self, values: Tensor, bounds: Bounds) -> None:
         for piece, part in self._bounded_pieces(values, bounds):
-            halves = self._halves(piece.dtype)
+            places = self._places(piece)
             first, last = part[self.index]
-            halves[self.index][first:last].copy_(piece[first:last])
-            self._take_parts(piece, part)
+            places[self.index][first:last].copy_(piece[first:last])
+            self._take_parts(piece, part, places)
 
     def broadcast(self, values: Tensor, root: int) -> None:
         for piece in self._pieces(values):
-            half = self._halves(piece.dtype)[root][: piece.numel()]
+            place = self._places(piece)[root]
             if self.index == root:
-                half.copy_(piece)
+                place.copy_(piece)
             self._meet()
             if self.index != root:
-                piece.copy_(half)
+                piece.copy_(place)
 
     def _bounded_pieces(self, values: Tensor, bounds: Bounds) -> Sequence[tuple[Tensor, Bounds]]:
         """Pieces of the tensor, each with the stretches of the parts that lie in it."""

@@ -12,23 +12,39 @@ from torch import Tensor
 @contextmanager
 def flat_on_cpu(tensor: Tensor) -> Iterator[Tensor]:
     """Gives memory with the tensor's values; what is done to it is done to the tensor."""
-    with torch.no_grad():
-        plain = tensor.detach()
-        values = flat_copy_if_needed(plain)
-        yield values
-        if values.data_ptr() != plain.data_ptr():
-            put(values, plain)
+    values = flat_copy_if_needed(tensor)
+    yield values
+    put_back(values, tensor)
 
 
 def flat_copy_if_needed(tensor: Tensor) -> Tensor:
     """The tensor's values; its own memory where that is already flat and on the CPU."""
-    return tensor.detach().contiguous().cpu().view(-1)
+    if tensor.dim() == 1 and tensor.is_cpu and tensor.is_contiguous() and _changeable(tensor):
+        return tensor
+    return plain(tensor).contiguous().cpu().view(-1)
+
+
+def put_back(values: Tensor, tensor: Tensor) -> None:
+    """Copy what came of `flat_copy_if_needed` to the tensor, if it is not its own memory."""
+    if values is not tensor and values.data_ptr() != tensor.data_ptr():
+        put(values, tensor)
+
+
+def _changeable(tensor: Tensor) -> bool:
+    return not tensor.requires_grad and not tensor.is_inference()
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The same memory as a tensor that any thread may change: autograd, and inference mode, have no say in it."""
+    if not tensor.is_inference():
+        return tensor.detach()
+    alias = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return alias.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
 def put(values: Tensor, tensor: Tensor) -> None:
     """Copy flat values to where they belong."""
-    with torch.no_grad():
-        tensor.detach().copy_(values.view(tensor.shape))
+    plain(tensor).copy_(values.view(tensor.shape))
     if tensor.is_cuda:  # whoever is told that it is done may look from any stream
         torch.cuda.current_stream(tensor.device).synchronize()
 
@@ -58,7 +74,7 @@ class Ready:
     """The moment at which tensors hold what they should: now, or when the streams they are made on come so far."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+        devices = {tensor.device for tensor in tensors if not tensor.is_cpu}
         self._events = [torch.cuda.current_stream(device).record_event() for device in devices]
 
     def wait(self) -> None:

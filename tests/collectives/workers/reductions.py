@@ -113,6 +113,26 @@ contract.check(
 )
 
 
+def inferring(group: dist.ProcessGroup, *, waiting: bool) -> torch.Tensor:
+    """By the caller's thread, or by the group's own, which knows nothing of the caller's inference mode."""
+    with torch.inference_mode():
+        tensor = contract.values(40, 60).clone()
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        assert work is not None
+        while not (waiting or work.is_completed()):
+            pass
+        work.wait()
+        return tensor + 0
+
+
+for waiting in (True, False):
+    contract.check(
+        f"all_reduce in inference mode, {waiting=}",
+        lambda group, waiting=waiting: inferring(group, waiting=waiting),
+        all_reduced(contract.gloo, contract.values(40, 60)),
+    )
+
+
 def sparse(group: dist.ProcessGroup) -> torch.Tensor:
     dense = contract.values(6, 2)
     dense[contract.rank :: 2] = 0
