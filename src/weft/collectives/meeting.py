@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import PrefixStore
 
-from weft.collectives import arena, explore, mpi_world
+from weft.collectives import arena, explore, mpi, mpi_world
 from weft.collectives.blame import lives
 from weft.collectives.choices import ModeChoice, parse_mode, wire_from_env
 from weft.collectives.gloo import Gloo
@@ -24,7 +24,6 @@ from weft.collectives.light import light
 from weft.collectives.members import Layout, Member, layout_of
 from weft.collectives.mesh import Mesh, listen, own_address
 from weft.collectives.mode import Background, Mode
-from weft.collectives.mpi import Mpi
 from weft.collectives.ring import Ring
 from weft.collectives.shm import SharedMemory
 from weft.errors import CollectiveError
@@ -161,15 +160,18 @@ class Meeting:
         self._world = found
         return True
 
-    def _mpi(self, peers: Sequence[int], name: str) -> Mpi:
+    def _mpi(self, peers: Sequence[int], name: str) -> mpi.Mpi:
         if peers[0] == self.rank:
             self.store.set(f"mpi/{name}", secrets.token_hex(8))
         here = self.members[self.rank].host
         members = [self.members[peer] for peer in peers]
-        return Mpi(
+        return mpi.Mpi(
             self._world.mpi,
             self._world.communicator(peers, self._timeout_s),
             timeout_s=self._timeout_s,
+            part_bytes=mpi.PART_BYTES_HERE
+            if {member.host for member in members} == {here}
+            else mpi.PART_BYTES,
             token=self.store.get(f"mpi/{name}"),
             describe=self._describe(peers),
             lives=lambda peer: members[peer].host != here or lives(members[peer].pid),

@@ -23,7 +23,8 @@ from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 
 SMALL_BYTES = 1 << 15  # up to here everyone sends everything to everyone: one hop instead of two
-PART_BYTES = 1 << 20  # one message
+PART_BYTES = 1 << 18  # one message: several must fit on the wire at once
+PART_BYTES_HERE = 1 << 20  # between processes of one host, where a message is one copy
 BLOCK_BYTES = 1 << 18  # reduced at once, in the second-level cache
 _LEFT = 32767  # the tag of who leaves; every MPI has it
 _TAGS = 16000  # for what is under way, two each
@@ -38,15 +39,21 @@ class Mpi:
         communicator: Any,
         *,
         timeout_s: float,
+        part_bytes: int = PART_BYTES,
         token: bytes = b"",  # of this group; what is left of another that had the same communicator is none of ours
         describe: Callable[[int, str], str] = lambda peer, what: f"peer {peer} {what}",
         lives: Callable[[int], bool] = lambda peer: True,
     ) -> None:
         self.index, self.size = communicator.rank, communicator.size
         self._mpi, self._communicator = mpi, communicator
-        self._timeout_s, self._token = timeout_s, token
+        self._timeout_s, self._part_bytes, self._token = timeout_s, part_bytes, token
         self._describe, self._lives = describe, lives
-        self._others = [(self.index + offset) % self.size for offset in range(1, self.size)]
+        # Whom we send to and whom we hear in each step: nobody is sent more at once than its card can take.
+        self._pairs = [
+            ((self.index + offset) % self.size, (self.index - offset) % self.size)
+            for offset in range(1, self.size)
+        ]
+        self._others = [right for right, _ in self._pairs]
         self._tag = 0
         self._scratch: list[Tensor] = []  # to be used again: new memory costs as much as filling it
         self._closed = self._failed = False
@@ -125,20 +132,14 @@ class Mpi:
 
     def _reduce(self, values: Tensor, bounds: Bounds, reduction: Reduction, tag: int) -> Steps:
         """Each part to its owner."""
-        mine = _part(values, bounds, self.index)
-        with _Borrowed(self._scratch, self.size * PART_BYTES) as scratch:
-            terms = [
-                scratch[peer * PART_BYTES :][: mine.nbytes].view(values.dtype) for peer in range(self.size)
-            ]
-            into = {peer: terms[peer] for peer in self._others}
-            yield self._swap(tag, {peer: _part(values, bounds, peer) for peer in self._others}, into)
-            terms[self.index] = mine
+        mine, room = _part(values, bounds, self.index), self._part_bytes
+        with _Borrowed(self._scratch, self.size * room) as scratch:
+            terms = [scratch[peer * room :][: mine.nbytes].view(values.dtype) for peer in range(self.size)]
+            for right, left in self._pairs:
+                yield self._swap(tag, {right: _part(values, bounds, right)}, {left: terms[left]})
             # Ours may be overwritten only once it has been read: that is in the first step for peers 0 and 1.
-            target = (
-                mine
-                if self.index < 2
-                else scratch[self.index * PART_BYTES :][: mine.nbytes].view(values.dtype)
-            )
+            target = mine if self.index < 2 else terms[self.index]
+            terms[self.index] = mine
             step = BLOCK_BYTES // values.element_size()
             for first in range(0, mine.numel(), step):
                 block = slice(first, first + step)
@@ -149,9 +150,10 @@ class Mpi:
     def _gather(self, values: Tensor, bounds: Bounds, tag: int, known_by: int | None = None) -> Steps:
         """Each part from its owner; `known_by`: who has them all."""
         mine = _part(values, bounds, self.index)
-        out = {peer: mine for peer in self._others if peer != known_by}
-        into = {peer: _part(values, bounds, peer) for peer in self._others} if self.index != known_by else {}
-        yield self._swap(tag, out, into)
+        for right, left in self._pairs:
+            out = {} if right == known_by else {right: mine}
+            into = {} if self.index == known_by else {left: _part(values, bounds, left)}
+            yield self._swap(tag, out, into)
 
     def _spread(self, values: Tensor, bounds: Bounds, root: int, tag: int) -> Steps:
         """A part of the root's to each, and from there to everyone."""
@@ -167,7 +169,7 @@ class Mpi:
 
     def _cuts(self, values: Tensor, bounds: Bounds) -> Sequence[Bounds]:
         """The parts in pieces that make one message each."""
-        step = PART_BYTES // values.element_size()
+        step = self._part_bytes // values.element_size()
         longest = max(last - first for first, last in bounds)
         return [
             [(min(first + begin, last), min(first + begin + step, last)) for first, last in bounds]
