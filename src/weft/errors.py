@@ -10,7 +10,8 @@
     |-- RunError            workers were started and the run failed
     `-- CollectiveError     an operation among ranks failed; the group is of no more use
         |-- PeerError       a peer died, hung or was cut off
-        `-- MismatchError   ranks called different operations, or with different shapes
+        |-- MismatchError   ranks called different operations, or with different shapes
+        `-- VerifyError     a result is not what a plain reduction gives
 
 A message says what must hold, what was got, and what to do next.
 """
@@ -66,3 +67,7 @@ class PeerError(CollectiveError):
 
 class MismatchError(CollectiveError):
     """Ranks called different operations, or the same with different shapes or types."""
+
+
+class VerifyError(CollectiveError):
+    """A result is not what a plain reduction gives, by more than rounding explains."""

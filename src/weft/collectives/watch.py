@@ -17,16 +17,21 @@ from torch import Tensor
 
 from weft.collectives.backend import WeftGroup
 from weft.collectives.call import Call
+from weft.collectives.choices import wire_from_env
 from weft.collectives.clock import align
 from weft.collectives.delivery import deliver
 from weft.collectives.ending import HURRY_S, PATIENCE_S, Ending
 from weft.collectives.recorder import Home, Recorder, Reports
+from weft.collectives.reduction import Reduction
 from weft.collectives.report import verified_line
 from weft.collectives.spans import CALL, CALLER, Span
+from weft.collectives.staging import flat_copy_if_needed
 from weft.collectives.steps import Steps
+from weft.collectives.verifier import Verifier
 from weft.collectives.watched_mode import WatchedMode
 from weft.collectives.watching import Watching, watching_from_env
 from weft.collectives.work import Letter, Work
+from weft.errors import CollectiveError, VerifyError
 
 _recorder: Recorder | None = None  # of this process; it outlives its groups
 _home: _Watch | None = None
@@ -84,6 +89,8 @@ class WatchedGroup(WeftGroup):
         self._hierarchy.replace_modes(self._watch_mode)
         for mode in self._modes:
             mode.alone = len({other.dimension for other in self._modes}) == 1
+        self._reduced = 0  # all_reduces so far
+        self._verifier = Verifier(self._gloo, self._members, self._modes, wire_from_env(os.environ))
         self._watch: _Watch | None = None
         if _home is None and size == int(os.environ.get("WORLD_SIZE") or size):
             clock = align(self._gloo, self._store, rank, self._members)
@@ -114,6 +121,27 @@ class WatchedGroup(WeftGroup):
 
         work = super()._submit(call, watched, opts, gives)
         return _WatchedWork(work, note, self._recorder)
+
+    def _all_reduce(self, tensor: Tensor, reduction: Reduction) -> None:
+        self._reduced += 1
+        every = self._recorder.watching.verify
+        if not every or self._reduced % every:
+            super()._all_reduce(tensor, reduction)
+            return
+        given = flat_copy_if_needed(tensor).clone()
+        for mode in self._modes:
+            mode.used.clear()
+        super()._all_reduce(tensor, reduction)
+        call = Call("all_reduce", [tensor], reduction.name)
+        worst = self._verifier.check(call, given, flat_copy_if_needed(tensor), reduction)
+        self._recorder.verified += 1
+        self._recorder.worst_error = max(self._recorder.worst_error, worst)
+
+    def _failed(self, call: Call, error: Exception) -> CollectiveError:
+        if isinstance(error, VerifyError):  # which all ranks raise, with the same words
+            self._break(error)
+            return error
+        return super()._failed(call, error)
 
     def _letter(
         self,

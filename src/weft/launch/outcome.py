@@ -113,7 +113,9 @@ def last_traceback(text: str) -> str | None:
         if line and not line[0].isspace():  # the exception itself; its message may go on below
             end = index + 1
             while (
-                end < len(lines) and lines[end].strip() and not re.match(r"^(\[|W\d{4}|E\d{4})", lines[end])
+                end < len(lines)
+                and lines[end].strip()
+                and not re.match(r"^(\[|W\d{4}|E\d{4}|weft: )", lines[end])
             ):
                 end += 1
             break
