@@ -81,7 +81,7 @@ class Meeting:
         self.members = tuple(members)
         self.rank = rank
         self.layout: Layout = layout_of(members)
-        self._timeout_s = timeout.total_seconds()
+        self.timeout_s = timeout.total_seconds()
         self._operation = operation  # what the group is doing now, for errors
         self._wire = wire_from_env(os.environ)  # between hosts
 
@@ -148,7 +148,7 @@ class Meeting:
 
     def _gloo(self, peers: Sequence[int], name: str) -> Gloo:
         store = PrefixStore(f"mode/{name}", self.store)
-        return Gloo(store, peers.index(self.rank), len(peers), timedelta(seconds=self._timeout_s))
+        return Gloo(store, peers.index(self.rank), len(peers), timedelta(seconds=self.timeout_s))
 
     def _has_mpi(self) -> bool:
         """Find out together whether MPI can serve us; rank 0 says so if it cannot."""
@@ -167,17 +167,17 @@ class Meeting:
         members = [self.members[peer] for peer in peers]
         return mpi.Mpi(
             self._world.mpi,
-            self._world.communicator(peers, self._timeout_s),
-            timeout_s=self._timeout_s,
+            self._world.communicator(peers, self.timeout_s),
+            timeout_s=self.timeout_s,
             part_bytes=mpi.PART_BYTES_HERE
             if {member.host for member in members} == {here}
             else mpi.PART_BYTES,
             token=self.store.get(f"mpi/{name}"),
-            describe=self._describe(peers),
+            describe=self.describe(peers),
             lives=lambda peer: members[peer].host != here or lives(members[peer].pid),
         )
 
-    def _describe(self, peers: Sequence[int]) -> Callable[[int, str], str]:
+    def describe(self, peers: Sequence[int]) -> Callable[[int, str], str]:
         def sentence(peer: int, what: str) -> str:
             return f"{self.members[peers[peer]]} {what} during {self._operation()}"
 
@@ -210,7 +210,7 @@ class Meeting:
         shared = arena.Arena(
             descriptor, index=index, pids=[self.members[peer].pid for peer in peers], slab_bytes=slab
         )
-        mode = SharedMemory(shared, timeout_s=self._timeout_s, describe=self._describe(peers))
+        mode = SharedMemory(shared, timeout_s=self.timeout_s, describe=self.describe(peers))
         mode.barrier()
         if index == 0:
             arena.unlink(file)  # all have it open
@@ -231,7 +231,7 @@ class Meeting:
             addresses,
             index=index,
             secret=self.store.get(f"{name}/secret"),
-            timeout_s=self._timeout_s,
-            describe=self._describe(peers),
+            timeout_s=self.timeout_s,
+            describe=self.describe(peers),
         )
         return light(Ring(mesh), mesh, self._wire)
