@@ -161,8 +161,6 @@ class Meeting:
         return True
 
     def _mpi(self, peers: Sequence[int], name: str) -> mpi.Mpi:
-        if peers[0] == self.rank:
-            self.store.set(f"mpi/{name}", secrets.token_hex(8))
         here = self.members[self.rank].host
         members = [self.members[peer] for peer in peers]
         return mpi.Mpi(
@@ -172,7 +170,6 @@ class Meeting:
             part_bytes=mpi.PART_BYTES_HERE
             if {member.host for member in members} == {here}
             else mpi.PART_BYTES,
-            token=self.store.get(f"mpi/{name}"),
             describe=self.describe(peers),
             lives=lambda peer: members[peer].host != here or lives(members[peer].pid),
         )

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from weft.collectives import mpi_world
 from weft.collectives.mode import Bounds, even_bounds
-from weft.collectives.passage import Mover, Passage, Steps, Waits, abandon
+from weft.collectives.passage import Mover, Passage, Steps, Waits
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 
@@ -26,7 +26,6 @@ SMALL_BYTES = 1 << 15  # up to here everyone sends everything to everyone: one h
 PART_BYTES = 1 << 18  # one message: several must fit on the wire at once
 PART_BYTES_HERE = 1 << 20  # between processes of one host, where a message is one copy
 BLOCK_BYTES = 1 << 18  # reduced at once, in the second-level cache
-_LEFT = 32767  # the tag of who leaves; every MPI has it
 _TAGS = 16000  # for what is under way, two each
 
 
@@ -40,13 +39,12 @@ class Mpi:
         *,
         timeout_s: float,
         part_bytes: int = PART_BYTES,
-        token: bytes = b"",  # of this group; what is left of another that had the same communicator is none of ours
         describe: Callable[[int, str], str] = lambda peer, what: f"peer {peer} {what}",
         lives: Callable[[int], bool] = lambda peer: True,
     ) -> None:
         self.index, self.size = communicator.rank, communicator.size
         self._mpi, self._communicator = mpi, communicator
-        self._timeout_s, self._part_bytes, self._token = timeout_s, part_bytes, token
+        self._timeout_s, self._part_bytes = timeout_s, part_bytes
         self._describe, self._lives = describe, lives
         # Whom we send to and whom we hear in each step: nobody is sent more at once than its card can take.
         self._pairs = [
@@ -56,6 +54,7 @@ class Mpi:
         self._others = [right for right, _ in self._pairs]
         self._tag = 0
         self._scratch: list[Tensor] = []  # to be used again: new memory costs as much as filling it
+        self._left: set[int] = set()  # who has said so
         self._closed = self._failed = False
         self._mover = Mover(
             mpi.Request.Testall,
@@ -98,15 +97,8 @@ class Mpi:
             return
         self._closed = True
         self._mover.close()
-        token = bytearray(self._token)
         with contextlib.suppress(self._mpi.Exception):
-            farewells = [
-                self._communicator.Isend([token, self._mpi.BYTE], peer, _LEFT) for peer in self._others
-            ]
-            if not self._mpi.Request.Testall(farewells):
-                abandon(farewells, token)
-            elif not self._failed and not self._mover.busy:
-                self._communicator.Free()
+            mpi_world.part(self._communicator, self._left, whole=not self._failed and not self._mover.busy)
 
     # -- the steps of each ------------------------------------------------------------------------
 
@@ -206,12 +198,9 @@ class Mpi:
 
     def _hear(self) -> None:
         """Raise if a peer has said that it leaves."""
-        status = self._mpi.Status()
-        while self._communicator.Iprobe(self._mpi.ANY_SOURCE, _LEFT, status):
-            told = bytearray(status.Get_count(self._mpi.BYTE))
-            self._communicator.Recv([told, self._mpi.BYTE], status.source, _LEFT)
-            if bytes(told) == self._token:
-                raise PeerError(self._describe(status.source, "gave up"))
+        self._left |= mpi_world.who_left(self._communicator, set(self._others) - self._left)
+        if self._left:
+            raise PeerError(self._describe(min(self._left), "gave up"))
 
     def _explain(self, error: BaseException) -> BaseException:
         self._failed = True

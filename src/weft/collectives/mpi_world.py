@@ -127,6 +127,42 @@ def _finalize(mpi: Any) -> None:
         mpi.Finalize()
 
 
+# -- parting ----------------------------------------------------------------------------------------
+
+_LEFT = 32767  # the tag of a farewell, the last message of a peer; every MPI has it
+_parting: list[
+    tuple[Any, set[int], list[Any]]
+] = []  # communicators, who has not left them, and our own farewells
+
+
+def part(communicator: Any, left: set[int], *, whole: bool) -> None:
+    """Tell the peers that we leave. `left`: who has told us so; `whole`: nothing is under way."""
+    others = set(range(communicator.size)) - {communicator.rank}
+    farewells = [communicator.Isend(bytearray(), peer, _LEFT) for peer in sorted(others)]
+    with _parting_lock:
+        if whole:
+            _parting.append((communicator, others - left, farewells))
+        _free_those_left_by_all()
+
+
+def who_left(communicator: Any, peers: set[int]) -> set[int]:
+    """Which of these peers have said that they leave."""
+    gone = {peer for peer in peers if communicator.Iprobe(peer, _LEFT)}
+    for peer in gone:
+        communicator.Recv(bytearray(), peer, _LEFT)
+    return gone
+
+
+def _free_those_left_by_all() -> None:
+    """Not before: a message that comes after that would be taken for one of the next that gets the same number."""
+    for entry in list(_parting):
+        communicator, staying, farewells = entry
+        staying -= who_left(communicator, staying)
+        if not staying and all(farewell.Test() for farewell in farewells):
+            _parting.remove(entry)
+            communicator.Free()
+
+
 # -- together ---------------------------------------------------------------------------------------
 
 
@@ -139,6 +175,8 @@ class World:
 
     def communicator(self, peers: Sequence[int], timeout_s: float) -> Any:
         """One of some members' own; they all call."""
+        with _parting_lock:
+            _free_those_left_by_all()
         made: list[Any] = []
 
         def make() -> None:
