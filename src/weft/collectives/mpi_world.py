@@ -130,9 +130,8 @@ def _finalize(mpi: Any) -> None:
 # -- parting ----------------------------------------------------------------------------------------
 
 _LEFT = 32767  # the tag of a farewell, the last message of a peer; every MPI has it
-_parting: list[
-    tuple[Any, set[int], list[Any]]
-] = []  # communicators, who has not left them, and our own farewells
+_parting: list[tuple[Any, set[int], list[Any]]] = []  # communicators, who is still in them, our own farewells
+_parting_lock = threading.Lock()
 
 
 def part(communicator: Any, left: set[int], *, whole: bool) -> None:
