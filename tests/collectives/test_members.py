@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.collectives.explore import best_of, mode_for
-from weft.collectives.members import Layout, Member, layout_of
+from weft.collectives.members import Layout, Member, arrange, in_turns, layout_of
+from weft.collectives.mode import bounds_of
 
 
 def member(rank: int, host: str) -> Member:
@@ -44,6 +45,50 @@ def test_every_element_has_one_owner_on_every_host(counts: list[int], count: int
         assert all(before[1] == after[0] for before, after in pairwise(bounds))
     for piece in range(layout.slices):
         assert all(piece in layout.owned(owner) for owner in layout.owners(piece))
+
+
+LAYOUTS = st.lists(st.integers(0, 4), min_size=1, max_size=12).map(
+    lambda hosts: layout_of([member(rank, f"h{host}") for rank, host in enumerate(hosts)])
+)
+
+
+def test_parts_lie_by_slice_and_in_a_slice_by_host() -> None:
+    in_blocks = arrange(Layout(((0, 1), (2, 3))), (1, 1, 1, 1))
+    assert in_blocks.places == ((0, 1), (2, 3), (1, 2), (3, 4))
+    dealt = arrange(Layout(((0, 2), (1, 3))), (1, 1, 1, 1))
+    assert dealt.places == ((0, 1), (1, 2), (2, 3), (3, 4))
+
+
+def test_a_lone_rank_brings_its_part_to_its_first_slice() -> None:
+    arrangement = arrange(Layout(((0, 1), (2,))), (3, 4, 5))
+    assert arrangement.parts == (((0, 3), (3, 8)), ((8, 12), (12, 12)))
+    assert arrangement.parts_of(1) == ((0, 4), (4, 4))
+
+
+@given(LAYOUTS, st.data())
+def test_everyone_finds_its_part_in_a_stretch_of_its_own(layout: Layout, data: st.DataObject) -> None:
+    size = sum(map(len, layout.hosts))
+    counts = tuple(data.draw(st.lists(st.integers(0, 9), min_size=size, max_size=size)))
+    arrangement = arrange(layout, counts)
+    assert arrangement.count == sum(counts)
+    assert [last - first for first, last in arrangement.places] == list(counts)
+    assert sorted(i for place in arrangement.places for i in range(*place)) == list(range(sum(counts)))
+    for host in layout.hosts:
+        bounds = arrangement.local_bounds(layout, host[0])
+        assert bounds[0][0] == 0
+        assert bounds[-1][1] == sum(counts)
+        assert all(before[1] == after[0] for before, after in pairwise(bounds))
+        for rank, (first, last) in zip(host, bounds, strict=True):
+            begin, end = arrangement.places[rank]
+            assert first <= begin <= end <= last
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=6), st.integers(1, 5))
+def test_turns_cover_every_part_once(counts: list[int], turns: int) -> None:
+    bounds = bounds_of(counts)
+    cut = in_turns(bounds, turns)
+    for rank, (first, last) in enumerate(bounds):
+        assert [i for turn in cut for i in range(*turn[rank])] == list(range(first, last))
 
 
 def test_the_first_mode_stays_unless_another_is_clearly_faster() -> None:

@@ -24,34 +24,18 @@ class Copies(Group):
         def run() -> None:
             for tensor in tensors:
                 with flat_on_cpu(tensor) as values:
-                    if values.numel() and self._size > 1:
-                        self._broadcast_bytes(as_bytes(values), root)
+                    if values.numel():
+                        self._hierarchy.broadcast(as_bytes(values), root)
 
         return self._submit(Call("broadcast", tensors, f"from {root}"), run, opts, tensors)
-
-    def _broadcast_bytes(self, values: Tensor, root: int) -> None:
-        if (whole := self._hierarchy.one_host) is not None:
-            whole.broadcast(values, root)
-        else:
-            self._gloo.broadcast(values, root).wait()
 
     def _gather_bytes(self, values: Tensor, everything: Tensor, counts: Sequence[int]) -> None:
         """Everyone's values, one after the other, to everyone; rank i has `counts[i]`."""
         bounds = bounds_of(counts)
         first, last = bounds[self._rank]
         everything[first:last].copy_(values)
-        if not everything.numel() or self._size == 1:
-            return
-        if (whole := self._hierarchy.one_host) is not None:
-            whole.all_gather(everything, bounds)
-            return
-        # Gloo wants parts of one size.
-        longest = max(counts)
-        padded = torch.zeros(self._size, longest, dtype=torch.uint8)
-        padded[self._rank, : counts[self._rank]].copy_(values)
-        self._gloo.allgather([list(padded)], [padded[self._rank].clone()]).wait()
-        for row, (begin, end) in zip(padded, bounds, strict=True):
-            everything[begin:end].copy_(row[: end - begin])
+        if everything.numel():
+            self._hierarchy.all_gather(everything, bounds)
 
     def _all_gather(self, values: Tensor, outputs: Sequence[Tensor]) -> None:
         """Everyone's values into as many tensors, or into one that holds them all."""
@@ -107,10 +91,4 @@ class Copies(Group):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def barrier(self, opts: Any = None) -> Work:
-        def run() -> None:
-            if (whole := self._hierarchy.one_host) is not None:
-                whole.barrier()
-            elif self._size > 1:
-                self._gloo.barrier().wait()
-
-        return self._submit(Call("barrier"), run, opts, [])
+        return self._submit(Call("barrier"), lambda: self._hierarchy.barrier(), opts, [])

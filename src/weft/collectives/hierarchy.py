@@ -1,26 +1,36 @@
-"""An all-reduce that follows the machine: up through the host, across hosts, and back down.
+"""Collectives that follow the machine: up through the host, across hosts, and back down.
 
-Within a host the ranks reduce each a part (a reduce-scatter), across hosts the owners of a part reduce it among
-themselves, and within the host everyone takes all parts (an all-gather). Large tensors go in chunks, so that the
-network carries one chunk while memory works on the next.
+In an all-reduce the ranks of a host reduce each a part (a reduce-scatter), across hosts the owners of a part reduce it
+among themselves, and within the host everyone takes all parts (an all-gather). A reduce-scatter is its first half, an
+all-gather its second. Large tensors go in chunks, so that the network carries one chunk while memory works on the next.
+Small ones are all reduced: of bytes that are zero everywhere but at their owner, the largest are the owner's.
+
+What the network card of a host carries at least, each way: 2 (H - 1) / H of an all-reduce, (H - 1) / H of the whole of
+an all-gather or a reduce-scatter, all of a broadcast once.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from weft.collectives.members import Layout
-from weft.collectives.mode import Background, Mode, Pending, even_bounds
+from weft.collectives.members import Arrangement, Layout, Stretch, arrange, in_turns
+from weft.collectives.mode import Background, Bounds, Mode, Pending, even_bounds
 from weft.collectives.reduction import Reduction
+from weft.collectives.stage import Stage
 
 CHUNK_BYTES = 1 << 20
+COPY_CHUNK_BYTES = 2 << 20  # of all parts together
 CHUNKS_UNDER_WAY = 3
 SMALL_BYTES = 1 << 15  # up to here one rank a host speaks for all
+
+_LARGEST = Reduction("MAX")
+T = TypeVar("T")
 
 
 class Hierarchy:
@@ -33,20 +43,28 @@ class Hierarchy:
         self.rank = rank
         self.local = local  # None for a host with one rank
         self.across = across  # by the slice it serves; none on a single host
+        self._stages = {piece: Stage(f"weft-slice-{piece}") for piece in across}
+        self._host = layout.host_of(rank)
 
     @property
-    def one_host(self) -> Mode | None:
-        """The mode that serves the whole group, where all of it shares one host."""
-        return None if self.across else self.local
+    def _whole(self) -> Mode | None:
+        """The mode that serves the whole group, where one does: of the one host, or between hosts of one rank each."""
+        if self.across:
+            return self.across[0] if self.layout.slices == 1 else None
+        return self.local
+
+    @property
+    def _alone(self) -> bool:
+        return self.local is None and not self.across
+
+    # -- collectives ------------------------------------------------------------------------------
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         """Reduce in place."""
-        if self.local is None and not self.across:
+        if self._alone:
             return
-        if (whole := self.one_host) is not None:
+        if (whole := self._whole) is not None:
             whole.all_reduce(values, reduction)
-        elif self.layout.slices == 1:
-            self.across[0].all_reduce(values, reduction)
         elif values.nbytes <= SMALL_BYTES:
             self._small(values, reduction)
         elif values.nbytes <= CHUNK_BYTES:
@@ -55,6 +73,57 @@ class Hierarchy:
             self._down(values)
         else:
             self._pipelined(values, reduction)
+
+    def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
+        """Our part gets the reduced values; the rest of the tensor is undefined afterwards."""
+        if self._alone:
+            return
+        if (whole := self._whole) is not None:
+            whole.reduce_scatter(values, bounds, reduction)
+        elif values.nbytes <= SMALL_BYTES:
+            self.all_reduce(values, reduction)
+        else:
+            turns = [_Turn(self.layout, values, stretches) for stretches in self._turns(values, bounds)]
+            _in_order(
+                turns, lambda turn: self._start_scatter(turn, reduction), lambda turn: turn.put([self.rank])
+            )
+
+    def all_gather(self, values: Tensor, bounds: Bounds) -> None:
+        """Every rank gets every part."""
+        if self._alone:
+            return
+        if (whole := self._whole) is not None:
+            whole.all_gather(values, bounds)
+        elif values.nbytes <= SMALL_BYTES:
+            first, last = bounds[self.rank]
+            values[:first].zero_()
+            values[last:].zero_()
+            self.all_reduce(values.view(torch.uint8), _LARGEST)
+        else:
+            turns = [_Turn(self.layout, values, stretches) for stretches in self._turns(values, bounds)]
+            _in_order(turns, self._start_gather, self._finish_gather)
+
+    def broadcast(self, values: Tensor, root: int) -> None:
+        """Every rank gets the values of rank `root`."""
+        if self._alone:
+            return
+        if (whole := self._whole) is not None:
+            whole.broadcast(values, root)
+        elif values.nbytes <= SMALL_BYTES:
+            if self.rank != root:
+                values.zero_()
+            self.all_reduce(values.view(torch.uint8), _LARGEST)
+        else:
+            self._broadcast_in_chunks(values, root)
+
+    def barrier(self) -> None:
+        """Return when every rank has called."""
+        if (whole := self._whole) is not None:
+            whole.barrier()
+        else:
+            self.all_reduce(torch.zeros(1, dtype=torch.uint8), _LARGEST)
+
+    # -- all-reduce -------------------------------------------------------------------------------
 
     def _small(self, values: Tensor, reduction: Reduction) -> None:
         leader = self.layout.locals_of(self.rank)[0]
@@ -85,14 +154,12 @@ class Hierarchy:
 
     def _pipelined(self, values: Tensor, reduction: Reduction) -> None:
         """Chunk n is on the network while chunk n + 1 goes up and chunk n - 1 comes down."""
-        under_way: deque[tuple[Tensor, list[Pending]]] = deque()
-        for chunk in torch.split(values, CHUNK_BYTES // values.element_size()):
+
+        def rise(chunk: Tensor) -> list[Pending]:
             self._up(chunk, reduction)
-            under_way.append((chunk, self._start_over(chunk, reduction)))
-            if len(under_way) > CHUNKS_UNDER_WAY:
-                self._finish(*under_way.popleft())
-        while under_way:
-            self._finish(*under_way.popleft())
+            return self._start_over(chunk, reduction)
+
+        _in_order(torch.split(values, CHUNK_BYTES // values.element_size()), rise, self._down)
 
     def _start_over(self, values: Tensor, reduction: Reduction) -> list[Pending]:
         slices = even_bounds(values.numel(), self.layout.slices)
@@ -101,10 +168,51 @@ class Hierarchy:
             for piece, mode in self.across.items()
         ]
 
-    def _finish(self, chunk: Tensor, flows: list[Pending]) -> None:
-        for flow in flows:
-            flow.wait()
-        self._down(chunk)
+    # -- what has parts, and broadcast ----------------------------------------------------------------
+
+    def _turns(self, values: Tensor, bounds: Bounds) -> Iterable[tuple[Stretch, ...]]:
+        return in_turns(bounds, -(-values.nbytes // COPY_CHUNK_BYTES))
+
+    def _start_scatter(self, turn: _Turn, reduction: Reduction) -> list[Pending]:
+        turn.take(range(len(turn.stretches)))
+        if self.local is not None:
+            bounds = turn.arrangement.local_bounds(self.layout, self.rank)
+            self.local.reduce_scatter(turn.chunk, bounds, reduction)
+        return [
+            self._stages[piece].start(partial(mode.reduce_scatter, *turn.slice(piece), reduction))
+            for piece, mode in self.across.items()
+            if turn.has(piece)
+        ]
+
+    def _start_gather(self, turn: _Turn) -> list[Pending]:
+        turn.take([self.rank])
+        return [
+            self._stages[piece].start(partial(mode.all_gather, *turn.slice(piece)))
+            for piece, mode in self.across.items()
+            if turn.has(piece)
+        ]
+
+    def _finish_gather(self, turn: _Turn) -> None:
+        if self.local is not None:
+            self.local.all_gather(turn.chunk, turn.arrangement.local_bounds(self.layout, self.rank))
+        turn.put([rank for rank in range(len(turn.stretches)) if rank != self.rank])
+
+    def _broadcast_in_chunks(self, values: Tensor, root: int) -> None:
+        """From host to host among the owners of a slice of the root's, and from each of them to its host."""
+        piece = self.layout.owned(root)[0]
+        begins_at = self.layout.host_of(root)
+        source = self.layout.locals_of(self.rank).index(self.layout.owner(self._host, piece))
+
+        def start(chunk: Tensor) -> list[Pending]:
+            if piece not in self.across:
+                return []
+            return [self._stages[piece].start(partial(self.across[piece].broadcast, chunk, begins_at))]
+
+        def finish(chunk: Tensor) -> None:
+            if self.local is not None:
+                self.local.broadcast(chunk, source)
+
+        _in_order(torch.split(values, CHUNK_BYTES // values.element_size()), start, finish)
 
     def replace_modes(self, change: Callable[[str, Any, tuple[int, ...]], Any]) -> None:
         """Put another mode in the place of each, for those who watch; `change` gets the dimension and its ranks too."""
@@ -118,3 +226,52 @@ class Hierarchy:
     def close(self) -> None:
         for mode in (*self.across.values(), *((self.local,) if self.local else ())):
             mode.close()
+        for stage in self._stages.values():
+            stage.close()
+
+
+class _Turn:
+    """A piece of every rank's part, in memory of its own and in the order of the slices."""
+
+    def __init__(self, layout: Layout, values: Tensor, stretches: Sequence[Stretch]) -> None:
+        self.arrangement: Arrangement = arrange(layout, tuple(last - first for first, last in stretches))
+        self.stretches = stretches
+        self._values = values
+        self.chunk = values[:0]
+
+    def take(self, ranks: Iterable[int]) -> None:
+        """Copy the pieces of these ranks from the tensor; memory is taken only now."""
+        self.chunk = torch.empty(self.arrangement.count, dtype=self._values.dtype)
+        for rank in ranks:
+            self.chunk[slice(*self.arrangement.places[rank])] = self._values[slice(*self.stretches[rank])]
+
+    def put(self, ranks: Iterable[int]) -> None:
+        """Copy the pieces of these ranks to the tensor, and let go of the memory."""
+        for rank in ranks:
+            self._values[slice(*self.stretches[rank])] = self.chunk[slice(*self.arrangement.places[rank])]
+        self.chunk = self._values[:0]
+
+    def has(self, piece: int) -> bool:
+        first, last = self.arrangement.slices[piece]
+        return first < last
+
+    def slice(self, piece: int) -> tuple[Tensor, Bounds]:
+        return self.chunk[slice(*self.arrangement.slices[piece])], self.arrangement.parts_of(piece)
+
+
+def _in_order(items: Iterable[T], start: Callable[[T], list[Pending]], finish: Callable[[T], None]) -> None:
+    """Start each, and finish it when what it started has ended; a few are under way at a time."""
+    under_way: deque[tuple[T, list[Pending]]] = deque()
+
+    def finish_first() -> None:
+        item, flows = under_way.popleft()
+        for flow in flows:
+            flow.wait()
+        finish(item)
+
+    for item in items:
+        under_way.append((item, start(item)))
+        if len(under_way) > CHUNKS_UNDER_WAY:
+            finish_first()
+    while under_way:
+        finish_first()

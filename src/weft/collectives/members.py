@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from weft.collectives.mode import even_bounds
+
+Stretch = tuple[int, int]  # the first element and the one after the last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,7 @@ class Layout:
 
     hosts: tuple[tuple[int, ...], ...]
 
-    @property
+    @cached_property
     def slices(self) -> int:
         return max(map(len, self.hosts))
 
@@ -60,14 +63,76 @@ class Layout:
         host = self.host_of(rank)
         return tuple(piece for piece in range(self.slices) if self.owner(host, piece) == rank)
 
-    def local_bounds(self, rank: int, count: int) -> tuple[tuple[int, int], ...]:
+    def local_bounds(self, rank: int, count: int) -> tuple[Stretch, ...]:
         """For each rank on the host of `rank`, the stretch of `count` elements made of the slices it owns."""
-        slices = even_bounds(count, self.slices)
-        bounds = []
-        for local in self.locals_of(rank):
-            owned = self.owned(local)
-            bounds.append((slices[owned[0]][0], slices[owned[-1]][1]))
-        return tuple(bounds)
+        return _local_bounds(self, self.host_of(rank), even_bounds(count, self.slices))
+
+
+# Worked out once for each size: a tensor goes in many chunks of the same size, and training repeats itself.
+
+
+@lru_cache(maxsize=1024)
+def _local_bounds(layout: Layout, host: int, slices: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
+    """For each rank of a host, the stretch that its slices make, where these are the bounds of all slices."""
+    owned = [layout.owned(rank) for rank in layout.hosts[host]]
+    return tuple((slices[pieces[0]][0], slices[pieces[-1]][1]) for pieces in owned)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The parts of all ranks in an order in which what a rank is responsible for is one stretch.
+
+    A rank's part belongs to the first slice it owns; slices follow each other, and in a slice the parts of its hosts.
+    """
+
+    places: tuple[Stretch, ...]  # by rank: where its part lies
+    parts: tuple[
+        tuple[Stretch, ...], ...
+    ]  # by slice: for each host what it brings; nothing if it has no rank there
+
+    @property
+    def count(self) -> int:
+        return self.parts[-1][-1][1]
+
+    @cached_property
+    def slices(self) -> tuple[Stretch, ...]:
+        return tuple((parts[0][0], parts[-1][1]) for parts in self.parts)
+
+    def parts_of(self, piece: int) -> tuple[Stretch, ...]:
+        """The parts in a slice, counted from where the slice begins."""
+        start = self.slices[piece][0]
+        return tuple((first - start, last - start) for first, last in self.parts[piece])
+
+    def local_bounds(self, layout: Layout, rank: int) -> tuple[Stretch, ...]:
+        """For each rank on the host of `rank`, the stretch made of the slices it owns."""
+        return _local_bounds(layout, layout.host_of(rank), self.slices)
+
+
+@lru_cache(maxsize=256)
+def arrange(layout: Layout, counts: tuple[int, ...]) -> Arrangement:
+    """Order parts of these sizes, one for each rank."""
+    places: list[Stretch] = [(0, 0)] * len(counts)
+    slices = []
+    end = 0
+    for piece in range(layout.slices):
+        parts = []
+        for owner in layout.owners(piece):
+            begin = end
+            if layout.owned(owner)[0] == piece:
+                end += counts[owner]
+                places[owner] = begin, end
+            parts.append((begin, end))
+        slices.append(tuple(parts))
+    return Arrangement(tuple(places), tuple(slices))
+
+
+def in_turns(bounds: Sequence[Stretch], turns: int) -> tuple[tuple[Stretch, ...], ...]:
+    """The stretches in so many turns: in each, a piece of every one of them."""
+    cut = [
+        [(first + begin, first + end) for begin, end in even_bounds(last - first, turns)]
+        for first, last in bounds
+    ]
+    return tuple(zip(*cut, strict=True))
 
 
 def layout_of(members: Sequence[Member]) -> Layout:

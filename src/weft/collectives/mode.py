@@ -8,6 +8,7 @@ makes a call raise `PeerError`; the mode is useless afterwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Protocol
 
@@ -65,6 +66,7 @@ class Background(Mode, Protocol):
         ...
 
 
+@lru_cache(maxsize=1024)  # a tensor goes in many chunks of the same size
 def even_bounds(count: int, parts: int) -> tuple[tuple[int, int], ...]:
     """`count` elements in `parts` parts, the first ones a little larger where they do not divide."""
     size, left = divmod(count, parts)
