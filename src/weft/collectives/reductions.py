@@ -65,10 +65,7 @@ class Reductions(Group):
         bounds = bounds_of(counts)
         first, last = bounds[self._rank]
         if values.numel():
-            if (whole := self._hierarchy.one_host) is not None:
-                whole.reduce_scatter(values, bounds, reduction)
-            else:
-                self._hierarchy.all_reduce(values, reduction)
+            self._hierarchy.reduce_scatter(values, bounds, reduction)
         part = values[first:last]
         reduction.after(part, self._size)
         put(part, output)
