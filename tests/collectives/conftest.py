@@ -26,8 +26,8 @@ class Bench:
         command = ["run", "-n", str(workers), *options, str(WORKERS / script), *args]
         return self.shell.weft(*command, timeout=50, PYTHONPATH=PATH, **env)
 
-    def passes(self, script: str, workers: int, *args: str, **env: str) -> str:
-        done = self.runs(script, workers, *args, **env)
+    def passes(self, script: str, workers: int, *args: str, options: Sequence[str] = (), **env: str) -> str:
+        done = self.runs(script, workers, *args, options=options, **env)
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
         return done.stdout
 
@@ -49,8 +49,16 @@ class Bench:
         command = [WEFT, "run", "-H", hosts, "--skip-checks", "--allow-uneven", "--env", "PYTHONPATH"]
         return cluster.popen([*command, *options, WORKERS / script, *args], env=env, cwd=self.shell.folder)
 
-    def passes_on(self, cluster: VirtualCluster, hosts: str, script: str, *args: str, **more: str) -> str:
-        with self.starts_on(cluster, hosts, script, *args, **more) as process:
+    def passes_on(
+        self,
+        cluster: VirtualCluster,
+        hosts: str,
+        script: str,
+        *args: str,
+        options: Sequence[str] = (),
+        **more: str,
+    ) -> str:
+        with self.starts_on(cluster, hosts, script, *args, options=options, **more) as process:
             try:
                 output, errors = process.communicate(timeout=55)
             except subprocess.TimeoutExpired:

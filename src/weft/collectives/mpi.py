@@ -63,6 +63,7 @@ class Mpi:
             look=self._look,
             explain=self._explain,
         )
+        mpi_world.remember(self)
 
     # -- collectives ------------------------------------------------------------------------------
 

@@ -11,12 +11,20 @@ import contextlib
 import json
 import sys
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from weft.errors import CollectiveError
+
+
+class Closable(Protocol):
+    """What uses MPI."""
+
+    def close(self) -> None: ...
+
 
 # Where the launchers say who we are: our rank, the size of the world, and a name for it.
 _SIGNS = (
@@ -76,6 +84,7 @@ def tell_that_it_gives_way(reason: str) -> None:
 # -- this process -----------------------------------------------------------------------------------
 
 _broken = threading.Event()  # a peer was lost: to finalize would wait for it for ever
+_open: weakref.WeakSet[Closable] = weakref.WeakSet()
 
 
 def give_up() -> None:
@@ -122,8 +131,17 @@ def _start(mpi: Any) -> None:
         atexit.register(_finalize, mpi)
 
 
+def remember(mode: Closable) -> None:
+    """It is closed before MPI ends, at the latest."""
+    _open.add(mode)
+
+
 def _finalize(mpi: Any) -> None:
-    if not _broken.is_set() and not mpi.Is_finalized():
+    """At the end of the process: let nobody wait for us, and do not wait ourselves where it is in vain."""
+    for mode in list(_open):
+        mode.close()
+    # After an exception the others shall know at once, from the launcher; to finalize is to wait for them.
+    if not _broken.is_set() and not hasattr(sys, "last_value") and not mpi.Is_finalized():
         mpi.Finalize()
 
 
