@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -20,8 +21,10 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from weft.collectives.blame import first_cause
 from weft.collectives.call import SIGNATURE_BYTES, Call, compare
+from weft.collectives.device import OnDevice
 from weft.collectives.meeting import meet
 from weft.collectives.staging import Ready
+from weft.collectives.threads import on_one_thread
 from weft.collectives.work import Job, Queue, Work
 from weft.errors import CollectiveError, MismatchError, PeerError
 
@@ -44,8 +47,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._store = _store_of_this_life(store, rank, timeout)
         self._queue = Queue("weft-collectives")
         meeting = meet(self._store, rank, size, timeout, lambda: str(self._doing))
+        self._meeting = meeting
         self._members = meeting.members
-        self._hierarchy = meeting.hierarchy()
+        self._hierarchy = on_one_thread(meeting.hierarchy)
+        self._devices: dict[torch.device, OnDevice] = {}
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._gloo: Any = dist.ProcessGroupGloo(PrefixStore("gloo", self._store), rank, size, timeout)
 
     # -- who we are -----------------------------------------------------------------------------------
@@ -98,10 +104,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         try:
             if self._debug:
                 self._agree(call)
-            if not torch.is_inference_mode_enabled():
-                return run()
-            with torch.inference_mode(False):  # what the modes keep is for calls outside of it, too
-                return run()
+            if not ready.devices and not torch.is_inference_mode_enabled():
+                return on_one_thread(run)
+            with self._aside(ready.devices):
+                return on_one_thread(run)
         except MismatchError as error:
             self._break(error)
             raise
@@ -110,6 +116,27 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         except BaseException as error:  # Ctrl-C, say: the others wait for us in vain
             self._break(error)
             raise
+
+    @contextmanager
+    def _aside(self, devices: Iterable[torch.device]) -> Iterator[None]:
+        """Out of the caller's inference mode, since modes keep tensors for later; and out of its streams' way."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(False))
+            for device in devices:
+                if device not in self._streams:
+                    self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+                stack.enter_context(torch.cuda.stream(self._streams[device]))
+            yield
+            for device in devices:  # whoever is told that it is done may look from any stream
+                self._streams[device].synchronize()
+
+    def _on_device(self, device: torch.device) -> OnDevice:
+        """What serves tensors on an accelerator; all ranks come here with their first one."""
+        if device not in self._devices:
+            from weft.collectives.accelerators import meet_on_device
+
+            self._devices[device] = meet_on_device(self._meeting, self._hierarchy, device)
+        return self._devices[device]
 
     def _agree(self, call: Call) -> None:
         """With WEFT_DEBUG: make sure that all ranks make the same call."""
@@ -134,6 +161,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._broken = error
         if hierarchy := self.__dict__.get("_hierarchy"):
             hierarchy.close()
+        for device in self.__dict__.get("_devices", {}).values():
+            device.close()
 
     # -- what callers must get right on their own -----------------------------------------------------
 
@@ -167,6 +196,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         hierarchy = self.__dict__.pop("_hierarchy", None)
         if hierarchy is not None:
             hierarchy.close()
+        while self._devices:
+            self._devices.popitem()[1].close()
         self._gloo = None
 
     def abort(self) -> None:

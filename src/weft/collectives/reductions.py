@@ -13,7 +13,7 @@ from weft.collectives.call import Call
 from weft.collectives.group import Group
 from weft.collectives.mode import bounds_of
 from weft.collectives.reduction import Reduction, reduction_of
-from weft.collectives.staging import flat_copy_if_needed, put, put_back
+from weft.collectives.staging import flat_copy_if_needed, plain, put, put_back
 from weft.collectives.work import Work
 
 
@@ -21,10 +21,12 @@ class Reductions(Group):
     """Through the hierarchy."""
 
     def _all_reduce(self, tensor: Tensor, reduction: Reduction) -> None:
-        values = flat_copy_if_needed(tensor)
+        values = flat_copy_if_needed(tensor) if tensor.is_cpu else plain(tensor).contiguous().view(-1)
         reduction.before(values)
         if values.numel():
-            self._hierarchy.all_reduce(values, reduction)
+            (self._hierarchy if tensor.is_cpu else self._on_device(tensor.device)).all_reduce(
+                values, reduction
+            )
         reduction.after(values, self._size)
         put_back(values, tensor)
 

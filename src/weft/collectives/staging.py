@@ -74,8 +74,8 @@ class Ready:
     """The moment at which tensors hold what they should: now, or when the streams they are made on come so far."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        devices = {tensor.device for tensor in tensors if not tensor.is_cpu}
-        self._events = [torch.cuda.current_stream(device).record_event() for device in devices]
+        self.devices = {tensor.device for tensor in tensors if not tensor.is_cpu}
+        self._events = [torch.cuda.current_stream(device).record_event() for device in self.devices]
 
     def wait(self) -> None:
         for event in self._events:

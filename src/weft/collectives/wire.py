@@ -6,7 +6,8 @@ adds it to the same tensor next time: then small gradients are late, not gone.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -139,6 +140,28 @@ class Feedback:
         return len(self._lost)
 
 
+_Home = tuple[StorageWeakRef, int]
+_homes: dict[int, _Home] = {}  # by the storage that holds a copy for a while
+
+
+@contextmanager
+def stands_for(copy: Tensor, original: Tensor) -> Iterator[None]:
+    """Meanwhile the memory of `copy`, from its first element on, is that of `original` to those who ask whose it is."""
+    key = copy.untyped_storage().data_ptr()
+    _homes[key] = _home(original)
+    try:
+        yield
+    finally:
+        del _homes[key]
+
+
+def _home(tensor: Tensor) -> _Home:
+    """The storage a tensor belongs to, and where in it."""
+    if found := _homes.get(tensor.untyped_storage().data_ptr()):
+        return found[0], found[1] + int(tensor.storage_offset())
+    return StorageWeakRef(tensor.untyped_storage()), int(tensor.storage_offset())  # type: ignore[no-untyped-call]
+
+
 class Memories:
     """Which tensor is which, by the memory it lives in.
 
@@ -152,8 +175,7 @@ class Memories:
 
     def encode(self, whole: Tensor, part: Hashable, values: Tensor) -> Tensor:
         """Encode `values`, which belong to a part of the tensor `whole`."""
-        storage = StorageWeakRef(whole.untyped_storage())  # type: ignore[no-untyped-call]
-        memory = (storage, int(whole.storage_offset()), whole.numel())
+        memory = (*_home(whole), whole.numel())
         if memory not in self._known:
             self._sweep()
             self._known[memory] = set()

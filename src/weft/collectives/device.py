@@ -1,0 +1,146 @@
+"""Tensors in an accelerator's memory: by NCCL where ranks have one each, through main memory elsewhere.
+
+On the way through main memory a tensor goes in chunks, in pinned memory and on streams of our own: while one chunk is
+reduced, the next comes down and the one before goes back up, and what the caller computes meanwhile is not held up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from weft.collectives.hierarchy import Hierarchy
+from weft.collectives.mode import even_bounds
+from weft.collectives.nccl import Nccl
+from weft.collectives.reduction import Reduction
+from weft.collectives.wire import stands_for
+
+CHUNK_BYTES = 8 << 20
+SLOTS = 3  # one comes down, one is worked on, one goes up
+
+
+class Moment(Protocol):
+    """The end of a copy."""
+
+    def synchronize(self) -> None:
+        """Return when it has come."""
+        ...
+
+
+class Lift(Protocol):
+    """Copies between a device and main memory, in both directions at once."""
+
+    def memory(self, nbytes: int) -> Tensor:
+        """Main memory from which and to which the device can copy by itself."""
+        ...
+
+    def down(self, chunk: Tensor, memory: Tensor) -> Moment:
+        """Start to copy from the device."""
+        ...
+
+    def up(self, memory: Tensor, chunk: Tensor) -> Moment:
+        """Start to copy to the device."""
+        ...
+
+
+class CudaLift:
+    """By a stream for each direction."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._down = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._up = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def memory(self, nbytes: int) -> Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+    def down(self, chunk: Tensor, memory: Tensor) -> Moment:
+        self._down.wait_stream(torch.cuda.current_stream(self._device))
+        return _copy(self._down, chunk, memory)
+
+    def up(self, memory: Tensor, chunk: Tensor) -> Moment:
+        return _copy(self._up, memory, chunk)
+
+
+def _copy(stream: torch.cuda.Stream, source: Tensor, target: Tensor) -> Moment:
+    with torch.cuda.stream(stream):
+        target.copy_(source, non_blocking=True)
+    event: Moment = stream.record_event()
+    return event
+
+
+class Staging:
+    """A few places in main memory, used in turns."""
+
+    def __init__(self, lift: Lift) -> None:
+        self._lift = lift
+        self._places: list[Tensor] = []
+        self._used: list[Moment | None] = [None] * SLOTS  # the last copy out of each place
+
+    def carry(self, values: Tensor, work: Callable[[Tensor], None]) -> None:
+        """Let `work` change flat values of the device, a chunk at a time, in main memory."""
+        chunks = torch.split(values, CHUNK_BYTES // values.element_size())
+        self._make_room(min(values.nbytes, CHUNK_BYTES))
+        coming = self._fetch(chunks[0], 0)
+        for turn, chunk in enumerate(chunks):
+            here, arrived = coming
+            if turn + 1 < len(chunks):
+                coming = self._fetch(chunks[turn + 1], turn + 1)
+            arrived.synchronize()
+            with stands_for(here, chunk):
+                work(here)
+            self._used[turn % SLOTS] = self._lift.up(here, chunk)
+        for used in self._used:
+            if used is not None:
+                used.synchronize()
+
+    def _fetch(self, chunk: Tensor, turn: int) -> tuple[Tensor, Moment]:
+        used = self._used[turn % SLOTS]
+        if used is not None:
+            used.synchronize()
+        here = self._places[turn % SLOTS][: chunk.nbytes].view(chunk.dtype)
+        return here, self._lift.down(chunk, here)
+
+    def _make_room(self, nbytes: int) -> None:
+        if not self._places or self._places[0].numel() < nbytes:
+            size = min(CHUNK_BYTES, 1 << (nbytes - 1).bit_length())
+            self._places = [self._lift.memory(size) for _ in range(SLOTS)]
+
+
+class OnDevice:
+    """All-reduces of one group in the memory of one device."""
+
+    def __init__(self, hierarchy: Hierarchy, staging: Staging, nccl: Nccl | None = None) -> None:
+        self._hierarchy = hierarchy
+        self._staging = staging
+        self._nccl = nccl  # among the ranks of a host, or among all
+
+    def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
+        """Reduce flat values in place."""
+        nccl = self._nccl
+        if nccl is None or not nccl.serves(values.dtype, reduction):
+            self._staging.carry(values, lambda here: self._hierarchy.all_reduce(here, reduction))
+        elif nccl.size == sum(map(len, self._hierarchy.layout.hosts)):
+            nccl.all_reduce(values, reduction)
+        else:
+            self._by_hosts(nccl, values, reduction)
+
+    def _by_hosts(self, nccl: Nccl, values: Tensor, reduction: Reduction) -> None:
+        """NCCL inside the host; only what we own comes down to main memory and crosses the network."""
+        layout, rank = self._hierarchy.layout, self._hierarchy.rank
+        bounds = layout.local_bounds(rank, values.numel())
+        nccl.reduce_scatter(values, bounds, reduction)
+        slices = even_bounds(values.numel(), layout.slices)
+        for piece, mode in self._hierarchy.across.items():  # in the same order on every host
+            mine = values[slice(*slices[piece])]
+            if mine.numel():
+                self._staging.carry(mine, partial(mode.all_reduce, reduction=reduction))
+        nccl.all_gather(values, bounds)
+
+    def close(self) -> None:
+        if self._nccl is not None:
+            self._nccl.close()
