@@ -66,7 +66,7 @@ class Arena:
         self._map = mmap.mmap(descriptor, self._control_bytes + self.size * slab_bytes)
         os.close(descriptor)
         self._counters = memoryview(self._map)[: self.size * _LINE].cast("Q")
-        # Beside each counter, the count its owner sleeps for (0 while it does not), and whether it has left.
+        # Beside each counter, the count its owner sleeps for (0 while it does not), whether it has left, and two words.
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._fence = threading.Lock()
         # Where every peer has a core, a short spin beats going to sleep.
@@ -81,8 +81,13 @@ class Arena:
             count=self.slab_bytes,
         )
 
-    def advance(self, count: int) -> None:
-        """Say that we have come as far as `count`."""
+    def word(self, peer: int, count: int) -> int:
+        """What `peer` said with a count: to be read before our own next count, since the one after takes its place."""
+        return self._counters[peer * 8 + 4 + (count & 1)]
+
+    def advance(self, count: int, word: int = 0) -> None:
+        """Say that we have come as far as `count`, and a word with it."""
+        self._counters[self.index * 8 + 4 + (count & 1)] = word
         if _NEEDS_FENCE:
             with self._fence:
                 pass

@@ -19,6 +19,8 @@ from torch import Tensor
 from weft.collectives.arena import Arena
 from weft.collectives.mode import Bounds, even_bounds
 from weft.collectives.reduction import Reduction
+from weft.collectives.signature import signature
+from weft.errors import MismatchError
 
 SMALL_BYTES = 1 << 15  # up to here every rank reduces everything, however many there are
 BLOCK_BYTES = 1 << 18  # reduced at once: slabs, result and tensor of a block stay in the second-level cache
@@ -64,40 +66,50 @@ class SharedMemory:
         self._timeout_s = timeout_s
         self._describe = describe
         self._count = 0
+        self._what = 0  # we are doing; all must do the same, or they would mix their bytes
         self._turns = Turns(arena.slab_bytes)
         self._most_bytes = arena.slab_bytes // 2 // 16 * 16  # in a piece: whole elements of any type
         self._slabs = [arena.slab(peer) for peer in range(self.size)]
         self._others = [peer for peer in range(self.size) if peer != self.index]
         # Everyone's place, by its first byte and what it holds: to make views takes longer than a small reduction.
-        self._views: dict[tuple[int, torch.dtype, int], list[Tensor]] = {}
+        self._views: dict[tuple[int, torch.dtype, int], tuple[list[Tensor], int]] = {}
 
     # -- meeting ----------------------------------------------------------------------------------
 
     def _arrive(self) -> int:
         self._count += 1
-        self._arena.advance(self._count)
+        self._arena.advance(self._count, self._what)
         return self._count
+
+    def _await(self, peer: int, count: int) -> None:
+        self._arena.await_peer(peer, count, self._timeout_s, self._describe)
+        if self._arena.word(peer, count) != self._what:
+            other = "made another call, or one with another shape, type or operator,"
+            raise MismatchError(f"{self._describe(peer, other)}; use --debug to see both sides")
 
     def _await_all(self, count: int) -> None:
         for peer in self._others:
-            self._arena.await_peer(peer, count, self._timeout_s, self._describe)
+            self._await(peer, count)
 
     def _meet(self) -> None:
         self._await_all(self._arrive())
 
     def barrier(self) -> None:
+        self._what = signature("barrier")
         self._meet()
 
-    def _places(self, piece: Tensor) -> list[Tensor]:
-        """Where each peer's values of the next piece go."""
+    def _places(self, piece: Tensor, doing: int) -> list[Tensor]:
+        """Where each peer's values of the next piece go; `doing` is what is done with them."""
         begin = self._turns.next(piece.nbytes)
         key = (begin, piece.dtype, piece.numel())
-        if (views := self._views.get(key)) is None:
+        if (found := self._views.get(key)) is None:
             if len(self._views) == VIEWS_KEPT:
                 self._views.clear()
             end = begin + piece.nbytes
-            views = self._views[key] = [slab[begin:end].view(piece.dtype) for slab in self._slabs]
-        return views
+            views = [slab[begin:end].view(piece.dtype) for slab in self._slabs]
+            found = self._views[key] = (views, signature("piece", piece.dtype, piece.numel()))
+        self._what = found[1] ^ doing
+        return found[0]
 
     def _pieces(self, values: Tensor) -> Sequence[Tensor]:
         if values.nbytes <= self._most_bytes:
@@ -118,7 +130,7 @@ class SharedMemory:
                 self._take_parts(piece, bounds, places)
 
     def _all_reduce_two(self, piece: Tensor, reduction: Reduction) -> None:
-        places = self._places(piece)
+        places = self._places(piece, signature(reduction.name))
         places[self.index].copy_(piece)
         self._meet()
         if self.index == 0:
@@ -127,7 +139,7 @@ class SharedMemory:
             reduction.combine(places[0], piece, piece)
 
     def _all_reduce_small(self, piece: Tensor, reduction: Reduction) -> None:
-        places = self._places(piece)
+        places = self._places(piece, signature(reduction.name))
         places[self.index].copy_(piece)
         self._meet()
         reduction.combine(places[0], places[1], piece)
@@ -138,7 +150,7 @@ class SharedMemory:
         self, piece: Tensor, bounds: Bounds, reduction: Reduction, *, publish: bool
     ) -> list[Tensor]:
         """Reduce our part of a piece in the order of the peers; publish: leave it in our place for the others."""
-        places = self._places(piece)
+        places = self._places(piece, signature(reduction.name, publish or tuple(bounds)))
         mine = places[self.index]
         for peer in self._others:
             first, last = bounds[peer]
@@ -168,7 +180,7 @@ class SharedMemory:
         count = self._arrive()
         for offset in range(1, self.size):
             peer = (self.index + offset) % self.size  # not all from the same one at once
-            self._arena.await_peer(peer, count, self._timeout_s, self._describe)
+            self._await(peer, count)
             first, last = bounds[peer]
             piece[first:last].copy_(places[peer][first:last])
 
@@ -178,14 +190,14 @@ class SharedMemory:
 
     def all_gather(self, values: Tensor, bounds: Bounds) -> None:
         for piece, part in self._bounded_pieces(values, bounds):
-            places = self._places(piece)
+            places = self._places(piece, signature("all_gather", tuple(part)))
             first, last = part[self.index]
             places[self.index][first:last].copy_(piece[first:last])
             self._take_parts(piece, part, places)
 
     def broadcast(self, values: Tensor, root: int) -> None:
         for piece in self._pieces(values):
-            place = self._places(piece)[root]
+            place = self._places(piece, signature("broadcast", root))[root]
             if self.index == root:
                 place.copy_(piece)
             self._meet()

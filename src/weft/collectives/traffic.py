@@ -1,8 +1,14 @@
-"""What does not profit from the machine's shape, left to Gloo as bytes: gather, scatter, all-to-all, point to point."""
+"""What does not profit from the machine's shape, left to Gloo as bytes: gather, scatter, all-to-all, point to point.
+
+More bytes than Gloo expects end its process, and fewer go unnoticed. So ranks tell each other their sizes first; and a
+message between two of them has its size in its tag, where one of another size is another message.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,7 +18,7 @@ from weft.collectives.call import Call
 from weft.collectives.group import Group
 from weft.collectives.staging import Ready, as_bytes, flat_copy_if_needed, flat_on_cpu, joined, put_parts
 from weft.collectives.work import Letter, Work
-from weft.errors import CollectiveError, PeerError
+from weft.errors import CollectiveError, MismatchError, PeerError
 
 
 class Traffic(Group):
@@ -24,6 +30,7 @@ class Traffic(Group):
             self._check_parts("gather", into, values, ours=into)
 
         def run() -> None:
+            self._agree_on_sizes(call, [values.nbytes for values in inputs])
             for index, values in enumerate(inputs):
                 into = outputs[index] if outputs else []
                 landing = [torch.empty(part.nbytes, dtype=torch.uint8) for part in into]
@@ -32,13 +39,15 @@ class Traffic(Group):
                     self._gloo.gather([landing] if into else [], [mine], opts).wait()
                     put_parts(torch.cat(landing) if landing else mine[:0], into)
 
-        return self._submit(Call("gather", inputs, f"to {opts.rootRank}"), run, opts, gives)
+        call = Call("gather", inputs, f"to {opts.rootRank}")
+        return self._submit(call, run, opts, gives)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
         for output, parts in zip(outputs, inputs, strict=False):
             self._check_parts("scatter", parts, output, ours=parts)
 
         def run() -> None:
+            self._agree_on_sizes(call, [output.nbytes for output in outputs])
             for index, output in enumerate(outputs):
                 parts = [as_bytes(flat_copy_if_needed(part)) for part in inputs[index]] if inputs else []
                 landing = torch.empty(output.nbytes, dtype=torch.uint8)
@@ -46,11 +55,39 @@ class Traffic(Group):
                     self._gloo.scatter([landing], [parts] if parts else [], opts).wait()
                     put_parts(landing, [output])
 
-        return self._submit(Call("scatter", outputs, f"from {opts.rootRank}"), run, opts, outputs)
+        call = Call("scatter", outputs, f"from {opts.rootRank}")
+        return self._submit(call, run, opts, outputs)
 
-    def _all_to_all(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+    def _agree_on_sizes(self, call: Call, sizes: Sequence[int]) -> None:
+        """Raise on every rank unless all bring as many tensors of the same bytes."""
+        told = self._tell_sizes([len(sizes), sum(sizes)])
+        if any(other != told[0] for other in told):
+            sides = ", ".join(
+                f"{total} bytes on {member}" for (_, total), member in zip(told, self._members, strict=True)
+            )
+            raise MismatchError(
+                f"{call} must have the same size on all ranks, got {sides}; use --debug for more"
+            )
+
+    def _tell_sizes(self, sizes: Sequence[int]) -> list[list[int]]:
+        """Everyone's, by rank; all bring as many."""
+        mine = torch.tensor(sizes, dtype=torch.int64)
+        everyone = torch.empty(self._size * mine.nbytes, dtype=torch.uint8)
+        self._gather_bytes(as_bytes(mine), everyone, [mine.nbytes] * self._size)
+        rows: list[list[int]] = everyone.view(torch.int64).view(self._size, -1).tolist()
+        return rows
+
+    def _all_to_all(self, call: Call, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
         landing = torch.empty(sum(output.nbytes for output in outputs), dtype=torch.uint8)
         sizes_out, sizes_in = ([tensor.nbytes for tensor in side] for side in (outputs, inputs))
+        told = self._tell_sizes([*sizes_out, *sizes_in])
+        for receiver, sender in product(range(self._size), repeat=2):
+            expected, brought = told[receiver][sender], told[sender][self._size + receiver]
+            if expected != brought:
+                raise MismatchError(
+                    f"{call} must be given as much as is taken, got {brought} bytes for {self._members[receiver]} "
+                    f"from {self._members[sender]}, which expects {expected}; give the other the same splits"
+                )
         self._gloo.alltoall_base(landing, joined(inputs), sizes_out, sizes_in).wait()
         put_parts(landing, outputs)
 
@@ -58,7 +95,7 @@ class Traffic(Group):
         for side in (outputs, inputs):
             self._check_parts("all_to_all", side, inputs[0], ours=[])
         call = Call("all_to_all", inputs, sizes_agree=False)
-        return self._submit(call, lambda: self._all_to_all(outputs, inputs), opts, outputs)
+        return self._submit(call, lambda: self._all_to_all(call, outputs, inputs), opts, outputs)
 
     def all_to_all_single(
         self,
@@ -78,7 +115,7 @@ class Traffic(Group):
         def run() -> None:
             with flat_on_cpu(output) as flat:
                 out = flat.view(output.shape)
-                self._all_to_all(self._split(out, output_splits), self._split(values, input_splits))
+                self._all_to_all(call, self._split(out, output_splits), self._split(values, input_splits))
 
         call = Call("all_to_all", [values], sizes_agree=False)
         return self._submit(call, run, opts, [output])
@@ -96,15 +133,21 @@ class Traffic(Group):
         call = Call("send", tensors, f"to {self._members[peer]}")
         Ready(tensors).wait()
         bytes_out = [as_bytes(flat_copy_if_needed(tensor)) for tensor in tensors]
-        return self._letter(call, peer, lambda: self._gloo.send(bytes_out, peer, tag))
+        return self._letter(
+            call, peer, lambda: self._gloo.send(bytes_out, peer, _tag_with_size(tag, bytes_out))
+        )
 
     def recv(self, tensors: list[Tensor], peer: int, tag: int) -> Letter:
         call = Call("recv", tensors, f"from {self._members[peer]}")
-        return self._receive(call, peer, lambda landing: self._gloo.recv(landing, peer, tag))
+        return self._receive(
+            call, peer, lambda landing: self._gloo.recv(landing, peer, _tag_with_size(tag, landing))
+        )
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> Letter:
         call = Call("recv", tensors, "from anyone")
-        return self._receive(call, None, lambda landing: self._gloo.recv_anysource(landing, tag))
+        return self._receive(
+            call, None, lambda landing: self._gloo.recv_anysource(landing, _tag_with_size(tag, landing))
+        )
 
     def _receive(self, call: Call, peer: int | None, start: Callable[[list[Tensor]], Any]) -> Letter:
         """Land in the tensor itself where it is flat memory, beside it elsewhere."""
@@ -127,6 +170,11 @@ class Traffic(Group):
         def explain(error: Exception) -> CollectiveError:
             if peer is None:
                 return CollectiveError(f"{call} failed: {error}")
+            if "Timed out" in str(error):
+                return PeerError(
+                    f"{self._members[peer]} must have the other side of {call} in time, with the same shape, type and "
+                    f"tag, got none: {error}"
+                )
             return PeerError(f"{self._members[peer]} was lost during {call}: {error}")
 
         if self._broken is not None:
@@ -135,3 +183,8 @@ class Traffic(Group):
             return Letter(start(), arrive, explain)
         except RuntimeError as error:
             raise explain(error) from error
+
+
+def _tag_with_size(tag: int, tensors: Sequence[Tensor]) -> int:
+    """Tag and size as one number; for two different pairs it is the same once in 2 ** 31 times."""
+    return zlib.crc32(f"{tag} {[tensor.nbytes for tensor in tensors]}".encode()) & 0x7FFFFFFF
