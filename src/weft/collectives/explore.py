@@ -53,12 +53,11 @@ class Explorer:
         self._preferred = next(iter(self._modes))
         self.chosen = dict(chosen or {})
         self._by_size: dict[int, Mode] = {}  # what was worked out for sizes seen so far
-        first = self._modes[self._preferred]
-        self.index, self.size = first.index, first.size
+        self._first = self._modes[self._preferred]
+        self.index, self.size = self._first.index, self._first.size
 
     def measure(self) -> Table:
         """Time every candidate; a collective call."""
-        first = self._modes[self._preferred]
         table: Table = {}
         began = time.perf_counter()
         for size in SIZES:
@@ -67,7 +66,7 @@ class Explorer:
                 [_seconds(mode, values) for mode in self._modes.values()] + [time.perf_counter() - began],
                 dtype=torch.float64,
             )
-            first.all_reduce(seconds, Reduction("MAX"))
+            self._first.all_reduce(seconds, Reduction("MAX"))
             *slowest, elapsed = seconds.tolist()
             table[size] = dict(zip(self._modes, slowest, strict=True))
             if elapsed > BUDGET_S / 2:  # the next size would take longer than all so far
@@ -89,17 +88,19 @@ class Explorer:
     def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Pending:
         return cast("Background", self._mode(values)).start_all_reduce(values, reduction)
 
+    # Only all-reduces are timed, and say nothing of these: Gloo's reduce_scatter, say, is a whole all-reduce.
+
     def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
-        self._mode(values).reduce_scatter(values, bounds, reduction)
+        self._first.reduce_scatter(values, bounds, reduction)
 
     def all_gather(self, values: Tensor, bounds: Bounds) -> None:
-        self._mode(values).all_gather(values, bounds)
+        self._first.all_gather(values, bounds)
 
     def broadcast(self, values: Tensor, root: int) -> None:
-        self._mode(values).broadcast(values, root)
+        self._first.broadcast(values, root)
 
     def barrier(self) -> None:
-        self._modes[self._preferred].barrier()
+        self._first.barrier()
 
     def close(self) -> None:
         for mode in self._modes.values():

@@ -25,7 +25,7 @@ from weft.collectives.reduction import Reduction
 from weft.collectives.stage import Stage
 
 CHUNK_BYTES = 1 << 20
-COPY_CHUNK_BYTES = 2 << 20  # of all parts together
+COPY_CHUNK_BYTES = 4 << 20  # of all parts together
 CHUNKS_UNDER_WAY = 3
 SMALL_BYTES = 1 << 15  # up to here one rank a host speaks for all
 
