@@ -6,8 +6,6 @@ On torch 2.11 to 2.13 a backend in Python must be a whole ProcessGroup.
 from __future__ import annotations
 
 import os
-import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -23,6 +21,7 @@ from weft.collectives.blame import first_cause
 from weft.collectives.call import SIGNATURE_BYTES, Call, compare
 from weft.collectives.device import OnDevice
 from weft.collectives.meeting import meet
+from weft.collectives.roll import store_of_this_life
 from weft.collectives.staging import Ready
 from weft.collectives.threads import on_one_thread
 from weft.collectives.work import Job, Queue, Work
@@ -44,7 +43,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._broken: BaseException | None = None
         self._debug = os.environ.get("WEFT_DEBUG", "0") not in ("", "0")
         self._calls = 0
-        self._store = _store_of_this_life(store, rank, timeout)
+        self._store = store_of_this_life(store, rank, timeout)
         self._queue = Queue("weft-collectives")
         meeting = meet(self._store, rank, size, timeout, lambda: str(self._doing))
         self._meeting = meeting
@@ -202,19 +201,3 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def abort(self) -> None:
         self._break(CollectiveError("it was aborted"))
-
-
-_lives: set[bytes] = set()  # groups this process has been in
-
-
-def _store_of_this_life(store: Store, rank: int, timeout: timedelta) -> Store:
-    """Keys of our own: a store that outlives its groups still has those of an earlier group of the same name."""
-    if rank == 0:
-        store.set("weft", secrets.token_hex(8))
-    deadline = time.monotonic() + timeout.total_seconds()
-    while (life := store.get("weft")) in _lives:  # rank 0 has not come yet
-        if time.monotonic() > deadline:
-            raise CollectiveError(f"rank 0 must begin the group anew within {timeout}, got the one before")
-        time.sleep(0.01)
-    _lives.add(life)
-    return PrefixStore(f"weft/{life.decode()}", store)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import PrefixStore
 
-from weft.collectives import arena, explore, mpi, mpi_world
+from weft.collectives import arena, explore, mpi, mpi_world, roll
 from weft.collectives.blame import lives
 from weft.collectives.choices import ModeChoice, parse_mode, wire_from_env
 from weft.collectives.gloo import Gloo
@@ -61,8 +61,9 @@ def meet(store: Any, rank: int, size: int, timeout: timedelta, operation: Callab
         pid=os.getpid(),
         address=address,
     )
-    store.set(f"member/{rank}", json.dumps(asdict(member)))
-    members = [Member(**json.loads(store.get(f"member/{other}"))) for other in range(size)]
+    said = roll.call(store, rank, size, timeout, json.dumps(asdict(member)))
+    members = [Member(**json.loads(text)) for text in said]
+    roll.met(members, rank)
     return Meeting(store, members, rank, timeout, operation)
 
 

@@ -25,13 +25,20 @@ def autoload() -> None:
 
 def _create(options: Any, _: object) -> Any:
     """What torch calls for each new group."""
+    from weft.collectives.roll import of_ranks
+
+    with of_ranks(options.global_ranks_in_group):
+        made = (options.store, options.group_rank, options.group_size, options.timeout)
+        return _group_class()(*made)
+
+
+def _group_class() -> Any:
     from weft.collectives.watching import watching_from_env
 
-    made = (options.store, options.group_rank, options.group_size, options.timeout)
     if watching_from_env(os.environ).on:
         from weft.collectives.watch import WatchedGroup
 
-        return WatchedGroup(*made)
+        return WatchedGroup
     from weft.collectives.backend import WeftGroup
 
-    return WeftGroup(*made)
+    return WeftGroup
