@@ -43,7 +43,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._broken: BaseException | None = None
         self._debug = os.environ.get("WEFT_DEBUG", "0") not in ("", "0")
         self._calls = 0
-        self._store = store_of_this_life(store, rank, timeout)
+        self._store = store_of_this_life(store, rank, size, timeout)
         self._queue = Queue("weft-collectives")
         meeting = meet(self._store, rank, size, timeout, lambda: str(self._doing))
         self._meeting = meeting

@@ -34,18 +34,20 @@ def of_ranks(ranks: Sequence[int]) -> Iterator[None]:
         _ranks.reset(token)
 
 
-def store_of_this_life(store: Any, rank: int, timeout: timedelta) -> Any:
+def store_of_this_life(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     """Keys of our own: a store that outlives its groups still has those of an earlier group of the same name.
 
     Nobody waits there longer than `timeout`.
     """
     store = store.clone()  # a connection of our own: others may have more patience than we
     store.set_timeout(timeout)
+    store.set(f"here/{rank}", "")  # in no life yet: only for errors
     if rank == 0:
         store.set("weft", secrets.token_hex(8))
     waiting = _Waiting(timeout)
     while not store.check(["weft"]) or (life := store.get("weft")) in _lives:
-        waiting.rest([0])
+        # Rank 0 may itself be waiting for another: torch's store does, when the world is made.
+        waiting.rest([other for other in range(size) if other == 0 or not store.check([f"here/{other}"])])
     _lives.add(life)
     return PrefixStore(f"weft/{life.decode()}", store)
 
