@@ -63,7 +63,7 @@ def meet(store: Any, rank: int, size: int, timeout: timedelta, operation: Callab
     )
     said = roll.call(store, rank, size, timeout, json.dumps(asdict(member)))
     members = [Member(**json.loads(text)) for text in said]
-    roll.met(members, rank)
+    roll.met(store, members, rank)
     return Meeting(store, members, rank, timeout, operation)
 
 
@@ -187,7 +187,7 @@ class Meeting:
         slab = slab_bytes(len(peers), os.cpu_count() or 1)
         if index == 0:
             arena.sweep()
-            file = f"{arena.PREFIX}{os.getpid()}-{secrets.token_hex(6)}"
+            file = arena.new_name()
             try:
                 descriptor = arena.create(file, len(peers), slab)
             except OSError as error:
@@ -205,13 +205,15 @@ class Meeting:
                     f"{self.members[peers[0]]} could not make the memory to share; see its error"
                 )
             descriptor = arena.attach(file)
-        shared = arena.Arena(
-            descriptor, index=index, pids=[self.members[peer].pid for peer in peers], slab_bytes=slab
-        )
-        mode = SharedMemory(shared, timeout_s=self.timeout_s, describe=self.describe(peers))
-        mode.barrier()
-        if index == 0:
-            arena.unlink(file)  # all have it open
+        try:
+            shared = arena.Arena(
+                descriptor, index=index, pids=[self.members[peer].pid for peer in peers], slab_bytes=slab
+            )
+            mode = SharedMemory(shared, timeout_s=self.timeout_s, describe=self.describe(peers))
+            mode.barrier()
+        finally:
+            if index == 0:
+                arena.unlink(file)  # all have it open, or never will
         return mode
 
     def _ring(self, peers: Sequence[int], name: str) -> Background:
