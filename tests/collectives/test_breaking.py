@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tests.cluster.cluster import VirtualCluster
-from tests.collectives.conftest import Bench
+from tests.collectives.conftest import PATH, WORKERS, Bench
 
-from weft.collectives.arena import sweep
+from weft.collectives.arena import PREFIX, new_name, sweep
 from weft.collectives.blame import Suspicion, judge
 from weft.collectives.members import Member
 
@@ -58,14 +62,14 @@ def test_survivors_on_one_host(bench: Bench, how: str, victim: int, operation: s
     assert not list(Path("/dev/shm").glob("weft-arena-*")) or sweep() == 0
 
 
-@pytest.mark.parametrize("what", ["cut", "kill"])
+@pytest.mark.parametrize("what", ["cut", "kill", "stop"])
 def test_survivors_of_a_lost_host(bench: Bench, cluster: VirtualCluster, what: str) -> None:
     process = bench.starts_on(
         cluster,
         "h1:2,h2:1,h3:1",
         "breaking.py",
-        "wait",
-        "9",
+        "stopped" if what == "stop" else "wait",
+        "3",
         "3",
         "all_reduce",
         options=("--grace", "9", "--lost-after", "30"),
@@ -73,7 +77,8 @@ def test_survivors_of_a_lost_host(bench: Bench, cluster: VirtualCluster, what: s
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(4)]
     assert all(" up " in line for line in lines), "".join(lines) + process.communicate()[1]
-    getattr(cluster, what)("h3")
+    if what != "stop":
+        getattr(cluster, what)("h3")
     output, errors = process.communicate(timeout=40)
     found = told(output)
     assert found.keys() >= {0, 1, 2}, output + errors
@@ -84,18 +89,115 @@ def test_survivors_of_a_lost_host(bench: Bench, cluster: VirtualCluster, what: s
         assert took <= SOON_S
 
 
+# -- who does not come ----------------------------------------------------------------------------------------------
+
+
+def heard(output: str) -> dict[int, tuple[str, float, str]]:
+    said = re.findall(r"\[(\d)\] told (\w+) after ([\d.]+) s: (.*)", output)
+    return {int(rank): (kind, float(took), message) for rank, kind, took, message in said}
+
+
+@pytest.mark.parametrize("absent", [1, 2])  # the first and the second of the new group
+def test_who_does_not_come_to_a_new_group_is_named(bench: Bench, absent: int) -> None:
+    done = bench.runs("absent.py", 3, "new_group", "3", str(absent), options=("--grace", "2"))
+    kind, took, message = heard(done.stdout)[3 - absent]
+    assert kind == "CollectiveError"
+    assert re.match(rf"all ranks .* within 3 s, got no sign of rank {absent} on \S+; see ", message), message
+    assert took <= SOON_S
+
+
+def test_who_died_before_a_new_group_is_not_waited_for(bench: Bench) -> None:
+    done = bench.runs("absent.py", 3, "killed", "300", "2", options=("--grace", "4"))
+    kind, took, message = heard(done.stdout)[1]
+    assert kind == "PeerError"
+    assert re.fullmatch(r"rank 2 on \S+ died before the group was made", message), message
+    assert took <= 2
+
+
+def test_who_does_not_come_to_the_world_is_named(bench: Bench) -> None:
+    done = bench.runs("absent.py", 3, "init", "3", "2", options=("--grace", "3"))
+    kind, _, message = heard(done.stdout)[1]  # rank 0 waits in torch's own store
+    assert kind == "CollectiveError"
+    assert "rank 2" in message
+
+
+# -- what is left behind --------------------------------------------------------------------------------------------
+
+
+def arenas(pids: Sequence[int]) -> list[Path]:
+    return [path for pid in pids for path in Path("/dev/shm").glob(f"{PREFIX}{pid}-*")]
+
+
+def killed_together(process: subprocess.Popen[str], count: int) -> list[int]:
+    """Wait until so many workers are up, and kill them all at once; their pids."""
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(count)]
+    pids = [int(line.split()[-1]) for line in lines]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    return pids
+
+
+def test_nothing_is_left_of_ranks_that_are_all_killed(bench: Bench) -> None:
+    script = str(WORKERS / "breaking.py")
+    process = bench.shell.start(
+        "run", "-n", "3", "--mode", "shm", script, "wait", "9", "30", "all_reduce", PYTHONPATH=PATH
+    )
+    assert arenas(killed_together(process, 3)) == []
+
+
+def test_a_file_that_still_had_its_name_is_swept_by_the_next_run(bench: Bench) -> None:
+    process = bench.shell.start(
+        "run", "-n", "2", "--mode", "shm", str(WORKERS / "halted.py"), "halt", PYTHONPATH=PATH
+    )
+    maker = killed_together(process, 1)
+    assert len(arenas(maker)) == 1
+    bench.passes("again.py", 2, WEFT_MODE="shm")
+    assert arenas(maker) == []
+
+
+@pytest.mark.parametrize(("how", "victim"), [("maker-dies", 0), ("peer-dies", 1)])
+def test_a_death_while_memory_is_shared_out(bench: Bench, how: str, victim: int) -> None:
+    done = bench.runs("halted.py", 3, how, options=("--mode", "shm", "--grace", "5"))
+    found = heard(done.stdout)
+    assert found.keys() == {0, 1, 2} - {victim}, done.stdout + done.stderr
+    for kind, took, message in found.values():
+        assert kind == "PeerError"
+        assert re.match(rf"rank {victim} on \S+ died", message), message
+        assert message.endswith("| left []")
+        assert took <= SOON_S
+
+
+@pytest.mark.parametrize("victim", [2, 0])  # 0 holds the store
+def test_survivors_make_a_new_world_and_leave_nothing_behind(
+    bench: Bench, tmp_path: Path, victim: int
+) -> None:
+    options = ("--mode", "shm", "--grace", "20")
+    done = bench.runs("survivors.py", 3, str(victim), str(tmp_path), options=options)
+    assert done.stdout.count(f"told rank {victim} on ") == 2, done.stdout + done.stderr
+    # Who has the new world's store has torch's thread for it, and its pipe.
+    left = re.findall(r"went on, left (.*)", done.stdout)
+    assert sorted(left) in (["{}", "{}"], ["{'pipe': 2}", "{}"]), done.stdout
+
+
 @pytest.mark.parametrize("debug", ["1", "0"])
 def test_ranks_that_disagree(bench: Bench, debug: str) -> None:
     bench.passes("disagreeing.py", 3, WEFT_DEBUG=debug, WEFT_MODE="shm")
 
 
-def test_a_file_left_by_a_dead_process_is_swept(tmp_path: Path) -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    (tmp_path / f"weft-arena-{gone.pid}-abc").touch()
-    (tmp_path / "weft-arena-1-abc").touch()
-    assert sweep(tmp_path) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["weft-arena-1-abc"]
+def test_a_file_is_swept_once_its_maker_is_dead(tmp_path: Path) -> None:
+    gone = subprocess.run(
+        [sys.executable, "-c", "from weft.collectives.arena import new_name; print(new_name())"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    ours = new_name()
+    ours_before = re.sub(r"-\d+-", "-1-", ours, count=1)  # made by another process that had our number
+    elsewhere = re.sub(r"-\d+-(\w+)$", r"-1-\1", gone)  # whose number we do not know: it counts otherwise
+    for name in (gone, ours, ours_before, elsewhere, "weft-arena-999999999-x", "weft-arena-1-x"):
+        (tmp_path / name).touch()
+    assert sweep(tmp_path) == 3
+    assert {path.name for path in tmp_path.iterdir()} == {ours, elsewhere, "weft-arena-1-x"}
 
 
 MEMBERS = [Member(rank=rank, host=f"m{rank}", name=f"h{rank}", pid=1, address="") for rank in range(4)]

@@ -14,6 +14,7 @@ import ctypes
 import mmap
 import os
 import platform
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -41,16 +42,35 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
+def new_name() -> str:
+    """A name that says who made the file: number, start and namespace of the process."""
+    own = os.getpid()
+    return f"{PREFIX}{own}-{_start_time(own)}-{_namespace()}-{secrets.token_hex(6)}"
+
+
 def sweep(home: Path = HOME) -> int:
     """Unlink files whose maker is dead and never came to unlink them; the count."""
-    count = 0
-    for path in home.glob(f"{PREFIX}*"):
-        maker = path.name.removeprefix(PREFIX).partition("-")[0]
-        if not Path(f"/proc/{maker}").exists():
-            with contextlib.suppress(OSError):
-                path.unlink()
-                count += 1
-    return count
+    dead = [path for path in home.glob(f"{PREFIX}*") if _maker_is_dead(path.name)]
+    for path in dead:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return len(dead)
+
+
+def _maker_is_dead(name: str) -> bool:
+    pid, _, rest = name.removeprefix(PREFIX).partition("-")
+    if not pid.isdigit():
+        return False
+    started, _, rest = rest.partition("-")
+    namespace, _, random = rest.partition("-")
+    if not random:  # made by an earlier version, which gave no more than the number
+        return _start_time(int(pid)) is None
+    # Another container may share this folder, and count its processes by itself.
+    return namespace == _namespace() and _start_time(int(pid)) != started
+
+
+def _namespace() -> str:
+    return str(Path("/proc/self/ns/pid").stat().st_ino)
 
 
 class Arena:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -15,6 +15,8 @@ from torch._C._distributed_c10d import PrefixStore
 from weft.collectives.blame import lives
 from weft.collectives.members import Member
 from weft.errors import CollectiveError, PeerError
+
+LOOK_S = 0.2  # between two looks at who is still there
 
 _ranks: ContextVar[Sequence[int]] = ContextVar(
     "ranks", default=()
@@ -34,44 +36,63 @@ def of_ranks(ranks: Sequence[int]) -> Iterator[None]:
         _ranks.reset(token)
 
 
-def store_of_this_life(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """Keys of our own: a store that outlives its groups still has those of an earlier group of the same name.
+class MeetingStore(PrefixStore):
+    """The store of one group, in which nobody waits longer than its timeout, nor for the dead."""
 
-    Nobody waits there longer than `timeout`.
-    """
-    store = store.clone()  # a connection of our own: others may have more patience than we
-    store.set_timeout(timeout)
-    store.set(f"here/{rank}", "")  # in no life yet: only for errors
+    def __init__(self, name: str, store: Any, timeout: timedelta, origin: Any) -> None:
+        super().__init__(name, store)
+        self._timeout = timeout
+        self._origin = origin  # its server, if it is ours, lives as long as somebody refers to it
+        self.others: Sequence[Member] = ()  # once they are known
+
+    def get(self, key: str) -> bytes:
+        waiting = _Waiting(self._timeout)
+        while not self.check([key]):
+            waiting.rest_for(self.others, key)
+        return super().get(key)
+
+
+def store_of_this_life(store: Any, rank: int, size: int, timeout: timedelta) -> MeetingStore:
+    """Keys of our own: a store that outlives its groups still has those of an earlier group of the same name."""
+    ours = store.clone()  # a connection of our own: others may have more patience than we
+    ours.set_timeout(timeout)
+    ours.set(f"here/{rank}", "")  # in no life yet: only for errors
     if rank == 0:
-        store.set("weft", secrets.token_hex(8))
+        ours.set("weft", secrets.token_hex(8))
     waiting = _Waiting(timeout)
-    while not store.check(["weft"]) or (life := store.get("weft")) in _lives:
-        # Rank 0 may itself be waiting for another: torch's store does, when the world is made.
-        waiting.rest([other for other in range(size) if other == 0 or not store.check([f"here/{other}"])])
+    # Rank 0 may itself be waiting for another: torch's store does, when the world is made.
+    others = {0: "weft", **{other: f"here/{other}" for other in range(1, size)}}
+    while not ours.check(["weft"]) or (life := ours.get("weft")) in _lives:
+        waiting.rest(lambda: [0, *_missing(ours, others)])
     _lives.add(life)
-    return PrefixStore(f"weft/{life.decode()}", store)
+    return MeetingStore(f"weft/{life.decode()}", ours, timeout, store)
 
 
 def call(store: Any, rank: int, size: int, timeout: timedelta, said: str) -> list[bytes]:
     """Say something to all members, and hear what each of them said."""
     store.set(f"member/{rank}", said)
-    heard: dict[int, bytes] = {}
+    keys = {other: f"member/{other}" for other in range(size)}
     waiting = _Waiting(timeout)
-    while absent := [other for other in range(size) if other not in heard]:
-        came = [other for other in absent if store.check([f"member/{other}"])]
-        heard.update({other: store.get(f"member/{other}") for other in came})
-        if not came:
-            waiting.rest(absent)
-    return [heard[other] for other in range(size)]
+    while not store.check(list(keys.values())):
+        waiting.rest(lambda: _missing(store, keys))
+    return [store.get(key) for key in keys.values()]
 
 
-def met(members: Sequence[Member], rank: int) -> None:
-    """Remember who is who in the world, for the groups to come."""
+def _missing(store: Any, keys: Mapping[int, str]) -> list[int]:
+    """The ranks whose keys are not there."""
+    return [rank for rank, key in keys.items() if not store.check([key])]
+
+
+def met(store: Any, members: Sequence[Member], rank: int) -> None:
+    """Remember who is who, for what is left of the meeting; and in the world, for the groups to come."""
+    here = members[rank].host
+    if isinstance(store, MeetingStore):
+        store.others = [member for member in members if member.host == here and member.rank != rank]
     if not _ranks.get():
         _world.clear()
         _world.update({member.rank: member for member in members})
         _here.clear()
-        _here.add(members[rank].host)
+        _here.add(here)
 
 
 class _Waiting:
@@ -80,20 +101,47 @@ class _Waiting:
     def __init__(self, timeout: timedelta) -> None:
         self._timeout_s = timeout.total_seconds()
         self._deadline = time.monotonic() + self._timeout_s
+        self._next_look = time.monotonic() + LOOK_S
         self._pause_s = 0.001
 
-    def rest(self, absent: Sequence[int]) -> None:
+    def rest(self, absent: Callable[[], Sequence[int]]) -> None:
         """A moment, unless it is in vain to wait for these ranks of the group."""
-        names = ", ".join(map(_name, absent))
-        if dead := [rank for rank in absent if _is_dead(rank)]:
+        if not self._time_to_look():
+            return
+        ranks = list(dict.fromkeys(absent()))
+        if dead := [rank for rank in ranks if _is_dead(rank)]:
             raise PeerError(f"{', '.join(map(_name, dead))} died before the group was made")
-        if time.monotonic() > self._deadline:
+        if ranks and self._over:
             raise CollectiveError(
-                f"all ranks of a group must come to it within {self._timeout_s:g} s, got no sign of {names}; "
-                "see what became of it, and that all ranks make the same groups in the same order"
+                f"all ranks of a group must come to it within {self._timeout_s:g} s, got no sign of "
+                f"{', '.join(map(_name, ranks))}; see what became of them, and that all ranks make the same groups in "
+                "the same order"
             )
+
+    def rest_for(self, others: Sequence[Member], key: str) -> None:
+        """A moment, unless one of these is dead; they are on our own host."""
+        if not self._time_to_look():
+            return
+        if dead := [other for other in others if not lives(other.pid)]:
+            raise PeerError(f"{' and '.join(map(str, dead))} died while the group was made")
+        if self._over:
+            raise CollectiveError(
+                f"the ranks of a group must connect within {self._timeout_s:g} s, got nothing for {key!r}; "
+                "see what became of the others"
+            )
+
+    @property
+    def _over(self) -> bool:
+        return time.monotonic() >= self._deadline
+
+    def _time_to_look(self) -> bool:
         time.sleep(self._pause_s)
         self._pause_s = min(0.1, self._pause_s * 1.3)
+        now = time.monotonic()
+        if now < min(self._next_look, self._deadline):
+            return False
+        self._next_look = now + LOOK_S
+        return True
 
 
 def _number(rank: int) -> int:
