@@ -20,7 +20,7 @@ from weft.collectives.choices import parse_mode
 from weft.collectives.device import OnDevice, Staging
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.members import Layout
-from weft.collectives.mode import Mode, even_bounds
+from weft.collectives.mode import Mode, bounds_of, even_bounds
 from weft.collectives.nccl import Nccl
 from weft.collectives.reduction import Reduction
 from weft.collectives.wire import BlockInt8, Feedback, Memories, stands_for
@@ -201,35 +201,66 @@ def test_parts(size: int, count: int) -> None:
         assert torch.equal(spread, torch.ones(5))
 
 
-@pytest.mark.parametrize("layout", [TWO_HOSTS, Layout(((0, 2), (1, 3)))])
-def test_nccl_inside_hosts_and_a_ring_between(layout: Layout) -> None:
-    store = HashStore()
-    inside = {ranks: stand_ins(2, store, str(ranks)) for ranks in layout.hosts}
-    rings: dict[int, list[Any]] = {piece: ring_makers(2) for piece in range(layout.slices)}
+def on_devices(layout: Layout, inside: dict[int, Callable[[], Nccl]], *, by_hosts: bool) -> list[Any]:
+    """One a rank: rings within hosts and between them, and NCCL's stand-in where there is one."""
+    within = {ranks: ring_makers(len(ranks)) for ranks in layout.hosts if len(ranks) > 1}
+    several = len(layout.hosts) > 1
+    between = {piece: ring_makers(len(layout.hosts)) for piece in range(layout.slices) if several}
 
-    hierarchies: list[Hierarchy] = []
-
-    def maker(rank: int) -> Any:
+    def maker(rank: int) -> Callable[[], Closing]:
         host, ranks = layout.host_of(rank), layout.locals_of(rank)
 
-        def make() -> OnDevice:
-            across = {piece: rings[piece][host]() for piece in layout.owned(rank)}
-            hierarchy = Hierarchy(layout, rank, None, across)
-            hierarchies.append(hierarchy)
-            return OnDevice(hierarchy, Staging(SlowLift()), inside[ranks][ranks.index(rank)]())
+        def make() -> Closing:
+            local = within[ranks][ranks.index(rank)]() if len(ranks) > 1 else None
+            across: Any = {piece: between[piece][host]() for piece in layout.owned(rank) if several}
+            hierarchy = Hierarchy(layout, rank, local, across)
+            nccl = inside[rank]() if rank in inside else None
+            return Closing(hierarchy, Staging(SlowLift()), nccl, by_hosts=by_hosts)
 
         return make
 
-    def work(on_device: Any) -> Tensor:
-        values = torch.arange(5003.0)
-        on_device.all_reduce(values, Reduction("SUM"))
-        return values
+    return [maker(rank) for rank in range(layout.size)]
 
-    results = together([maker(rank) for rank in range(4)], work)
-    for hierarchy in hierarchies:
-        hierarchy.close()
-    for result in results:
-        assert torch.equal(result, torch.arange(5003.0) * 4)
+
+class Closing(OnDevice):
+    def close(self) -> None:
+        super().close()
+        self._hierarchy.close()
+
+
+def everything(on_device: Any) -> list[Tensor]:
+    rank, size = on_device._hierarchy.rank, on_device._hierarchy.layout.size
+    reduced = torch.arange(5003.0) + rank
+    on_device.all_reduce(reduced, Reduction("SUM"))
+    bounds = bounds_of([1000 + peer for peer in range(size)])
+    mine = slice(*bounds[rank])
+    scattered = torch.arange(float(bounds[-1][1]))
+    on_device.reduce_scatter(scattered, bounds, Reduction("SUM"))
+    gathered = torch.full_like(scattered, -1.0)
+    gathered[mine] = scattered[mine]
+    on_device.all_gather(gathered, bounds)
+    spread = torch.full((3000,), float(rank))
+    on_device.broadcast(spread, 1)
+    return [reduced, gathered, spread]
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("layout", [TWO_HOSTS, Layout(((0, 2), (1, 3))), Layout(((0, 1), (2,))), ONE_HOST])
+@pytest.mark.parametrize("reach", ["nobody", "hosts", "all"])
+def test_all_ways_give_the_same(layout: Layout, reach: str) -> None:
+    store, size = HashStore(), layout.size
+    groups = {"nobody": (), "hosts": layout.hosts, "all": (tuple(range(size)),)}[reach]
+    inside = {
+        rank: maker
+        for ranks in groups
+        if len(ranks) > 1
+        for rank, maker in zip(ranks, stand_ins(len(ranks), store, str(ranks)), strict=True)
+    }
+    by_hosts = reach == "hosts" and len(layout.hosts) > 1
+    for reduced, gathered, spread in together(on_devices(layout, inside, by_hosts=by_hosts), everything):
+        assert torch.equal(reduced, torch.arange(5003.0) * size + sum(range(size)))
+        assert torch.equal(gathered, torch.arange(float(len(gathered))) * size)
+        assert torch.equal(spread, torch.ones(3000))
 
 
 def test_a_peer_that_died_is_seen_while_waiting() -> None:

@@ -12,15 +12,15 @@ import pytest
 from weft.topology.detect import detect
 
 pytestmark = pytest.mark.gpu
-ROOT = Path(__file__).parents[2]
+WORKERS = Path(__file__).parent / "workers"
 
 
-@pytest.mark.parametrize("script", ["shared_gpu.py", "nccl_mode.py"])
-def test_two_workers_agree(script: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [["shared_gpu.py"], ["shared_gpu.py", "nccl"], ["nccl_mode.py"]])
+def test_two_workers_agree(script: list[str], tmp_path: Path) -> None:
     if not detect().accelerators:
         pytest.skip("needs an accelerator; run by hand where there is one: pytest -m gpu")
     done = subprocess.run(
-        [sys.executable, "-m", "weft", "run", "-n", "2", ROOT / "tests/gpu/workers" / script],
+        [sys.executable, "-m", "weft", "run", "-n", "2", WORKERS / script[0], *script[1:]],
         cwd=tmp_path,
         env=dict(os.environ),
         capture_output=True,

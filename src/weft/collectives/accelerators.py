@@ -50,7 +50,9 @@ def meet_on_device(meeting: Meeting, hierarchy: Hierarchy, device: torch.device)
     choice = parse_mode(os.environ.get("WEFT_MODE") or "explore")
     groups = nccl_groups(meeting.layout, told, choice)
     ours = next((ranks for ranks in groups if rank in ranks and len(ranks) > 1), None)
-    return OnDevice(hierarchy, Staging(CudaLift(device)), _connect(meeting, ours) if ours else None)
+    by_hosts = bool(groups) and len(groups[0]) < meeting.layout.size
+    connected = _connect(meeting, ours) if ours else None
+    return OnDevice(hierarchy, Staging(CudaLift(device)), connected, by_hosts=by_hosts)
 
 
 def _connect(meeting: Meeting, peers: tuple[int, ...]) -> nccl.Nccl:

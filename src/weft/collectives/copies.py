@@ -11,7 +11,7 @@ from torch import Tensor
 from weft.collectives.call import Call
 from weft.collectives.group import Group
 from weft.collectives.mode import bounds_of
-from weft.collectives.staging import as_bytes, flat_copy_if_needed, flat_on_cpu, put_parts
+from weft.collectives.staging import as_bytes, flat, put_back, put_parts
 from weft.collectives.work import Work
 
 
@@ -23,9 +23,10 @@ class Copies(Group):
 
         def run() -> None:
             for tensor in tensors:
-                with flat_on_cpu(tensor) as values:
-                    if values.numel():
-                        self._hierarchy.broadcast(as_bytes(values), root)
+                values = flat(tensor)
+                if values.numel():
+                    self._serving(values).broadcast(as_bytes(values), root)
+                put_back(values, tensor)
 
         return self._submit(Call("broadcast", tensors, f"from {root}"), run, opts, tensors)
 
@@ -35,15 +36,15 @@ class Copies(Group):
         first, last = bounds[self._rank]
         everything[first:last].copy_(values)
         if everything.numel():
-            self._hierarchy.all_gather(everything, bounds)
+            self._serving(everything).all_gather(everything, bounds)
 
     def _all_gather(self, values: Tensor, outputs: Sequence[Tensor]) -> None:
         """Everyone's values into as many tensors, or into one that holds them all."""
         counts = [output.nbytes for output in outputs]
         if len(counts) != self._size:
             counts = [values.nbytes] * self._size
-        everything = torch.empty(sum(counts), dtype=torch.uint8)
-        self._gather_bytes(as_bytes(flat_copy_if_needed(values)), everything, counts)
+        everything = torch.empty(sum(counts), dtype=torch.uint8, device=values.device)
+        self._gather_bytes(as_bytes(flat(values)), everything, counts)
         put_parts(everything, outputs)
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Work:

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from weft.collectives.hierarchy import Hierarchy
-from weft.collectives.mode import even_bounds
-from weft.collectives.nccl import Nccl
+from weft.collectives.mode import Bounds, even_bounds
+from weft.collectives.nccl import TYPES, Nccl, serves
 from weft.collectives.reduction import Reduction
 from weft.collectives.wire import stands_for
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
 SLOTS = 3  # one comes down, one is worked on, one goes up
 
 
@@ -98,6 +98,12 @@ class Staging:
             if used is not None:
                 used.synchronize()
 
+    def copy_of(self, values: Tensor) -> Tensor:
+        """All of it at once."""
+        here = self._lift.memory(values.nbytes).view(values.dtype)
+        self._lift.down(values, here).synchronize()
+        return here
+
     def _fetch(self, chunk: Tensor, turn: int) -> tuple[Tensor, Moment]:
         used = self._used[turn % SLOTS]
         if used is not None:
@@ -112,34 +118,67 @@ class Staging:
 
 
 class OnDevice:
-    """All-reduces of one group in the memory of one device."""
+    """The collectives of one group in the memory of one device: what `Hierarchy` does in main memory."""
 
-    def __init__(self, hierarchy: Hierarchy, staging: Staging, nccl: Nccl | None = None) -> None:
+    def __init__(
+        self, hierarchy: Hierarchy, staging: Staging, nccl: Nccl | None = None, *, by_hosts: bool = False
+    ) -> None:
         self._hierarchy = hierarchy
         self._staging = staging
-        self._nccl = nccl  # among the ranks of a host, or among all
+        self._nccl = (
+            nccl  # among the ranks of our host, or among all; None for one that has nobody to talk to
+        )
+        self._by_hosts = by_hosts  # NCCL inside hosts; the same on all of them
+        self._whole = None if by_hosts else nccl
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         """Reduce flat values in place."""
-        nccl = self._nccl
-        if nccl is None or not nccl.serves(values.dtype, reduction):
-            self._staging.carry(values, lambda here: self._hierarchy.all_reduce(here, reduction))
-        elif nccl.size == sum(map(len, self._hierarchy.layout.hosts)):
-            nccl.all_reduce(values, reduction)
+        if not serves(values.dtype, reduction) or (self._whole is None and not self._by_hosts):
+            self._staging.carry(values, partial(self._hierarchy.all_reduce, reduction=reduction))
+        elif self._whole is not None:
+            self._whole.all_reduce(values, reduction)
         else:
-            self._by_hosts(nccl, values, reduction)
+            self._all_reduce_by_hosts(values, reduction)
 
-    def _by_hosts(self, nccl: Nccl, values: Tensor, reduction: Reduction) -> None:
+    def _all_reduce_by_hosts(self, values: Tensor, reduction: Reduction) -> None:
         """NCCL inside the host; only what we own comes down to main memory and crosses the network."""
-        layout, rank = self._hierarchy.layout, self._hierarchy.rank
-        bounds = layout.local_bounds(rank, values.numel())
-        nccl.reduce_scatter(values, bounds, reduction)
+        layout = self._hierarchy.layout
+        bounds = layout.local_bounds(self._hierarchy.rank, values.numel())
+        if self._nccl is not None:
+            self._nccl.reduce_scatter(values, bounds, reduction)
         slices = even_bounds(values.numel(), layout.slices)
         for piece, mode in self._hierarchy.across.items():  # in the same order on every host
             mine = values[slice(*slices[piece])]
             if mine.numel():
                 self._staging.carry(mine, partial(mode.all_reduce, reduction=reduction))
-        nccl.all_gather(values, bounds)
+        if self._nccl is not None:
+            self._nccl.all_gather(values, bounds)
+
+    def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
+        """Our part gets the reduced values; the rest of the tensor is undefined afterwards."""
+        if self._whole is not None and serves(values.dtype, reduction):
+            self._whole.reduce_scatter(values, bounds, reduction)
+            return
+        here = self._staging.copy_of(values)
+        self._hierarchy.reduce_scatter(here, bounds, reduction)
+        mine = slice(*bounds[self._hierarchy.rank])
+        values[mine].copy_(here[mine])
+
+    def all_gather(self, values: Tensor, bounds: Bounds) -> None:
+        """Every rank gets every part."""
+        if self._whole is not None and values.dtype in TYPES:
+            self._whole.all_gather(values, bounds)
+            return
+        here = self._staging.copy_of(values)
+        self._hierarchy.all_gather(here, bounds)
+        values.copy_(here)
+
+    def broadcast(self, values: Tensor, root: int) -> None:
+        """Every rank gets the values of rank `root`."""
+        if self._whole is not None and values.dtype in TYPES:
+            self._whole.broadcast(values, root)
+        else:
+            self._staging.carry(values, partial(self._hierarchy.broadcast, root=root))
 
     def close(self) -> None:
         if self._nccl is not None:

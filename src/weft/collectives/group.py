@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from weft.collectives.blame import first_cause
 from weft.collectives.call import SIGNATURE_BYTES, Call, compare
 from weft.collectives.device import OnDevice
+from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.meeting import meet
 from weft.collectives.roll import store_of_this_life
 from weft.collectives.staging import Ready
@@ -129,8 +130,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             for device in devices:  # whoever is told that it is done may look from any stream
                 self._streams[device].synchronize()
 
-    def _on_device(self, device: torch.device) -> OnDevice:
-        """What serves tensors on an accelerator; all ranks come here with their first one."""
+    def _serving(self, values: Tensor) -> Hierarchy | OnDevice:
+        """What carries out collectives where these values are; all ranks come here with the same calls."""
+        if values.is_cpu:
+            return self._hierarchy
+        device = values.device
         if device not in self._devices:
             from weft.collectives.accelerators import meet_on_device
 

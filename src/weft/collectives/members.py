@@ -24,6 +24,9 @@ class Member:
     name: str  # what people call the host
     pid: int
     address: str
+    rack: str = ""  # of the host, by any name; and its aisle
+    aisle: str = ""
+    wire: str = "fp32"  # what it was told to use between hosts
 
     def __str__(self) -> str:
         return f"rank {self.rank} on {self.name}"
@@ -38,6 +41,10 @@ class Layout:
     """
 
     hosts: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def size(self) -> int:
+        return sum(map(len, self.hosts))
 
     @cached_property
     def slices(self) -> int:

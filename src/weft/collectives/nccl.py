@@ -27,7 +27,7 @@ _OPERATORS = {
     "MIN": dist.ReduceOp.MIN,
     "MAX": dist.ReduceOp.MAX,
 }
-_TYPES = frozenset(
+TYPES = frozenset(
     (
         torch.float16,
         torch.bfloat16,
@@ -54,6 +54,11 @@ def connect(store: Any, index: int, size: int, timeout: timedelta) -> Any:
     return dist.ProcessGroupNCCL(store, index, size, options)
 
 
+def serves(dtype: torch.dtype, reduction: Reduction) -> bool:
+    """Whether NCCL has this type and this operator."""
+    return dtype in TYPES and reduction.name in _OPERATORS
+
+
 class Nccl:
     """Collectives by an NCCL group of the peers."""
 
@@ -72,11 +77,6 @@ class Nccl:
         self._timeout_s = timeout_s
         self._lost = lost
         self._describe = describe
-
-    @staticmethod
-    def serves(dtype: torch.dtype, reduction: Reduction) -> bool:
-        """Whether NCCL has this type and this operator."""
-        return dtype in _TYPES and reduction.name in _OPERATORS
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         options = dist.AllreduceOptions()

@@ -13,7 +13,7 @@ from weft.collectives.call import Call
 from weft.collectives.group import Group
 from weft.collectives.mode import bounds_of
 from weft.collectives.reduction import Reduction, reduction_of
-from weft.collectives.staging import flat_copy_if_needed, plain, put, put_back
+from weft.collectives.staging import flat, plain, put, put_back
 from weft.collectives.work import Work
 
 
@@ -21,12 +21,10 @@ class Reductions(Group):
     """Through the hierarchy."""
 
     def _all_reduce(self, tensor: Tensor, reduction: Reduction) -> None:
-        values = flat_copy_if_needed(tensor) if tensor.is_cpu else plain(tensor).contiguous().view(-1)
+        values = flat(tensor)
         reduction.before(values)
         if values.numel():
-            (self._hierarchy if tensor.is_cpu else self._on_device(tensor.device)).all_reduce(
-                values, reduction
-            )
+            self._serving(values).all_reduce(values, reduction)
         reduction.after(values, self._size)
         put_back(values, tensor)
 
@@ -62,12 +60,12 @@ class Reductions(Group):
         self, output: Tensor, inputs: Tensor, counts: Sequence[int], reduction: Reduction
     ) -> None:
         """`inputs` holds one part for each rank, one after the other; ours, reduced, goes to `output`."""
-        values = inputs.detach().reshape(-1).to("cpu", copy=True)
+        values = plain(inputs).flatten().clone()
         reduction.before(values)
         bounds = bounds_of(counts)
         first, last = bounds[self._rank]
         if values.numel():
-            self._hierarchy.reduce_scatter(values, bounds, reduction)
+            self._serving(values).reduce_scatter(values, bounds, reduction)
         part = values[first:last]
         reduction.after(part, self._size)
         put(part, output)

@@ -19,13 +19,18 @@ def flat_on_cpu(tensor: Tensor) -> Iterator[Tensor]:
 
 def flat_copy_if_needed(tensor: Tensor) -> Tensor:
     """The tensor's values; its own memory where that is already flat and on the CPU."""
-    if tensor.dim() == 1 and tensor.is_cpu and tensor.is_contiguous() and _changeable(tensor):
+    return flat(tensor).cpu()
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """The tensor's values on its device; its own memory where that is already flat."""
+    if tensor.dim() == 1 and tensor.is_contiguous() and _changeable(tensor):
         return tensor
-    return plain(tensor).contiguous().cpu().view(-1)
+    return plain(tensor).contiguous().view(-1)
 
 
 def put_back(values: Tensor, tensor: Tensor) -> None:
-    """Copy what came of `flat_copy_if_needed` to the tensor, if it is not its own memory."""
+    """Copy what came of `flat` to the tensor, if it is not its own memory."""
     if values is not tensor and values.data_ptr() != tensor.data_ptr():
         put(values, tensor)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-os.environ["NCCL_HOSTID"] = f"host-{os.environ['RANK']}"
-
 import torch
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
@@ -18,6 +16,7 @@ from weft.collectives import nccl
 from weft.collectives.mode import even_bounds
 from weft.collectives.reduction import Reduction
 
+os.environ["NCCL_HOSTID"] = f"host-{os.environ['RANK']}"  # read when NCCL is first used
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 torch.cuda.set_device(0)
 store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, rank == 0)

@@ -1,7 +1,13 @@
-"""Two workers on one accelerator: every type, operator and shape against Gloo, and DDP to the same weights."""
+"""Two workers on one accelerator: every type, operator and shape against Gloo, and DDP to the same weights.
+
+With the argument `nccl` it goes by NCCL, although that refuses two ranks on one accelerator: each says that it is
+another host, and we are told that they have one each.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import torch
@@ -9,8 +15,11 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import weft
-from weft.collectives import device
+from weft.collectives import accelerators, device
 
+if sys.argv[1:] == ["nccl"]:
+    os.environ["NCCL_HOSTID"] = f"host-{os.environ['RANK']}"  # read when NCCL is first used
+    accelerators.nccl_groups = lambda layout, *_: layout.hosts
 device.CHUNK_BYTES = 1 << 20  # so that tensors of a few MiB go in chunks
 weft.init(backend="weft")
 gloo: Any = dist.new_group(backend="gloo")
