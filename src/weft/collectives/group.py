@@ -201,6 +201,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             hierarchy.close()
         while self._devices:
             self._devices.popitem()[1].close()
+        self.__dict__.pop("_meeting", None)
         self._gloo = None
 
     def abort(self) -> None:
