@@ -15,7 +15,8 @@ from torch import Tensor
 
 from weft.collectives.mesh import Mesh, bytes_of
 from weft.collectives.reduction import Reduction
-from weft.errors import PeerError
+from weft.collectives.signature import DIFFERS, HEADER_BYTES
+from weft.errors import MismatchError, PeerError
 
 BLOCK_BYTES = 1 << 17  # added at once, and passed on
 
@@ -35,8 +36,9 @@ class Step:
 class Flow:
     """One collective: steps out and steps in. What goes out in step k + 1 is what came in in step k."""
 
-    def __init__(self, out: Sequence[Step], into: Sequence[Step]) -> None:
+    def __init__(self, out: Sequence[Step], into: Sequence[Step], header: bytes = b"") -> None:
         self.out, self.into = out, into
+        self.header = header  # goes before it, where the neighbours shall make sure that they do the same
         self.out_turn = self.sent = 0
         self.in_turn = self.taken = 0  # bytes of the step that have come in
         self.in_place = [0] * len(into)  # bytes of each step that are added and may go on
@@ -70,6 +72,19 @@ class Flow:
         self._over.wait()
         if self.error is not None:
             raise self.error
+
+
+class Knock(Flow):
+    """What goes before a flow: the header of both sides, which must be the same."""
+
+    def __init__(self, header: bytes, *, sends: bool, takes: bool) -> None:
+        self.landing = torch.empty(HEADER_BYTES, dtype=torch.uint8)
+        out = [Step(torch.frombuffer(bytearray(header), dtype=torch.uint8))] if sends else []
+        super().__init__(out, [Step(self.landing)] if takes else [], header)
+
+    @property
+    def answered(self) -> bool:
+        return not self.into or bytes(self.landing.tolist()) == self.header
 
 
 class Pump:
@@ -142,6 +157,10 @@ class Pump:
     # -- moving -----------------------------------------------------------------------------------
 
     def _add(self, flow: Flow) -> None:
+        if flow.header:
+            knock = Knock(flow.header, sends=bool(flow.out), takes=bool(flow.into))
+            self._outgoing.append(knock)
+            self._incoming.append(knock)
         self._outgoing.append(flow)
         self._incoming.append(flow)
 
@@ -176,6 +195,9 @@ class Pump:
             flow = self._incoming[0]
             if flow.all_taken:
                 self._incoming.popleft()
+                if isinstance(flow, Knock) and not flow.answered:
+                    what = self._mesh.describe(self._left, DIFFERS)
+                    raise MismatchError(f"{what}; use --debug to see both sides")
                 self._ended(flow)
                 continue
             step = flow.into[flow.in_turn]

@@ -19,7 +19,8 @@ from weft.collectives.flow import Flow, Pump, Step
 from weft.collectives.mesh import Mesh, bytes_of
 from weft.collectives.mode import Bounds, even_bounds
 from weft.collectives.reduction import Reduction
-from weft.errors import PeerError
+from weft.collectives.signature import DIFFERS, HEADER_BYTES, header
+from weft.errors import MismatchError, PeerError
 
 DIRECT_BYTES = 1 << 15
 
@@ -44,18 +45,21 @@ class Ring:
             self._pump.run(self._all_reduce_flow(values, reduction))
 
     def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
-        self._pump.run(Flow(*self._scatter(values, bounds, reduction)))
+        steps = self._scatter(values, bounds, reduction)
+        self._pump.run(Flow(*steps, header(reduction.name, values.dtype, tuple(bounds))))
 
     def all_gather(self, values: Tensor, bounds: Bounds) -> None:
-        self._pump.run(Flow(*self._gather(values, bounds)))
+        steps = self._gather(values, bounds)
+        self._pump.run(Flow(*steps, header("all_gather", values.dtype, tuple(bounds))))
 
     def broadcast(self, values: Tensor, root: int) -> None:
-        step = [Step(values)]
+        step, same = [Step(values)], header("broadcast", values.dtype, values.numel(), root)
         if self.index == root:
-            flow = Flow(out=step, into=[])
+            flow = Flow(out=step, into=[], header=same)
         else:
             # What goes out is what came in a step before, so the way on starts with an empty step.
-            flow = Flow(out=[] if self._right == root else [Step(values[:0]), *step], into=step)
+            out = [] if self._right == root else [Step(values[:0]), *step]
+            flow = Flow(out=out, into=step, header=same)
         self._pump.run(flow)
 
     def barrier(self) -> None:
@@ -78,7 +82,8 @@ class Ring:
         bounds = even_bounds(values.numel(), self.size)
         up, down = self._scatter(values, bounds, reduction), self._gather(values, bounds)
         # The last segment that comes in on the way up is the first to go out on the way down.
-        return Flow(out=[*up[0], *down[0]], into=[*up[1], *down[1]])
+        same = header(reduction.name, values.dtype, values.numel())
+        return Flow(out=[*up[0], *down[0]], into=[*up[1], *down[1]], header=same)
 
     def _scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> tuple[list[Step], list[Step]]:
         """Out and in of a reduce-scatter that leaves peer i with segment i."""
@@ -104,22 +109,28 @@ class Ring:
         """Everyone's values to everyone, in one hop."""
         landing = self._landing.get(values.nbytes)
         if landing is None:
-            landing = torch.empty(self.size * values.nbytes, dtype=torch.uint8).view(self.size, values.nbytes)
-            self._landing[values.nbytes] = landing
+            length = -(-(HEADER_BYTES + values.nbytes) // HEADER_BYTES) * HEADER_BYTES
+            landing = torch.empty(self.size * length, dtype=torch.uint8).view(self.size, length)
+            landing = self._landing[values.nbytes] = landing[:, : HEADER_BYTES + values.nbytes]
         others = [(self.index + offset) % self.size for offset in range(1, self.size)]
-        mine = bytes_of(values)
+        same = header("direct", reduction.name, values.dtype, values.numel())
+        landing[self.index, HEADER_BYTES:].copy_(values.view(torch.uint8))
+        mine = bytes_of(landing[self.index])
+        mine[:HEADER_BYTES] = same
         for peer in others:
             self._transfer(peer, mine, sending=True)
         for peer in reversed(others):
-            self._transfer(peer, bytes_of(landing[peer]), sending=False)
-        landing[self.index].copy_(values.view(torch.uint8))
-        terms = [landing[peer].view(values.dtype) for peer in range(self.size)]
+            self._transfer(peer, bytes_of(landing[peer]), sending=False, begins=same)
+        terms = [landing[peer, HEADER_BYTES:].view(values.dtype) for peer in range(self.size)]
         reduction.combine(terms[0], terms[1], values)
         for term in terms[2:]:
             reduction.combine(values, term, values)
 
-    def _transfer(self, peer: int, data: memoryview, *, sending: bool) -> None:
-        """Send or receive a small message whole; it fits the sockets' buffers, so nobody waits for ever."""
+    def _transfer(self, peer: int, data: memoryview, *, sending: bool, begins: bytes = b"") -> None:
+        """Send or receive a small message whole; it fits the sockets' buffers, so nobody waits for ever.
+
+        One that does not begin as ours does is of another call, and may be shorter.
+        """
         connection = self._mesh.socket_of(peer)
         connection.settimeout(self._mesh.timeout_s)
         try:
@@ -132,6 +143,9 @@ class Ring:
                 if count == 0:
                     raise PeerError(self._mesh.describe(peer, "closed its connection"))
                 position += count
+                if data[: len(begins)] != begins and position >= len(begins):
+                    what = self._mesh.describe(peer, DIFFERS)
+                    raise MismatchError(f"{what}; use --debug to see both sides")
         except TimeoutError as error:
             silence = f"let nothing through for {self._mesh.timeout_s:g} s"
             raise PeerError(self._mesh.describe(peer, silence)) from error

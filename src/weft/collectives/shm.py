@@ -19,7 +19,7 @@ from torch import Tensor
 from weft.collectives.arena import Arena
 from weft.collectives.mode import Bounds, even_bounds
 from weft.collectives.reduction import Reduction
-from weft.collectives.signature import signature
+from weft.collectives.signature import DIFFERS, signature
 from weft.errors import MismatchError
 
 SMALL_BYTES = 1 << 15  # up to here every rank reduces everything, however many there are
@@ -84,8 +84,7 @@ class SharedMemory:
     def _await(self, peer: int, count: int) -> None:
         self._arena.await_peer(peer, count, self._timeout_s, self._describe)
         if self._arena.word(peer, count) != self._what:
-            other = "made another call, or one with another shape, type or operator,"
-            raise MismatchError(f"{self._describe(peer, other)}; use --debug to see both sides")
+            raise MismatchError(f"{self._describe(peer, DIFFERS)}; use --debug to see both sides")
 
     def _await_all(self, count: int) -> None:
         for peer in self._others:
