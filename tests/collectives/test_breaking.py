@@ -128,15 +128,16 @@ def arenas(pids: Sequence[int]) -> list[Path]:
     return [path for pid in pids for path in Path("/dev/shm").glob(f"{PREFIX}{pid}-*")]
 
 
-def killed_together(process: subprocess.Popen[str], count: int) -> list[int]:
-    """Wait until so many workers are up, and kill them all at once; their pids."""
+def pids_of(process: subprocess.Popen[str], count: int) -> list[int]:
+    """Of so many workers, once they are up."""
     assert process.stdout is not None
-    lines = [process.stdout.readline() for _ in range(count)]
-    pids = [int(line.split()[-1]) for line in lines]
+    return [int(process.stdout.readline().split()[-1]) for _ in range(count)]
+
+
+def kill_together(process: subprocess.Popen[str], pids: Sequence[int]) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=30)
-    return pids
 
 
 def test_nothing_is_left_of_ranks_that_are_all_killed(bench: Bench) -> None:
@@ -144,15 +145,18 @@ def test_nothing_is_left_of_ranks_that_are_all_killed(bench: Bench) -> None:
     process = bench.shell.start(
         "run", "-n", "3", "--mode", "shm", script, "wait", "9", "30", "all_reduce", PYTHONPATH=PATH
     )
-    assert arenas(killed_together(process, 3)) == []
+    pids = pids_of(process, 3)
+    kill_together(process, pids)
+    assert arenas(pids) == []
 
 
 def test_a_file_that_still_had_its_name_is_swept_by_the_next_run(bench: Bench) -> None:
     process = bench.shell.start(
         "run", "-n", "2", "--mode", "shm", str(WORKERS / "halted.py"), "halt", PYTHONPATH=PATH
     )
-    maker = killed_together(process, 1)
+    maker = pids_of(process, 1)
     assert len(arenas(maker)) == 1
+    kill_together(process, maker)
     bench.passes("again.py", 2, WEFT_MODE="shm")
     assert arenas(maker) == []
 
@@ -163,8 +167,9 @@ def test_a_death_while_memory_is_shared_out(bench: Bench, how: str, victim: int)
     found = heard(done.stdout)
     assert found.keys() == {0, 1, 2} - {victim}, done.stdout + done.stderr
     for kind, took, message in found.values():
-        assert kind == "PeerError"
-        assert re.match(rf"rank {victim} on \S+ died", message), message
+        # The maker has the store too: who has not yet heard of the others loses it without knowing whose it was.
+        lost = how == "maker-dies" and kind == "CollectiveError" and "a store to meet in, got" in message
+        assert lost or (kind == "PeerError" and re.match(rf"rank {victim} on \S+ died", message)), message
         assert message.endswith("| left []")
         assert took <= SOON_S
 

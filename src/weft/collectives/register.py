@@ -25,9 +25,9 @@ def autoload() -> None:
 
 def _create(options: Any, _: object) -> Any:
     """What torch calls for each new group."""
-    from weft.collectives.roll import of_ranks
+    from weft.collectives.roll import group_of
 
-    with of_ranks(options.global_ranks_in_group):
+    with group_of(options.global_ranks_in_group):
         made = (options.store, options.group_rank, options.group_size, options.timeout)
         return _group_class()(*made)
 

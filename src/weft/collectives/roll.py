@@ -11,12 +11,14 @@ from datetime import timedelta
 from typing import Any
 
 from torch._C._distributed_c10d import PrefixStore
+from torch.distributed import DistError
 
 from weft.collectives.blame import lives
 from weft.collectives.members import Member
 from weft.errors import CollectiveError, PeerError
 
 LOOK_S = 0.2  # between two looks at who is still there
+PATIENCE_S = 1.0  # a process that is being ended closes its connections before it is seen dead
 
 _ranks: ContextVar[Sequence[int]] = ContextVar(
     "ranks", default=()
@@ -27,13 +29,29 @@ _lives: set[bytes] = set()  # groups this process has been in
 
 
 @contextmanager
-def of_ranks(ranks: Sequence[int]) -> Iterator[None]:
-    """The group that is being made is that of these ranks of the world, in this order; none: it is the world."""
+def group_of(ranks: Sequence[int]) -> Iterator[None]:
+    """A group is being made, of these ranks of the world in this order; none: it is the world."""
+    if not ranks:
+        _world.clear()
     token = _ranks.set(tuple(ranks))
     try:
         yield
+    except DistError as error:
+        raise _without_store(error) from error
     finally:
         _ranks.reset(token)
+
+
+def _without_store(error: Exception) -> CollectiveError:
+    """What to raise when the store is lost; the process that held it may be one of us."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (dead := [other for other in _world.values() if other.host in _here and not lives(other.pid)]):
+        if time.monotonic() > deadline:
+            return CollectiveError(
+                f"the ranks of a group must have a store to meet in, got {str(error).splitlines()[0]}"
+            )
+        time.sleep(0.02)
+    return PeerError(f"{' and '.join(map(str, dead))} died while the group was made")
 
 
 class MeetingStore(PrefixStore):

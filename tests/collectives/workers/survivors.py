@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends everyone after the first death
 torch.set_num_threads(1)
@@ -39,13 +40,13 @@ def new_world(name: str, ours: int, count: int) -> None:
     note = folder / name
     timeout = timedelta(seconds=30)
     if ours == 0:
-        store = dist.TCPStore(address, 0, count, is_master=True, timeout=timeout, wait_for_workers=False)
+        store = TCPStore(address, 0, count, is_master=True, timeout=timeout, wait_for_workers=False)
         note.with_suffix(".new").write_text(str(store.port))
         note.with_suffix(".new").rename(note)
     else:
         while not note.exists():
             time.sleep(0.01)
-        store = dist.TCPStore(address, int(note.read_text()), count, is_master=False, timeout=timeout)
+        store = TCPStore(address, int(note.read_text()), count, is_master=False, timeout=timeout)
     dist.init_process_group("weft", store=store, rank=ours, world_size=count, timeout=timeout)
 
 
