@@ -1,0 +1,36 @@
+"""Estimators with scikit-learn's names and meaning, many times faster: change the import, keep the script.
+
+    from weft.learn import LogisticRegression
+
+Numba, SciPy and scikit-learn are loaded when the first name is used; torch never.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "LogisticRegression": "weft.learn.linear.logistic",
+    "LinearRegression": "weft.learn.linear.least_squares",
+    "Ridge": "weft.learn.linear.least_squares",
+    "Lasso": "weft.learn.linear.elastic_net",
+    "ElasticNet": "weft.learn.linear.elastic_net",
+    "LinearSVC": "weft.learn.linear.svc",
+}
+
+__all__ = ["ElasticNet", "Lasso", "LinearRegression", "LinearSVC", "LogisticRegression", "Ridge"]
+
+if TYPE_CHECKING:
+    from weft.learn.linear.elastic_net import ElasticNet, Lasso
+    from weft.learn.linear.least_squares import LinearRegression, Ridge
+    from weft.learn.linear.logistic import LogisticRegression
+    from weft.learn.linear.svc import LinearSVC
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'weft.learn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,164 @@
+"""Dual coordinate ascent, row by row: w is the sum of y_i * a_i * x_i, and each a_i in turn is set to its best value.
+
+The extra coordinate w[columns] has the value `bias` in every row; it carries the intercept. For the logistic loss the
+row's state is the logit t of its share a_i / weight_i: no logarithm is needed, and Newton's method takes a step or two.
+Rows of a sparse matrix are gathered by hand, four at a time: compiled to gather instructions the loop is far slower.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft.learn.compiling import inlined, kernel, scalar_kernel
+
+Array = Any  # inside compiled code the types are Numba's
+
+LOGISTIC, SQUARED_HINGE, HINGE = 0, 1, 2
+LONGEST_REST = 15  # epochs for which a row that sits at its bound may be skipped
+
+
+@inlined
+def _logistic_step(z: float, t: float, share: float, weight: float, q: float) -> tuple[float, float]:
+    """The root t of z + t + q * weight * (sigmoid(t) - share); it lies between the old t and -z."""
+    low, high = min(t, -z), max(t, -z)
+    new = -z if t < -15.0 else t - (z + t) / (1.0 + q * weight * share * (1.0 - share))
+    for _ in range(20):
+        new = min(max(new, low), high)
+        sigmoid = 1.0 / (1.0 + math.exp(-new))
+        off = z + new + q * weight * (sigmoid - share)
+        if abs(off) <= 0.02 * abs(z + t) or high - low < 1e-6:
+            return new, sigmoid
+        if off > 0.0:
+            high = new
+        else:
+            low = new
+        new -= off / (1.0 + q * weight * sigmoid * (1.0 - sigmoid))
+    return new, 1.0 / (1.0 + math.exp(-new))
+
+
+@inlined
+def _step(
+    loss: int, z: float, state: float, share: float, weight: float, q: float
+) -> tuple[float, float, float, float]:
+    """For one row with y * margin = z: its new state and share, the change of a, and its part of the duality gap."""
+    if loss == LOGISTIC:
+        gap = weight * 0.5 * share * (1.0 - share) * (z + state) * (z + state)
+        new, new_share = _logistic_step(z, state, share, weight, q)
+        return new, new_share, weight * (new_share - share), gap
+    if loss == SQUARED_HINGE:
+        short = max(0.0, 1.0 - z)
+        gap = weight * short * short - state + state * state / (4.0 * weight) + z * state
+        new = max(0.0, state + (1.0 - z - state / (2.0 * weight)) / (q + 0.5 / weight))
+        return new, 0.0, new - state, gap
+    gap = weight * max(0.0, 1.0 - z) - state + z * state
+    new = min(max(state + (1.0 - z) / max(q, 1e-30), 0.0), weight)
+    return new, 0.0, new - state, gap
+
+
+@scalar_kernel
+def sparse_epoch(
+    data: Array,
+    indices: Array,
+    indptr: Array,
+    rows: tuple[Array, Array, Array, Array, Array, Array],
+    buckets: Array,
+    height: int,
+    w: Array,
+    bias: float,
+    centre: float,
+    loss: int,
+    replicas: int,
+) -> float:
+    """One visit to the rows of the buckets, in their order; returns the duality gap met on the way."""
+    y, weights, squares, states, shares, rests = rows
+    columns = w.shape[0] - 1
+    total = 0.0
+    for bucket in buckets:
+        for i in range(bucket * height, min((bucket + 1) * height, y.shape[0])):
+            if weights[i] == 0 or rests[i] & LONGEST_REST:
+                rests[i] -= rests[i] & LONGEST_REST > 0
+                continue
+            start, stop = indptr[i], indptr[i + 1]
+            k = start
+            a = b = c = d = w.dtype.type(0)
+            while k + 3 < stop:
+                a += data[k] * w[indices[k]]
+                b += data[k + 1] * w[indices[k + 1]]
+                c += data[k + 2] * w[indices[k + 2]]
+                d += data[k + 3] * w[indices[k + 3]]
+                k += 4
+            while k < stop:
+                a += data[k] * w[indices[k]]
+                k += 1
+            z = y[i] * (float(a + b + c + d) + bias * w[columns] + centre)
+            q = replicas * (squares[i] + bias * bias)
+            state, share, change, gap = _step(loss, z, states[i], shares[i], weights[i], q)
+            total += gap
+            if loss != LOGISTIC and change == 0.0:
+                rests[i] = _longer_rest(rests[i])
+                continue
+            rests[i] = 0
+            states[i] = state
+            shares[i] = share
+            move = w.dtype.type(replicas * change * y[i])
+            k = start
+            while k + 3 < stop:
+                w[indices[k]] += move * data[k]
+                w[indices[k + 1]] += move * data[k + 1]
+                w[indices[k + 2]] += move * data[k + 2]
+                w[indices[k + 3]] += move * data[k + 3]
+                k += 4
+            while k < stop:
+                w[indices[k]] += move * data[k]
+                k += 1
+            w[columns] += move * bias
+    return total
+
+
+@inlined
+def _longer_rest(rest: int) -> int:
+    """Twice the rest of last time, which the high half of the number keeps."""
+    longer = min(2 * (rest >> 4) + 1, LONGEST_REST)
+    return (longer << 4) | longer
+
+
+@kernel
+def dense_epoch(
+    values: Array,
+    rows: tuple[Array, Array, Array, Array, Array, Array],
+    buckets: Array,
+    height: int,
+    w: Array,
+    bias: float,
+    centre: float,
+    loss: int,
+    replicas: int,
+) -> float:
+    """The same for a dense table in C order."""
+    y, weights, squares, states, shares, rests = rows
+    columns = w.shape[0] - 1
+    total = 0.0
+    for bucket in buckets:
+        for i in range(bucket * height, min((bucket + 1) * height, y.shape[0])):
+            if weights[i] == 0 or rests[i] & LONGEST_REST:
+                rests[i] -= rests[i] & LONGEST_REST > 0
+                continue
+            product = w.dtype.type(0)
+            for j in range(columns):
+                product += values[i, j] * w[j]
+            z = y[i] * (float(product) + bias * w[columns] + centre)
+            q = replicas * (squares[i] + bias * bias)
+            state, share, change, gap = _step(loss, z, states[i], shares[i], weights[i], q)
+            total += gap
+            if loss != LOGISTIC and change == 0.0:
+                rests[i] = _longer_rest(rests[i])
+                continue
+            rests[i] = 0
+            states[i] = state
+            shares[i] = share
+            move = w.dtype.type(replicas * change * y[i])
+            for j in range(columns):
+                w[j] += move * values[i, j]
+            w[columns] += move * bias
+    return total

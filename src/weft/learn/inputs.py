@@ -1,0 +1,102 @@
+"""Checks of what users hand to an estimator: parameters, tables, targets and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import compute_class_weight
+from sklearn.utils.validation import check_array, check_consistent_length, validate_data
+
+Array = np.ndarray[Any, Any]
+
+SMALL = 1 << 20  # stored float32 numbers that are cheaper to widen than to lose digits of
+
+
+def check_number(name: str, value: Any, *, least: float = 0.0, open_end: bool = False) -> float:
+    """A real parameter of at least (or above) some value."""
+    good = _is(value, Real) and not np.isnan(float(value))
+    if not good or (value <= least if open_end else value < least):
+        bound = f"above {least:g}" if open_end else f"at least {least:g}"
+        raise ValueError(f"{name} must be a number {bound}, got {value!r}")
+    return float(value)
+
+
+def check_count(name: str, value: Any, *, least: int = 0) -> int:
+    if not _is(value, Integral) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Python counts True as a number; nobody means it."""
+    return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if not any(value is choice or (type(value) is type(choice) and value == choice) for choice in choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def checked_table(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
+    """X as a float array or CSR matrix, and y; small float32 tables are widened, which costs nothing."""
+    X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
+    stored = X.nnz if sparse.issparse(X) else X.size
+    if X.dtype == np.float32 and stored <= SMALL:
+        X = X.astype(np.float64)
+    return X, y
+
+
+def checked_weights(sample_weight: Any, X: Any) -> Array:
+    """One weight for each row, in float64; ones where none are given."""
+    rows = X.shape[0]
+    if sample_weight is None:
+        return np.ones(rows)
+    if isinstance(sample_weight, Real):
+        weights = np.full(rows, float(sample_weight))
+    else:
+        weights = check_array(
+            sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight", copy=True
+        )
+    if weights.ndim != 1:
+        raise ValueError(f"sample_weight must have one dimension, got the shape {weights.shape}")
+    check_consistent_length(weights, X)
+    if np.any(weights < 0):
+        raise ValueError(
+            f"sample_weight must not be negative, got {weights.min():g} in row {weights.argmin()}"
+        )
+    if not np.any(weights):
+        raise ValueError("sample_weight must hold a weight that is not zero, got zero in every row")
+    return weights
+
+
+def with_class_weights(weights: Array, class_weight: Any, classes: Array, codes: Array) -> Array:
+    """Weights of rows, each multiplied by that of its class."""
+    if class_weight is None:
+        return weights
+    if isinstance(class_weight, str) and class_weight != "balanced":
+        raise ValueError(f"class_weight must be 'balanced', a dict or None, got {class_weight!r}")
+    if not isinstance(class_weight, str | Mapping):
+        raise ValueError(
+            f"class_weight must be 'balanced', a dict or None, got {type(class_weight).__name__}"
+        )
+    if class_weight == "balanced":
+        counts = np.bincount(codes, weights=weights, minlength=len(classes))
+        each = weights.sum() / (len(classes) * np.where(counts > 0, counts, 1))
+    else:
+        each = compute_class_weight(class_weight, classes=classes, y=classes[codes])
+    scaled: Array = weights * each[codes]
+    return scaled
+
+
+def checked_classes(y: Array) -> tuple[Array, Array]:
+    """The classes, and the code of each row."""
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"the target must have at least 2 classes to tell apart, got one class: {classes[0]!r}"
+        )
+    return classes, codes.ravel()

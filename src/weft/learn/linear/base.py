@@ -1,0 +1,94 @@
+"""What linear models share: predictions from `coef_` and `intercept_`, and the fields that tell how the fit went."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from weft.learn.history import History, Progress
+
+Array = np.ndarray[Any, Any]
+
+
+class LinearModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A model whose prediction is X @ coef_.T + intercept_."""
+
+    coef_: Any
+    intercept_: Any
+    n_iter_: Any
+    history_: list[Progress]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _margins(self, X: Any) -> Array:
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", reset=False, dtype=[np.float64, np.float32])
+        margins: Array = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        return margins
+
+    def _told(self, histories: list[History], good: bool, max_iter: int, tol: float) -> None:
+        """Keep how the fit went; say so where it fell short."""
+        self.history_ = [step for history in histories for step in history.steps]
+        if not good:
+            gap = max(history.gap for history in histories)
+            warnings.warn(
+                f"the gap to the optimum must fall to tol={tol:g}, got {gap:.2g} after max_iter={max_iter}; "
+                "raise max_iter or tol, or scale the features",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+
+class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
+    """A linear model that tells classes apart: one row of `coef_` for two classes, one for each of several."""
+
+    classes_: Array
+
+    def decision_function(self, X: Any) -> Array:
+        """Signed distances from the border; (rows,) for two classes."""
+        margins = self._margins(X)
+        return margins.ravel() if margins.shape[1] == 1 else margins
+
+    def predict(self, X: Any) -> Array:
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        labels: Array = self.classes_[codes]
+        return labels
+
+    def densify(self) -> Self:
+        """Make `coef_` a dense array again."""
+        check_is_fitted(self)
+        if sparse.issparse(self.coef_):
+            self.coef_ = self.coef_.toarray()
+        return self
+
+    def sparsify(self) -> Self:
+        """Make `coef_` a sparse matrix: smaller and quicker where an L1 penalty left most of it at zero."""
+        check_is_fitted(self)
+        self.coef_ = sparse.csr_matrix(self.coef_)
+        return self
+
+
+def probabilities(margins: Array, *, multinomial: bool) -> Array:
+    """Probabilities of the classes from margins: one column for two classes, or one for each."""
+    if margins.ndim == 1:
+        second = expit(margins)
+        return np.column_stack([1 - second, second])
+    if multinomial:
+        shares: Array = softmax(margins, axis=1)
+        return shares
+    shares = expit(margins)
+    totals = shares.sum(axis=1, keepdims=True)
+    # All classes may be ruled out at once, far from the data.
+    return np.where(totals > 0, shares / np.where(totals > 0, totals, 1), 1 / shares.shape[1])

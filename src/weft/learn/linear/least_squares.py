@@ -1,0 +1,273 @@
+"""Least squares, plain and with an L2 penalty."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import lstsq
+from scipy.optimize import nnls
+from scipy.sparse.linalg import LinearOperator, lsqr
+from sklearn.base import MultiOutputMixin, RegressorMixin
+
+from weft.learn import inputs
+from weft.learn.history import History
+from weft.learn.least_squares import (
+    LeastSquares,
+    reciprocal_condition,
+    solve_gradients,
+    solve_normal,
+    solve_rows,
+)
+from weft.learn.linear.base import LinearModel
+from weft.learn.losses import Squared
+from weft.learn.problem import Problem
+from weft.learn.sparse_penalty import L1Problem, minimise_l1
+from weft.learn.tables import table_of
+from weft.learn.threads import Crew, crew_of, thread_count
+
+Array = np.ndarray[Any, Any]
+
+WIDEST = 5000  # unknowns for which a matrix of their products is cheap
+SAFE = 1e-10  # of a reciprocal condition: below, normal equations lose too many digits
+SOLVERS = ("auto", "cholesky", "rows", "cg", "svd", "lsqr", "sparse_cg", "sag", "saga", "lbfgs")
+
+
+class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: ignore[misc]
+    """A linear model of one number, or of several at once."""
+
+    def predict(self, X: Any) -> Array:
+        return self._margins(X)
+
+    def _keep(self, w: Array, b: Array, flat: bool, dtype: Any) -> None:
+        self.coef_ = (w[:, 0] if flat else w.T).astype(dtype)
+        self.intercept_ = (b[0] if flat else b).astype(dtype)
+
+
+class LinearRegression(LinearRegressor):
+    """Ordinary least squares.
+
+    Parameters and attributes are scikit-learn's. Tall tables are solved by normal equations, with passes that correct
+    the rounding; where columns nearly depend on each other, by singular values (dense) or LSQR (sparse).
+    """
+
+    def __init__(
+        self,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        tol: float = 1e-6,
+        n_jobs: int | None = None,
+        positive: bool = False,
+    ):
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.positive = positive
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = not self.positive
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        inputs.check_number("tol", self.tol)
+        if self.positive and sparse.issparse(X):
+            raise TypeError("X must be dense where coefficients must be positive, got a sparse matrix")
+        X, y = inputs.checked_table(self, X, y, multi_output=True, y_numeric=True)
+        weights = inputs.checked_weights(sample_weight, X)
+        targets = y.reshape(len(y), -1).astype(np.float64)
+        stored = X.nnz if sparse.issparse(X) else X.size
+        with crew_of(thread_count(self.n_jobs, stored)) as crew:
+            w, b = self._solve(X, targets, weights, crew)
+        self._keep(w, b, y.ndim == 1, X.dtype)
+        return self
+
+    def _solve(self, X: Any, targets: Array, weights: Array, crew: Crew) -> tuple[Array, Array]:
+        history = History()
+        rows, columns = X.shape
+        if not self.positive and columns <= min(rows, WIDEST):
+            table = table_of(X, centred=self.fit_intercept)
+            alpha = np.zeros(targets.shape[1])
+            problem = LeastSquares(
+                table, targets.astype(X.dtype), weights.astype(X.dtype), alpha, self.fit_intercept, crew
+            )
+            matrix = problem.normal_matrix()
+            if reciprocal_condition(matrix) > SAFE:
+                self._spectrum(matrix, columns, X)
+                w, b = solve_normal(problem, matrix, tol=min(self.tol, 1e-12), history=history)
+                self._told([history], True, 0, self.tol)
+                return w, b - table.shift.astype(np.float64) @ w
+        self.history_ = []
+        return self._solve_directly(X, targets, weights)
+
+    def _spectrum(self, matrix: Array, columns: int, X: Any) -> None:
+        """`rank_` and `singular_` of the centred columns."""
+        if sparse.issparse(X):
+            return
+        inner = matrix[:columns, :columns]
+        if self.fit_intercept:
+            cross = matrix[columns, :columns]
+            inner = inner - np.outer(cross, cross) / matrix[columns, columns]
+        self.rank_ = columns
+        self.singular_ = np.sqrt(np.maximum(np.linalg.eigvalsh(inner)[::-1], 0)).astype(X.dtype)
+
+    def _solve_directly(self, X: Any, targets: Array, weights: Array) -> tuple[Array, Array]:
+        """The shortest of all solutions, from the table itself."""
+        root = np.sqrt(weights)[:, None]
+        x_mean, y_mean = _means(X, targets, weights, self.fit_intercept)
+        goal = (targets - y_mean) * root
+        if sparse.issparse(X):
+            operator = _centred_operator(X, x_mean, root[:, 0])
+            w = np.stack([lsqr(operator, g, atol=self.tol, btol=self.tol)[0] for g in goal.T], axis=1)
+        elif self.positive:
+            w = np.stack([nnls((X - x_mean) * root, g)[0] for g in goal.T], axis=1)
+        else:
+            # Centring lowers the rank by one, to within rounding: what is left of it must not be divided by.
+            cutoff = max(X.shape) * np.finfo(X.dtype).eps
+            w, _, self.rank_, self.singular_ = lstsq((X - x_mean) * root, goal, cutoff, check_finite=False)
+        return w, y_mean - x_mean @ w
+
+
+class Ridge(LinearRegressor):
+    """Least squares with an L2 penalty.
+
+    Parameters and attributes are scikit-learn's. `solver="auto"` takes "cholesky" for tall tables, "rows" for wide
+    dense ones and "cg" for the rest; scikit-learn's other names leave the choice to us.
+    """
+
+    def __init__(
+        self,
+        alpha: Any = 1.0,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        max_iter: int | None = None,
+        tol: float = 1e-4,
+        solver: str = "auto",
+        positive: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ):
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.max_iter = max_iter
+        self.tol = tol
+        self.solver = solver
+        self.positive = positive
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        inputs.check_number("tol", self.tol)
+        inputs.check_choice("solver", self.solver, SOLVERS)
+        if self.max_iter is not None:
+            inputs.check_count("max_iter", self.max_iter, least=1)
+        X, y = inputs.checked_table(self, X, y, multi_output=True, y_numeric=True)
+        weights = inputs.checked_weights(sample_weight, X).astype(X.dtype)
+        targets = y.reshape(len(y), -1).astype(X.dtype)
+        alpha = self._alphas(targets.shape[1])
+        stored = X.nnz if sparse.issparse(X) else X.size
+        with crew_of(thread_count(self.n_jobs, stored)) as crew:
+            w, b = self._solve(X, targets, weights, alpha, crew)
+        self._keep(w, b, y.ndim == 1, X.dtype)
+        return self
+
+    def _alphas(self, outputs: int) -> Array:
+        alpha = np.atleast_1d(np.asarray(self.alpha, np.float64))
+        for value in alpha:
+            inputs.check_number("alpha", value)
+        if alpha.size not in (1, outputs):
+            raise ValueError(
+                f"alpha must be one number or one for each of {outputs} targets, got {alpha.size}"
+            )
+        return np.broadcast_to(alpha, outputs).copy()
+
+    def _solve(self, X: Any, targets: Array, weights: Array, alpha: Array, crew: Crew) -> tuple[Array, Array]:
+        history, good, limit = History(), True, self.max_iter or 1000
+        solver = _ridge_solver(X, self.solver, float(alpha.min()))
+        table = table_of(X, centred=self.fit_intercept and solver in ("cholesky", "cg"))
+        problem = LeastSquares(table, targets, weights, alpha, self.fit_intercept, crew)
+        if self.positive:
+            w, b, good = _positive(problem, self.tol, limit, history)
+            self.solver_ = "coordinate"
+        elif solver == "direct":
+            plain = LinearRegression(fit_intercept=self.fit_intercept, tol=self.tol)
+            w, b = plain._solve_directly(X, targets.astype(np.float64), weights.astype(np.float64))
+            self.solver_ = "svd"
+        elif solver == "rows":
+            x_mean, _ = _means(X, targets, weights, self.fit_intercept)
+            w, b = solve_rows(problem, x_mean)
+            self.solver_ = solver
+        elif solver == "cg":
+            w, b, good = solve_gradients(problem, tol=self.tol, max_iter=limit, history=history)
+            self.solver_ = solver
+        else:
+            w, b = solve_normal(problem, problem.normal_matrix(), tol=self.tol, history=history)
+            self.solver_ = solver
+        self.n_iter_ = np.full(len(alpha), max(1, len(history.steps)), np.int32)
+        self._told([history], good, limit, self.tol)
+        return w, b - table.shift.astype(np.float64) @ w
+
+
+def _ridge_solver(X: Any, asked: str, least_alpha: float) -> str:
+    rows, columns = X.shape
+    dense = not sparse.issparse(X)
+    if asked in ("cholesky", "cg") or (asked == "rows" and dense):
+        return asked
+    if least_alpha == 0 and dense:
+        return "direct"  # columns may depend on each other, and nothing else makes the solution unique
+    if dense and rows < columns and rows <= WIDEST:
+        return "rows"
+    return "cholesky" if columns <= WIDEST and (dense or columns <= 1000) else "cg"
+
+
+def _positive(
+    problem: LeastSquares, tol: float, max_iter: int, history: History
+) -> tuple[Array, Array, bool]:
+    """Each target by coordinate descent with a bound at zero."""
+    columns, outputs = problem.table.columns, problem.targets.shape[1]
+    w, b, good = np.zeros((columns, outputs)), np.zeros(outputs), True
+    for k in range(outputs):
+        target = np.ascontiguousarray(problem.targets[:, k])
+        smooth = Problem(
+            problem.table,
+            target,
+            problem.weights,
+            Squared(),
+            float(problem.alpha[k]),
+            problem.intercept,
+            problem.crew,
+        )
+        start = np.zeros(smooth.size)
+        if problem.intercept:
+            start[columns] = np.average(target, weights=problem.weights)
+        point, fine = minimise_l1(
+            L1Problem(smooth, 0.0, positive=True),
+            start,
+            tol=tol,
+            max_iter=max_iter,
+            history=history,
+        )
+        part, bias = smooth.split(point)
+        w[:, k], b[k], good = part[:, 0], bias[0], good and fine
+    return w, b, good
+
+
+def _means(X: Any, targets: Array, weights: Array, intercept: bool) -> tuple[Array, Array]:
+    if not intercept:
+        return np.zeros(X.shape[1]), np.zeros(targets.shape[1])
+    shares = np.asarray(weights, np.float64) / np.sum(weights, dtype=np.float64)
+    return np.asarray(shares @ X).ravel(), shares @ targets
+
+
+def _centred_operator(X: Any, centre: Array, root: Array) -> LinearOperator:
+    return LinearOperator(
+        X.shape,
+        matvec=lambda v: root * (X @ v.ravel() - centre @ v.ravel()),
+        rmatvec=lambda v: X.T @ (root * v.ravel()) - centre * (root @ v.ravel()),
+        dtype=np.float64,
+    )

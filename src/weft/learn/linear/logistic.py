@@ -1,0 +1,165 @@
+"""Logistic regression."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+
+from weft.learn import inputs
+from weft.learn.choice import ALIASES, OPEN, Choice, Shape, choose
+from weft.learn.history import History
+from weft.learn.linear.base import LinearClassifier, probabilities
+from weft.learn.linear.solving import Outcome, Task, solve
+from weft.learn.losses import Logistic, Loss, Multinomial
+from weft.learn.tables import table_of
+from weft.learn.threads import Crew, crew_of, thread_count
+
+Array = np.ndarray[Any, Any]
+
+
+class LogisticRegression(LinearClassifier):
+    """Logistic regression with L1, L2, mixed or no penalty, for two classes or several.
+
+    Parameters are scikit-learn's, with these differences: `tol` bounds the gap to the optimum, relative to it;
+    `solver="auto"` chooses from the table's shape among "newton", "lbfgs", "dual" and "coordinate" (scikit-learn's
+    names are understood); the intercept is never penalised; `n_jobs=None` uses all cores on large tables;
+    `multi_class="ovr"` fits one model for each class.
+
+    After a fit, `history_` holds the objective, the gap and the time of every pass.
+    """
+
+    def __init__(
+        self,
+        penalty: str | None = "deprecated",
+        *,
+        C: float = 1.0,
+        l1_ratio: float | None = 0.0,
+        dual: bool = False,
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1,
+        class_weight: Any = None,
+        random_state: Any = None,
+        solver: str = "auto",
+        max_iter: int = 100,
+        multi_class: str = "multinomial",
+        verbose: int = 0,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+    ):
+        self.penalty = penalty
+        self.C = C
+        self.l1_ratio = l1_ratio
+        self.dual = dual
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.solver = solver
+        self.max_iter = max_iter
+        self.multi_class = multi_class
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
+        l1, l2 = self._penalties()
+        X, y = inputs.checked_table(self, X, y)
+        check_classification_targets(y)
+        before = getattr(self, "coef_", None), getattr(self, "intercept_", None)
+        self.classes_, codes = inputs.checked_classes(y)
+        weights = inputs.checked_weights(sample_weight, X)
+        weights = inputs.with_class_weights(weights, self.class_weight, self.classes_, codes).astype(X.dtype)
+        stored = X.nnz if sparse.issparse(X) else X.size
+        with crew_of(thread_count(self.n_jobs, stored)) as crew:
+            self._fit(X, codes, weights, (l1, l2), before, crew)
+        return self
+
+    def _fit(
+        self, X: Any, codes: Array, weights: Array, penalties: tuple[float, float], before: Any, crew: Crew
+    ) -> None:
+        l1, l2 = penalties
+        table = table_of(X, centred=self.fit_intercept)
+        problems = self._problems(codes, X.dtype)
+        random = check_random_state(self.random_state)
+        outcomes: list[Outcome] = []
+        histories: list[History] = []
+        for output, (loss, y) in enumerate(problems):
+            task = Task(table, y, weights, loss, l1, l2, self.fit_intercept)
+            histories.append(History(output))
+            start = (
+                _start(before, loss.outputs, output, len(problems), table.columns)
+                if self.warm_start
+                else None
+            )
+            outcomes.append(
+                solve(
+                    task,
+                    self._choice(task, sparse.issparse(X)),
+                    crew,
+                    start=start,
+                    tol=float(self.tol),
+                    max_iter=max(1, self.max_iter),
+                    history=histories[-1],
+                    random=random,
+                )
+            )
+        self.coef_ = np.hstack([one.coef for one in outcomes]).T.astype(X.dtype)
+        self.intercept_ = np.concatenate([one.intercept for one in outcomes]).astype(X.dtype)
+        self.n_iter_ = np.array([one.passes for one in outcomes], np.int32)
+        self._told(histories, all(one.good for one in outcomes), self.max_iter, self.tol)
+
+    def predict_proba(self, X: Any) -> Array:
+        return probabilities(self.decision_function(X), multinomial=self.multi_class == "multinomial")
+
+    def predict_log_proba(self, X: Any) -> Array:
+        return np.log(self.predict_proba(X))
+
+    def _penalties(self) -> tuple[float, float]:
+        """Check the parameters; L1 and L2 penalties, where the sum of losses is not scaled."""
+        inputs.check_choice("penalty", self.penalty, ("deprecated", "l1", "l2", "elasticnet", None))
+        inputs.check_choice("solver", self.solver, (*OPEN, *ALIASES))
+        inputs.check_choice("multi_class", self.multi_class, ("multinomial", "ovr"))
+        inputs.check_number("tol", self.tol)
+        inputs.check_count("max_iter", self.max_iter)
+        strength = 1 / inputs.check_number("C", self.C, open_end=True)
+        share = inputs.check_number("l1_ratio", 0.0 if self.l1_ratio is None else self.l1_ratio)
+        if share > 1:
+            raise ValueError(f"l1_ratio must be between 0 and 1, got {share!r}")
+        if self.penalty is None:
+            return 0.0, 0.0
+        share = {"l1": 1.0, "l2": 0.0}.get(self.penalty, share)
+        return strength * share, strength * (1 - share)
+
+    def _problems(self, codes: Array, dtype: Any) -> list[tuple[Loss, Array]]:
+        """The loss and the targets of each problem: one in all, or one for each class."""
+        count = len(self.classes_)
+        if count > 2 and self.multi_class == "multinomial":
+            return [(Multinomial(count), codes.astype(dtype))]
+        ours = [1] if count == 2 else range(count)
+        return [(Logistic(), np.where(codes == k, 1, -1).astype(dtype)) for k in ours]
+
+    def _choice(self, task: Task, is_sparse: bool) -> Choice:
+        table = task.table
+        shape = Shape(
+            table.rows, table.columns, table.stored, is_sparse, task.loss.outputs, l1=task.l1, l2=task.l2
+        )
+        return choose(shape, self.solver, dual=self.dual)
+
+
+def _start(
+    before: tuple[Any, Any], outputs: int, output: int, problems: int, columns: int
+) -> tuple[Array, Array] | None:
+    """The coefficients of the fit before, where they are of the same shape."""
+    coef, intercept = before
+    if coef is None or coef.shape != (outputs * problems, columns):
+        return None
+    mine = slice(output * outputs, (output + 1) * outputs)
+    coef = coef.toarray() if sparse.issparse(coef) else coef
+    return coef[mine].T.astype(np.float64), np.atleast_1d(intercept)[mine].astype(np.float64)

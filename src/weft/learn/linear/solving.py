@@ -1,0 +1,112 @@
+"""One smooth-loss problem from data to coefficients: sets it up for the solver that was chosen, and runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.learn.choice import Choice
+from weft.learn.dual import DualProblem, ascend
+from weft.learn.history import History
+from weft.learn.losses import Loss
+from weft.learn.problem import Problem
+from weft.learn.smooth import SmoothPlan, minimise
+from weft.learn.sparse_penalty import L1Problem, minimise_l1
+from weft.learn.tables import DenseTable, SparseTable
+from weft.learn.threads import Crew
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is minimised: sum of weights * loss + l1 |W|_1 + l2/2 |W|², with the intercept free or penalised."""
+
+    table: DenseTable | SparseTable
+    y: Array  # -1 and 1, or the codes of several classes
+    weights: Array
+    loss: Loss
+    l1: float
+    l2: float
+    intercept: bool
+    scaling: float | None = None  # the intercept is penalised as the coefficient of a column of this value
+
+    @property
+    def b_l2(self) -> float:
+        return self.l2 / self.scaling**2 if self.scaling else 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a solver found, in the table's own columns."""
+
+    coef: Array  # (columns, outputs)
+    intercept: Array  # (outputs,)
+    passes: int
+    good: bool
+
+
+def solve(
+    task: Task,
+    choice: Choice,
+    crew: Crew,
+    *,
+    start: tuple[Array, Array] | None,
+    tol: float,
+    max_iter: int,
+    history: History,
+    random: np.random.RandomState,
+) -> Outcome:
+    """Coefficients within `tol` of the optimum; `start` are those to begin from."""
+    limits: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "history": history}
+    if choice.solver == "dual":
+        return solve_dual(task, task.loss.name, crew, limits, random)
+    problem = Problem(
+        task.table, task.y, task.weights, task.loss, task.l2, task.intercept, crew, b_l2=task.b_l2
+    )
+    point = _first_point(problem, start)
+    if choice.solver == "coordinate":
+        b_l1 = task.l1 / task.scaling if task.scaling else 0.0
+        point, good = minimise_l1(L1Problem(problem, task.l1, b_l1=b_l1), point, **limits)
+    else:
+        point, good = minimise(problem, point, choice.plan, random=random, **limits)
+    return _outcome(problem, point, history, good, penalised=task.l1 + task.l2 > 0)
+
+
+def _outcome(problem: Problem, point: Array, history: History, good: bool, penalised: bool = True) -> Outcome:
+    """Undo the table's shift: what the columns' means added to the margins goes to the intercept."""
+    w, b = problem.split(point)
+    if problem.loss.outputs > 1:
+        # Softmax sees differences only: of all intercepts (and coefficients) that fit alike, the smallest.
+        b = b - b.mean()
+        w = w if penalised else w - w.mean(axis=1, keepdims=True)
+    return Outcome(w, b - problem.table.shift.astype(np.float64) @ w, max(1, len(history.steps)), good)
+
+
+def solve_dual(
+    task: Task, loss: str, crew: Crew, limits: dict[str, Any], random: np.random.RandomState
+) -> Outcome:
+    """By dual coordinate ascent; a smooth loss that makes it crawl is handed on to quasi-Newton steps."""
+    intercept = "none" if not task.intercept else "penalised" if task.scaling else "free"
+    table = task.table
+    if isinstance(table, DenseTable):
+        table = DenseTable(np.ascontiguousarray(table.values))
+    problem = DualProblem(table, task.y, task.weights / task.l2, loss, intercept, task.scaling or 1.0, crew)
+    best, epochs, good = ascend(problem, random=random, patient=loss == "hinge", **limits)
+    if good or loss == "hinge" or epochs >= limits["max_iter"]:
+        return Outcome(best.w[:, None], np.array([best.b]), epochs, good)
+    smooth = Problem(table, task.y, task.weights, task.loss, task.l2, task.intercept, crew, b_l2=task.b_l2)
+    point = _first_point(smooth, (best.w[:, None], np.array([best.b])))
+    plan = SmoothPlan("diagonal", table.rows)
+    point, good = minimise(smooth, point, plan, random=random, **limits)
+    return _outcome(smooth, point, limits["history"], good)
+
+
+def _first_point(problem: Problem, start: tuple[Array, Array] | None) -> Array:
+    if start is None:
+        return np.zeros(problem.size)
+    w, b = start
+    shifted = b + problem.table.shift.astype(np.float64) @ w
+    return np.concatenate([w.ravel(), shifted]) if problem.intercept else w.ravel().astype(np.float64)

@@ -1,0 +1,130 @@
+"""The linear support vector machine."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+
+from weft.learn import inputs
+from weft.learn.choice import Choice, Shape, choose, smooth_plan
+from weft.learn.history import History
+from weft.learn.linear.base import LinearClassifier
+from weft.learn.linear.solving import Outcome, Task, solve, solve_dual
+from weft.learn.losses import SquaredHinge
+from weft.learn.tables import table_of
+from weft.learn.threads import Crew, crew_of, thread_count
+
+Array = np.ndarray[Any, Any]
+
+
+class LinearSVC(LinearClassifier):
+    """A linear support vector machine: hinge or squared hinge loss, one model for each class of several.
+
+    Parameters and attributes are scikit-learn's, and so is the meaning of `intercept_scaling`: the intercept is the
+    coefficient of a column of that value, and penalised like the others. `tol` bounds the gap to the optimum, relative
+    to it. `multi_class="crammer_singer"` is not there yet.
+    """
+
+    def __init__(
+        self,
+        penalty: str = "l2",
+        loss: str = "squared_hinge",
+        *,
+        dual: bool | str = "auto",
+        tol: float = 1e-4,
+        C: float = 1.0,
+        multi_class: str = "ovr",
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1,
+        class_weight: Any = None,
+        verbose: int = 0,
+        random_state: Any = None,
+        max_iter: int = 1000,
+        n_jobs: int | None = None,
+    ):
+        self.penalty = penalty
+        self.loss = loss
+        self.dual = dual
+        self.tol = tol
+        self.C = C
+        self.multi_class = multi_class
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.verbose = verbose
+        self.random_state = random_state
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
+        self._check()
+        X, y = inputs.checked_table(self, X, y)
+        check_classification_targets(y)
+        self.classes_, codes = inputs.checked_classes(y)
+        weights = inputs.checked_weights(sample_weight, X)
+        weights = inputs.with_class_weights(weights, self.class_weight, self.classes_, codes)
+        stored = X.nnz if sparse.issparse(X) else X.size
+        with crew_of(thread_count(self.n_jobs, stored)) as crew:
+            self._fit(X, codes, (self.C * weights).astype(X.dtype), crew)
+        return self
+
+    def _fit(self, X: Any, codes: Array, weights: Array, crew: Crew) -> None:
+        random = check_random_state(self.random_state)
+        ours = [1] if len(self.classes_) == 2 else range(len(self.classes_))
+        table = table_of(X, centred=False)
+        histories, outcomes = [], []
+        for output, k in enumerate(ours):
+            l1, l2 = (1.0, 0.0) if self.penalty == "l1" else (0.0, 1.0)
+            task = Task(
+                table,
+                np.where(codes == k, 1, -1).astype(X.dtype),
+                weights,
+                SquaredHinge(),
+                l1,
+                l2,
+                self.fit_intercept,
+                scaling=float(self.intercept_scaling),
+            )
+            histories.append(History(output))
+            outcomes.append(self._solve(task, sparse.issparse(X), histories[-1], crew, random))
+        self.coef_ = np.hstack([one.coef for one in outcomes]).T.astype(X.dtype)
+        self.intercept_ = np.concatenate([one.intercept for one in outcomes]).astype(X.dtype)
+        self.n_iter_ = max(one.passes for one in outcomes)
+        self._told(histories, all(one.good for one in outcomes), self.max_iter, self.tol)
+
+    def _solve(
+        self, task: Task, is_sparse: bool, history: History, crew: Crew, random: np.random.RandomState
+    ) -> Outcome:
+        limits: dict[str, Any] = {
+            "tol": float(self.tol),
+            "max_iter": max(1, self.max_iter),
+            "history": history,
+        }
+        if self.loss == "hinge":
+            return solve_dual(task, "hinge", crew, limits, random)
+        table = task.table
+        shape = Shape(table.rows, table.columns, table.stored, is_sparse, l1=task.l1, l2=task.l2)
+        # Without a penalty of its own kind the primal is what scikit-learn's dual=False asks for.
+        choice = choose(shape, dual=self.dual is True)
+        if self.dual is False and choice.solver == "dual":
+            choice = Choice("lbfgs", smooth_plan(shape, "lbfgs"))
+        return solve(task, choice, crew, start=None, random=random, **limits)
+
+    def _check(self) -> None:
+        inputs.check_choice("penalty", self.penalty, ("l1", "l2"))
+        inputs.check_choice("loss", self.loss, ("hinge", "squared_hinge"))
+        inputs.check_choice("dual", self.dual, ("auto", True, False))
+        inputs.check_choice("multi_class", self.multi_class, ("ovr",))
+        inputs.check_number("tol", self.tol, open_end=True)
+        inputs.check_number("C", self.C, open_end=True)
+        inputs.check_number("intercept_scaling", self.intercept_scaling, open_end=True)
+        inputs.check_count("max_iter", self.max_iter)
+        if self.penalty == "l1" and (self.loss == "hinge" or self.dual is True):
+            raise ValueError("penalty='l1' must go with loss='squared_hinge' and dual=False or 'auto'")
+        if self.loss == "hinge" and self.dual is False:
+            raise ValueError("loss='hinge' must go with dual=True or 'auto', got dual=False")

@@ -1,0 +1,156 @@
+"""The sum that a linear model minimises, and one pass over the data to learn about it.
+
+    f(W, b) = sum_i weights_i * loss(y_i, x_i W + b) + l2 / 2 * |W|² + b_l2 / 2 * |b|²
+
+W is (columns, outputs). A point is one flat vector: W row by row, then b if there is an intercept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from weft.learn.losses import Loss
+from weft.learn.tables import Table
+from weft.learn.threads import Crew, add_up
+
+Array = np.ndarray[Any, Any]
+RUN = 32  # neighbouring rows sampled together: reading single rows from memory would cost as much
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data, loss and penalty, and the threads that read the data."""
+
+    table: Table
+    y: Array
+    weights: Array
+    loss: Loss
+    l2: float
+    intercept: bool
+    crew: Crew
+    b_l2: float = 0.0  # only where scikit-learn's twin penalises the intercept
+
+    @property
+    def size(self) -> int:
+        return (self.table.columns + self.intercept) * self.loss.outputs
+
+    def null_value(self) -> float:
+        """The objective at zero: what any fit must better."""
+        margins = np.zeros((len(self.y), self.loss.outputs) if self.loss.outputs > 1 else len(self.y))
+        return self.loss.value_and_slope(margins.astype(self.table.dtype), self.y, self.weights)[0]
+
+    def split(self, point: Array) -> tuple[Array, Array]:
+        """W and b of a point; b is zero where there is no intercept."""
+        columns, outputs = self.table.columns, self.loss.outputs
+        whole = point.reshape(-1, outputs)
+        b = whole[columns] if self.intercept else np.zeros(outputs)
+        return whole[:columns], b
+
+    def margins(self, point: Array, block: slice) -> Array:
+        w, b = self.split(point)
+        w = (w[:, 0] if self.loss.outputs == 1 else w).astype(self.table.dtype)
+        margins = self.table.times(block, w)
+        margins += (b[0] if self.loss.outputs == 1 else b).astype(self.table.dtype)
+        return margins
+
+    def value_and_gradient(self, point: Array) -> tuple[float, Array]:
+        value, gradient, b_gradient = self.crew.total(
+            lambda block: self._part(point, block)[:3], self.table.blocks()
+        )
+        return self._with_penalty(point, value, gradient, b_gradient)
+
+    def value_gradient_and_slopes(self, point: Array) -> tuple[float, Array, Array]:
+        """Also the slopes of the loss by the margins, row by row."""
+        slopes: list[Array] = []
+
+        def parts() -> Iterator[tuple[float, Array, Any]]:
+            for *sums, slope in self.crew.map(lambda block: self._part(point, block), self.table.blocks()):
+                slopes.append(slope)
+                yield tuple(sums)
+
+        value, gradient, b_gradient = add_up(parts())
+        return *self._with_penalty(point, value, gradient, b_gradient), np.concatenate(slopes)
+
+    def _part(self, point: Array, block: slice) -> tuple[float, Array, Any, Array]:
+        margins = self.margins(point, block)
+        value, slope = self.loss.value_and_slope(margins, self.y[block], self.weights[block])
+        return (
+            value,
+            self.table.transposed_times(block, slope),
+            slope.sum(axis=0, dtype=np.float64),
+            slope,
+        )
+
+    def _with_penalty(
+        self, point: Array, value: float, gradient: Array, b_gradient: Any
+    ) -> tuple[float, Array]:
+        w, b = self.split(point)
+        value += self.l2 / 2 * float(np.vdot(w, w)) + self.b_l2 / 2 * float(b @ b)
+        gradient = (gradient.reshape(w.shape) + self.l2 * w).ravel()
+        return value, np.concatenate([gradient, b_gradient + self.b_l2 * b]) if self.intercept else gradient
+
+    def curvatures(self, point: Array, block: slice) -> Array:
+        """(rows, outputs, outputs), also for one output."""
+        curvature = self.loss.curvatures(self.margins(point, block), self.y[block], self.weights[block])
+        return curvature.reshape(-1, self.loss.outputs, self.loss.outputs)
+
+    def hessian(self, point: Array, first: int, second: int, columns: Array | None = None) -> Array:
+        """Second derivatives between two outputs, of all columns or some, and of the intercept, which is last."""
+
+        def part(block: slice) -> tuple[Array, Array, Any]:
+            curvature = np.abs(self.curvatures(point, block)[:, first, second])  # of one sign for all rows
+            return *self.table.gram(block, curvature, columns), curvature.sum(dtype=np.float64)
+
+        gram: Array
+        gram, cross, whole = self.crew.total(part, self.table.blocks())
+        count = len(gram)
+        if self.intercept:
+            gram = np.block([[gram, cross[:, None]], [cross[None, :], np.full((1, 1), whole + self.b_l2)]])
+        if first != second:
+            return -gram  # b_l2 is for one output only
+        gram[np.arange(count), np.arange(count)] += self.l2
+        return gram
+
+    def whole_hessian(self, point: Array, columns: Array | None = None) -> Array:
+        """Second derivatives between all outputs, in the order of a point."""
+        outputs = self.loss.outputs
+        if outputs == 1:
+            return self.hessian(point, 0, 0, columns)
+        side = (self.table.columns if columns is None else len(columns)) + self.intercept
+        whole = np.empty((side, outputs, side, outputs))
+        for first in range(outputs):
+            for second in range(first + 1):
+                whole[:, first, :, second] = self.hessian(point, first, second, columns)
+                whole[:, second, :, first] = whole[:, first, :, second]
+        return whole.reshape(side * outputs, -1)
+
+    def diagonal(self, point: Array) -> Array:
+        """The diagonal of all second derivatives, as a point."""
+        each = np.arange(self.loss.outputs)
+
+        def part(block: slice) -> tuple[Array, Any]:
+            curvature = self.curvatures(point, block)[:, each, each]
+            return self.table.squares_times(block, curvature), curvature.sum(axis=0, dtype=np.float64)
+
+        squares, whole = self.crew.total(part, self.table.blocks())
+        diagonal = (squares + self.l2).ravel()
+        return np.concatenate([diagonal, whole + self.b_l2]) if self.intercept else diagonal
+
+    def sample(self, rows: int, random: np.random.RandomState) -> Problem:
+        """The same problem on some rows, which stand for all of them; itself where that would be most of them."""
+        if 2 * rows >= self.table.rows:
+            return self
+        starts = np.sort(random.choice(self.table.rows // RUN, max(1, rows // RUN), replace=False)) * RUN
+        chosen = (starts[:, None] + np.arange(RUN)).ravel()
+        weights = self.weights[chosen]
+        scale = self.weights.sum() / max(weights.sum(), np.finfo(weights.dtype).tiny)
+        return replace(
+            self,
+            table=self.table.take(chosen),
+            y=self.y[chosen],
+            weights=(weights * scale).astype(weights.dtype),
+        )

@@ -1,0 +1,161 @@
+"""Tables as solvers see them: rows in blocks that fit the cache, multiplied from both sides.
+
+A solver asks for nothing else, so data that does not fit in memory needs one more class here, not another solver.
+Products are in the table's own type; whoever adds them up does so in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import sparse
+
+Array = np.ndarray[Any, Any]
+
+BLOCK_BYTES = 1 << 20  # a block is read twice, for margins and for gradients: the second time from the cache
+BLOCK_NONZEROS = 1 << 19
+
+
+class Table(Protocol):
+    """Rows of features. `shift` is subtracted from each column as it is read; zeros for a sparse table."""
+
+    rows: int
+    columns: int
+    stored: int
+    dtype: np.dtype[Any]
+    shift: Array
+
+    def blocks(self) -> Sequence[slice]: ...
+
+    def times(self, block: slice, coef: Array) -> Array:
+        """The block's rows times coefficients: (columns,) or (columns, outputs), in the table's type."""
+        ...
+
+    def transposed_times(self, block: slice, values: Array) -> Array:
+        """Columns of the block times values: (rows,) or (rows, outputs); float64."""
+        ...
+
+    def squares_times(self, block: slice, values: Array) -> Array:
+        """Squares of the columns of the block times values: (rows, outputs); float64."""
+        ...
+
+    def gram(self, block: slice, weights: Array, columns: Array | None = None) -> tuple[Array, Array]:
+        """Products of the block's columns, all or some, with each other and with ones, rows weighted; float64."""
+        ...
+
+    def take(self, rows: Array) -> Table: ...
+
+
+class DenseTable:
+    """An array in memory, of either order."""
+
+    def __init__(self, values: Array, shift: Array | None = None):
+        self.values = values
+        self.rows, self.columns = values.shape
+        self.stored = values.size
+        self.dtype = values.dtype
+        self.shift = np.zeros(self.columns, values.dtype) if shift is None else shift.astype(values.dtype)
+        self._shifted = bool(self.shift.any())
+
+    def blocks(self) -> Sequence[slice]:
+        height = max(32, BLOCK_BYTES // max(1, self.columns * self.dtype.itemsize))
+        return [slice(start, min(start + height, self.rows)) for start in range(0, self.rows, height)]
+
+    def times(self, block: slice, coef: Array) -> Array:
+        product: Array = self.values[block] @ coef
+        return product - self.shift @ coef if self._shifted else product
+
+    def transposed_times(self, block: slice, values: Array) -> Array:
+        product = (self.values[block].T @ values).astype(np.float64)
+        if self._shifted:
+            product -= np.multiply.outer(self.shift, values.sum(axis=0, dtype=np.float64))
+        return product
+
+    def squares_times(self, block: slice, values: Array) -> Array:
+        part = self._read(block)
+        product: Array = ((part * part).T @ values).astype(np.float64)
+        return product
+
+    def gram(self, block: slice, weights: Array, columns: Array | None = None) -> tuple[Array, Array]:
+        part = self._read(block, columns)
+        # Two operands that are one array let NumPy use the symmetric product, at half the cost.
+        root = np.sqrt(weights).astype(self.dtype)
+        scaled = part * root[:, None]
+        return (scaled.T @ scaled).astype(np.float64), (scaled.T @ root).astype(np.float64)
+
+    def take(self, rows: Array) -> DenseTable:
+        return DenseTable(self.values[rows], self.shift)
+
+    def _read(self, block: slice, columns: Array | None = None) -> Array:
+        part: Array = self.values[block] if columns is None else self.values[block][:, columns]
+        if not self._shifted:
+            return part
+        return part - (self.shift if columns is None else self.shift[columns])
+
+
+class SparseTable:
+    """A CSR matrix in memory."""
+
+    def __init__(self, values: Any):
+        self.values = values
+        self.rows, self.columns = values.shape
+        self.stored = values.nnz
+        self.dtype = values.dtype
+        self.shift = np.zeros(self.columns, values.dtype)
+        self._parts: dict[int, Any] = {}
+
+    def blocks(self) -> Sequence[slice]:
+        marks = np.arange(0, self.stored + BLOCK_NONZEROS, BLOCK_NONZEROS)
+        cuts = np.unique(np.searchsorted(self.values.indptr, marks)).clip(0, self.rows)
+        cuts = np.unique(np.concatenate([[0], cuts, [self.rows]]))
+        return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
+
+    def times(self, block: slice, coef: Array) -> Array:
+        product: Array = self._part(block) @ coef
+        return product
+
+    def transposed_times(self, block: slice, values: Array) -> Array:
+        product: Array = (self._part(block).T @ values).astype(np.float64)
+        return product
+
+    def squares_times(self, block: slice, values: Array) -> Array:
+        part = self._part(block)
+        product: Array = (part.multiply(part).T @ values).astype(np.float64)
+        return product
+
+    def gram(self, block: slice, weights: Array, columns: Array | None = None) -> tuple[Array, Array]:
+        part = self._part(block) if columns is None else self._part(block)[:, columns]
+        weights = weights.astype(self.dtype)
+        product = (part.T @ part.multiply(weights[:, None]).tocsr()).toarray()
+        return product.astype(np.float64), (part.T @ weights).astype(np.float64)
+
+    def take(self, rows: Array) -> SparseTable:
+        return SparseTable(self.values[rows])
+
+    def _part(self, block: slice) -> Any:
+        """A view of some rows; SciPy's own slicing would copy them at every pass."""
+        if block.start not in self._parts:
+            ends = self.values.indptr[block.start : block.stop + 1]
+            inside = slice(int(ends[0]), int(ends[-1]))
+            self._parts[block.start] = sparse.csr_array(
+                (self.values.data[inside], self.values.indices[inside], ends - ends[0]),
+                shape=(len(ends) - 1, self.columns),
+            )
+        return self._parts[block.start]
+
+
+def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
+    """A validated array or CSR matrix as a table.
+
+    A dense one is shifted by rough column means where there is an intercept to take them up: the model is the same,
+    and features far from zero, like years, lose no digits.
+    """
+    if sparse.issparse(X):
+        return SparseTable(X)
+    if not centred:
+        return DenseTable(X)
+    step = max(1, len(X) // 1000)
+    return DenseTable(X, X[::step].mean(axis=0, dtype=np.float64))

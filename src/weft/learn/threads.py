@@ -1,0 +1,77 @@
+"""How many threads a fit uses, and sums over blocks that do not depend on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+SMALL = 1 << 20  # stored numbers below which a second thread costs more than it brings
+
+
+def thread_count(n_jobs: int | None, stored: int) -> int:
+    """Threads for a table with so many stored numbers: n_jobs as in scikit-learn, all cores where it is None.
+
+    Whoever runs several fits side by side (joblib does) says through OMP_NUM_THREADS how many each may have.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    allowed = min(cores, int(told)) if told.isdigit() and int(told) > 0 else cores
+    if n_jobs is None:
+        return 1 if stored < SMALL else allowed
+    return n_jobs if n_jobs > 0 else max(1, allowed + 1 + n_jobs)
+
+
+class Crew:
+    """The threads of one fit."""
+
+    def __init__(self, size: int, executor: Executor | None):
+        self.size = size
+        self._executor = executor
+
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        """The results in the order of the items, whoever computed them."""
+        if self._executor is None or len(items) < 2:
+            return map(function, items)
+        return self._executor.map(function, items)
+
+    def total(self, function: Callable[[T], tuple[Any, ...]], items: Sequence[T]) -> list[Any]:
+        """Sums of what the function returns, place by place, added in the order of the items."""
+        return add_up(self.map(function, items))
+
+
+def add_up(parts: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Sums of tuples, place by place, in the order given."""
+    sums: list[Any] | None = None
+    for part in parts:
+        if sums is None:
+            sums = list(part)
+        else:
+            for place, value in enumerate(part):
+                sums[place] += value
+    assert sums is not None, "a table has at least one block"
+    return sums
+
+
+@contextmanager
+def crew_of(size: int) -> Iterator[Crew]:
+    """Threads that live as long as the fit; BLAS keeps to one thread in each of them."""
+    with _blas().limit(limits=1 if size > 1 else None, user_api="blas"):
+        if size == 1:
+            yield Crew(1, None)
+        else:
+            with ThreadPoolExecutor(size, thread_name_prefix="weft-learn") as executor:
+                yield Crew(size, executor)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()  # looking for libraries takes milliseconds

@@ -1,0 +1,49 @@
+"""Which solver is chosen: a pure decision."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.learn.choice import Shape, choose
+from weft.learn.smooth import SmoothPlan
+from weft.learn.threads import thread_count
+
+
+@pytest.mark.parametrize(
+    ("shape", "solver", "metric"),
+    [
+        (Shape(500_000, 100, 50_000_000, sparse=False), "newton", "full"),
+        (Shape(1_000_000, 1_000_000, 39_000_000, sparse=True), "dual", "diagonal"),
+        (Shape(1_000_000, 1_000_000, 39_000_000, sparse=True, l2=0), "lbfgs", "diagonal"),
+        (Shape(1_000, 50_000, 50_000_000, sparse=False), "lbfgs", "diagonal"),
+        (Shape(10_000, 500, 5_000_000, sparse=False, outputs=20), "newton", "output"),
+        (Shape(10_000, 50_000, 1_000_000, sparse=True, outputs=20), "lbfgs", "diagonal"),
+        (Shape(10_000, 50_000, 1_000_000, sparse=True, l1=1.0), "coordinate", "diagonal"),
+    ],
+)
+def test_the_shape_decides(shape: Shape, solver: str, metric: str) -> None:
+    choice = choose(shape)
+    assert (choice.solver, choice.plan.metric) == (solver, metric)
+
+
+def test_what_is_asked_for_wins() -> None:
+    tall = Shape(500_000, 100, 50_000_000, sparse=False)
+    assert choose(tall, "lbfgs").plan == SmoothPlan("diagonal", 500_000)
+    assert choose(tall, dual=True).solver == "dual"
+    assert choose(tall, "saga") == choose(tall)
+
+
+def test_a_sample_has_more_rows_for_each_unknown_when_there_are_few() -> None:
+    rows = [choose(Shape(10**7, columns, 10**9, sparse=False)).plan.sample_rows for columns in (5, 99, 999)]
+    assert rows == [2000, 10_000, 20_000]
+
+
+def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert thread_count(None, stored=1000) == 1
+    assert thread_count(None, stored=10**8) == 8
+    assert thread_count(3, stored=1000) == 3
+    assert thread_count(-2, stored=1000) == 7
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert thread_count(None, stored=10**8) == 2
