@@ -35,13 +35,13 @@ def test_a_blocking_call_overlaps_with_nothing() -> None:
 
 def test_a_caller_that_computes_meanwhile_overlaps() -> None:
     spans = [Span(CALL, "all_reduce", 2, 100, asked=0), Span(CALLER, "wait", 80, 100)]
-    assert overlap_of(spans) == (100e-9, pytest.approx(80e-9))
+    assert overlap_of(spans) == pytest.approx((100e-9, 80e-9))
 
 
 def test_ddp_waits_from_its_last_call_on() -> None:
     first = Span(CALL, "all_reduce", 0, 50, asked=0, future=True)
     second = Span(CALL, "all_reduce", 50, 100, asked=40, future=True)
-    assert overlap_of([first, second]) == (100e-9, pytest.approx(40e-9))
+    assert overlap_of([first, second]) == pytest.approx((100e-9, 40e-9))
 
 
 def test_shares_by_dimension() -> None:

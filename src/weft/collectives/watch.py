@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from time import monotonic_ns as now
 from typing import Any
 
@@ -24,8 +25,7 @@ from weft.collectives.ending import HURRY_S, PATIENCE_S, Ending
 from weft.collectives.recorder import Home, Recorder, Reports
 from weft.collectives.reduction import Reduction
 from weft.collectives.report import verified_line
-from weft.collectives.spans import CALL, CALLER, Span
-from weft.collectives.staging import flat_copy_if_needed
+from weft.collectives.spans import CALL, CALLER, DIMENSIONS, HOST, Span
 from weft.collectives.steps import Steps
 from weft.collectives.verifier import Verifier
 from weft.collectives.watched_mode import WatchedMode
@@ -84,7 +84,7 @@ class WatchedGroup(WeftGroup):
         super().__init__(store, rank, size, timeout)
         self._recorder = recorder_of(watching_from_env(os.environ), size)
         self._now: tuple[str, int] = ("", 0)  # the group and number of the call that is carried out
-        self._by_gloo = False  # no dimension had a part in it
+        self._served = False  # some dimension had a part in it
         self._modes: list[WatchedMode] = []
         self._hierarchy.replace_modes(self._watch_mode)
         for mode in self._modes:
@@ -96,14 +96,24 @@ class WatchedGroup(WeftGroup):
             clock = align(self._gloo, self._store, rank, self._members)
             _home = self._watch = _Watch(self._recorder, Home(self._store, rank, self._members, clock))
 
-    def _watch_mode(self, dimension: str, mode: Any, ranks: tuple[int, ...]) -> WatchedMode:
+    def _watch_mode(self, dimension: str, mode: Any, ranks: tuple[int, ...]) -> Any:
+        if hasattr(mode, "replace_modes"):  # racks: it has dimensions itself, and they are watched
+            mode.replace_modes(partial(self._watch_level, DIMENSIONS.index(dimension), ranks))
+            return mode
         watched = WatchedMode(dimension, mode, ranks, self._recorder, self._current)
         self._modes.append(watched)
         return watched
 
+    def _watch_level(
+        self, level: int, ranks: tuple[int, ...], dimension: str, mode: Any, peers: tuple[int, ...]
+    ) -> Any:
+        """What is a host to racks is one of `ranks` to us."""
+        outwards = level + (dimension != HOST)
+        return self._watch_mode(DIMENSIONS[outwards], mode, tuple(ranks[peer] for peer in peers))
+
     def _current(self) -> tuple[str, int]:
         """What a dimension is working for."""
-        self._by_gloo = False
+        self._served = True
         return self._now
 
     def _submit(self, call: Call, run: Callable[[], Any], opts: Any, gives: list[Tensor]) -> Work:
@@ -112,12 +122,12 @@ class WatchedGroup(WeftGroup):
         note = _Note(call, self._name or "0", self._recorder.number(self._name))
 
         def watched() -> Any:
-            self._now, self._by_gloo = (note.group, note.number), self._size > 1
+            self._now, self._served = (note.group, note.number), self._size == 1
             began = now()
             try:
                 return run()
             finally:
-                self._recorder.add(note.span(began, now(), "gloo" if self._by_gloo else ""))
+                self._recorder.add(note.span(began, now(), "" if self._served else note.elsewhere))
 
         work = super()._submit(call, watched, opts, gives)
         return _WatchedWork(work, note, self._recorder)
@@ -128,12 +138,12 @@ class WatchedGroup(WeftGroup):
         if not every or self._reduced % every:
             super()._all_reduce(tensor, reduction)
             return
-        given = flat_copy_if_needed(tensor).clone()
+        given = tensor.detach().cpu().reshape(-1).clone()
         for mode in self._modes:
             mode.used.clear()
         super()._all_reduce(tensor, reduction)
         call = Call("all_reduce", [tensor], reduction.name)
-        worst = self._verifier.check(call, given, flat_copy_if_needed(tensor), reduction)
+        worst = self._verifier.check(call, given, tensor.detach().cpu().reshape(-1), reduction)
         self._recorder.verified += 1
         self._recorder.worst_error = max(self._recorder.worst_error, worst)
 
@@ -171,6 +181,8 @@ class _Note:
         self.name = f"{call.name} {call.detail}".strip()
         self.nbytes = sum(tensor.nbytes for tensor in call.tensors if not tensor.is_sparse)
         self.dtype = str(call.tensors[0].dtype).removeprefix("torch.") if call.tensors else ""
+        # Who does it where no dimension of ours has a part in it.
+        self.elsewhere = "device" if any(tensor.is_cuda for tensor in call.tensors) else "gloo"
         self.group, self.number = group, number
         self.asked = now()
         self.future = False

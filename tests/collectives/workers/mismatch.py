@@ -74,8 +74,8 @@ def _untouched(name: str) -> bool:
 
 failures = []
 for name, case in CASES.items():
-    for usual, unusual in ((500, 4000), (4000, 500), (20_000, 500_000)):
-        patience = 3 if name == "send and recv" else 20
+    for usual, unusual in ((500, 4000), (500_000, 20_000)):
+        patience = 2 if name == "send and recv" else 20
         group = dist.new_group(timeout=timedelta(seconds=patience))
         try:
             case(group, unusual if odd else usual)
