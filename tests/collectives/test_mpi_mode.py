@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import Bench
 from tests.collectives.mode_contract import BETWEEN_HOSTS, CASES, LEAVING
-from tests.collectives.test_breaking import told
+from tests.collectives.test_breaking import DEATH_S, SOON_S, told
 
 from weft.collectives.mpi_world import Offer, offer_from, why_not
 
@@ -119,7 +119,11 @@ def test_torch_on_four_hosts(bench: Bench, shared_cluster: VirtualCluster, mode:
 @needs_mpirun
 @pytest.mark.parametrize(
     ("how", "timeout_s", "within_s", "what"),
-    [("killed", 30, 2, "died"), ("leaves", 30, 3, "gave up"), ("stopped", 2, 4, "did not come within 2 s")],
+    [
+        ("killed", 30, DEATH_S, "died"),
+        ("leaves", 30, SOON_S, "gave up"),
+        ("stopped", 2, SOON_S, "did not come within 2 s"),
+    ],
 )
 def test_survivors_name_who_broke_it(
     bench: Bench, how: str, timeout_s: int, within_s: int, what: str
@@ -141,3 +145,24 @@ def test_an_exception_ends_the_job_instead_of_waiting_in_finalize(bench: Bench) 
     done = bench.runs("breaking.py", 3, "raises", "1", "300", "all_reduce", options=UNDER_MPI)
     assert done.returncode == 1
     assert re.search(r"weft: failed: rank 1 on \S+: RuntimeError: no more data", done.stderr), done.stderr
+
+
+@needs_mpirun
+def test_a_rank_that_hangs_on_another_host_is_named(bench: Bench, shared_cluster: VirtualCluster) -> None:
+    process = bench.starts_on(
+        shared_cluster,
+        "h1:2,h2:1,h3:1",
+        "breaking.py",
+        "stopped",
+        "3",
+        "3",
+        "all_reduce",
+        options=(*OWN_FOLDERS, "--mode", "mpi", "--grace", "5"),
+    )
+    output, errors = process.communicate(timeout=55)
+    found = told(output)
+    assert found.keys() >= {0, 1, 2}, output + errors
+    for kind, took, message in found.values():
+        assert kind == "PeerError"
+        assert message == "rank 3 on h3 did not come within 3 s during all_reduce(float32[1000, 1000], SUM)"
+        assert took <= SOON_S
