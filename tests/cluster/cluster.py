@@ -3,6 +3,8 @@
     with VirtualCluster(4, rate="1gbit") as cluster:
         cluster.run(["ssh", "-F", cluster.ssh_config, "h2", "hostname"])
 
+    VirtualCluster(4, rate="1gbit", racks=(2, 2), uplink="1gbit")    # h1 and h2 in one rack, h3 and h4 in another
+
 Hosts h1, h2, ... and `head`, where commands run unless told otherwise, hang on one switch in a machine of its
 own. Each host has its own name, network, processes, /run, /dev/shm, /proc and /sys. They share the other files
 of this machine, and a home folder made for them.
@@ -62,16 +64,26 @@ class Host:
 class VirtualCluster:
     """Up to 200 hosts; build it with `with`, or call `close` when done."""
 
-    def __init__(self, hosts: int = 4, *, rate: str | None = None, subnet: str = "10.77.0.0/24") -> None:
+    def __init__(
+        self,
+        hosts: int = 4,
+        *,
+        rate: str | None = None,
+        racks: Sequence[int] = (),  # hosts in each; none: all on one switch
+        uplink: str | None = None,  # what a rack's cable to the others carries, each way
+        subnet: str = "10.77.0.0/24",
+    ) -> None:
         if not 1 <= hosts <= 200:
             raise ValueError(f"a cluster must have 1 to 200 hosts, got {hosts}")
+        if racks and sum(racks) != hosts:
+            raise ValueError(f"the racks must hold all hosts, got {' + '.join(map(str, racks))} for {hosts}")
         network = ipaddress.ip_network(subnet)
         self.folder = scratch.new_folder()
         self.ssh_config = self.folder / "ssh_config"
         self.home = self.folder / "home"  # nobody's own shell settings or keys take part
         self.infrastructure = {"sshd"}  # programs that belong to a host, for `processes`
         self._owner = os.getpid()
-        self._rate = rate
+        self._rate, self._uplink = rate, uplink
         self._prefix = network.prefixlen
         self._known_hosts = self.folder / "known_hosts"
         self._networks = {"br0"}
@@ -79,6 +91,8 @@ class VirtualCluster:
             name: Host(name, str(network[number]), self.folder / name)
             for name, number in [(HEAD, 250), *((f"h{i}", i) for i in range(1, hosts + 1))]
         }
+        numbered = [rack for rack, count in enumerate(racks, 1) for _ in range(count)]
+        self._racks = {f"h{number}": f"rack{rack}" for number, rack in enumerate(numbered, 1)}
         self._switch: Machine | None = None
         atexit.register(self.close)
         try:
@@ -271,6 +285,11 @@ class VirtualCluster:
         self._switch.wait_made()
         self._switch.plugged()
         self._at_switch("ip", wires.new_switch("br0"))
+        for rack in dict.fromkeys(self._racks.values()):
+            self._at_switch("ip", [*wires.new_switch(rack), *wires.uplink(f"{rack}-up", rack, "br0")])
+            if self._uplink:
+                for end in (f"{rack}-up", f"{rack}-up-core"):
+                    self._at_switch("tc", wires.shape(end, self._uplink))
         self._boot(list(self._everyone.values()))
 
     def _write_files(self) -> None:
@@ -304,7 +323,8 @@ class VirtualCluster:
         for host, machine in zip(hosts, machines, strict=True):
             machine.wait_made()
             host.cards["eth0"] = f"{host.name}-eth0"
-            lines += wires.cable(host.cards["eth0"], machine.pid, "eth0", host.address, "br0")
+            switch = self._racks.get(host.name, "br0")
+            lines += wires.cable(host.cards["eth0"], machine.pid, "eth0", host.address, switch)
         self._at_switch("ip", lines)
         for machine in machines:
             machine.plugged()

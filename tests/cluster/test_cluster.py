@@ -277,3 +277,14 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(pytest.skip.Exception):
         require("not installed: tc")
     require(None)
+
+
+def test_racks_are_joined_by_shaped_uplinks(new_cluster: Callable[..., VirtualCluster]) -> None:
+    cluster = new_cluster(3, racks=(2, 1), uplink="100mbit")
+    cluster.run(["ssh", "-F", cluster.ssh_config, "h3", "hostname"], on="h1")
+    assert cluster._switch is not None
+    with entered(cluster._switch.pid, "net"):
+        shown = subprocess.run(["tc", "qdisc"], capture_output=True, text=True, check=True).stdout
+    assert shown.count("tbf") == 4
+    with pytest.raises(ValueError, match=r"must hold all hosts, got 2 \+ 2 for 3"):
+        VirtualCluster(3, racks=(2, 2))

@@ -26,6 +26,15 @@ def cable(port: str, holder: int, card: str, address: str, bridge: str | None) -
     ]
 
 
+def uplink(port: str, bridge: str, core: str) -> list[str]:
+    """A cable between two switches: `port` at the first one, `port`-core at the other."""
+    return [
+        f"link add {port} type veth peer name {port}-core",
+        f"link set {port} master {bridge} up",
+        f"link set {port}-core master {core} up",
+    ]
+
+
 def shape(card: str, rate: str | None) -> list[str]:
     """Let a card send no faster than a rate such as `100mbit`; None takes the brake off."""
     if rate is None:

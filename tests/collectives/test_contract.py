@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import Bench
@@ -40,3 +42,19 @@ def test_every_run_gives_the_same_bits(bench: Bench) -> None:
 
 def test_initialised_again(bench: Bench) -> None:
     bench.passes("again.py", 3, WEFT_MODE="shm")
+
+
+def test_in_two_racks(bench: Bench, new_cluster: Callable[..., VirtualCluster]) -> None:
+    cluster = new_cluster(4, racks=(2, 2))
+    bench.passes_on(cluster, "h1:2,h2:2,h3:2,h4:2", "main.py", options=("--racks", "2", "--mode", "shm,ring"))
+
+
+@pytest.mark.parametrize("script", ["reductions.py", "copies.py"])
+def test_in_uneven_racks(bench: Bench, shared_cluster: VirtualCluster, script: str) -> None:
+    options = ("--hosts-per-rack", "2", "--mode", "shm,ring")
+    bench.passes_on(shared_cluster, "h1:2,h2:1,h3:1", script, options=options)
+
+
+def test_racks_by_the_dimensions_of_a_mode(bench: Bench, shared_cluster: VirtualCluster) -> None:
+    options = ("--mode", "shm,ring,gloo:1x2x2x1")
+    bench.passes_on(shared_cluster, "h1,h2,h3,h4", "main.py", options=options)

@@ -125,6 +125,12 @@ def test_workers_get_torchruns_variables() -> None:
     )
 
 
+def test_workers_are_told_their_rack_where_racks_are_declared() -> None:
+    made = plan(sites(4), per_host=1, racks=2)
+    assert [variables(made, rank)["WEFT_RACK"] for rank in range(4)] == ["0", "0", "1", "1"]
+    assert "WEFT_RACK" not in variables(plan(sites(4), per_host=1), 0)
+
+
 def test_threads_wait_quietly_only_where_cores_are_shared() -> None:
     assert "OMP_WAIT_POLICY" not in variables(plan(sites(1), per_host=4), 0)
     crowded = variables(plan(sites(1), per_host=8), 0)

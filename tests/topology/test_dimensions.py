@@ -75,7 +75,26 @@ def test_uneven_worlds_multiply_to_their_hosts_or_are_refused(
     except TopologyError:
         return
     assert made.world == sum(counts)
-    assert made.hosts_per_rack * made.racks * made.aisles == len(counts)
+    left_empty = made.hosts_per_rack * made.racks * made.aisles - len(counts)
+    assert 0 <= left_empty < made.hosts_per_rack
+
+
+def test_racks_are_filled_in_the_order_of_the_hosts() -> None:
+    whole = infer_dimensions([2] * 8, racks=2, aisles=2)
+    assert [whole.place_of(host) for host in range(8)] == [
+        *[(0, 0)] * 2,
+        *[(1, 0)] * 2,
+        *[(0, 1)] * 2,
+        *[(1, 1)] * 2,
+    ]
+    short = infer_dimensions([2] * 3, hosts_per_rack=2, allow_uneven=True)
+    assert str(short) == "2x2x2x1"
+    assert [short.place_of(host) for host in range(3)] == [(0, 0), (0, 0), (1, 0)]
+
+
+def test_a_host_counts_for_several_where_accelerators_are_finer() -> None:
+    made = infer_dimensions([4] * 4, accelerators=2, racks=2, hosts_per_rack=4)
+    assert [made.place_of(host) for host in range(4)] == [(0, 0), (0, 0), (1, 0), (1, 0)]
 
 
 @pytest.mark.parametrize(

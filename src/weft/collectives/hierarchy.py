@@ -84,7 +84,7 @@ class Hierarchy:
             self.all_reduce(values, reduction)
         else:
             turns = [_Turn(self.layout, values, stretches) for stretches in self._turns(values, bounds)]
-            _in_order(
+            in_order(
                 turns, lambda turn: self._start_scatter(turn, reduction), lambda turn: turn.put([self.rank])
             )
 
@@ -101,7 +101,7 @@ class Hierarchy:
             self.all_reduce(values.view(torch.uint8), _LARGEST)
         else:
             turns = [_Turn(self.layout, values, stretches) for stretches in self._turns(values, bounds)]
-            _in_order(turns, self._start_gather, self._finish_gather)
+            in_order(turns, self._start_gather, self._finish_gather)
 
     def broadcast(self, values: Tensor, root: int) -> None:
         """Every rank gets the values of rank `root`."""
@@ -159,13 +159,14 @@ class Hierarchy:
             self._up(chunk, reduction)
             return self._start_over(chunk, reduction)
 
-        _in_order(torch.split(values, CHUNK_BYTES // values.element_size()), rise, self._down)
+        in_order(torch.split(values, CHUNK_BYTES // values.element_size()), rise, self._down)
 
     def _start_over(self, values: Tensor, reduction: Reduction) -> list[Pending]:
         slices = even_bounds(values.numel(), self.layout.slices)
         return [
             mode.start_all_reduce(values[slice(*slices[piece])], reduction)
             for piece, mode in self.across.items()
+            if slices[piece][0] < slices[piece][1]
         ]
 
     # -- what has parts, and broadcast ----------------------------------------------------------------
@@ -212,7 +213,7 @@ class Hierarchy:
             if self.local is not None:
                 self.local.broadcast(chunk, source)
 
-        _in_order(torch.split(values, CHUNK_BYTES // values.element_size()), start, finish)
+        in_order(torch.split(values, CHUNK_BYTES // values.element_size()), start, finish)
 
     def replace_modes(self, change: Callable[[str, Any, tuple[int, ...]], Any]) -> None:
         """Put another mode in the place of each, for those who watch; `change` gets the dimension and its ranks too."""
@@ -259,7 +260,7 @@ class _Turn:
         return self.chunk[slice(*self.arrangement.slices[piece])], self.arrangement.parts_of(piece)
 
 
-def _in_order(items: Iterable[T], start: Callable[[T], list[Pending]], finish: Callable[[T], None]) -> None:
+def in_order(items: Iterable[T], start: Callable[[T], list[Pending]], finish: Callable[[T], None]) -> None:
     """Start each, and finish it when what it started has ended; a few are under way at a time."""
     under_way: deque[tuple[T, list[Pending]]] = deque()
 

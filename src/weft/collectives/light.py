@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -35,20 +36,27 @@ _SUMS = ("SUM", "AVG", "PREMUL_SUM")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def light(mode: Background, mesh: Mesh, wire: str) -> Background:
-    """The mode with this wire, once all peers have said that they want the same."""
+def refuse_wires(one: str, another: str) -> NoReturn:
+    raise MismatchError(
+        f"all ranks must use the same wire, got {one} on one and {another} on another; "
+        "give --wire to weft run, or the same wire= to weft.init() everywhere"
+    )
+
+
+def light(mode: Background, mesh: Mesh | None, wire: str) -> Background:
+    """The mode with this wire, once all peers have said that they want the same; int8 needs their mesh."""
     number = WIRES.index(wire)
     extremes = torch.tensor([number, -number], dtype=torch.int32)
     mode.all_reduce(extremes, Reduction("MAX"))
     highest, lowest = extremes[0].item(), -extremes[1].item()
     if highest != lowest:
-        raise MismatchError(
-            f"all ranks must use the same wire, got {WIRES[int(lowest)]} on one and {WIRES[int(highest)]} on another; "
-            "give --wire to weft run, or the same wire= to weft.init() everywhere"
-        )
+        refuse_wires(WIRES[int(lowest)], WIRES[int(highest)])
     if wire == "fp32":
         return mode
-    return Int8Wire(mode, mesh) if wire == "int8" else CastWire(mode, _DTYPES[wire])
+    if wire == "int8":
+        assert mesh is not None
+        return Int8Wire(mode, mesh)
+    return CastWire(mode, _DTYPES[wire])
 
 
 def worthwhile(values: Tensor, reduction: Reduction) -> bool:

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -17,13 +18,15 @@ from torch._C._distributed_c10d import PrefixStore
 
 from weft.collectives import arena, explore, mpi, mpi_world, roll
 from weft.collectives.blame import lives
-from weft.collectives.choices import ModeChoice, parse_mode, wire_from_env
+from weft.collectives.choices import LEVELS, ModeChoice, parse_mode, wire_from_env
 from weft.collectives.gloo import Gloo
 from weft.collectives.hierarchy import Hierarchy
-from weft.collectives.light import light
+from weft.collectives.levels import Levels
+from weft.collectives.light import light, refuse_wires
 from weft.collectives.members import Layout, Member, layout_of
 from weft.collectives.mesh import Mesh, listen, own_address
 from weft.collectives.mode import Background, Mode
+from weft.collectives.places import HOSTS, Place, meetings_of, own_place, places_of
 from weft.collectives.ring import Ring
 from weft.collectives.shm import SharedMemory
 from weft.errors import CollectiveError
@@ -34,6 +37,9 @@ _CANDIDATES = {
     "local": {"explore": ("shm", "gloo"), "gloo": ("gloo",), "mpi": ("mpi",)},
     "across": {"explore": ("ring", "gloo"), "gloo": ("gloo",), "mpi": ("mpi",)},
 }
+
+INSIDE = 0  # the dimension within a host
+_TABLES = ("local", "across", "racks", "aisles")  # under which an exploration is kept, by dimension
 
 
 def slab_bytes(ranks: int, cores: int) -> int:
@@ -51,20 +57,37 @@ def host_identity() -> str:
     return f"{boot}:{arena.HOME.stat().st_dev}"
 
 
+def mode_from_env() -> ModeChoice:
+    """The mode that was chosen for this process."""
+    return parse_mode(os.environ.get("WEFT_MODE") or "explore")
+
+
 def meet(store: Any, rank: int, size: int, timeout: timedelta, operation: Callable[[], str]) -> Meeting:
     """Introduce ourselves to all members, and hear who they are."""
     address = own_address()
+    place = own_place(os.environ, mode_from_env())
     member = Member(
         rank=rank,
         host=host_identity(),
         name=os.environ.get("WEFT_HOST") or gethostname(),
         pid=os.getpid(),
         address=address,
+        rack=place.rack,
+        aisle=place.aisle,
+        wire=wire_from_env(os.environ),
     )
     said = roll.call(store, rank, size, timeout, json.dumps(asdict(member)))
     members = [Member(**json.loads(text)) for text in said]
     roll.met(store, members, rank)
     return Meeting(store, members, rank, timeout, operation)
+
+
+def _agreed_wire(members: Sequence[Member]) -> str:
+    """The wire of all; on one host it does not matter."""
+    wires = sorted({member.wire for member in members})
+    if len(wires) > 1 and len({member.host for member in members}) > 1:
+        refuse_wires(wires[0], wires[-1])
+    return wires[0]
 
 
 class Meeting:
@@ -84,43 +107,76 @@ class Meeting:
         self.layout: Layout = layout_of(members)
         self.timeout_s = timeout.total_seconds()
         self._operation = operation  # what the group is doing now, for errors
-        self._wire = wire_from_env(os.environ)  # between hosts
+        self._measured: dict[str, dict[int, str]] = {}  # by us, of what will be kept
+        self._wire = _agreed_wire(members)  # between hosts
 
     def hierarchy(self, choice: ModeChoice | None = None) -> Hierarchy:
         """Connect everyone as the layout has it, in the modes that were chosen (WEFT_MODE)."""
-        choice = choice or parse_mode(os.environ.get("WEFT_MODE") or "explore")
-        inside, outside = choice.mode_of(0), choice.mode_of(1)
+        choice = choice or mode_from_env()
+        chosen = [choice.mode_of(dimension) for dimension in range(len(LEVELS))]
         if self._wire != "fp32":
-            outside = "ring"  # the one that has light wires
-        if "mpi" in (inside, outside) and not self._has_mpi():
-            inside, outside = ("" if name == "mpi" else name for name in (inside, outside))
-        kept = self._kept() if "explore" in (inside, outside) else {}
+            chosen[1:] = ["ring"] * (len(LEVELS) - 1)  # the one that has light wires
+        if "mpi" in chosen and not self._has_mpi():
+            chosen = ["" if name == "mpi" else name for name in chosen]
+        self._chosen = chosen
+        self._places = self._places_of_hosts(choice)
+        self._kept = self._explored_before() if "explore" in chosen else {}
         local: Mode | None = None
         peers = self.layout.locals_of(self.rank)
         if len(peers) > 1:
-            names = _CANDIDATES["local"].get(inside, ("shm",))
-            made = {name: self._make(name, peers, f"local/{peers[0]}") for name in names}
-            local = self._explored("local", kept, made)
+            local = self._connect(INSIDE, peers, f"local/{peers[0]}")
         across: dict[int, Background] = {}
         if len(self.layout.hosts) > 1:
-            for piece in range(self.layout.slices):
-                owners = self.layout.owners(piece)
-                if self.rank in owners:
-                    names = _CANDIDATES["across"].get(outside, ("ring",))
-                    made = {name: self._make(name, owners, f"slice/{piece}") for name in names}
-                    across[piece] = self._explored("across", kept, made)
+            for piece in self.layout.owned(self.rank):
+                across[piece] = self._between(HOSTS, self.layout.owners(piece), f"slice/{piece}")
         return Hierarchy(self.layout, self.rank, local, across)
 
-    def _make(self, mode: str, peers: Sequence[int], name: str) -> Any:
+    def _places_of_hosts(self, choice: ModeChoice) -> tuple[Place, ...]:
+        if self._wire == "int8":  # everyone sends to everyone: there are no levels
+            return (Place(),) * len(self.layout.hosts)
+        firsts = [self.members[ranks[0]] for ranks in self.layout.hosts]
+        return places_of([Place(first.rack, first.aisle) for first in firsts], choice)
+
+    def _between(self, dimension: int, peers: Sequence[int], name: str, *, wire: bool = True) -> Background:
+        """What serves peers on different hosts: one mode, or levels where they stand in several racks."""
+        layout = meetings_of([self._places[self.layout.host_of(peer)] for peer in peers], dimension)
+        if len(layout.hosts) == 1:
+            connected: Background = self._connect(dimension, peers, name, wire=wire)
+            return connected
+        if layout.slices == 1:  # one host of each rack
+            return self._between(dimension + 1, peers, name, wire=wire)
+        index = peers.index(self.rank)
+        inside = [peers[other] for other in layout.locals_of(index)]
+        up = down = None
+        if len(inside) > 1:
+            up = self._connect(dimension, inside, f"{name}/{inside[0]}/up", wire=False)
+            down = self._connect(dimension, inside, f"{name}/{inside[0]}/down", like=up, wire=False)
+        across = {}
+        for piece in layout.owned(index):
+            owners = [peers[owner] for owner in layout.owners(piece)]
+            across[piece] = self._between(dimension + 1, owners, f"{name}/{piece}", wire=False)
+        levels = Levels(layout, index, up, down, across)
+        return light(levels, None, self._wire) if wire else levels
+
+    def _connect(
+        self, dimension: int, peers: Sequence[int], name: str, *, like: Any = None, wire: bool = True
+    ) -> Any:
+        """The chosen mode, or all candidates, of one dimension; `like`: another one of the same peers."""
+        kind = "local" if dimension == INSIDE else "across"
+        names = _CANDIDATES[kind].get(self._chosen[dimension], ("shm" if dimension == INSIDE else "ring",))
+        made = {mode: self._make(mode, peers, name, self._wire if wire else "fp32") for mode in names}
+        return self._explored(_TABLES[dimension], made, like)
+
+    def _make(self, mode: str, peers: Sequence[int], name: str, wire: str) -> Any:
         makers: dict[str, Callable[[Sequence[int], str], Any]] = {
             "shm": self._shared_memory,
-            "ring": self._ring,
+            "ring": partial(self._ring, wire=wire),
             "gloo": self._gloo,
             "mpi": self._mpi,
         }
         return makers[mode](peers, name)
 
-    def _kept(self) -> dict[str, dict[int, str]]:
+    def _explored_before(self) -> dict[str, dict[int, str]]:
         """The choices of an earlier exploration of machines like these, the same on every rank."""
         if self.rank == 0:
             self.store.set("explored", explore.load(self._fingerprint))
@@ -131,20 +187,24 @@ class Meeting:
     @property
     def _fingerprint(self) -> str:
         hosts = [[self.members[ranks[0]].name, len(ranks)] for ranks in self.layout.hosts]
-        return explore.fingerprint([hosts, os.cpu_count(), torch.__version__, __version__])
+        places = [asdict(place) for place in self._places]
+        return explore.fingerprint([hosts, places, os.cpu_count(), torch.__version__, __version__])
 
-    def _explored(self, dimension: str, kept: dict[str, dict[int, str]], modes: dict[str, Any]) -> Any:
+    def _explored(self, table: str, modes: dict[str, Any], like: Any) -> Any:
         """The one candidate, or the best of several for each size."""
         if len(modes) == 1:
             return next(iter(modes.values()))
-        explorer = explore.Explorer(modes, kept.get(dimension))
+        if like is not None:
+            return explore.Explorer(modes, like.chosen)
+        explorer = explore.Explorer(modes, self._kept.get(table))
         # A part of the world is not measured: programs make many groups, and all have to be there for it.
         whole = str(len(self.members)) == os.environ.get("WORLD_SIZE")
-        if dimension not in kept and whole:
+        if table not in self._kept and whole:
             explorer.measure()
             if self.rank == 0:
-                kept[dimension] = explorer.chosen
-                explore.save(self._fingerprint, json.dumps(kept))
+                # Not in `_kept`: rank 0 must go on measuring with those who do not know of it.
+                self._measured.setdefault(table, explorer.chosen)
+                explore.save(self._fingerprint, json.dumps(self._kept | self._measured))
         return explorer
 
     def _gloo(self, peers: Sequence[int], name: str) -> Gloo:
@@ -216,7 +276,7 @@ class Meeting:
                 arena.unlink(file)  # all have it open, or never will
         return mode
 
-    def _ring(self, peers: Sequence[int], name: str) -> Background:
+    def _ring(self, peers: Sequence[int], name: str, *, wire: str) -> Background:
         index = peers.index(self.rank)
         listener = listen(self.members[self.rank].address)
         self.store.set(f"{name}/{index}", f"{self.members[self.rank].address} {listener.getsockname()[1]}")
@@ -234,4 +294,4 @@ class Meeting:
             timeout_s=self.timeout_s,
             describe=self.describe(peers),
         )
-        return light(Ring(mesh), mesh, self._wire)
+        return light(Ring(mesh), mesh, wire)

@@ -67,6 +67,7 @@ def worker_variables(
     host_count: int,
     placement: Placement | None,
     interface: str | None = None,
+    place: tuple[int, int] | None = None,
     chosen: Mapping[str, str] | None = None,
 ) -> Variables:
     """What one worker gets: who it is, as torchrun names it; how many threads fit; which card to use.
@@ -87,6 +88,8 @@ def worker_variables(
         "WEFT_HOST_INDEX": host_index,
         "WEFT_NUM_HOSTS": host_count,
     }
+    if place is not None:  # only where racks were declared: the dimensions of a mode may do so, too
+        variables |= {"WEFT_RACK": place[0], "WEFT_AISLE": place[1]}
     fitting = {**thread_variables(placement), **network_variables(interface)}
     variables |= {name: value for name, value in fitting.items() if name not in (chosen or {})}
     return tuple((name, str(value)) for name, value in variables.items())

@@ -154,6 +154,7 @@ def make_plan(
                     host_count=len(sites),
                     placement=placements[index][local],
                     interface=site.interface,
+                    place=dimensions.place_of(index) if dimensions.has_racks else None,
                     chosen=dict(common),
                 ),
             )

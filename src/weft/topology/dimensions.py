@@ -28,9 +28,25 @@ class Dimensions:
         """How many workers there are in all."""
         return sum(self.per_host)
 
+    @property
+    def has_racks(self) -> bool:
+        return self.racks * self.aisles > 1
+
+    def place_of(self, host: int) -> tuple[int, int]:
+        """The rack and the aisle of a host, from its index."""
+        # Accelerators may be declared finer than a host; then a host counts for several.
+        finer = max(1, self.hosts_per_rack * self.racks * self.aisles // len(self.per_host))
+        return place_of(host * finer, self.hosts_per_rack, self.racks)
+
     def __str__(self) -> str:
         inner = self.accelerators or f"({'+'.join(map(str, self.per_host))})"
         return f"{inner}x{self.hosts_per_rack}x{self.racks}x{self.aisles}"
+
+
+def place_of(host: int, hosts_per_rack: int, racks: int) -> tuple[int, int]:
+    """The rack, counted within its aisle, and the aisle of a host: racks are filled in the order of the hosts."""
+    aisle, rack = divmod(host // hosts_per_rack, racks)
+    return rack, aisle
 
 
 def infer_dimensions(
@@ -45,7 +61,8 @@ def infer_dimensions(
 ) -> Dimensions:
     """The dimensions of hosts with these worker counts; `names` are the hosts', for messages.
 
-    The innermost of hosts, racks and aisles that is not declared takes up all hosts; the others are 1.
+    The innermost of hosts, racks and aisles that is not declared takes up all hosts; the others are 1. Where uneven is
+    allowed, the last rack may have fewer hosts than the others.
     """
     declared = {
         "--accelerators": accelerators,
@@ -55,15 +72,19 @@ def infer_dimensions(
     }
     flags = [flag for flag, value in declared.items() if value is not None]
     _check_positive(counts, declared)
-    grid = _grid(len(counts), {"host": hosts_per_rack, "rack": racks, "aisle": aisles})
+    sizes = {"host": hosts_per_rack, "rack": racks, "aisle": aisles}
+    grid = _grid(len(counts), sizes, allow_uneven)
+    last_is_short = allow_uneven and 0 < prod(grid.values()) - len(counts) < grid["host"]
     if len(set(counts)) == 1:
         accelerators = accelerators or counts[0]
         workers = {"host": len(counts), "worker": counts[0]}
-        _check_product({"accelerator": accelerators, **grid}, workers, flags)
+        if not (last_is_short and accelerators == counts[0]):
+            _check_product({"accelerator": accelerators, **grid}, workers, flags)
         _check_inside_host(accelerators, counts[0])
     else:
         _check_uneven(counts, names, accelerators, allow_uneven)
-        _check_product(grid, {"host": len(counts)}, flags)
+        if not last_is_short:
+            _check_product(grid, {"host": len(counts)}, flags)
     return Dimensions(
         accelerators=accelerators,
         hosts_per_rack=grid["host"],
@@ -73,9 +94,10 @@ def infer_dimensions(
     )
 
 
-def _grid(hosts: int, declared: dict[str, int | None]) -> dict[str, int]:
+def _grid(hosts: int, declared: dict[str, int | None], short: bool) -> dict[str, int]:
     """All three sizes. Where they cannot fit, the product is left wrong for the check to show."""
-    rest = max(1, hosts // prod(size or 1 for size in declared.values()))
+    known = prod(size or 1 for size in declared.values())
+    rest = max(1, -(-hosts // known) if short else hosts // known)
     grid = {}
     for name, size in declared.items():
         grid[name] = size or rest
