@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
+from weft.errors import CollectiveError
+
 UNDER_WAY = 3  # passages at once
 LOOK_S = 0.2  # between two looks at who is still there
 
@@ -79,6 +81,7 @@ class Mover:
         self._posted: deque[Passage] = deque()
         self._wanted = threading.Event()
         self._server: threading.Thread | None = None
+        self._failure: BaseException | None = None  # of the thread that served
         self._closed = False
 
     @property
@@ -97,6 +100,8 @@ class Mover:
             self._server.start()
         self._posted.extend(passages)
         self._wanted.set()
+        if self._failure is not None:
+            self._turn_away()
         return passages[-1]
 
     def close(self) -> None:
@@ -105,16 +110,26 @@ class Mover:
 
     def _serve(self) -> None:
         try:
-            while not self._closed:
+            while True:
                 self._wanted.wait()
                 self._wanted.clear()
+                if self._closed:
+                    raise CollectiveError("it was closed")
                 self._drive(iter(self._next_posted, None))
         except BaseException as error:
-            while self._posted:
-                self._posted.popleft().finish(error)
+            self._failure = error
+            self._turn_away()
+
+    def _turn_away(self) -> None:
+        """End what nobody will carry out any more."""
+        while (passage := self._next_posted()) is not None:
+            passage.finish(self._failure)
 
     def _next_posted(self) -> Passage | None:
-        return self._posted.popleft() if self._posted else None
+        try:
+            return self._posted.popleft()
+        except IndexError:
+            return None
 
     def _drive(self, passages: Iterator[Passage]) -> None:
         with self._moving:
