@@ -261,6 +261,22 @@ def test_fp16_sums_do_not_run_out_of_range() -> None:
         assert in_threads(4, work)[0].isfinite().all()
 
 
+@pytest.mark.parametrize("wire", ["bf16", "fp16", "int8"])
+def test_parts_are_reduced_within_the_wires_precision(wire: str) -> None:
+    values = values_of(60_000)
+    bounds = ((0, 10), (10, 30_000), (30_000, 60_000))
+
+    def work(index: int) -> Tensor:
+        mine = values.clone()
+        modes[index].reduce_scatter(mine, bounds, SUM)
+        first, last = bounds[index]
+        return mine[first:last]
+
+    with rings(3, [wire] * 3) as modes:
+        whole = torch.cat(in_threads(3, work))
+    torch.testing.assert_close(whole, values * 3, rtol=0, atol=0.05 * float(values.abs().max()))
+
+
 def test_different_wires_are_refused_on_every_rank() -> None:
     with (
         pytest.raises(MismatchError, match="must use the same wire, got fp32 on one and bf16 on another"),

@@ -26,7 +26,7 @@ from weft.collectives.stage import Stage
 
 CHUNK_BYTES = 1 << 20
 COPY_CHUNK_BYTES = 4 << 20  # of all parts together
-CHUNKS_UNDER_WAY = 3
+CHUNKS_UNDER_WAY = 3  # for each level of the network
 SMALL_BYTES = 1 << 15  # up to here one rank a host speaks for all
 
 _LARGEST = Reduction("MAX")
@@ -45,6 +45,7 @@ class Hierarchy:
         self.across = across  # by the slice it serves; none on a single host
         self._stages = {piece: Stage(f"weft-slice-{piece}") for piece in across}
         self._host = layout.host_of(rank)
+        self.under_way = CHUNKS_UNDER_WAY
 
     @property
     def _whole(self) -> Mode | None:
@@ -159,7 +160,7 @@ class Hierarchy:
             self._up(chunk, reduction)
             return self._start_over(chunk, reduction)
 
-        in_order(torch.split(values, CHUNK_BYTES // values.element_size()), rise, self._down)
+        in_order(torch.split(values, CHUNK_BYTES // values.element_size()), rise, self._down, self.under_way)
 
     def _start_over(self, values: Tensor, reduction: Reduction) -> list[Pending]:
         slices = even_bounds(values.numel(), self.layout.slices)
@@ -272,7 +273,7 @@ def in_order(items: Iterable[T], start: Callable[[T], list[Pending]], finish: Ca
 
     for item in items:
         under_way.append((item, start(item)))
-        if len(under_way) > CHUNKS_UNDER_WAY:
+        if len(under_way) > most:
             finish_first()
     while under_way:
         finish_first()

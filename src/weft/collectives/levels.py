@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from weft.collectives.hierarchy import CHUNK_BYTES, Hierarchy, in_order
+from weft.collectives.hierarchy import CHUNK_BYTES, CHUNKS_UNDER_WAY, Hierarchy, in_order
 from weft.collectives.members import Layout
 from weft.collectives.mode import Background, Mode, Pending
 from weft.collectives.reduction import Reduction
@@ -39,6 +39,7 @@ class Levels(Hierarchy):
         super().__init__(layout, index, up, across)
         self.index, self.size = index, sum(map(len, layout.hosts))
         self._way_down = down
+        self.under_way = 2 * CHUNKS_UNDER_WAY
         self._rising, self._falling = Stage("weft-rack-up"), Stage("weft-rack-down")
 
     def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Pending:
@@ -62,6 +63,7 @@ class Levels(Hierarchy):
             torch.split(values, CHUNK_BYTES // values.element_size()),
             lambda chunk: [self.start_all_reduce(chunk, reduction)],
             lambda chunk: None,
+            self.under_way,
         )
 
     def close(self) -> None:

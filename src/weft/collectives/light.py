@@ -108,6 +108,15 @@ class CastWire(LightWire):
         short = self._shortened(values)
         return _Shortened(self, self._mode.start_all_reduce(short, reduction), short, values)
 
+    def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
+        if not worthwhile(values, reduction):
+            self._mode.reduce_scatter(values, bounds, reduction)
+            return
+        short = self._shortened(values)
+        self._mode.reduce_scatter(short, bounds, reduction)
+        first, last = bounds[self.index]
+        self._restore(short[first:last], values[first:last])
+
     # fp16 ends at 65504: the values are made smaller first, so that a sum goes no further than its terms.
 
     def _shortened(self, values: Tensor) -> Tensor:
@@ -174,6 +183,13 @@ class Int8Wire(LightWire):
             self._latest.arrives_with = passage.leaves_with
         self._latest = passage
         return passage
+
+    def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
+        # A whole all-reduce in int8 is half of a reduce-scatter in float32.
+        if worthwhile(values, reduction):
+            self.all_reduce(values, reduction)
+        else:
+            self._mode.reduce_scatter(values, bounds, reduction)
 
     def last_round(self) -> Future[None]:
         """Send the sums for which no values follow; all peers know it, since they all wait now."""

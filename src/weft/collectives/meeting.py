@@ -129,7 +129,10 @@ class Meeting:
         if len(self.layout.hosts) > 1:
             for piece in self.layout.owned(self.rank):
                 across[piece] = self._between(HOSTS, self.layout.owners(piece), f"slice/{piece}")
-        return Hierarchy(self.layout, self.rank, local, across)
+        hierarchy = Hierarchy(self.layout, self.rank, local, across)
+        if len(set(self._places)) > 1:  # between racks it takes longer until a chunk is back
+            hierarchy.under_way *= 2
+        return hierarchy
 
     def _places_of_hosts(self, choice: ModeChoice) -> tuple[Place, ...]:
         if self._wire == "int8":  # everyone sends to everyone: there are no levels
