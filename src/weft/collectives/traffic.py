@@ -7,7 +7,9 @@ message between two of them has its size in its tag, where one of another size i
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -21,8 +23,27 @@ from weft.collectives.work import Letter, Work
 from weft.errors import CollectiveError, MismatchError, PeerError
 
 
+class _Compared:
+    """A message that is compared before anyone waits for it."""
+
+    def __init__(self, inner: Any, compare: Callable[[], None]) -> None:
+        self._inner, self._compare = inner, compare
+
+    def wait(self, *timeout: Any) -> Any:
+        self._compare()
+        return self._inner.wait(*timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
 class Traffic(Group):
     """Through a Gloo group of the same members."""
+
+    @cached_property
+    def _letters(self) -> Counter[tuple[int, int, int]]:
+        """With WEFT_DEBUG: how many messages there were so far, by sender, receiver and tag."""
+        return Counter()
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Work:
         gives = [part for into in outputs for part in into]
@@ -132,6 +153,8 @@ class Traffic(Group):
     def send(self, tensors: list[Tensor], peer: int, tag: int) -> Letter:
         call = Call("send", tensors, f"to {self._members[peer]}")
         Ready(tensors).wait()
+        if self._debug:
+            self._store.set(self._next_letter(self._rank, peer, tag), str(call))
         bytes_out = [as_bytes(flat_copy_if_needed(tensor)) for tensor in tensors]
         return self._letter(
             call, peer, lambda: self._gloo.send(bytes_out, peer, _tag_with_size(tag, bytes_out))
@@ -139,9 +162,30 @@ class Traffic(Group):
 
     def recv(self, tensors: list[Tensor], peer: int, tag: int) -> Letter:
         call = Call("recv", tensors, f"from {self._members[peer]}")
-        return self._receive(
-            call, peer, lambda landing: self._gloo.recv(landing, peer, _tag_with_size(tag, landing))
-        )
+        key = self._next_letter(peer, self._rank, tag) if self._debug else ""
+
+        def start(landing: list[Tensor]) -> Any:
+            letter = self._gloo.recv(landing, peer, _tag_with_size(tag, landing))
+            return _Compared(letter, lambda: self._compare_letter(call, key, peer)) if key else letter
+
+        return self._receive(call, peer, start)
+
+    def _next_letter(self, sender: int, receiver: int, tag: int) -> str:
+        """With WEFT_DEBUG: under which key in the store a sender says what it sends."""
+        self._letters[sender, receiver, tag] += 1
+        return f"letter/{sender}/{receiver}/{tag}/{self._letters[sender, receiver, tag]}"
+
+    def _compare_letter(self, call: Call, key: str, peer: int) -> None:
+        """With WEFT_DEBUG: make sure that what is sent is what is received."""
+        sent = self._store.get(key).decode()
+        self._store.delete_key(key)
+        if sent.partition("(")[2].rpartition(", ")[0] != str(call).partition("(")[2].rpartition(", ")[0]:
+            error = MismatchError(
+                f"both sides of a message must have the same shape and type, got {sent} on {self._members[peer]}; "
+                f"{call} on {self._members[self._rank]}"
+            )
+            self._break(error)
+            raise error
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> Letter:
         call = Call("recv", tensors, "from anyone")
@@ -168,6 +212,8 @@ class Traffic(Group):
         arrive: Callable[[], None] = lambda: None,
     ) -> Letter:
         def explain(error: Exception) -> CollectiveError:
+            if isinstance(error, CollectiveError):
+                return error
             if peer is None:
                 return CollectiveError(f"{call} failed: {error}")
             if "Timed out" in str(error):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -354,7 +355,11 @@ def entries(folder: str) -> int:
 
 
 def open_files() -> list[str]:
-    return sorted(str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink())
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed by a thread meanwhile
+            found.append(str(path.readlink()))
+    return sorted(found)
 
 
 def settled(condition: Any) -> bool:
