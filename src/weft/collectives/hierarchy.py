@@ -261,7 +261,12 @@ class _Turn:
         return self.chunk[slice(*self.arrangement.slices[piece])], self.arrangement.parts_of(piece)
 
 
-def in_order(items: Iterable[T], start: Callable[[T], list[Pending]], finish: Callable[[T], None]) -> None:
+def in_order(
+    items: Iterable[T],
+    start: Callable[[T], list[Pending]],
+    finish: Callable[[T], None],
+    most: int = CHUNKS_UNDER_WAY,
+) -> None:
     """Start each, and finish it when what it started has ended; a few are under way at a time."""
     under_way: deque[tuple[T, list[Pending]]] = deque()
 
