@@ -202,7 +202,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         while self._devices:
             self._devices.popitem()[1].close()
         self.__dict__.pop("_meeting", None)
-        self._gloo = None
+        self._gloo = self._store = None
 
     def abort(self) -> None:
         self._break(CollectiveError("it was aborted"))

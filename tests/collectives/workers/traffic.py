@@ -385,6 +385,7 @@ def life(_: Group) -> list[torch.Tensor]:
     assert settled(lambda: threading.active_count() == before), threading.enumerate()
     assert settled(lambda: entries("/proc/self/task") <= threads), "threads are left"
     assert settled(lambda: len(open_files()) <= files), f"{files} files became {open_files()}"
+    dist.barrier(group=contract.weft)  # the next group of the others would be connections to our store
     return results
 
 
