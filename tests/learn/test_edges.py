@@ -115,6 +115,29 @@ def test_tables_that_make_no_sense(model: Any) -> None:
         model.fit(bad, y)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogisticRegression(),
+        LogisticRegression(l1_ratio=1.0),
+        LogisticRegression(solver="dual"),
+        Ridge(),
+        Ridge(solver="cg"),
+        Ridge(0.0),
+        LinearRegression(),
+        Lasso(),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_one_bad_number_in_a_large_table_is_found(model: Any, bad: float) -> None:
+    X = np.random.default_rng(0).standard_normal((40_000, 30))
+    y = (X[:, 0] > 0).astype(int)
+    X[31_234, 7] = bad
+    with pytest.raises(ValueError, match=r"Input X contains (NaN|infinity)"):
+        model.fit(X, y)
+
+
 def test_one_class_is_none_to_tell_apart() -> None:
     X, _ = classes()
     with pytest.raises(ValueError, match="at least 2 classes to tell apart, got one class: 'a'"):

@@ -29,7 +29,9 @@ CODES = {
     "hinge": dual_kernels.HINGE,
 }
 BUCKET = 64  # neighbouring rows visited together; fewer where there are few rows
+ROUNDS = 4  # times in an epoch that threads meet, and that a free intercept is moved
 GIVE_UP = 20  # epochs
+EVERY = 10  # epochs between certificates, at most
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class DualAscent:
         self.random = random
         self.code = CODES[problem.loss]
         self.squares = _row_squares(table)
+        if not np.isfinite(self.squares).all():
+            table.check_finite()
         self.states = np.full(table.rows, -20.0 if problem.loss == "logistic" else 0.0, dtype)
         self.shares = np.zeros(table.rows, dtype)
         self.rests = np.zeros(table.rows, np.uint8)
@@ -74,18 +78,28 @@ class DualAscent:
 
     def epoch(self) -> float:
         """Visit every row once; returns the duality gap as met on the way, which is more than what is left."""
-        problem = self.problem
-        buckets = self.random.permutation(-(-problem.table.rows // self.height)).astype(np.int64)
-        shares = np.array_split(buckets, problem.crew.size)
-        copies = [self.w.copy() for _ in shares[1:]] + [self.w]
-        before = self.w.copy() if len(copies) > 1 else None
-        gaps = list(problem.crew.map(lambda work: self._visit(*work), list(zip(shares, copies, strict=True))))
-        if before is not None:
-            change = sum(copy - before for copy in copies)
-            self.w = before + np.asarray(change, before.dtype) / before.dtype.type(len(copies))
-        if problem.intercept == "free":
+        buckets = self.random.permutation(-(-self.problem.table.rows // self.height)).astype(np.int64)
+        alone = self.problem.crew.size == 1 and self.problem.intercept != "free"
+        return sum(self._round(part) for part in np.array_split(buckets, 1 if alone else ROUNDS))
+
+    def _round(self, buckets: Array) -> float:
+        """All threads, each on its copy of w; then the copies are made one again."""
+        crew = self.problem.crew
+        shares = np.array_split(buckets, crew.size)
+        copies = [self.w] + [self.w.copy() for _ in shares[1:]]
+        gaps = list(crew.map(lambda work: self._visit(*work), list(zip(shares, copies, strict=True))))
+        # In its own copy a thread's steps are as many times too long as there are threads (shorter ones diverge on
+        # columns that most rows share); the mean of the copies holds each step once.
+        for copy in copies[1:]:
+            self.w += copy
+        self.w /= self.w.dtype.type(len(copies))
+        if self.problem.intercept == "free":
             self.centre += self.bias * float(self.w[-1])
         return float(sum(gaps))
+
+    def null_value(self) -> float:
+        """The objective at zero."""
+        return self._losses(np.zeros(self.problem.table.rows, self.problem.table.dtype))
 
     def certificate(self) -> Certificate:
         """The exact objective and gap, by one more pass over the data."""
@@ -109,7 +123,7 @@ class DualAscent:
     def _visit(self, buckets: Array, w: Array) -> float:
         problem, table = self.problem, self.problem.table
         rows = (problem.y, problem.weights, self.squares, self.states, self.shares, self.rests)
-        rest = (buckets, self.height, w, self.bias, self.centre, self.code, problem.crew.size)
+        rest = (buckets, self.height, w, self.bias, self.centre, self.code, float(problem.crew.size))
         if isinstance(table, SparseTable):
             values = table.values
             return dual_kernels.sparse_epoch(values.data, values.indices, values.indptr, rows, *rest)
@@ -183,32 +197,51 @@ def ascend(
     Unless told to be patient it gives up where so many epochs are still to come that another method is quicker.
     """
     ascent = DualAscent(problem, random)
-    met = [np.inf]
-    due = 2  # the epoch after which a certificate is worth a pass
-    epoch = 0
+    met: list[float] = []
+    goal = tol * ascent.null_value() / 2  # until the first certificate says better
+    bias = 1.0  # of the gap met on the way, against certificates
+    due = EVERY
     while True:
-        epoch += 1
         met.append(ascent.epoch())
-        if epoch < due and epoch < max_iter:
+        left = _epochs_left(met, bias, goal)
+        if left > 0 and len(met) < min(due, max_iter):
             continue
         certificate = ascent.certificate()
         good = history.add(certificate.value, certificate.gap) <= tol
-        left = _epochs_left(met, certificate, tol)
-        if good or epoch >= max_iter or (epoch >= GIVE_UP and left > GIVE_UP and not patient):
-            return certificate, epoch, good
-        due = epoch + min(left, 10)
+        goal = tol * certificate.value
+        bias = certificate.gap / _ahead(met) if _ahead(met) > 0 else 1.0
+        left = _epochs_left(met, bias, goal)
+        if good or len(met) >= max_iter or (len(met) >= GIVE_UP and left > GIVE_UP and not patient):
+            return certificate, len(met), good
+        due = len(met) + EVERY
 
 
-def _epochs_left(met: list[float], certificate: Certificate, tol: float) -> int:
-    """How many epochs the gap will take, if it goes on shrinking as it did."""
-    rate = min(max(met[-1] / met[-2], 0.05), 0.95) if met[-2] > 0 else 0.5
-    needed = np.log(max(tol * abs(certificate.value), 1e-300) / max(certificate.gap, 1e-300)) / np.log(rate)
-    return max(1, int(np.ceil(needed)))
+def _rate(met: list[float]) -> float:
+    """By how much the gap shrinks in an epoch."""
+    if len(met) < 3 or met[-2] <= 0:
+        return 0.5
+    return min(max(met[-1] / met[-2], 0.01), 0.98)
+
+
+def _ahead(met: list[float]) -> float:
+    """The gap after the last epoch, as far as what was met on the way can tell."""
+    return met[-1] * _rate(met)
+
+
+def _epochs_left(met: list[float], bias: float, goal: float) -> int:
+    """How many epochs are still to come, if the gap goes on shrinking as it did; 0 if it may be small enough now."""
+    now = bias * _ahead(met)
+    if len(met) < 2:  # the first epoch meets nothing that lasts
+        return 1
+    if now <= goal:
+        return 0
+    return int(np.ceil(np.log(max(goal, 1e-300) / now) / np.log(_rate(met))))
 
 
 def _row_squares(table: DenseTable | SparseTable) -> Array:
     if isinstance(table, SparseTable):
-        squares = table.values.multiply(table.values).sum(axis=1)
-        return np.asarray(squares, table.dtype).ravel()
+        squares = np.empty(table.rows, table.dtype)
+        dual_kernels.row_squares(table.values.data, table.values.indptr, squares)
+        return squares
     squares = np.einsum("ij,ij->i", table.values, table.values)
     return np.asarray(squares)

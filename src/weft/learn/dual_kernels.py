@@ -68,7 +68,7 @@ def sparse_epoch(
     bias: float,
     centre: float,
     loss: int,
-    replicas: int,
+    stretch: float,
 ) -> float:
     """One visit to the rows of the buckets, in their order; returns the duality gap met on the way."""
     y, weights, squares, states, shares, rests = rows
@@ -92,7 +92,7 @@ def sparse_epoch(
                 a += data[k] * w[indices[k]]
                 k += 1
             z = y[i] * (float(a + b + c + d) + bias * w[columns] + centre)
-            q = replicas * (squares[i] + bias * bias)
+            q = stretch * (squares[i] + bias * bias)
             state, share, change, gap = _step(loss, z, states[i], shares[i], weights[i], q)
             total += gap
             if loss != LOGISTIC and change == 0.0:
@@ -101,7 +101,7 @@ def sparse_epoch(
             rests[i] = 0
             states[i] = state
             shares[i] = share
-            move = w.dtype.type(replicas * change * y[i])
+            move = w.dtype.type(stretch * change * y[i])
             k = start
             while k + 3 < stop:
                 w[indices[k]] += move * data[k]
@@ -124,6 +124,15 @@ def _longer_rest(rest: int) -> int:
 
 
 @kernel
+def row_squares(data: Array, indptr: Array, squares: Array) -> None:
+    for i in range(squares.shape[0]):
+        total = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            total += data[k] * data[k]
+        squares[i] = total
+
+
+@kernel
 def dense_epoch(
     values: Array,
     rows: tuple[Array, Array, Array, Array, Array, Array],
@@ -133,7 +142,7 @@ def dense_epoch(
     bias: float,
     centre: float,
     loss: int,
-    replicas: int,
+    stretch: float,
 ) -> float:
     """The same for a dense table in C order."""
     y, weights, squares, states, shares, rests = rows
@@ -148,7 +157,7 @@ def dense_epoch(
             for j in range(columns):
                 product += values[i, j] * w[j]
             z = y[i] * (float(product) + bias * w[columns] + centre)
-            q = replicas * (squares[i] + bias * bias)
+            q = stretch * (squares[i] + bias * bias)
             state, share, change, gap = _step(loss, z, states[i], shares[i], weights[i], q)
             total += gap
             if loss != LOGISTIC and change == 0.0:
@@ -157,7 +166,7 @@ def dense_epoch(
             rests[i] = 0
             states[i] = state
             shares[i] = share
-            move = w.dtype.type(replicas * change * y[i])
+            move = w.dtype.type(stretch * change * y[i])
             for j in range(columns):
                 w[j] += move * values[i, j]
             w[columns] += move * bias

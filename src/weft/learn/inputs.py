@@ -42,7 +42,13 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 
 def checked_table(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
-    """X as a float array or CSR matrix, and y; small float32 tables are widened, which costs nothing."""
+    """X as a float array or CSR matrix, and y; small float32 tables are widened, which costs nothing.
+
+    A large dense table is not searched for NaN and infinity, which would be one more pass over it: solvers see them in
+    the sums of their first pass, and then call the table's `check_finite`.
+    """
+    large = isinstance(X, np.ndarray) and X.dtype in (np.float32, np.float64) and X.size > SMALL
+    options.setdefault("ensure_all_finite", not large)
     X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
     stored = X.nnz if sparse.issparse(X) else X.size
     if X.dtype == np.float32 and stored <= SMALL:

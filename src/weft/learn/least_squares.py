@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator, cg
+from sklearn.utils import assert_all_finite
 
 from weft.learn.history import History
 from weft.learn.metrics import Cholesky
@@ -47,50 +47,80 @@ class LeastSquares:
             return losses, self.table.transposed_times(block, slope), slope.sum(axis=0, dtype=np.float64)
 
         losses, w_gradient, b_gradient = self.crew.total(part, self.table.blocks())
+        if not np.isfinite(w_gradient).all():
+            self.table.check_finite()
         losses += self.alpha * np.einsum("jk,jk->k", w, w) / 2
         return losses, w_gradient + self.alpha * w, b_gradient * self.intercept
 
-    def normal_matrix(self) -> Array:
-        """Second derivatives without the penalty; the intercept is last."""
+    def normal_equations(self) -> Normal:
+        """Second derivatives without the penalty, the gradient at zero and the objective there, in one pass."""
+        even = bool(np.all(self.weights == 1))
 
-        def part(block: slice) -> tuple[Array, Array]:
-            return self.table.gram(block, self.weights[block])
+        def part(block: slice) -> tuple[Any, ...]:
+            weights, targets = self.weights[block], self.targets[block]
+            slope = -targets if even else -targets * weights[:, None]
+            return (
+                *self.table.gram(block, None if even else weights),
+                self.table.transposed_times(block, slope),
+                slope.sum(axis=0, dtype=np.float64),
+                -np.einsum("ik,ik->k", slope, targets, dtype=np.float64) / 2,
+            )
 
-        gram: Array
-        gram, cross = self.crew.total(part, self.table.blocks())
-        if not self.intercept:
-            return gram
-        whole = self.weights.sum(dtype=np.float64)
-        return np.block([[gram, cross[:, None]], [cross[None, :], np.full((1, 1), whole)]])
+        matrix: Array
+        matrix, cross, gradient, b_gradient, value = self.crew.total(part, self.table.blocks())
+        if not np.isfinite(matrix).all():
+            self.table.check_finite()
+        if self.intercept:
+            whole = np.full((1, 1), self.weights.sum(dtype=np.float64))
+            matrix = np.block([[matrix, cross[:, None]], [cross[None, :], whole]])
+            gradient = np.vstack([gradient, b_gradient])
+        return Normal(matrix, gradient, value)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """What one pass tells about a quadratic: all of it, but for rounding. The intercept is last."""
+
+    matrix: Array
+    gradient: Array  # at zero
+    value: Array  # at zero, (outputs,)
 
 
 def solve_normal(
-    problem: LeastSquares, matrix: Array, *, tol: float, history: History
+    problem: LeastSquares, normal: Normal, *, tol: float, history: History
 ) -> tuple[Array, Array]:
-    """W and b by Cholesky, corrected until the gap is within `tol` or rounding stops it."""
+    """W and b by Cholesky; corrected by more passes where rounding may have cost more than `tol`."""
     columns, outputs = problem.table.columns, problem.targets.shape[1]
-    w, b = np.zeros((columns, outputs)), np.zeros(outputs)
-    metrics = [Cholesky(_with_alpha(matrix, columns, alpha)) for alpha in _distinct(problem.alpha)]
-    best = np.inf
-    for _ in range(CORRECTIONS + 1):
-        losses, w_gradient, b_gradient = problem.gradient(w, b)
+    metrics = [Cholesky(_with_alpha(normal.matrix, columns, alpha)) for alpha in _distinct(problem.alpha)]
+    best = -_steps(metrics, normal.gradient)
+    gained = -np.einsum("jk,jk->", normal.gradient, best) / 2
+    loss = 10 * float(np.finfo(problem.table.dtype).eps) / min(m.reciprocal_condition for m in metrics)
+    relative = history.add(float(normal.value.sum() - gained), float(gained) * loss**2)
+    gap = np.inf
+    for _ in range(CORRECTIONS if relative > tol else 0):
+        b = best[columns] if problem.intercept else np.zeros(outputs)
+        losses, w_gradient, b_gradient = problem.gradient(best[:columns], b)
         gradient = np.vstack([w_gradient, b_gradient[None]]) if problem.intercept else w_gradient
-        step = np.stack([metrics[k % len(metrics)].solve(gradient[:, k]) for k in range(outputs)], axis=1)
-        gap = float(np.einsum("jk,jk->", gradient, step)) / 2
+        step = _steps(metrics, gradient)
+        before, gap = gap, float(np.einsum("jk,jk->", gradient, step)) / 2
         relative = history.add(float(losses.sum()), gap)
-        if not gap < best / 4:
+        if not gap < before / 4:
             break
-        # Free of another pass: the step is known, and on a quadratic it can only help.
-        w, b = w - step[:columns], b - step[columns] if problem.intercept else b
+        best = best - step  # free of another pass, and on a quadratic it can only help
         if relative <= tol:
             break
-        best = gap
-    return w, b
+    return best[:columns], best[columns] if problem.intercept else np.zeros(outputs)
+
+
+def _steps(metrics: list[Cholesky], gradient: Array) -> Array:
+    solved = [metrics[k % len(metrics)].solve(column) for k, column in enumerate(gradient.T)]
+    return np.stack(solved, axis=1)
 
 
 def solve_rows(problem: LeastSquares, centre: Array) -> tuple[Array, Array]:
     """W and b of a wide dense table: as many unknowns as rows. `centre` is the weighted mean of the columns."""
     assert isinstance(problem.table, DenseTable)
+    assert_all_finite(problem.table.values, input_name="X")
     root = np.sqrt(problem.weights.astype(np.float64))[:, None]
     means = np.average(problem.targets, axis=0, weights=problem.weights) if problem.intercept else 0.0
     rows = (problem.table.values - centre) * root
@@ -140,19 +170,6 @@ def solve_gradients(
         left = _flat(one, (losses, *rest))
         history.add(float(losses[0]), float(left @ (inverse * left)) / 2)
     return w, b, good
-
-
-def reciprocal_condition(matrix: Array) -> float:
-    """How near to singular a matrix is, whatever the units of its columns; 0 where it is."""
-    diagonal = matrix.diagonal()
-    if not np.all(diagonal > 0):
-        return 0.0
-    scaled = matrix / np.sqrt(np.outer(diagonal, diagonal))
-    factor, failed = lapack.dpotrf(scaled, lower=True)
-    if failed:
-        return 0.0
-    rcond, _ = lapack.dpocon(factor, np.abs(scaled).sum(axis=0).max(), uplo="L")
-    return float(rcond)
 
 
 def _flat(problem: LeastSquares, parts: tuple[Array, ...]) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
 from weft.learn.problem import Problem
 
@@ -26,6 +26,14 @@ class Cholesky:
         self._scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1))
         scaled = hessian * self._scale * self._scale[:, None]
         self._factor = _factor(scaled)
+
+        self._norm = float(np.abs(scaled).sum(axis=0).max())
+
+    @property
+    def reciprocal_condition(self) -> float:
+        """How near to singular the matrix is, whatever the units of its columns."""
+        rcond, _ = lapack.dpocon(self._factor[0], self._norm, uplo="L")
+        return float(rcond)
 
     def solve(self, gradient: Array) -> Array:
         step: Array = self._scale * cho_solve(self._factor, self._scale * gradient, check_finite=False)

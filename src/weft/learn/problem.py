@@ -88,6 +88,8 @@ class Problem:
     def _with_penalty(
         self, point: Array, value: float, gradient: Array, b_gradient: Any
     ) -> tuple[float, Array]:
+        if not np.isfinite(value) or not np.isfinite(gradient).all():
+            self.table.check_finite()
         w, b = self.split(point)
         value += self.l2 / 2 * float(np.vdot(w, w)) + self.b_l2 / 2 * float(b @ b)
         gradient = (gradient.reshape(w.shape) + self.l2 * w).ravel()

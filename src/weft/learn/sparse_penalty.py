@@ -22,6 +22,7 @@ Array = np.ndarray[Any, Any]
 
 ARMIJO = 1e-3
 STALE = 20  # steps without a better gap: rounding allows no more
+GROWTH = 4  # of the model, at most, from one step to the next
 FIRST = 64  # columns in the first model, where there are many
 
 
@@ -67,7 +68,7 @@ def minimise_l1(
         if len(history.steps) > max_iter or since > STALE:
             return point.at, False
         chosen = _choose(problem, point, width)
-        width = 2 * len(chosen)
+        width = GROWTH * len(chosen)
         # The dual point is off by as much as the coefficients are, the objective by the square of that.
         move = models.step(point, chosen, enough=1e-3 * gap * min(1.0, history.gap))
         ahead = _line_search(problem, point, move)
@@ -106,11 +107,13 @@ def _intercept_slack(problem: L1Problem, point: Point) -> float:
 
 
 class _Models:
-    """Quadratic models of the smooth part on some columns; kept where the loss makes them the same everywhere."""
+    """Quadratic models of the smooth part on some columns; a squared loss has the same everywhere, so they grow."""
 
     def __init__(self, problem: L1Problem):
         self.problem = problem
-        self._kept: tuple[Array, Array] | None = None
+        self._columns = np.empty(0, np.intp)
+        self._products = np.empty((0, 0))
+        self._sums = np.empty(0)
 
     def step(self, point: Point, chosen: Array, enough: float) -> Array:
         """The way to the minimum of the model."""
@@ -131,23 +134,43 @@ class _Models:
 
     def _matrix(self, point: Point, chosen: Array) -> Array:
         smooth = self.problem.smooth
-        if self._kept is not None and np.array_equal(self._kept[0], chosen):
-            return self._kept[1]
-        matrix = smooth.whole_hessian(point.at, chosen)
-        if smooth.loss.quadratic:
-            self._kept = chosen, matrix
-        return matrix
+        if not smooth.loss.quadratic:
+            return smooth.whole_hessian(point.at, chosen)
+        self._grow(np.setdiff1d(chosen, self._columns))
+        order = np.argsort(self._columns)
+        places = order[np.searchsorted(self._columns, chosen, sorter=order)]
+        matrix = self._products[np.ix_(places, places)]
+        matrix[np.arange(len(chosen)), np.arange(len(chosen))] += smooth.l2
+        if not smooth.intercept:
+            return matrix
+        cross = self._sums[places, None]
+        return np.block([[matrix, cross], [cross.T, np.full((1, 1), smooth.weights.sum(dtype=np.float64))]])
+
+    def _grow(self, new: Array) -> None:
+        """Products of columns that were not looked at before, with each other and with those that were."""
+        if not len(new):
+            return
+        smooth, old = self.problem.smooth, len(self._columns)
+        self._columns = np.concatenate([self._columns, new])
+
+        def part(block: slice) -> tuple[Array, Array]:
+            return smooth.table.cross_gram(block, smooth.weights[block], new, self._columns)
+
+        products, sums = smooth.crew.total(part, smooth.table.blocks())
+        self._products = np.block([[self._products, products[:, :old].T], [products]])
+        self._sums = np.concatenate([self._sums, sums])
 
 
 def _choose(problem: L1Problem, point: Point, width: int) -> Array:
-    """Columns in use, and those whose slope is steepest, as many as `width` in all where they break the bound."""
+    """Columns in use, and those that break the bound most: up to `width` in all, or twice as many as are in use."""
     smooth = problem.smooth
     w, _ = smooth.split(point.at)
     gradient = point.gradient[: w.size].reshape(w.shape)
     slopes = (-gradient if problem.positive else np.abs(gradient)).max(axis=1)
     used = np.any(w != 0, axis=1)
     score = np.where(used, np.inf, slopes)
-    wanted = int(max(width, 2 * used.sum()))
+    steep = int(np.count_nonzero(slopes > problem.l1))
+    wanted = int(max(min(width, steep), FIRST, 2 * used.sum()))
     if wanted >= len(score):
         return np.arange(len(score))
     best = np.argpartition(-score, wanted)[:wanted]

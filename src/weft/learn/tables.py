@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import assert_all_finite
 
 Array = np.ndarray[Any, Any]
 
@@ -42,11 +43,19 @@ class Table(Protocol):
         """Squares of the columns of the block times values: (rows, outputs); float64."""
         ...
 
-    def gram(self, block: slice, weights: Array, columns: Array | None = None) -> tuple[Array, Array]:
+    def gram(self, block: slice, weights: Array | None, columns: Array | None = None) -> tuple[Array, Array]:
         """Products of the block's columns, all or some, with each other and with ones, rows weighted; float64."""
         ...
 
+    def cross_gram(self, block: slice, weights: Array, columns: Array, others: Array) -> tuple[Array, Array]:
+        """Products of some columns with others, (columns, others), and with ones, rows weighted; float64."""
+        ...
+
     def take(self, rows: Array) -> Table: ...
+
+    def check_finite(self) -> None:
+        """Raise an error that tells why sums over the table are not finite."""
+        ...
 
 
 class DenseTable:
@@ -79,15 +88,26 @@ class DenseTable:
         product: Array = ((part * part).T @ values).astype(np.float64)
         return product
 
-    def gram(self, block: slice, weights: Array, columns: Array | None = None) -> tuple[Array, Array]:
+    def gram(self, block: slice, weights: Array | None, columns: Array | None = None) -> tuple[Array, Array]:
         part = self._read(block, columns)
+        if weights is None:
+            ones = np.ones(len(part), self.dtype)  # a product is quicker than a sum over rows
+            return (part.T @ part).astype(np.float64), (part.T @ ones).astype(np.float64)
         # Two operands that are one array let NumPy use the symmetric product, at half the cost.
         root = np.sqrt(weights).astype(self.dtype)
         scaled = part * root[:, None]
         return (scaled.T @ scaled).astype(np.float64), (scaled.T @ root).astype(np.float64)
 
+    def cross_gram(self, block: slice, weights: Array, columns: Array, others: Array) -> tuple[Array, Array]:
+        weighted = self._read(block, columns).T * weights.astype(self.dtype)
+        product: Array = weighted @ self._read(block, others)
+        return product.astype(np.float64), weighted.sum(axis=1, dtype=np.float64)
+
     def take(self, rows: Array) -> DenseTable:
         return DenseTable(self.values[rows], self.shift)
+
+    def check_finite(self) -> None:
+        _check_finite(self.values)
 
     def _read(self, block: slice, columns: Array | None = None) -> Array:
         part: Array = self.values[block] if columns is None else self.values[block][:, columns]
@@ -108,7 +128,9 @@ class SparseTable:
         self._parts: dict[int, Any] = {}
 
     def blocks(self) -> Sequence[slice]:
-        marks = np.arange(0, self.stored + BLOCK_NONZEROS, BLOCK_NONZEROS)
+        # A block's products with all columns are as long as the table is wide: worth it for many rows only.
+        nonzeros = max(BLOCK_NONZEROS, 4 * self.columns)
+        marks = np.arange(0, self.stored + nonzeros, nonzeros)
         cuts = np.unique(np.searchsorted(self.values.indptr, marks)).clip(0, self.rows)
         cuts = np.unique(np.concatenate([[0], cuts, [self.rows]]))
         return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
@@ -126,14 +148,23 @@ class SparseTable:
         product: Array = (part.multiply(part).T @ values).astype(np.float64)
         return product
 
-    def gram(self, block: slice, weights: Array, columns: Array | None = None) -> tuple[Array, Array]:
+    def gram(self, block: slice, weights: Array | None, columns: Array | None = None) -> tuple[Array, Array]:
         part = self._part(block) if columns is None else self._part(block)[:, columns]
-        weights = weights.astype(self.dtype)
+        weights = np.ones(part.shape[0], self.dtype) if weights is None else weights.astype(self.dtype)
         product = (part.T @ part.multiply(weights[:, None]).tocsr()).toarray()
         return product.astype(np.float64), (part.T @ weights).astype(np.float64)
 
+    def cross_gram(self, block: slice, weights: Array, columns: Array, others: Array) -> tuple[Array, Array]:
+        part = self._part(block)
+        weighted = part[:, columns].multiply(weights.astype(self.dtype)[:, None]).tocsr()
+        product = (weighted.T @ part[:, others]).toarray()
+        return product.astype(np.float64), np.asarray(weighted.sum(axis=0), np.float64).ravel()
+
     def take(self, rows: Array) -> SparseTable:
         return SparseTable(self.values[rows])
+
+    def check_finite(self) -> None:
+        _check_finite(self.values.data)
 
     def _part(self, block: slice) -> Any:
         """A view of some rows; SciPy's own slicing would copy them at every pass."""
@@ -147,6 +178,11 @@ class SparseTable:
         return self._parts[block.start]
 
 
+def _check_finite(values: Array) -> None:
+    assert_all_finite(values, input_name="X")
+    raise ValueError("sums over X must be finite, got an overflow; scale the features")
+
+
 def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
     """A validated array or CSR matrix as a table.
 
@@ -157,5 +193,7 @@ def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
         return SparseTable(X)
     if not centred:
         return DenseTable(X)
-    step = max(1, len(X) // 1000)
-    return DenseTable(X, X[::step].mean(axis=0, dtype=np.float64))
+    some = X[:: max(1, len(X) // 1000)]
+    centre = some.mean(axis=0, dtype=np.float64)
+    # Columns that are centred already need no shift, and reading them is quicker without.
+    return DenseTable(X, centre if np.any(np.abs(centre) > some.std(axis=0, dtype=np.float64)) else None)

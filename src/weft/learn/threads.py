@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
@@ -39,9 +40,14 @@ class Crew:
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         """The results in the order of the items, whoever computed them."""
+
+        def quiet(item: T) -> R:
+            with np.errstate(all="ignore"):  # sums are checked when they are complete
+                return function(item)
+
         if self._executor is None or len(items) < 2:
-            return map(function, items)
-        return self._executor.map(function, items)
+            return map(quiet, items)
+        return self._executor.map(quiet, items)
 
     def total(self, function: Callable[[T], tuple[Any, ...]], items: Sequence[T]) -> list[Any]:
         """Sums of what the function returns, place by place, added in the order of the items."""

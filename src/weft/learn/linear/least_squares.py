@@ -10,18 +10,19 @@ from scipy.linalg import lstsq
 from scipy.optimize import nnls
 from scipy.sparse.linalg import LinearOperator, lsqr
 from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils import assert_all_finite
 
 from weft.learn import inputs
 from weft.learn.history import History
 from weft.learn.least_squares import (
     LeastSquares,
-    reciprocal_condition,
     solve_gradients,
     solve_normal,
     solve_rows,
 )
 from weft.learn.linear.base import LinearModel
 from weft.learn.losses import Squared
+from weft.learn.metrics import Cholesky
 from weft.learn.problem import Problem
 from weft.learn.sparse_penalty import L1Problem, minimise_l1
 from weft.learn.tables import table_of
@@ -94,10 +95,11 @@ class LinearRegression(LinearRegressor):
             problem = LeastSquares(
                 table, targets.astype(X.dtype), weights.astype(X.dtype), alpha, self.fit_intercept, crew
             )
-            matrix = problem.normal_matrix()
-            if reciprocal_condition(matrix) > SAFE:
-                self._spectrum(matrix, columns, X)
-                w, b = solve_normal(problem, matrix, tol=min(self.tol, 1e-12), history=history)
+            normal = problem.normal_equations()
+            if Cholesky(normal.matrix).reciprocal_condition > SAFE:
+                self._spectrum(normal.matrix, columns, X)
+                digits = 1e-12 if X.dtype == np.float64 else 1e-8
+                w, b = solve_normal(problem, normal, tol=min(self.tol, digits), history=history)
                 self._told([history], True, 0, self.tol)
                 return w, b - table.shift.astype(np.float64) @ w
         self.history_ = []
@@ -116,6 +118,8 @@ class LinearRegression(LinearRegressor):
 
     def _solve_directly(self, X: Any, targets: Array, weights: Array) -> tuple[Array, Array]:
         """The shortest of all solutions, from the table itself."""
+        if not sparse.issparse(X):
+            assert_all_finite(X, input_name="X")
         root = np.sqrt(weights)[:, None]
         x_mean, y_mean = _means(X, targets, weights, self.fit_intercept)
         goal = (targets - y_mean) * root
@@ -206,7 +210,7 @@ class Ridge(LinearRegressor):
             w, b, good = solve_gradients(problem, tol=self.tol, max_iter=limit, history=history)
             self.solver_ = solver
         else:
-            w, b = solve_normal(problem, problem.normal_matrix(), tol=self.tol, history=history)
+            w, b = solve_normal(problem, problem.normal_equations(), tol=self.tol, history=history)
             self.solver_ = solver
         self.n_iter_ = np.full(len(alpha), max(1, len(history.steps)), np.int32)
         self._told([history], good, limit, self.tol)
