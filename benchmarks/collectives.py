@@ -31,8 +31,8 @@ sys.path.insert(0, str(ROOT))  # for the virtual cluster, which lives with the t
 
 from tests.cluster.cluster import VirtualCluster, missing  # noqa: E402
 
-from weft.collectives.bench_plan import format_size  # noqa: E402
-from weft.collectives.bench_report import Report, Row, format_time  # noqa: E402
+from weft.collectives.bench.plan import format_size  # noqa: E402
+from weft.collectives.bench.report import Report, Row, format_time  # noqa: E402
 
 WEFT = str(Path(sys.executable).with_name("weft"))
 WORKERS = Path(__file__).parent / "workers"
@@ -243,7 +243,7 @@ def ddp(bench: Bench) -> Iterator[Finding]:
 
 def explore(bench: Bench) -> Iterator[Finding]:
     """The mode explore against the best fixed mode, here and on the cluster"""
-    if find_spec("weft.collectives.explore") is None:
+    if find_spec("weft.collectives.modes.explore") is None:
         raise SkipError("not built yet: the mode explore")
     modes = ",".join(f"weft:mode={mode}" for mode in ("shm", "ring", "gloo"))
     here = ("-n", "2", *sizes(*FOUR), "--mode", "explore", "--against", modes)

@@ -29,7 +29,7 @@ from benchmarks.collectives import MIB, ONE_THREAD, RATE, WEFT, sizes
 from tests.cluster.cluster import VirtualCluster, missing
 from tests.cluster.wires import bits_per_second
 
-from weft.collectives.bench_report import Row, format_time
+from weft.collectives.bench.report import Row, format_time
 
 HOSTS, RACKS = 4, 2
 # Who has ranks 0, 1, ...: a ring goes along them. The hosts themselves are always given in the order of their racks.

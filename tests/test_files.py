@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.collectives import explore
+from weft.collectives.modes import explore
 from weft.files import cache_folder, write_whole
 
 

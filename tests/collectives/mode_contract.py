@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.collectives.mode import Mode, even_bounds
+from weft.collectives.modes.mode import Mode, even_bounds
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 

@@ -11,8 +11,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from weft.cli import group
-from weft.collectives.bench import Task, shuffled
-from weft.collectives.bench_plan import (
+from weft.collectives.bench.plan import (
     BUS_FACTORS,
     BenchPlan,
     format_size,
@@ -20,8 +19,9 @@ from weft.collectives.bench_plan import (
     parse_sizes,
     size_range,
 )
-from weft.collectives.bench_plot import decades, format_bandwidth, render_svg
-from weft.collectives.bench_report import Report, Row, data_line, format_time, read_report, render_report
+from weft.collectives.bench.plot import decades, format_bandwidth, render_svg
+from weft.collectives.bench.report import Report, Row, data_line, format_time, read_report, render_report
+from weft.collectives.bench.worker import Task, shuffled
 from weft.errors import UsageError, WeftError
 
 

@@ -14,9 +14,9 @@ import pytest
 from tests.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import PATH, WORKERS, Bench
 
-from weft.collectives.arena import PREFIX, new_name, sweep
-from weft.collectives.blame import Suspicion, judge
+from weft.collectives.groups.blame import Suspicion, judge
 from weft.collectives.members import Member
+from weft.collectives.modes.arena import PREFIX, new_name, sweep
 
 TOLD = re.compile(r"\[(\d)\] told (\w+) after ([\d.]+) s: (.*) \| then (\w+)")
 
@@ -205,7 +205,7 @@ def test_ranks_that_disagree(bench: Bench, debug: str) -> None:
 
 def test_a_file_is_swept_once_its_maker_is_dead(tmp_path: Path) -> None:
     gone = subprocess.run(
-        [sys.executable, "-c", "from weft.collectives.arena import new_name; print(new_name())"],
+        [sys.executable, "-c", "from weft.collectives.modes.arena import new_name; print(new_name())"],
         capture_output=True, text=True, check=True,
     ).stdout.strip()  # fmt: skip
     ours = new_name()

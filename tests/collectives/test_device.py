@@ -14,16 +14,16 @@ from tests.collectives.test_modes import TIMEOUT_S, ring_makers, together
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore, PrefixStore
 
-from weft.collectives import device
-from weft.collectives.accelerators import nccl_groups
 from weft.collectives.choices import parse_mode
-from weft.collectives.device import OnDevice, Staging
+from weft.collectives.groups import device
+from weft.collectives.groups.accelerators import nccl_groups
+from weft.collectives.groups.device import OnDevice, Staging
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.members import Layout
-from weft.collectives.mode import Mode, bounds_of, even_bounds
-from weft.collectives.nccl import Nccl
+from weft.collectives.modes.mode import Mode, bounds_of, even_bounds
+from weft.collectives.modes.nccl import Nccl
+from weft.collectives.modes.wire import BlockInt8, Feedback, Memories, stands_for
 from weft.collectives.reduction import Reduction
-from weft.collectives.wire import BlockInt8, Feedback, Memories, stands_for
 from weft.errors import PeerError
 
 ONE_HOST = Layout(((0, 1, 2, 3),))

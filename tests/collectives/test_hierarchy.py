@@ -11,7 +11,7 @@ from tests.collectives.test_modes import ring_makers, together
 
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.members import Layout
-from weft.collectives.mode import bounds_of
+from weft.collectives.modes.mode import bounds_of
 from weft.collectives.reduction import Reduction
 
 SUM = Reduction("SUM")

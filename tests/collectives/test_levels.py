@@ -11,7 +11,7 @@ from tests.collectives.test_hierarchy import values_of
 from tests.collectives.test_modes import ring_makers, together
 
 from weft.collectives.levels import Levels
-from weft.collectives.mode import bounds_of
+from weft.collectives.modes.mode import bounds_of
 from weft.collectives.places import HOSTS, Place, meetings_of
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError

@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.collectives.explore import best_of, mode_for
 from weft.collectives.members import Layout, Member, arrange, in_turns, layout_of
-from weft.collectives.mode import bounds_of
+from weft.collectives.modes.explore import best_of, mode_for
+from weft.collectives.modes.mode import bounds_of
 
 
 def member(rank: int, host: str) -> Member:

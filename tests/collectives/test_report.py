@@ -7,11 +7,11 @@ import json
 import pytest
 from tests.collectives.conftest import Bench
 
-from weft.collectives.clock import Clock, best_of
-from weft.collectives.report import Figures, Share, overlap_of, render_report, report_of, shares_of
-from weft.collectives.spans import CALL, CALLER, Span, common, lanes, length, merged
-from weft.collectives.trace import Part, merge
-from weft.collectives.watching import Watching, watching_from_env
+from weft.collectives.watching.clock import Clock, best_of
+from weft.collectives.watching.report import Figures, Share, overlap_of, render_report, report_of, shares_of
+from weft.collectives.watching.settings import Watching, watching_from_env
+from weft.collectives.watching.spans import CALL, CALLER, Span, common, lanes, length, merged
+from weft.collectives.watching.trace import Part, merge
 from weft.errors import UsageError
 
 MS = 1_000_000

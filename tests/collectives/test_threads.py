@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from weft.collectives.threads import on_one_thread
+from weft.collectives.groups.threads import on_one_thread
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from weft.collectives.modes.wire import BlockInt8
 from weft.collectives.reduction import Reduction
-from weft.collectives.verify import Finding, Lightness, compare
-from weft.collectives.wire import BlockInt8
+from weft.collectives.watching.verify import Finding, Lightness, compare
 
 
 def inputs_of(ranks: int, count: int = 1000, dtype: torch.dtype = torch.float32) -> list[Tensor]:

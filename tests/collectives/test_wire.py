@@ -16,12 +16,12 @@ from tests.collectives.conftest import Bench
 from torch import Tensor
 
 import weft
-from weft.collectives.light import light
-from weft.collectives.mesh import Mesh, listen
-from weft.collectives.mode import Background
+from weft.collectives.modes.light import light
+from weft.collectives.modes.mesh import Mesh, listen
+from weft.collectives.modes.mode import Background
+from weft.collectives.modes.ring import Ring
+from weft.collectives.modes.wire import BLOCK, BlockInt8, Cast, Feedback, Memories
 from weft.collectives.reduction import Reduction
-from weft.collectives.ring import Ring
-from weft.collectives.wire import BLOCK, BlockInt8, Cast, Feedback, Memories
 from weft.errors import MismatchError, PeerError, UsageError
 
 SUM = Reduction("SUM")

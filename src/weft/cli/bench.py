@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli.launching import launch_config, launch_options
-from weft.collectives.bench_plan import (
+from weft.collectives.bench.plan import (
     BUS_FACTORS,
     ELEMENT_BYTES,
     BenchPlan,
@@ -24,7 +24,7 @@ from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 
 if TYPE_CHECKING:
-    from weft.collectives.bench_report import Report
+    from weft.collectives.bench.report import Report
     from weft.launch.outcome import Outcome
 
 _EPILOG = """\b
@@ -70,7 +70,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     rank, and every result is checked. The options of a launch are those of `weft run`.
     """
     plan = make_plan(options)
-    config = launch_config(Command("module", "weft.collectives.bench", (plan.to_text(),)), options)
+    config = launch_config(Command("module", "weft.collectives.bench.worker", (plan.to_text(),)), options)
     _check(plan, config, options["plot"])
     report, outcome = measure(config)
     if report is None or not outcome.ok:
@@ -79,13 +79,13 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         click.echo(render_failure(outcome), err=True)
         ctx.exit(outcome.code or 1)
     if options["plot"]:
-        from weft.collectives.bench_plot import render_svg
+        from weft.collectives.bench.plot import render_svg
 
         _write(Path(options["plot"]), render_svg(report))
     if options["as_json"]:
         click.echo(json.dumps(report.to_json(), indent=2))
     else:
-        from weft.collectives.bench_report import render_report
+        from weft.collectives.bench.report import render_report
 
         click.echo(render_report(report))
     if report.about["crowded"]:
@@ -133,7 +133,7 @@ def _check(plan: BenchPlan, config: LaunchConfig, plot: str | None) -> None:
 
 def measure(config: LaunchConfig) -> tuple[Report | None, Outcome]:
     """Run the workers; their findings, if they had any, are in the log of rank 0."""
-    from weft.collectives.bench_report import find_data, read_report
+    from weft.collectives.bench.report import find_data, read_report
     from weft.launch import run as launch
 
     # Workers print nothing but data; what goes wrong they tell on standard error.

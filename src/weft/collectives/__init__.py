@@ -2,6 +2,7 @@
 
     torch.distributed.init_process_group("weft")
 
-`members.py` decides who shares a host; `hierarchy.py` carries a reduction up the dimensions and back down; a mode
-(`shm.py`, `ring.py`, ...) does one dimension; `backend.py` is what torch calls.
+`members.py` and `places.py` decide who shares a host, a rack, an aisle; `hierarchy.py` and `levels.py` carry a
+collective up these dimensions and back down; a mode (`modes/`) does one dimension; `groups/` is what torch calls;
+`watching/` and `bench/` show what happens.
 """

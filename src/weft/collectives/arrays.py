@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from weft.collectives.mode import even_bounds
+from weft.collectives.modes.mode import even_bounds
 from weft.errors import UsageError
 
 A = TypeVar("A")  # a NumPy array or a torch tensor

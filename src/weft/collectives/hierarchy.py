@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from weft.collectives.members import Arrangement, Layout, Stretch, arrange, in_turns
-from weft.collectives.mode import Background, Bounds, Mode, Pending, even_bounds
+from weft.collectives.modes.mode import Background, Bounds, Mode, Pending, even_bounds
 from weft.collectives.reduction import Reduction
 from weft.collectives.stage import Stage
 

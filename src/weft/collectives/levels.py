@@ -16,7 +16,7 @@ from torch import Tensor
 
 from weft.collectives.hierarchy import CHUNK_BYTES, CHUNKS_UNDER_WAY, Hierarchy, in_order
 from weft.collectives.members import Layout
-from weft.collectives.mode import Background, Mode, Pending
+from weft.collectives.modes.mode import Background, Mode, Pending
 from weft.collectives.reduction import Reduction
 from weft.collectives.stage import Stage, Task
 

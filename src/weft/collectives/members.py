@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from weft.collectives.mode import even_bounds
+from weft.collectives.modes.mode import even_bounds
 
 Stretch = tuple[int, int]  # the first element and the one after the last
 

@@ -25,7 +25,7 @@ def autoload() -> None:
 
 def _create(options: Any, _: object) -> Any:
     """What torch calls for each new group."""
-    from weft.collectives.roll import group_of
+    from weft.collectives.groups.roll import group_of
 
     with group_of(options.global_ranks_in_group):
         made = (options.store, options.group_rank, options.group_size, options.timeout)
@@ -33,12 +33,12 @@ def _create(options: Any, _: object) -> Any:
 
 
 def _group_class() -> Any:
-    from weft.collectives.watching import watching_from_env
+    from weft.collectives.watching.settings import watching_from_env
 
     if watching_from_env(os.environ).on:
-        from weft.collectives.watch import WatchedGroup
+        from weft.collectives.watching.group import WatchedGroup
 
         return WatchedGroup
-    from weft.collectives.backend import WeftGroup
+    from weft.collectives.groups.backend import WeftGroup
 
     return WeftGroup

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from weft.collectives.choices import parse_mode, parse_wire
-from weft.collectives.watching import check_every, check_trace
+from weft.collectives.watching.settings import check_every, check_trace
 from weft.errors import UsageError
 from weft.launch.command import Command
 from weft.topology.hostlist import HostEntry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from weft.collectives.watching import watching_from_env
+from weft.collectives.watching.settings import watching_from_env
 from weft.launch.config import LaunchConfig
 from weft.topology.dimensions import Dimensions
 from weft.topology.placement import Placement

@@ -11,8 +11,8 @@ from tests.collectives.mode_contract import BETWEEN_HOSTS, CASES, LEAVING
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from weft.collectives.mpi import Mpi
-from weft.collectives.mpi_world import World, world_for
+from weft.collectives.modes.mpi import Mpi
+from weft.collectives.modes.mpi_world import World, world_for
 
 store, rank, size = next(rendezvous("env://"))
 

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 import weft
-from weft.collectives.ring import Ring
-from weft.collectives.shm import SharedMemory
+from weft.collectives.modes.ring import Ring
+from weft.collectives.modes.shm import SharedMemory
 
 mode, victim, how, shape = (
     sys.argv[1],

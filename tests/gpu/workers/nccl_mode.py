@@ -12,8 +12,8 @@ from datetime import timedelta
 import torch
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-from weft.collectives import nccl
-from weft.collectives.mode import even_bounds
+from weft.collectives.modes import nccl
+from weft.collectives.modes.mode import even_bounds
 from weft.collectives.reduction import Reduction
 
 os.environ["NCCL_HOSTID"] = f"host-{os.environ['RANK']}"  # read when NCCL is first used

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import weft
-from weft.collectives import accelerators, device
+from weft.collectives.groups import accelerators, device
 
 if sys.argv[1:] == ["nccl"]:
     os.environ["NCCL_HOSTID"] = f"host-{os.environ['RANK']}"  # read when NCCL is first used

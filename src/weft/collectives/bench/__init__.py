@@ -1,0 +1,1 @@
+"""`weft bench`: what is measured, by whom, and how it is shown."""

@@ -1,0 +1,208 @@
+"""A group of ranks as torch knows it: who it is, how its operations are queued, and how it breaks.
+
+On torch 2.11 to 2.13 a backend in Python must be a whole ProcessGroup.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from weft.collectives.groups.blame import first_cause
+from weft.collectives.groups.call import SIGNATURE_BYTES, Call, compare
+from weft.collectives.groups.device import OnDevice
+from weft.collectives.groups.meeting import meet
+from weft.collectives.groups.roll import store_of_this_life
+from weft.collectives.groups.staging import Ready
+from weft.collectives.groups.threads import on_one_thread
+from weft.collectives.groups.work import Job, Queue, Work
+from weft.collectives.hierarchy import Hierarchy
+from weft.errors import CollectiveError, MismatchError, PeerError
+
+# torch's stubs give what callers may write, in several forms each; a group in Python is called in one form only, with
+# `opts` by position or by name.
+_ProcessGroup: Any = dist.ProcessGroup
+
+
+class Group(_ProcessGroup):  # type: ignore[misc]
+    """What all operations share."""
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._rank, self._size = rank, size
+        self._name = self._description = ""
+        self._doing = Call("the meeting of the group")
+        self._broken: BaseException | None = None
+        self._debug = os.environ.get("WEFT_DEBUG", "0") not in ("", "0")
+        self._calls = 0
+        self._store: Any = store_of_this_life(store, rank, size, timeout)
+        self._queue = Queue("weft-collectives")
+        meeting = meet(self._store, rank, size, timeout, lambda: str(self._doing))
+        self._meeting = meeting
+        self._members = meeting.members
+        self._hierarchy = on_one_thread(meeting.hierarchy)
+        self._devices: dict[torch.device, OnDevice] = {}
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._gloo: Any = dist.ProcessGroupGloo(PrefixStore("gloo", self._store), rank, size, timeout)
+
+    # -- who we are -----------------------------------------------------------------------------------
+
+    def getBackendName(self) -> str:  # noqa: N802 (torch's spelling)
+        return "weft"
+
+    def getRank(self) -> int:  # noqa: N802
+        return self._rank
+
+    def getSize(self) -> int:  # noqa: N802
+        return self._size
+
+    def size(self) -> int:
+        return self._size
+
+    def rank(self) -> int:
+        return self._rank
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._description = description
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._description
+
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    # -- jobs -----------------------------------------------------------------------------------------
+
+    def _submit(self, call: Call, run: Callable[[], Any], opts: Any, gives: list[Tensor]) -> Work:
+        """Queue an operation; `gives` is what its future holds."""
+        ready = Ready(call.tensors if call.tensors is gives else [*call.tensors, *gives])
+        job = Job(partial(self._carry_out, call, run, ready), gives)
+        self._queue.put(job, soon=opts is None or getattr(opts, "asyncOp", True))
+        return Work(job, self._queue)
+
+    def _carry_out(self, call: Call, run: Callable[[], Any], ready: Ready) -> Any:
+        if self._broken is not None:
+            raise CollectiveError(f"the group must be whole for {call}, got one that broke: {self._broken}")
+        self._doing = call
+        ready.wait()
+        try:
+            if self._debug:
+                self._agree(call)
+            if not ready.devices and not torch.is_inference_mode_enabled():
+                return on_one_thread(run)
+            with self._aside(ready.devices):
+                return on_one_thread(run)
+        except MismatchError as error:
+            self._break(error)
+            raise
+        except (PeerError, RuntimeError) as error:
+            raise self._failed(call, error) from error
+        except BaseException as error:  # Ctrl-C, say: the others wait for us in vain
+            self._break(error)
+            raise
+
+    @contextmanager
+    def _aside(self, devices: Iterable[torch.device]) -> Iterator[None]:
+        """Out of the caller's inference mode, since modes keep tensors for later; and out of its streams' way."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(False))
+            for device in devices:
+                if device not in self._streams:
+                    self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+                stack.enter_context(torch.cuda.stream(self._streams[device]))
+            yield
+            for device in devices:  # whoever is told that it is done may look from any stream
+                self._streams[device].synchronize()
+
+    def _serving(self, values: Tensor) -> Hierarchy | OnDevice:
+        """What carries out collectives where these values are; all ranks come here with the same calls."""
+        if values.is_cpu:
+            return self._hierarchy
+        device = values.device
+        if device not in self._devices:
+            from weft.collectives.groups.accelerators import meet_on_device
+
+            self._devices[device] = meet_on_device(self._meeting, self._hierarchy, device)
+        return self._devices[device]
+
+    def _agree(self, call: Call) -> None:
+        """With WEFT_DEBUG: make sure that all ranks make the same call."""
+        self._calls += 1
+        signatures = torch.empty(self._size * SIGNATURE_BYTES, dtype=torch.uint8)
+        self._gather_bytes(call.signature(self._calls), signatures, [SIGNATURE_BYTES] * self._size)
+        compare(signatures, self._members)
+
+    def _failed(self, call: Call, error: Exception) -> CollectiveError:
+        """The error to raise: what went wrong, and through whom; the group is broken from now on."""
+        self._break(error)
+        message = str(error)
+        if str(call) not in message:  # what torch and Gloo raise
+            message = f"{call} failed: {error}"
+        message, named = first_cause(self._store, self._members, self._rank, message, str(call))
+        failure = PeerError(message) if named or isinstance(error, PeerError) else CollectiveError(message)
+        self._broken = failure
+        return failure
+
+    def _break(self, error: BaseException) -> None:
+        """Let the others know at once: they would wait for us in vain."""
+        self._broken = error
+        if hierarchy := self.__dict__.get("_hierarchy"):
+            hierarchy.close()
+        for device in self.__dict__.get("_devices", {}).values():
+            device.close()
+
+    # -- what callers must get right on their own -----------------------------------------------------
+
+    def _check_parts(self, name: str, parts: Sequence[Tensor], like: Tensor, ours: Sequence[Tensor]) -> None:
+        """One part for each rank, all of one type; those in `ours` have as many elements as `like`."""
+        if len(parts) != self._size:
+            raise ValueError(f"{name} must have {self._size} tensors, one for each rank, got {len(parts)}")
+        if types := {part.dtype for part in parts} - {like.dtype}:
+            raise ValueError(f"{name} must have tensors of one type, got {like.dtype} and {types.pop()}")
+        for part in ours:
+            if part.numel() != like.numel():
+                raise ValueError(
+                    f"{name} must have {like.numel()} elements from each rank, got {part.numel()}"
+                )
+
+    def _check_whole(self, name: str, whole: Tensor, part: Tensor) -> None:
+        if whole.dtype != part.dtype:
+            raise ValueError(f"{name} must have tensors of one type, got {whole.dtype} and {part.dtype}")
+        if whole.numel() != part.numel() * self._size:
+            raise ValueError(
+                f"{name} must have {self._size} x {part.numel()} elements in the whole, got {whole.numel()}"
+            )
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        self._queue.close()
+        if self._broken is None:
+            self._broken = CollectiveError("it was destroyed")
+        # Connections and memory go now, not when the garbage collector finds whom they refer to.
+        hierarchy = self.__dict__.pop("_hierarchy", None)
+        if hierarchy is not None:
+            hierarchy.close()
+        while self._devices:
+            self._devices.popitem()[1].close()
+        self.__dict__.pop("_meeting", None)
+        self._gloo = self._store = None
+
+    def abort(self) -> None:
+        self._break(CollectiveError("it was aborted"))

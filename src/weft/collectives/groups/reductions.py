@@ -1,0 +1,110 @@
+"""The operations that add up: all_reduce, reduce, reduce_scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from weft.collectives.groups.call import Call
+from weft.collectives.groups.group import Group
+from weft.collectives.groups.staging import flat, plain, put, put_back
+from weft.collectives.groups.work import Work
+from weft.collectives.modes.mode import bounds_of
+from weft.collectives.reduction import Reduction, reduction_of
+
+
+class Reductions(Group):
+    """Through the hierarchy."""
+
+    def _all_reduce(self, tensor: Tensor, reduction: Reduction) -> None:
+        values = flat(tensor)
+        reduction.before(values)
+        if values.numel():
+            self._serving(values).all_reduce(values, reduction)
+        reduction.after(values, self._size)
+        put_back(values, tensor)
+
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work:
+        reduction = _reduction(opts, tensors)
+        call = Call("all_reduce", tensors, reduction.name)
+
+        def run() -> None:
+            for tensor in tensors:
+                if tensor.is_sparse:
+                    self._gloo.allreduce([tensor], opts).wait()
+                else:
+                    self._all_reduce(tensor, reduction)
+
+        return self._submit(call, run, opts, tensors)
+
+    allreduce_coalesced = allreduce
+
+    def reduce(self, tensors: list[Tensor], opts: Any) -> Work:
+        reduction = _reduction(opts, tensors)
+
+        def run() -> None:
+            for tensor in tensors:
+                copy = tensor.detach().clone()
+                self._all_reduce(copy, reduction)
+                if self._rank == opts.rootRank:
+                    put(copy, tensor)
+
+        call = Call("reduce", tensors, f"{reduction.name} to {opts.rootRank}")
+        return self._submit(call, run, opts, tensors)
+
+    def _reduce_scatter(
+        self, output: Tensor, inputs: Tensor, counts: Sequence[int], reduction: Reduction
+    ) -> None:
+        """`inputs` holds one part for each rank, one after the other; ours, reduced, goes to `output`."""
+        values = plain(inputs).flatten().clone()
+        reduction.before(values)
+        bounds = bounds_of(counts)
+        first, last = bounds[self._rank]
+        if values.numel():
+            self._serving(values).reduce_scatter(values, bounds, reduction)
+        part = values[first:last]
+        reduction.after(part, self._size)
+        put(part, output)
+
+    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
+        reduction = _reduction(opts, outputs)
+        for output, parts in zip(outputs, inputs, strict=True):
+            self._check_parts("reduce_scatter", parts, output, ours=parts[self._rank : self._rank + 1])
+
+        def run() -> None:
+            for output, parts in zip(outputs, inputs, strict=True):
+                flat = torch.cat([part.detach().reshape(-1) for part in parts])
+                self._reduce_scatter(output, flat, [part.numel() for part in parts], reduction)
+
+        call = Call("reduce_scatter", [part for parts in inputs for part in parts], reduction.name)
+        return self._submit(call, run, opts, outputs)
+
+    def reduce_scatter_single(self, output: Tensor, inputs: Tensor, opts: Any = None) -> Work:
+        return self.reduce_scatter_single_coalesced([output], [inputs], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+    ) -> Work:
+        reduction = _reduction(opts, outputs)
+        for output, values in zip(outputs, inputs, strict=True):
+            self._check_whole("reduce_scatter", values, output)
+
+        def run() -> None:
+            for output, values in zip(outputs, inputs, strict=True):
+                self._reduce_scatter(output, values, [output.numel()] * self._size, reduction)
+
+        return self._submit(Call("reduce_scatter", inputs, reduction.name), run, opts, outputs)
+
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+
+def _reduction(opts: Any, tensors: Sequence[Tensor]) -> Reduction:
+    reduction = reduction_of(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
+    for tensor in tensors:
+        reduction.check(tensor)
+    return reduction

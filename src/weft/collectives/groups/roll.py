@@ -1,0 +1,180 @@
+"""Who has come to a group: its members find each other in the store, or hear who did not come."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed import DistError
+
+from weft.collectives.groups.blame import lives
+from weft.collectives.members import Member
+from weft.errors import CollectiveError, PeerError
+
+LOOK_S = 0.2  # between two looks at who is still there
+PATIENCE_S = 1.0  # a process that is being ended closes its connections before it is seen dead
+
+_ranks: ContextVar[Sequence[int]] = ContextVar(
+    "ranks", default=()
+)  # in the world; none: the group is the world
+_world: dict[int, Member] = {}  # who was in it when it last met
+_here: set[str] = set()  # our own host, as they all name it
+_lives: set[bytes] = set()  # groups this process has been in
+
+
+@contextmanager
+def group_of(ranks: Sequence[int]) -> Iterator[None]:
+    """A group is being made, of these ranks of the world in this order; none: it is the world."""
+    if not ranks:
+        _world.clear()
+    token = _ranks.set(tuple(ranks))
+    try:
+        yield
+    except DistError as error:
+        raise _without_store(error) from error
+    finally:
+        _ranks.reset(token)
+
+
+def _without_store(error: Exception) -> CollectiveError:
+    """What to raise when the store is lost; the process that held it may be one of us."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (dead := [other for other in _world.values() if other.host in _here and not lives(other.pid)]):
+        if time.monotonic() > deadline:
+            return CollectiveError(
+                f"the ranks of a group must have a store to meet in, got {str(error).splitlines()[0]}"
+            )
+        time.sleep(0.02)
+    return PeerError(f"{' and '.join(map(str, dead))} died while the group was made")
+
+
+class MeetingStore(PrefixStore):
+    """The store of one group, in which nobody waits longer than its timeout, nor for the dead."""
+
+    def __init__(self, name: str, store: Any, timeout: timedelta, origin: Any) -> None:
+        super().__init__(name, store)
+        self._timeout = timeout
+        self._origin = origin  # its server, if it is ours, lives as long as somebody refers to it
+        self.others: Sequence[Member] = ()  # once they are known
+
+    def get(self, key: str) -> bytes:
+        waiting = _Waiting(self._timeout)
+        while not self.check([key]):
+            waiting.rest_for(self.others, key)
+        return super().get(key)
+
+
+def store_of_this_life(store: Any, rank: int, size: int, timeout: timedelta) -> MeetingStore:
+    """Keys of our own: a store that outlives its groups still has those of an earlier group of the same name."""
+    ours = store.clone()  # a connection of our own: others may have more patience than we
+    ours.set_timeout(timeout)
+    ours.set(f"here/{rank}", "")  # in no life yet: only for errors
+    if rank == 0:
+        ours.set("weft", secrets.token_hex(8))
+    waiting = _Waiting(timeout)
+    # Rank 0 may itself be waiting for another: torch's store does, when the world is made.
+    others = {0: "weft", **{other: f"here/{other}" for other in range(1, size)}}
+    while not ours.check(["weft"]) or (life := ours.get("weft")) in _lives:
+        waiting.rest(lambda: [0, *_missing(ours, others)])
+    _lives.add(life)
+    return MeetingStore(f"weft/{life.decode()}", ours, timeout, store)
+
+
+def call(store: Any, rank: int, size: int, timeout: timedelta, said: str) -> list[bytes]:
+    """Say something to all members, and hear what each of them said."""
+    store.set(f"member/{rank}", said)
+    keys = {other: f"member/{other}" for other in range(size)}
+    waiting = _Waiting(timeout)
+    while not store.check(list(keys.values())):
+        waiting.rest(lambda: _missing(store, keys))
+    return [store.get(key) for key in keys.values()]
+
+
+def _missing(store: Any, keys: Mapping[int, str]) -> list[int]:
+    """The ranks whose keys are not there."""
+    return [rank for rank, key in keys.items() if not store.check([key])]
+
+
+def met(store: Any, members: Sequence[Member], rank: int) -> None:
+    """Remember who is who, for what is left of the meeting; and in the world, for the groups to come."""
+    here = members[rank].host
+    if isinstance(store, MeetingStore):
+        store.others = [member for member in members if member.host == here and member.rank != rank]
+    if not _ranks.get():
+        _world.clear()
+        _world.update({member.rank: member for member in members})
+        _here.clear()
+        _here.add(here)
+
+
+class _Waiting:
+    """Looks again and again, until someone is dead or it has taken too long."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        self._timeout_s = timeout.total_seconds()
+        self._deadline = time.monotonic() + self._timeout_s
+        self._next_look = time.monotonic() + LOOK_S
+        self._pause_s = 0.001
+
+    def rest(self, absent: Callable[[], Sequence[int]]) -> None:
+        """A moment, unless it is in vain to wait for these ranks of the group."""
+        if not self._time_to_look():
+            return
+        ranks = list(dict.fromkeys(absent()))
+        if dead := [rank for rank in ranks if _is_dead(rank)]:
+            raise PeerError(f"{', '.join(map(_name, dead))} died before the group was made")
+        if ranks and self._over:
+            raise CollectiveError(
+                f"all ranks of a group must come to it within {self._timeout_s:g} s, got no sign of "
+                f"{', '.join(map(_name, ranks))}; see what became of them, and that all ranks make the same groups in "
+                "the same order"
+            )
+
+    def rest_for(self, others: Sequence[Member], key: str) -> None:
+        """A moment, unless one of these is dead; they are on our own host."""
+        if not self._time_to_look():
+            return
+        if dead := [other for other in others if not lives(other.pid)]:
+            raise PeerError(f"{' and '.join(map(str, dead))} died while the group was made")
+        if self._over:
+            raise CollectiveError(
+                f"the ranks of a group must connect within {self._timeout_s:g} s, got nothing for {key!r}; "
+                "see what became of the others"
+            )
+
+    @property
+    def _over(self) -> bool:
+        return time.monotonic() >= self._deadline
+
+    def _time_to_look(self) -> bool:
+        time.sleep(self._pause_s)
+        self._pause_s = min(0.1, self._pause_s * 1.3)
+        now = time.monotonic()
+        if now < min(self._next_look, self._deadline):
+            return False
+        self._next_look = now + LOOK_S
+        return True
+
+
+def _number(rank: int) -> int:
+    """Its rank in the world."""
+    ranks = _ranks.get()
+    return ranks[rank] if ranks else rank
+
+
+def _name(rank: int) -> str:
+    number = _number(rank)
+    known = _world.get(number) if _ranks.get() else None
+    return f"rank {number} on {known.name}" if known else f"rank {number}"
+
+
+def _is_dead(rank: int) -> bool:
+    """Whether we can see that it is: it was on our host."""
+    known = _world.get(_number(rank)) if _ranks.get() else None
+    return known is not None and known.host in _here and not lives(known.pid)

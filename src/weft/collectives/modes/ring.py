@@ -1,0 +1,161 @@
+"""Mode `ring`: every peer passes on to its right what comes from its left, over TCP.
+
+Nothing waits for a step to end: as soon as a block has come in and is added, it may go out. So the card sends and
+receives all the time, and a reduction of S bytes among H hosts takes 2 (H - 1) / H S / rate, plus one block's way.
+
+Small tensors take the direct way instead: everyone sends to everyone, in one hop, and adds up in the peers' order.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from weft.collectives.modes.flow import Flow, Pump, Step
+from weft.collectives.modes.mesh import Mesh, bytes_of
+from weft.collectives.modes.mode import Bounds, even_bounds
+from weft.collectives.modes.signature import DIFFERS, HEADER_BYTES, header
+from weft.collectives.reduction import Reduction
+from weft.errors import MismatchError, PeerError
+
+DIRECT_BYTES = 1 << 15
+
+
+class Ring:
+    """Collectives over a mesh of connections."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.index, self.size = mesh.index, mesh.size
+        self._mesh = mesh
+        self._right = (self.index + 1) % self.size
+        self._pump = Pump(mesh, left=(self.index - 1) % self.size, right=self._right)
+        self._landing: dict[int, Tensor] = {}  # where small tensors of the others arrive
+        self._driver: threading.Thread | None = None
+
+    # -- collectives ------------------------------------------------------------------------------
+
+    def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
+        if values.nbytes <= DIRECT_BYTES:
+            self._direct(values, reduction)
+        else:
+            self._pump.run(self._all_reduce_flow(values, reduction))
+
+    def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
+        steps = self._scatter(values, bounds, reduction)
+        self._pump.run(Flow(*steps, header(reduction.name, values.dtype, tuple(bounds))))
+
+    def all_gather(self, values: Tensor, bounds: Bounds) -> None:
+        steps = self._gather(values, bounds)
+        self._pump.run(Flow(*steps, header("all_gather", values.dtype, tuple(bounds))))
+
+    def broadcast(self, values: Tensor, root: int) -> None:
+        step, same = [Step(values)], header("broadcast", values.dtype, values.numel(), root)
+        if self.index == root:
+            flow = Flow(out=step, into=[], header=same)
+        else:
+            # What goes out is what came in a step before, so the way on starts with an empty step.
+            out = [] if self._right == root else [Step(values[:0]), *step]
+            flow = Flow(out=out, into=step, header=same)
+        self._pump.run(flow)
+
+    def barrier(self) -> None:
+        self._direct(torch.zeros(1, dtype=torch.uint8), Reduction("MAX"))
+
+    def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Flow:
+        """Begin, and go on in the background; several may be under way, and are carried out in this order.
+
+        One follows the other without a gap on the wire. `wait` on what is returned; nothing else may be called
+        before all have ended.
+        """
+        flow = self._all_reduce_flow(values, reduction)
+        if self._driver is None:
+            self._driver = threading.Thread(target=self._pump.serve, name="weft-ring", daemon=True)
+            self._driver.start()
+        self._pump.post(flow)
+        return flow
+
+    def _all_reduce_flow(self, values: Tensor, reduction: Reduction) -> Flow:
+        bounds = even_bounds(values.numel(), self.size)
+        up, down = self._scatter(values, bounds, reduction), self._gather(values, bounds)
+        # The last segment that comes in on the way up is the first to go out on the way down.
+        same = header(reduction.name, values.dtype, values.numel())
+        return Flow(out=[*up[0], *down[0]], into=[*up[1], *down[1]], header=same)
+
+    def _scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> tuple[list[Step], list[Step]]:
+        """Out and in of a reduce-scatter that leaves peer i with segment i."""
+        return (
+            [Step(segment) for segment in self._segments(values, bounds, self.index - 1)],
+            [Step(segment, reduction) for segment in self._segments(values, bounds, self.index - 2)],
+        )
+
+    def _gather(self, values: Tensor, bounds: Bounds) -> tuple[list[Step], list[Step]]:
+        return (
+            [Step(segment) for segment in self._segments(values, bounds, self.index)],
+            [Step(segment) for segment in self._segments(values, bounds, self.index - 1)],
+        )
+
+    def _segments(self, values: Tensor, bounds: Bounds, first: int) -> Sequence[Tensor]:
+        """All segments but one, backwards from number `first`."""
+        chosen = [bounds[(first - turn) % self.size] for turn in range(self.size - 1)]
+        return [values[begin:end] for begin, end in chosen]
+
+    # -- small tensors ----------------------------------------------------------------------------
+
+    def _direct(self, values: Tensor, reduction: Reduction) -> None:
+        """Everyone's values to everyone, in one hop."""
+        landing = self._landing.get(values.nbytes)
+        if landing is None:
+            length = -(-(HEADER_BYTES + values.nbytes) // HEADER_BYTES) * HEADER_BYTES
+            landing = torch.empty(self.size * length, dtype=torch.uint8).view(self.size, length)
+            landing = self._landing[values.nbytes] = landing[:, : HEADER_BYTES + values.nbytes]
+        others = [(self.index + offset) % self.size for offset in range(1, self.size)]
+        same = header("direct", reduction.name, values.dtype, values.numel())
+        landing[self.index, HEADER_BYTES:].copy_(values.view(torch.uint8))
+        mine = bytes_of(landing[self.index])
+        mine[:HEADER_BYTES] = same
+        for peer in others:
+            self._transfer(peer, mine, sending=True)
+        for peer in reversed(others):
+            self._transfer(peer, bytes_of(landing[peer]), sending=False, begins=same)
+        terms = [landing[peer, HEADER_BYTES:].view(values.dtype) for peer in range(self.size)]
+        reduction.combine(terms[0], terms[1], values)
+        for term in terms[2:]:
+            reduction.combine(values, term, values)
+
+    def _transfer(self, peer: int, data: memoryview, *, sending: bool, begins: bytes = b"") -> None:
+        """Send or receive a small message whole; it fits the sockets' buffers, so nobody waits for ever.
+
+        One that does not begin as ours does is of another call, and may be shorter.
+        """
+        connection = self._mesh.socket_of(peer)
+        connection.settimeout(self._mesh.timeout_s)
+        try:
+            if sending:
+                connection.sendall(data)
+                return
+            position = 0
+            while position < len(data):
+                count = connection.recv_into(data[position:])
+                if count == 0:
+                    raise PeerError(self._mesh.describe(peer, "closed its connection"))
+                position += count
+                if data[: len(begins)] != begins and position >= len(begins):
+                    what = self._mesh.describe(peer, DIFFERS)
+                    raise MismatchError(f"{what}; use --debug to see both sides")
+        except TimeoutError as error:
+            silence = f"let nothing through for {self._mesh.timeout_s:g} s"
+            raise PeerError(self._mesh.describe(peer, silence)) from error
+        except OSError as error:
+            raise PeerError(
+                self._mesh.describe(peer, f"was lost: {os.strerror(error.errno or 0)}")
+            ) from error
+        finally:
+            connection.setblocking(False)
+
+    def close(self) -> None:
+        self._pump.close()
+        self._mesh.close()

@@ -1,0 +1,223 @@
+"""Mode `shm`: the ranks of one host reduce in memory they share.
+
+A tensor goes through the arena in pieces. For each piece a rank writes what others will reduce into its slab, then
+reduces its own part out of all slabs and its own tensor, then takes the other parts from those who reduced them. Two
+ranks, or small pieces, skip the parts: everyone reduces everything, with one meeting instead of two and, for two ranks,
+no more bytes.
+
+The pieces move on through the slab (`Turns`). So nobody waits for the slowest reader of the piece before; and to write
+where another core has just read is slow, because its cache must give up the memory line by line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from weft.collectives.modes.arena import Arena
+from weft.collectives.modes.mode import Bounds, even_bounds
+from weft.collectives.modes.signature import DIFFERS, signature
+from weft.collectives.reduction import Reduction
+from weft.errors import MismatchError
+
+SMALL_BYTES = 1 << 15  # up to here every rank reduces everything, however many there are
+BLOCK_BYTES = 1 << 18  # reduced at once: slabs, result and tensor of a block stay in the second-level cache
+SLOTS = 32  # at most as many pieces after another before the first place is used again
+VIEWS_KEPT = 1024
+
+
+class Turns:
+    """Where in the slabs the next piece goes: the same on all ranks, as long as they make the same calls.
+
+    Places are a half, a quarter, ... of a slab. A rank that writes a piece has met the others over the one before, so
+    they are done with all but that one; and no place overlaps the one before it.
+    """
+
+    def __init__(self, slab_bytes: int) -> None:
+        self._slab_bytes = slab_bytes
+        self._end = 0
+
+    def next(self, nbytes: int) -> int:
+        """The first byte of a place for so many, at most half of a slab."""
+        room = max(1, self._slab_bytes // SLOTS)
+        while room < nbytes:
+            room *= 2
+        begin = -(-self._end // room) * room
+        if begin + room > self._slab_bytes:
+            begin = 0
+        self._end = begin + room
+        return begin
+
+
+class SharedMemory:
+    """Collectives in an arena."""
+
+    def __init__(
+        self,
+        arena: Arena,
+        *,
+        timeout_s: float,
+        describe: Callable[[int, str], str] = lambda peer, what: f"peer {peer} {what}",
+    ) -> None:
+        self.index, self.size = arena.index, arena.size
+        self._arena = arena
+        self._timeout_s = timeout_s
+        self._describe = describe
+        self._count = 0
+        self._what = 0  # we are doing; all must do the same, or they would mix their bytes
+        self._turns = Turns(arena.slab_bytes)
+        self._most_bytes = arena.slab_bytes // 2 // 16 * 16  # in a piece: whole elements of any type
+        self._slabs = [arena.slab(peer) for peer in range(self.size)]
+        self._others = [peer for peer in range(self.size) if peer != self.index]
+        # Everyone's place, by its first byte and what it holds: to make views takes longer than a small reduction.
+        self._views: dict[tuple[int, torch.dtype, int], tuple[list[Tensor], int]] = {}
+
+    # -- meeting ----------------------------------------------------------------------------------
+
+    def _arrive(self) -> int:
+        self._count += 1
+        self._arena.advance(self._count, self._what)
+        return self._count
+
+    def _await(self, peer: int, count: int) -> None:
+        self._arena.await_peer(peer, count, self._timeout_s, self._describe)
+        if self._arena.word(peer, count) != self._what:
+            raise MismatchError(f"{self._describe(peer, DIFFERS)}; use --debug to see both sides")
+
+    def _await_all(self, count: int) -> None:
+        for peer in self._others:
+            self._await(peer, count)
+
+    def _meet(self) -> None:
+        self._await_all(self._arrive())
+
+    def barrier(self) -> None:
+        self._what = signature("barrier")
+        self._meet()
+
+    def _places(self, piece: Tensor, doing: int) -> list[Tensor]:
+        """Where each peer's values of the next piece go; `doing` is what is done with them."""
+        begin = self._turns.next(piece.nbytes)
+        key = (begin, piece.dtype, piece.numel())
+        if (found := self._views.get(key)) is None:
+            if len(self._views) == VIEWS_KEPT:
+                self._views.clear()
+            end = begin + piece.nbytes
+            views = [slab[begin:end].view(piece.dtype) for slab in self._slabs]
+            found = self._views[key] = (views, signature("piece", piece.dtype, piece.numel()))
+        self._what = found[1] ^ doing
+        return found[0]
+
+    def _pieces(self, values: Tensor) -> Sequence[Tensor]:
+        if values.nbytes <= self._most_bytes:
+            return (values,)
+        return torch.split(values, self._most_bytes // values.element_size())
+
+    # -- collectives ------------------------------------------------------------------------------
+
+    def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
+        for piece in self._pieces(values):
+            if self.size == 2:
+                self._all_reduce_two(piece, reduction)
+            elif piece.nbytes <= SMALL_BYTES:
+                self._all_reduce_small(piece, reduction)
+            else:
+                bounds = even_bounds(piece.numel(), self.size)
+                places = self._reduce_part(piece, bounds, reduction, publish=True)
+                self._take_parts(piece, bounds, places)
+
+    def _all_reduce_two(self, piece: Tensor, reduction: Reduction) -> None:
+        places = self._places(piece, signature(reduction.name))
+        places[self.index].copy_(piece)
+        self._meet()
+        if self.index == 0:
+            reduction.combine(piece, places[1], piece)
+        else:
+            reduction.combine(places[0], piece, piece)
+
+    def _all_reduce_small(self, piece: Tensor, reduction: Reduction) -> None:
+        places = self._places(piece, signature(reduction.name))
+        places[self.index].copy_(piece)
+        self._meet()
+        reduction.combine(places[0], places[1], piece)
+        for place in places[2:]:
+            reduction.combine(piece, place, piece)
+
+    def _reduce_part(
+        self, piece: Tensor, bounds: Bounds, reduction: Reduction, *, publish: bool
+    ) -> list[Tensor]:
+        """Reduce our part of a piece in the order of the peers; publish: leave it in our place for the others."""
+        places = self._places(piece, signature(reduction.name, publish or tuple(bounds)))
+        mine = places[self.index]
+        for peer in self._others:
+            first, last = bounds[peer]
+            mine[first:last].copy_(piece[first:last])
+        self._meet()
+        step = max(1, BLOCK_BYTES // piece.element_size())
+        begin, end = bounds[self.index]
+        for first in range(begin, end, step):
+            last = min(end, first + step)
+            own = piece[first:last]
+            terms = [own if peer == self.index else places[peer][first:last] for peer in range(self.size)]
+            if self.size == 1:
+                continue
+            # `own` may be the target only once it has been read: that is in the first step for peers 0 and 1.
+            target = own if self.index < 2 else mine[first:last]
+            reduction.combine(terms[0], terms[1], target)
+            for term in terms[2:]:
+                reduction.combine(target, term, target)
+            if publish and target is own:
+                mine[first:last].copy_(own)
+            elif target is not own:
+                own.copy_(target)
+        return places
+
+    def _take_parts(self, piece: Tensor, bounds: Bounds, places: list[Tensor]) -> None:
+        """Copy every other part from the place of the peer it belongs to."""
+        count = self._arrive()
+        for offset in range(1, self.size):
+            peer = (self.index + offset) % self.size  # not all from the same one at once
+            self._await(peer, count)
+            first, last = bounds[peer]
+            piece[first:last].copy_(places[peer][first:last])
+
+    def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
+        for piece, part in self._bounded_pieces(values, bounds):
+            self._reduce_part(piece, part, reduction, publish=False)
+
+    def all_gather(self, values: Tensor, bounds: Bounds) -> None:
+        for piece, part in self._bounded_pieces(values, bounds):
+            places = self._places(piece, signature("all_gather", tuple(part)))
+            first, last = part[self.index]
+            places[self.index][first:last].copy_(piece[first:last])
+            self._take_parts(piece, part, places)
+
+    def broadcast(self, values: Tensor, root: int) -> None:
+        for piece in self._pieces(values):
+            place = self._places(piece, signature("broadcast", root))[root]
+            if self.index == root:
+                place.copy_(piece)
+            self._meet()
+            if self.index != root:
+                piece.copy_(place)
+
+    def _bounded_pieces(self, values: Tensor, bounds: Bounds) -> Sequence[tuple[Tensor, Bounds]]:
+        """Pieces of the tensor, each with the stretches of the parts that lie in it."""
+        pieces = []
+        begin = 0
+        for piece in self._pieces(values):
+            end = begin + piece.numel()
+            clipped = [
+                (min(max(first, begin), end) - begin, min(max(last, begin), end) - begin)
+                for first, last in bounds
+            ]
+            pieces.append((piece, clipped))
+            begin = end
+        return pieces
+
+    def close(self) -> None:
+        self._views.clear()
+        self._slabs.clear()
+        self._arena.close()

@@ -1,0 +1,109 @@
+"""A mode whose every call leaves a span, and which remembers what it was asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic_ns as now
+from typing import Any
+
+from torch import Tensor
+
+from weft.collectives.modes.explore import Explorer
+from weft.collectives.modes.mode import Bounds, Pending
+from weft.collectives.reduction import Reduction
+from weft.collectives.watching.recorder import Recorder
+from weft.collectives.watching.spans import Span
+
+_NAMES = {"SharedMemory": "shm", "CastWire": "ring 16 bit", "Int8Wire": "ring int8"}
+_WAYS = {"reduce_scatter": "up", "all_reduce": "over", "all_gather": "down", "broadcast": "down"}
+
+
+def mode_name(mode: Any, values: Tensor | None = None) -> str:
+    """As users know it; for a mode that picks by size, what it picks for these values."""
+    if isinstance(mode, Explorer) and values is not None:
+        return mode_name(mode._mode(values))
+    kind = type(mode).__name__
+    return _NAMES.get(kind, kind.lower())
+
+
+class WatchedMode:
+    """Stands before a mode."""
+
+    def __init__(
+        self,
+        dimension: str,
+        mode: Any,
+        ranks: tuple[int, ...],
+        recorder: Recorder,
+        current: Callable[[], tuple[str, int]],
+    ) -> None:
+        self.dimension, self.mode, self.ranks = dimension, mode, ranks
+        self.index, self.size = mode.index, mode.size
+        self.alone = True  # among the dimensions of its group
+        self.used: set[str] = set()  # what was called since somebody cleared it
+        self._recorder, self._current = recorder, current
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.mode, name)
+
+    def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
+        began = now()
+        self.mode.all_reduce(values, reduction)
+        self._note("all_reduce", values, began)
+
+    def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
+        began = now()
+        self.mode.reduce_scatter(values, bounds, reduction)
+        self._note("reduce_scatter", values, began)
+
+    def all_gather(self, values: Tensor, bounds: Bounds) -> None:
+        began = now()
+        self.mode.all_gather(values, bounds)
+        self._note("all_gather", values, began)
+
+    def broadcast(self, values: Tensor, root: int) -> None:
+        began = now()
+        self.mode.broadcast(values, root)
+        self._note("broadcast", values, began)
+
+    def barrier(self) -> None:
+        began = now()
+        self.mode.barrier()
+        self._recorder.add(
+            Span(self.dimension, "barrier", began, now(), 0, "", mode_name(self.mode), *self._current())
+        )
+
+    def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Pending:
+        self.used.add("start_all_reduce")
+        return _WatchedPending(self.mode.start_all_reduce(values, reduction), self, values, now())
+
+    def close(self) -> None:
+        self.mode.close()
+
+    def _note(self, operation: str, values: Tensor, began: int) -> None:
+        self.used.add(operation)
+        group, number = self._current()
+        self._recorder.add(
+            Span(
+                self.dimension,
+                operation if self.alone else f"{_WAYS[operation]} ({operation})",
+                began,
+                now(),
+                values.nbytes,
+                str(values.dtype).removeprefix("torch."),
+                mode_name(self.mode, values),
+                group,
+                number,
+            )
+        )
+
+
+class _WatchedPending:
+    """Something under way; its span ends when somebody has waited for it."""
+
+    def __init__(self, pending: Pending, mode: WatchedMode, values: Tensor, began: int) -> None:
+        self._pending, self._mode, self._values, self._began = pending, mode, values, began
+
+    def wait(self) -> None:
+        self._pending.wait()
+        self._mode._note("all_reduce", self._values, self._began)
