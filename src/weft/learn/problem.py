@@ -33,6 +33,7 @@ class Problem:
     intercept: bool
     crew: Crew
     b_l2: float = 0.0  # only where scikit-learn's twin penalises the intercept
+    fine: bool = False  # margins keep the digits of coefficients that float32 would drop; for one output
 
     @property
     def size(self) -> int:
@@ -52,10 +53,19 @@ class Problem:
 
     def margins(self, point: Array, block: slice) -> Array:
         w, b = self.split(point)
-        w = (w[:, 0] if self.loss.outputs == 1 else w).astype(self.table.dtype)
-        margins = self.table.times(block, w)
+        w = w[:, 0] if self.loss.outputs == 1 else w
+        if self.fine and self.table.dtype == np.float32 and w.ndim == 1:
+            margins = self._fine_margins(w, block)
+        else:
+            margins = self.table.times(block, w.astype(self.table.dtype))
         margins += (b[0] if self.loss.outputs == 1 else b).astype(self.table.dtype)
         return margins
+
+    def _fine_margins(self, w: Array, block: slice) -> Array:
+        """Large and small digits of the coefficients side by side: the table is read once for both."""
+        large = w.astype(np.float32)
+        parts = self.table.times(block, np.stack([large, (w - large).astype(np.float32)], axis=1))
+        return np.ascontiguousarray(parts[:, 0] + parts[:, 1])
 
     def value_and_gradient(self, point: Array) -> tuple[float, Array]:
         value, gradient, b_gradient = self.crew.total(

@@ -162,15 +162,15 @@ class _Models:
 
 
 def _choose(problem: L1Problem, point: Point, width: int) -> Array:
-    """Columns in use, and those that break the bound most: up to `width` in all, or twice as many as are in use."""
+    """Columns in use, and those that break the bound most: up to `width` in all, and a few to spare."""
     smooth = problem.smooth
     w, _ = smooth.split(point.at)
     gradient = point.gradient[: w.size].reshape(w.shape)
     slopes = (-gradient if problem.positive else np.abs(gradient)).max(axis=1)
     used = np.any(w != 0, axis=1)
     score = np.where(used, np.inf, slopes)
-    steep = int(np.count_nonzero(slopes > problem.l1))
-    wanted = int(max(min(width, steep), FIRST, 2 * used.sum()))
+    steep = np.count_nonzero(slopes[~used] > problem.l1)
+    wanted = int(max(FIRST, min(width, used.sum() + steep), 1.2 * used.sum()))
     if wanted >= len(score):
         return np.arange(len(score))
     best = np.argpartition(-score, wanted)[:wanted]

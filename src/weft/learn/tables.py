@@ -100,7 +100,11 @@ class DenseTable:
 
     def cross_gram(self, block: slice, weights: Array, columns: Array, others: Array) -> tuple[Array, Array]:
         weighted = self._read(block, columns).T * weights.astype(self.dtype)
-        product: Array = weighted @ self._read(block, others)
+        # Picking a number out of a row takes as long as 80 multiplications: for few columns take whole rows.
+        if len(columns) * self.columns < len(others) * (80 + len(columns)):
+            product: Array = (weighted @ self._read(block))[:, others]
+        else:
+            product = weighted @ self._read(block, others)
         return product.astype(np.float64), weighted.sum(axis=1, dtype=np.float64)
 
     def take(self, rows: Array) -> DenseTable:

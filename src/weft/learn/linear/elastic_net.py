@@ -79,7 +79,7 @@ class ElasticNet(LinearRegressor):
         for k in range(outputs):
             y = np.ascontiguousarray(targets[:, k])
             l2 = self.alpha * (1 - self.l1_ratio)
-            smooth = Problem(table, y, weights, Squared(), l2, self.fit_intercept, crew)
+            smooth = Problem(table, y, weights, Squared(), l2, self.fit_intercept, crew, fine=True)
             histories.append(History(k))
             point = np.zeros(smooth.size)
             if start is not None and start.shape == (outputs, columns):

@@ -64,7 +64,15 @@ def solve(
     if choice.solver == "dual":
         return solve_dual(task, task.loss.name, crew, limits, random)
     problem = Problem(
-        task.table, task.y, task.weights, task.loss, task.l2, task.intercept, crew, b_l2=task.b_l2
+        task.table,
+        task.y,
+        task.weights,
+        task.loss,
+        task.l2,
+        task.intercept,
+        crew,
+        b_l2=task.b_l2,
+        fine=task.l1 > 0,  # an L1 penalty's gap is off by as much as coefficients are, not by its square
     )
     point = _first_point(problem, start)
     if choice.solver == "coordinate":
