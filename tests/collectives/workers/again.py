@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-for _ in range(5):
+for _ in range(15):
     dist.init_process_group("weft")
     tensor = torch.full((1000,), float(dist.get_rank()))
     dist.all_reduce(tensor)

@@ -26,6 +26,7 @@ _ranks: ContextVar[Sequence[int]] = ContextVar(
 _world: dict[int, Member] = {}  # who was in it when it last met
 _here: set[str] = set()  # our own host, as they all name it
 _lives: set[bytes] = set()  # groups this process has been in
+_origin: list[Any] = []  # the store of the world that met last
 
 
 @contextmanager
@@ -60,7 +61,7 @@ class MeetingStore(PrefixStore):
     def __init__(self, name: str, store: Any, timeout: timedelta, origin: Any) -> None:
         super().__init__(name, store)
         self._timeout = timeout
-        self._origin = origin  # its server, if it is ours, lives as long as somebody refers to it
+        self.origin = origin  # its server, if it is ours, lives as long as somebody refers to it
         self.others: Sequence[Member] = ()  # once they are known
 
     def get(self, key: str) -> bytes:
@@ -106,6 +107,10 @@ def met(store: Any, members: Sequence[Member], rank: int) -> None:
     here = members[rank].host
     if isinstance(store, MeetingStore):
         store.others = [member for member in members if member.host == here and member.rank != rank]
+        if not _ranks.get():
+            # A world that is destroyed and made again meets at the same port. If the server went with the first one,
+            # those who come early would find it still there, and then see it go.
+            _origin[:] = [store.origin]
     if not _ranks.get():
         _world.clear()
         _world.update({member.rank: member for member in members})
