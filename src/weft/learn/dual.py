@@ -11,6 +11,7 @@ moved after every epoch by what is left of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ CODES = {
     "squared_hinge": dual_kernels.SQUARED_HINGE,
     "hinge": dual_kernels.HINGE,
 }
-BUCKET = 64  # neighbouring rows visited together; fewer where there are few rows
+BUCKET = 32  # neighbouring rows visited together; fewer where there are few rows
 ROUNDS = 4  # times in an epoch that threads meet, and that a free intercept is moved
 GIVE_UP = 20  # epochs
 EVERY = 10  # epochs between certificates, at most
@@ -103,15 +104,11 @@ class DualAscent:
 
     def certificate(self) -> Certificate:
         """The exact objective and gap, by one more pass over the data."""
-        problem, table = self.problem, self.problem.table
+        problem = self.problem
         dual = self._feasible_dual()
         w = self.w[:-1]
 
-        def part(block: slice) -> tuple[Array]:
-            return (table.transposed_times(block, dual[block].astype(table.dtype)),)
-
-        (v,) = problem.crew.total(part, table.blocks())
-        margins = np.concatenate(list(problem.crew.map(lambda block: table.times(block, w), table.blocks())))
+        margins, v = self._products(dual)
         b = self._intercept(margins)
         value = self._losses(margins + margins.dtype.type(b)) + float(np.vdot(w, w).real) / 2
         bound = self._dual_losses(dual) - float(v @ v) / 2
@@ -119,6 +116,27 @@ class DualAscent:
             value += (b / self.bias) ** 2 / 2
             bound -= (self.bias * float(dual.sum())) ** 2 / 2
         return Certificate(w.astype(np.float64), b, value, max(value - bound, 0.0))
+
+    def _products(self, dual: Array) -> tuple[Array, Array]:
+        """Margins of w, and what w is by the dual variables; a sparse table is read once for both."""
+        table, crew, w = self.problem.table, self.problem.crew, self.w[:-1]
+        margins = np.empty(table.rows, table.dtype)
+
+        def part(block: slice) -> tuple[Array]:
+            if isinstance(table, SparseTable):
+                v = np.zeros(table.columns)
+                values, ends = table.values, table.values.indptr[block.start : block.stop + 1]
+                dual_kernels.sparse_products(
+                    values.data, values.indices, ends, w, dual[block], margins[block], v
+                )
+                return (v,)
+            margins[block] = table.times(block, w)
+            return (table.transposed_times(block, dual[block].astype(table.dtype)),)
+
+        cuts = np.linspace(0, table.rows, crew.size + 1).astype(int)
+        shares = [slice(int(a), int(b)) for a, b in pairwise(cuts)]
+        (v,) = crew.total(part, shares if isinstance(table, SparseTable) else table.blocks())
+        return margins, v
 
     def _visit(self, buckets: Array, w: Array) -> float:
         problem, table = self.problem, self.problem.table

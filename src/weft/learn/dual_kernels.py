@@ -123,6 +123,30 @@ def _longer_rest(rest: int) -> int:
     return (longer << 4) | longer
 
 
+@scalar_kernel
+def sparse_products(
+    data: Array, indices: Array, indptr: Array, w: Array, dual: Array, margins: Array, v: Array
+) -> None:
+    """Margins become the rows' products with w; v grows by each row times its dual variable."""
+    for i in range(margins.shape[0]):
+        start, stop, share = indptr[i], indptr[i + 1], dual[i]
+        k = start
+        a = b = c = d = w.dtype.type(0)
+        while k + 3 < stop:
+            a += data[k] * w[indices[k]]
+            b += data[k + 1] * w[indices[k + 1]]
+            c += data[k + 2] * w[indices[k + 2]]
+            d += data[k + 3] * w[indices[k + 3]]
+            k += 4
+        while k < stop:
+            a += data[k] * w[indices[k]]
+            k += 1
+        margins[i] = a + b + c + d
+        if share != 0.0:
+            for j in range(start, stop):
+                v[indices[j]] += share * data[j]
+
+
 @kernel
 def row_squares(data: Array, indptr: Array, squares: Array) -> None:
     for i in range(squares.shape[0]):

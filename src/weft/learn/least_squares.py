@@ -94,8 +94,9 @@ def solve_normal(
     metrics = [Cholesky(_with_alpha(normal.matrix, columns, alpha)) for alpha in _distinct(problem.alpha)]
     best = -_steps(metrics, normal.gradient)
     gained = -np.einsum("jk,jk->", normal.gradient, best) / 2
-    loss = 10 * float(np.finfo(problem.table.dtype).eps) / min(m.reciprocal_condition for m in metrics)
-    relative = history.add(float(normal.value.sum() - gained), float(gained) * loss**2)
+    eps = float(np.finfo(problem.table.dtype).eps)
+    rounding = sum(metrics[k % len(metrics)].rounding_gap(w, eps) for k, w in enumerate(best.T))
+    relative = history.add(float(normal.value.sum() - gained), rounding)
     gap = np.inf
     for _ in range(CORRECTIONS if relative > tol else 0):
         b = best[columns] if problem.intercept else np.zeros(outputs)

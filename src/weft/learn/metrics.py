@@ -35,6 +35,11 @@ class Cholesky:
         rcond, _ = lapack.dpocon(self._factor[0], self._norm, uplo="L")
         return float(rcond)
 
+    def rounding_gap(self, solution: Array, eps: float) -> float:
+        """What it may cost that the matrix is E away from the true one: w·E·H⁻¹·E·w / 2, for E of 3 roundings."""
+        scaled = solution / self._scale
+        return float(5 * eps**2 * self._norm * (scaled @ scaled) / self.reciprocal_condition)
+
     def solve(self, gradient: Array) -> Array:
         step: Array = self._scale * cho_solve(self._factor, self._scale * gradient, check_finite=False)
         return step
