@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
+from weft.collectives.groups import roll
+
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends everyone after the first death
 torch.set_num_threads(1)
 victim, folder = int(sys.argv[1]), Path(sys.argv[2])
@@ -60,6 +62,7 @@ new_world("first", rank, size)
 assert sum_of_ones(500, 500) == size
 dist.barrier()
 dist.destroy_process_group()
+roll.forget_store()
 before = what_we_hold()
 
 new_world("second", rank, size)
@@ -83,5 +86,6 @@ for turn in range(20):
     assert sum_of_ones(100, 1 + 100 * turn) == len(others)
 dist.barrier()
 dist.destroy_process_group()
+roll.forget_store()
 left = what_we_hold() - before
 print(f"went on, left {dict(left)}", flush=True)

@@ -118,6 +118,11 @@ def met(store: Any, members: Sequence[Member], rank: int) -> None:
         _here.add(here)
 
 
+def forget_store() -> None:
+    """Let go of the last world's store; none will be made again at its port."""
+    _origin.clear()
+
+
 class _Waiting:
     """Looks again and again, until someone is dead or it has taken too long."""
 
