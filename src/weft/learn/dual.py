@@ -124,16 +124,17 @@ class DualAscent:
 
         def part(block: slice) -> tuple[Array]:
             if isinstance(table, SparseTable):
-                v = np.zeros(table.columns)
+                v = np.zeros(table.columns, table.dtype)
                 values, ends = table.values, table.values.indptr[block.start : block.stop + 1]
                 dual_kernels.sparse_products(
                     values.data, values.indices, ends, w, dual[block], margins[block], v
                 )
-                return (v,)
+                return (v.astype(np.float64),)
             margins[block] = table.times(block, w)
             return (table.transposed_times(block, dual[block].astype(table.dtype)),)
 
-        cuts = np.linspace(0, table.rows, crew.size + 1).astype(int)
+        # In the table's type the sums stay in the cache; in eight parts they keep their digits.
+        cuts = np.unique(np.linspace(0, table.rows, 8 * crew.size + 1).astype(int))
         shares = [slice(int(a), int(b)) for a, b in pairwise(cuts)]
         (v,) = crew.total(part, shares if isinstance(table, SparseTable) else table.blocks())
         return margins, v
