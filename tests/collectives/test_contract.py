@@ -58,3 +58,8 @@ def test_in_uneven_racks(bench: Bench, shared_cluster: VirtualCluster, script: s
 def test_racks_by_the_dimensions_of_a_mode(bench: Bench, shared_cluster: VirtualCluster) -> None:
     options = ("--mode", "shm,ring,gloo:1x2x2x1")
     bench.passes_on(shared_cluster, "h1,h2,h3,h4", "main.py", options=options)
+
+
+@pytest.mark.parametrize("turn", range(3))  # torch's own groups would end it with SIGABRT every other time
+def test_a_script_that_just_ends(bench: Bench, turn: int) -> None:
+    bench.passes("abrupt.py", 4, WEFT_MODE="shm")

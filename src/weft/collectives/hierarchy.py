@@ -46,26 +46,23 @@ class Hierarchy:
         self._stages = {piece: Stage(f"weft-slice-{piece}") for piece in across}
         self._host = layout.host_of(rank)
         self.under_way = CHUNKS_UNDER_WAY
+        self._alone = local is None and not across
+        self._whole = self._one_for_all()
 
-    @property
-    def _whole(self) -> Mode | None:
+    def _one_for_all(self) -> Mode | None:
         """The mode that serves the whole group, where one does: of the one host, or between hosts of one rank each."""
         if self.across:
             return self.across[0] if self.layout.slices == 1 else None
         return self.local
 
-    @property
-    def _alone(self) -> bool:
-        return self.local is None and not self.across
-
     # -- collectives ------------------------------------------------------------------------------
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         """Reduce in place."""
-        if self._alone:
-            return
         if (whole := self._whole) is not None:
             whole.all_reduce(values, reduction)
+        elif self._alone:
+            return
         elif values.nbytes <= SMALL_BYTES:
             self._small(values, reduction)
         elif values.nbytes <= CHUNK_BYTES:
@@ -224,6 +221,7 @@ class Hierarchy:
             piece: change("between hosts", mode, self.layout.owners(piece))
             for piece, mode in self.across.items()
         }
+        self._whole = self._one_for_all()
 
     def close(self) -> None:
         for mode in (*self.across.values(), *((self.local,) if self.local else ())):

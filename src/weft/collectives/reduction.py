@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,13 +69,14 @@ class Reduction:
                 values.div_(world, rounding_mode="trunc")
 
 
-# By torch's own values: to ask one for its name takes longer than a small reduction.
-_REDUCTIONS = {getattr(ReduceOp, name): Reduction(name) for name in _COMBINE}
+# By the numbers of torch's operators: to ask one for its name, or for its hash, takes longer than a small reduction.
+_REDUCTIONS = {getattr(ReduceOp, name).value: Reduction(name) for name in _COMBINE}
 
 
 def reduction_of(op: ReduceOp | ReduceOp.RedOpType) -> Reduction:
     """Ours for torch's."""
-    found = _REDUCTIONS.get(getattr(op, "op", op))
+    kind: Any = getattr(op, "op", op)  # both are given
+    found = _REDUCTIONS.get(kind.value)
     if found is None:
         raise ValueError(
             f"the reduce operator must be one of {', '.join(_COMBINE)}, got {op}; use one of them"

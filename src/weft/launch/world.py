@@ -6,6 +6,7 @@ then those of Open MPI, MPICH and Slurm for scripts started by their own launche
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import zlib
@@ -211,6 +212,8 @@ def init(backend: str | None = None, *, timeout_s: float | None = None, wire: st
                 world_size=world.size,
                 timeout=timeout,
             )
+        if "nccl" not in backend:  # whose own end may wait for peers that are gone
+            atexit.register(_leave)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     _context = Context(**vars(world), device=device, backend=dist.get_backend())
@@ -251,6 +254,18 @@ def _device(world: World) -> torch.device:
 
 def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
+
+
+def _leave() -> None:
+    """For scripts that end without `shutdown`: Gloo's threads would now and then end the process with SIGABRT."""
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import _world as torch_world
+
+    if dist.is_initialized():
+        for group in torch_world.pg_map:
+            if group.name() == "weft":
+                group.abort()  # nobody waits for what is still under way
+        shutdown()
 
 
 def shutdown() -> None:

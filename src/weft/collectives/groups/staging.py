@@ -79,7 +79,10 @@ class Ready:
     """The moment at which tensors hold what they should: now, or when the streams they are made on come so far."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.devices = {tensor.device for tensor in tensors if not tensor.is_cpu}
+        self.devices: set[torch.device] = set()
+        for tensor in tensors:
+            if not tensor.is_cpu:
+                self.devices.add(tensor.device)
         self._events = [torch.cuda.current_stream(device).record_event() for device in self.devices]
 
     def wait(self) -> None:
