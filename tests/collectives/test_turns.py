@@ -11,15 +11,16 @@ SLAB_BYTES = 1 << 16
 sizes = st.lists(st.integers(1, SLAB_BYTES // 2), min_size=2, max_size=100)
 
 
-@given(sizes)
-def test_a_piece_lies_in_the_slab_and_beside_the_one_before(pieces: list[int]) -> None:
-    turns = Turns(SLAB_BYTES)
+@given(sizes, st.data())
+def test_a_piece_lies_in_the_slab_and_beside_the_one_before(pieces: list[int], data: st.DataObject) -> None:
+    turns = Turns(SLAB_BYTES, 8 * SLAB_BYTES)
     before = (0, 0)
     for nbytes in pieces:
-        begin = turns.next(nbytes)
+        wide = data.draw(st.booleans())
+        begin = turns.next(nbytes, wide=wide)
         end = begin + nbytes
         assert begin % (SLAB_BYTES // SLOTS) == 0
-        assert end <= SLAB_BYTES
+        assert end <= (8 * SLAB_BYTES if wide else SLAB_BYTES)
         assert end <= before[0] or begin >= before[1]
         before = (begin, end)
 

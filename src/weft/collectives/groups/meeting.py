@@ -39,17 +39,24 @@ _CANDIDATES = {
     "across": {"explore": ("ring", "gloo"), "gloo": ("gloo",), "mpi": ("mpi",)},
 }
 
+FAR_BYTES, ALL_FAR_BYTES = 32 << 20, 128 << 20  # of a rank, of a host
 INSIDE = 0  # the dimension within a host
 _TABLES = ("local", "across", "racks", "aisles")  # under which an exploration is kept, by dimension
 
 
 def slab_bytes(ranks: int, cores: int) -> int:
-    """How much memory each rank of a host shares; the two halves of it take turns.
+    """How much memory each rank of a host shares, where cores share caches; the two halves of it take turns.
 
     Small enough to stay in the second-level cache beside the tensor; but where ranks share cores every meeting means
     waiting for the others to run, and fewer, larger pieces win.
     """
     return 2 << 20 if ranks <= cores else 8 << 20
+
+
+def far_bytes(ranks: int, near_bytes: int, free_bytes: int) -> int:
+    """How much it shares in all, for cores that are far apart: more than their caches hold, if there is plenty."""
+    most = max(near_bytes, min(FAR_BYTES, ALL_FAR_BYTES // ranks // near_bytes * near_bytes))
+    return most if ranks * most * 4 <= free_bytes else near_bytes
 
 
 def host_identity() -> str:
@@ -248,10 +255,14 @@ class Meeting:
     def _shared_memory(self, peers: Sequence[int], name: str) -> SharedMemory:
         index = peers.index(self.rank)
         key = f"arena/{name}"
-        slab = slab_bytes(len(peers), os.cpu_count() or 1)
+        near = slab = slab_bytes(len(peers), os.cpu_count() or 1)
         if index == 0:
             arena.sweep()
             file = arena.new_name()
+            if str(len(self.members)) == os.environ.get(
+                "WORLD_SIZE"
+            ):  # programs may have many smaller groups
+                slab = far_bytes(len(peers), near, arena.free_bytes())
             try:
                 descriptor = arena.create(file, len(peers), slab)
             except OSError as error:
@@ -261,9 +272,10 @@ class Meeting:
                     f"/dev/shm must have {needed} MiB to share, got {error.strerror}; make it larger "
                     "(mount -o remount,size=1G /dev/shm) or use --mode gloo"
                 ) from error
-            self.store.set(key, file)
+            self.store.set(key, f"{file} {slab}")
         else:
-            file = self.store.get(key).decode()
+            file, _, size = self.store.get(key).decode().partition(" ")
+            slab = int(size or 0)
             if not file:
                 raise CollectiveError(
                     f"{self.members[peers[0]]} could not make the memory to share; see its error"
@@ -273,11 +285,15 @@ class Meeting:
             shared = arena.Arena(
                 descriptor, index=index, pids=[self.members[peer].pid for peer in peers], slab_bytes=slab
             )
-            mode = SharedMemory(shared, timeout_s=self.timeout_s, describe=self.describe(peers))
+            mode = SharedMemory(
+                shared, timeout_s=self.timeout_s, near_bytes=near, describe=self.describe(peers)
+            )
             mode.barrier()
         finally:
             if index == 0:
                 arena.unlink(file)  # all have it open, or never will
+        if slab > near and len(peers) <= (os.cpu_count() or 1):
+            mode.settle()
         return mode
 
     def _ring(self, peers: Sequence[int], name: str, *, wire: str) -> Background:

@@ -83,7 +83,9 @@ class Arena:
         self._pids = tuple(pids)
         self._start_times = [_start_time(pid) for pid in pids]
         self._control_bytes = control_bytes(self.size)
-        self._map = mmap.mmap(descriptor, self._control_bytes + self.size * slab_bytes)
+        # With all its pages at once: to find each of them later would take longer than to fill it.
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        self._map = mmap.mmap(descriptor, self._control_bytes + self.size * slab_bytes, flags)
         os.close(descriptor)
         self._counters = memoryview(self._map)[: self.size * _LINE].cast("Q")
         # Beside each counter, the count its owner sleeps for (0 while it does not), whether it has left, and two words.
@@ -188,6 +190,12 @@ class Arena:
 def control_bytes(size: int) -> int:
     """Room for the counters, in whole pages."""
     return -(-size * _LINE // _PAGE) * _PAGE
+
+
+def free_bytes(home: Path = HOME) -> int:
+    """What is left to share."""
+    room = os.statvfs(home)
+    return room.f_bavail * room.f_frsize
 
 
 def create(name: str, size: int, slab_bytes: int, home: Path = HOME) -> int:

@@ -12,6 +12,7 @@ where another core has just read is slow, because its cache must give up the mem
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from torch import Tensor
 from weft.collectives.modes.arena import Arena
 from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.modes.signature import DIFFERS, signature
+from weft.collectives.modes.span import FIRST, LEAST_BYTES, Span
 from weft.collectives.reduction import Reduction
 from weft.errors import MismatchError
 
@@ -26,6 +28,8 @@ SMALL_BYTES = 1 << 15  # up to here every rank reduces everything, however many 
 BLOCK_BYTES = 1 << 18  # reduced at once: slabs, result and tensor of a block stay in the second-level cache
 SLOTS = 32  # at most as many pieces after another before the first place is used again
 VIEWS_KEPT = 1024
+_WIDE_BIT = 63  # of the word of a meeting, which signatures leave free
+_NOT_WIDE = (1 << _WIDE_BIT) - 1
 
 
 class Turns:
@@ -35,17 +39,18 @@ class Turns:
     they are done with all but that one; and no place overlaps the one before it.
     """
 
-    def __init__(self, slab_bytes: int) -> None:
-        self._slab_bytes = slab_bytes
+    def __init__(self, least_bytes: int, most_bytes: int | None = None) -> None:
+        self._least_bytes = least_bytes
+        self._most_bytes = most_bytes or least_bytes
         self._end = 0
 
-    def next(self, nbytes: int) -> int:
-        """The first byte of a place for so many, at most half of a slab."""
-        room = max(1, self._slab_bytes // SLOTS)
+    def next(self, nbytes: int, *, wide: bool = False) -> int:
+        """The first byte of a place for so many, at most half of the least; wide: go through all of the slab."""
+        room = max(1, self._least_bytes // SLOTS)
         while room < nbytes:
             room *= 2
         begin = -(-self._end // room) * room
-        if begin + room > self._slab_bytes:
+        if begin + room > (self._most_bytes if wide else self._least_bytes):
             begin = 0
         self._end = begin + room
         return begin
@@ -59,6 +64,7 @@ class SharedMemory:
         arena: Arena,
         *,
         timeout_s: float,
+        near_bytes: int = 0,  # of each slab, that pieces go through where that is best
         describe: Callable[[int, str], str] = lambda peer, what: f"peer {peer} {what}",
     ) -> None:
         self.index, self.size = arena.index, arena.size
@@ -67,8 +73,13 @@ class SharedMemory:
         self._describe = describe
         self._count = 0
         self._what = 0  # we are doing; all must do the same, or they would mix their bytes
-        self._turns = Turns(arena.slab_bytes)
-        self._most_bytes = arena.slab_bytes // 2 // 16 * 16  # in a piece: whole elements of any type
+        least = min(near_bytes or arena.slab_bytes, arena.slab_bytes)
+        self._turns = Turns(least, arena.slab_bytes)
+        self._most_bytes = least // 2 // 16 * 16  # in a piece: whole elements of any type
+        # Peer 0 decides, and says so with the word of every meeting; it holds from the next piece on.
+        self._span = Span() if self.index == 0 and least < arena.slab_bytes else None
+        self._wide = False
+        self._unwatched = 0  # pieces before we look again whether the span wants to know
         self._slabs = [arena.slab(peer) for peer in range(self.size)]
         self._others = [peer for peer in range(self.size) if peer != self.index]
         # Everyone's place, by its first byte and what it holds: to make views takes longer than a small reduction.
@@ -78,12 +89,20 @@ class SharedMemory:
 
     def _arrive(self) -> int:
         self._count += 1
-        self._arena.advance(self._count, self._what)
+        if self._span is not None:
+            self._wide = self._span.wide
+        self._arena.advance(
+            self._count, self._what | self._wide << _WIDE_BIT if self.index == 0 else self._what
+        )
         return self._count
 
     def _await(self, peer: int, count: int) -> None:
         self._arena.await_peer(peer, count, self._timeout_s, self._describe)
-        if self._arena.word(peer, count) != self._what:
+        word = self._arena.word(peer, count)
+        if peer == 0:
+            self._wide = word > _NOT_WIDE
+            word &= _NOT_WIDE
+        if word != self._what:
             raise MismatchError(f"{self._describe(peer, DIFFERS)}; use --debug to see both sides")
 
     def _await_all(self, count: int) -> None:
@@ -93,13 +112,19 @@ class SharedMemory:
     def _meet(self) -> None:
         self._await_all(self._arrive())
 
+    def settle(self) -> None:
+        """Find out how near the peers are, before anything else; a collective call of a few milliseconds."""
+        values = torch.zeros(LEAST_BYTES * 2 // 4)
+        for _ in range(FIRST):
+            self.all_reduce(values, Reduction("MAX"))
+
     def barrier(self) -> None:
         self._what = signature("barrier")
         self._meet()
 
     def _places(self, piece: Tensor, doing: int) -> list[Tensor]:
         """Where each peer's values of the next piece go; `doing` is what is done with them."""
-        begin = self._turns.next(piece.nbytes)
+        begin = self._turns.next(piece.nbytes, wide=self._wide)
         key = (begin, piece.dtype, piece.numel())
         if (found := self._views.get(key)) is None:
             if len(self._views) == VIEWS_KEPT:
@@ -130,12 +155,28 @@ class SharedMemory:
 
     def _all_reduce_two(self, piece: Tensor, reduction: Reduction) -> None:
         places = self._places(piece, signature(reduction.name))
-        places[self.index].copy_(piece)
-        self._meet()
-        if self.index == 0:
-            reduction.combine(piece, places[1], piece)
-        else:
+        if self.index == 1:
+            places[1].copy_(piece)
+            self._meet()
             reduction.combine(places[0], piece, piece)
+            return
+        began = perf_counter()
+        places[0].copy_(piece)
+        copied = perf_counter() - began
+        self._meet()
+        began = perf_counter()
+        reduction.combine(piece, places[1], piece)
+        self._note(piece, copied + perf_counter() - began)
+
+    def _note(self, piece: Tensor, seconds: float) -> None:
+        """Tell the span what a piece cost, if we have one and it wants to know."""
+        self._unwatched -= 1
+        if self._span is None or self._unwatched > 0:
+            return
+        if self._span.resting:
+            self._unwatched = 64
+        else:
+            self._span.note(piece.nbytes, seconds)
 
     def _all_reduce_small(self, piece: Tensor, reduction: Reduction) -> None:
         places = self._places(piece, signature(reduction.name))
@@ -151,10 +192,13 @@ class SharedMemory:
         """Reduce our part of a piece in the order of the peers; publish: leave it in our place for the others."""
         places = self._places(piece, signature(reduction.name, publish or tuple(bounds)))
         mine = places[self.index]
+        began = perf_counter()
         for peer in self._others:
             first, last = bounds[peer]
             mine[first:last].copy_(piece[first:last])
+        copied = perf_counter() - began
         self._meet()
+        began = perf_counter()
         step = max(1, BLOCK_BYTES // piece.element_size())
         begin, end = bounds[self.index]
         for first in range(begin, end, step):
@@ -172,6 +216,8 @@ class SharedMemory:
                 mine[first:last].copy_(own)
             elif target is not own:
                 own.copy_(target)
+        if publish:
+            self._note(piece, copied + perf_counter() - began)
         return places
 
     def _take_parts(self, piece: Tensor, bounds: Bounds, places: list[Tensor]) -> None:
