@@ -14,7 +14,7 @@ from torch import Tensor
 from weft.collectives.groups.meeting import far_bytes
 from weft.collectives.modes import arena, shm
 from weft.collectives.modes.mode import Mode, even_bounds
-from weft.collectives.modes.span import AGAIN_S, LEAST_BYTES, Span
+from weft.collectives.modes.span import AGAIN_S, BEFORE, LEAST_BYTES, Span
 from weft.collectives.reduction import Reduction
 
 
@@ -66,10 +66,19 @@ def test_changes_with_the_machine() -> None:
     assert not machine.span.wide
 
 
+def test_a_wrong_choice_is_mended_soon() -> None:
+    machine = Machine(narrow=500e-6, wide=100e-6)
+    machine.pieces(2 * BEFORE)
+    assert machine.span.wide
+    machine.narrow = 50e-6
+    machine.pieces(int(0.6 / 100e-6))
+    assert not machine.span.wide
+
+
 def test_small_pieces_and_other_sizes_do_not_disturb() -> None:
     machine = Machine(narrow=500e-6, wide=100e-6)
     assert machine.pieces(10_000, LEAST_BYTES - 1) == 0
-    for _ in range(400):
+    for _ in range(1000):
         machine.pieces(1)
         machine.pieces(3, 1 << 18)
     assert machine.span.wide
@@ -77,9 +86,9 @@ def test_small_pieces_and_other_sizes_do_not_disturb() -> None:
 
 def test_a_trial_ends_when_its_pieces_do_not_come_any_more() -> None:
     machine = Machine(narrow=100e-6, wide=200e-6)
-    machine.pieces(33)
+    machine.pieces(BEFORE + 1)
     assert machine.span.wide
-    machine.pieces(int(AGAIN_S / 100e-6), 1 << 18)
+    machine.pieces(300, 1 << 18)
     assert not machine.span.wide
 
 

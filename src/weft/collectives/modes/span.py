@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 
 LEAST_BYTES = 1 << 17  # smaller pieces are not watched
-BEFORE = 32  # pieces of one size that are timed before the other way is tried
-SETTLING = 64  # pieces after a change that tell nothing: the caches still hold the places of before
+SETTLING = (
+    64  # pieces after a change, or a start, that tell nothing: what they find in the caches is of before
+)
 TIMED = 16
+BEFORE = SETTLING + TIMED  # pieces of one size before the other way is tried
 SIZES = 8  # watched at a time
 STRANGERS = 200  # pieces of other sizes in a row that end a trial
-AGAIN_S = 5.0
+SOON_S, AGAIN_S = 0.3, 1.5  # after a change, and after none
 FIRST = BEFORE + SETTLING + TIMED  # pieces of one size until the first trial has ended
 BETTER = 0.85  # the other way must take at most this share of the time
 
@@ -28,9 +30,7 @@ class Span:
         self.wide = False
         self._clock = clock
         self._costs: dict[int, list[float]] = {}  # of pieces by their size
-        self._trial: tuple[int, float] | None = (
-            None  # the size it is made with, and what the way we know costs
-        )
+        self._trial: tuple[int, float] | None = None  # its size of pieces, and what the way we know costs
         self._until = 0.0  # the next trial, or the end of this one
         self._others = 0  # pieces since the last one of the trial's size
 
@@ -75,7 +75,7 @@ class Span:
             self.wide = not self.wide
         self._trial = None
         self._costs.clear()
-        self._until = self._clock() + AGAIN_S
+        self._until = self._clock() + (SOON_S if better else AGAIN_S)
 
 
 def _typical(costs: list[float]) -> float:
