@@ -14,7 +14,7 @@ from weft.collectives.modes.mode import Bounds
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 
-_OPERATORS = {
+OPERATORS = {
     "SUM": dist.ReduceOp.SUM,
     "AVG": dist.ReduceOp.SUM,  # divided at the end, as under every mode
     "PREMUL_SUM": dist.ReduceOp.SUM,
@@ -42,7 +42,7 @@ class Gloo:
         if values.dtype is torch.bool:  # of which Gloo knows nothing: a byte of 0 or 1 does the same
             values, name = values.view(torch.uint8), _TRUTH.get(name, name)
         options = dist.AllreduceOptions()
-        options.reduceOp = _OPERATORS[name]  # type: ignore[assignment]  # both are taken
+        options.reduceOp = OPERATORS[name]  # type: ignore[assignment]  # both are taken
         self._wait(self._group.allreduce([values], options))
 
     def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Flow:

@@ -15,18 +15,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from weft.collectives.modes.gloo import OPERATORS
 from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 
-_OPERATORS = {
-    "SUM": dist.ReduceOp.SUM,
-    "AVG": dist.ReduceOp.SUM,  # divided at the end, as under every mode
-    "PREMUL_SUM": dist.ReduceOp.SUM,
-    "PRODUCT": dist.ReduceOp.PRODUCT,
-    "MIN": dist.ReduceOp.MIN,
-    "MAX": dist.ReduceOp.MAX,
-}
+_OPERATORS = {name: operator for name, operator in OPERATORS.items() if name not in ("BAND", "BOR", "BXOR")}
 TYPES = frozenset(
     (
         torch.float16,
