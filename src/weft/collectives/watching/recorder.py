@@ -111,7 +111,7 @@ class Reports:
         if self._home.rank == 0:
             # The others may still be in the step: nobody waits for them here.
             self._printing = threading.Thread(
-                target=self._print, args=(key,), name="weft-report", daemon=True
+                target=self._print, args=(key, self._printing), name="weft-report", daemon=True
             )
             self._printing.start()
 
@@ -135,7 +135,7 @@ class Reports:
             worst_error=self._recorder.worst_error,
         )
 
-    def _print(self, key: str) -> None:
+    def _print(self, key: str, before: threading.Thread | None) -> None:
         store, world = self._home.store, len(self._home.members)
         everyone: dict[int, Figures] = {}
         deadline = time.monotonic() + PATIENCE_S
@@ -149,6 +149,8 @@ class Reports:
                     time.sleep(0.02)
         except (RuntimeError, OSError):
             pass  # the run is over; what came is worth telling
+        if before is not None:
+            before.join(PATIENCE_S)  # tables come in order, and whoever waits for the last has seen them all
         if everyone:
             report = report_of([everyone[rank] for rank in sorted(everyone)], world)
             sys.stderr.write(render_report(report) + "\n")
