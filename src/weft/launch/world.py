@@ -261,11 +261,15 @@ def _leave() -> None:
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import _world as torch_world
 
-    if dist.is_initialized():
-        for group in torch_world.pg_map:
-            if group.name() == "weft":
-                group.abort()  # nobody waits for what is still under way
-        shutdown()
+    if not dist.is_initialized():
+        return
+    groups = [group for group in torch_world.pg_map if group.name() == "weft"]
+    if any(hasattr(group, "_recorder") for group in groups):
+        return  # groups that are watched have an end of their own, which takes its time
+    for group in groups:
+        if getattr(group, "busy", False):
+            group.abort()  # nobody waits for what is still under way
+    shutdown()
 
 
 def shutdown() -> None:

@@ -204,5 +204,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self.__dict__.pop("_meeting", None)
         self._gloo = self._store = None
 
+    @property
+    def busy(self) -> bool:
+        """An operation is under way."""
+        return self._queue.busy
+
     def abort(self) -> None:
         self._break(CollectiveError("it was aborted"))

@@ -88,6 +88,11 @@ class Queue:
                 thread.start()
         self._wanted.set()
 
+    @property
+    def busy(self) -> bool:
+        """Something is under way, or waits for it."""
+        return bool(self._jobs) or self._working.locked()
+
     def finish(self, job: Job) -> None:
         """Return when this job is done, working on it and those before it if nobody else does."""
         while not job.done:

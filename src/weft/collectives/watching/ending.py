@@ -18,7 +18,8 @@ class Ending:
 
     def __init__(self, do: Callable[[float], None]) -> None:
         self._do = do
-        self._over = False
+        self._over = self._asked_meanwhile = False
+        self._doer = 0  # the thread that does it
         self._doing = threading.RLock()
         atexit.register(self.now, PATIENCE_S)
         self._pid = os.getpid()
@@ -34,7 +35,11 @@ class Ending:
                 return
             self._over = True
             atexit.unregister(self.now)
+            self._doer = threading.get_ident()
             self._do(patience_s)
+            self._doer = 0
+        if self._asked_meanwhile:
+            self._die()
 
     def _listen_for_sigterm(self) -> None:
         """Also while the main thread waits in C++, where no Python handler runs: a thread hears of it by a pipe."""
@@ -53,7 +58,13 @@ class Ending:
         self.now(HURRY_S)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
+        if self._doer == threading.get_ident():  # we interrupt what is being done: it goes on, and we go then
+            self._asked_meanwhile = True
+            return
         self.now(HURRY_S)  # waits for the thread that does it
+        self._die()
+
+    def _die(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
