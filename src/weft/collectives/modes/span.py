@@ -11,15 +11,13 @@ import time
 from collections.abc import Callable
 
 LEAST_BYTES = 1 << 17  # smaller pieces are not watched
-SETTLING = (
-    64  # pieces after a change, or a start, that tell nothing: what they find in the caches is of before
-)
+SETTLING = 64  # pieces after a change, or a start, that tell nothing: the caches are still of before
 TIMED = 16
-BEFORE = SETTLING + TIMED  # pieces of one size before the other way is tried
+BEFORE = SETTLING + TIMED  # pieces of one size that either way is given
 SIZES = 8  # watched at a time
 STRANGERS = 200  # pieces of other sizes in a row that end a trial
 SOON_S, AGAIN_S = 0.3, 1.5  # after a change, and after none
-FIRST = BEFORE + SETTLING + TIMED  # pieces of one size until the first trial has ended
+FIRST = 2 * BEFORE  # pieces of one size until the first trial has ended
 BETTER = 0.85  # the other way must take at most this share of the time
 
 
@@ -55,7 +53,7 @@ class Span:
             self._others = 0
             costs = self._costs.setdefault(nbytes, [])
             costs.append(seconds)
-            if len(costs) >= SETTLING + TIMED:
+            if len(costs) >= BEFORE:
                 self._end_trial(better=_typical(costs) <= BETTER * self._trial[1])
 
     def _watch(self, nbytes: int, seconds: float) -> None:

@@ -36,8 +36,10 @@ class Ending:
             self._over = True
             atexit.unregister(self.now)
             self._doer = threading.get_ident()
-            self._do(patience_s)
-            self._doer = 0
+            try:
+                self._do(patience_s)
+            finally:
+                self._doer = 0  # or we would never again end when asked to
         if self._asked_meanwhile:
             self._die()
 
