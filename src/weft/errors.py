@@ -4,7 +4,8 @@
     |-- UsageError          the request cannot be carried out as written; nothing was started (exit code 2)
     |   |-- HostListError   -H, a hostfile
     |   |-- RankfileError   --rankfile
-    |   `-- TopologyError   hosts that differ, dimensions that do not multiply to the world size
+    |   |-- TopologyError   hosts that differ, dimensions that do not multiply to the world size
+    |   `-- BudgetError     a budget of memory that no plan can keep, on the device or on the host
     |-- ConnectError        a host could not be reached or its agent could not be started
     |-- CheckError          the preflight found something that would make the run fail
     |-- RunError            workers were started and the run failed
@@ -39,6 +40,10 @@ class RankfileError(UsageError):
 
 class TopologyError(UsageError):
     """The hosts do not form the hierarchy that was asked for."""
+
+
+class BudgetError(UsageError, RuntimeError):
+    """A budget of device or host memory that no plan can keep."""
 
 
 class ConnectError(WeftError):

@@ -1,0 +1,98 @@
+"""What one training step did, as data: which storages autograd saved, when they were used, what else took memory.
+
+Events are the moments at which autograd saves a tensor or asks for one back, in the order in which they were issued.
+Interval k is the work before event k; one more follows the last event. Memory is counted in the order of issue, which
+is the order in which the device's allocator sees it, whatever the device's own clock says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Bytes a second from the device to the host and back."""
+
+    out: float
+    back: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """One storage that autograd saved: the unit of every decision."""
+
+    op: str  # the operation that made it
+    module: str  # the innermost module in whose forward it was saved
+    bytes: int
+    pack: int  # the event at which it was first saved
+    uses: tuple[int, ...] = ()  # the events at which the backward pass asks for it
+    held: int = 0  # until this event others keep it alive whatever we do
+    recipe_s: float | None = None  # to rebuild it from the sites it needs; None: there is no way
+    needs: tuple[int, ...] = ()  # sites, all of them saved before this one
+
+    @property
+    def last(self) -> int:
+        """The last event at which it is wanted; what is never wanted stays until the end."""
+        return self.uses[-1] if self.uses else 1 << 60
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """By which a step that runs is compared with the one that was recorded."""
+        return self.op, self.bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """One step."""
+
+    sites: tuple[Site, ...]
+    seconds: tuple[float, ...]  # of compute in each interval
+    other: tuple[int, ...]  # the most bytes that were not sites in each interval
+    labels: tuple[str, ...] = ()  # what happened at each event, for messages
+
+    def __post_init__(self) -> None:
+        assert len(self.seconds) == len(self.other)
+        for index, site in enumerate(self.sites):
+            assert all(need < index for need in site.needs)
+
+    @property
+    def events(self) -> int:
+        return len(self.seconds) - 1
+
+    def label(self, interval: int) -> str:
+        """The operation that runs in an interval, as well as we know it."""
+        if not self.labels:
+            return "an operation"
+        return self.labels[min(interval, len(self.labels) - 1)]
+
+    def scaled(self, ratio: float) -> Recording:
+        """What the same step would be with `ratio` times as much data: a first guess for a new shape."""
+
+        def grown(site: Site) -> Site:
+            cost = None if site.recipe_s is None else site.recipe_s * ratio
+            return replace(site, bytes=int(site.bytes * ratio), recipe_s=cost)
+
+        least = min(self.other, default=0)  # what does not depend on the data: parameters, optimizer state
+        other = tuple(least + int((value - least) * ratio) for value in self.other)
+        return replace(
+            self,
+            sites=tuple(map(grown, self.sites)),
+            seconds=tuple(value * ratio for value in self.seconds),
+            other=other,
+        )
+
+    def measured_again(self, other: Recording) -> Recording:
+        """The times and bytes of a later run of the same step; recipes and what they cost as they were."""
+        if len(other.sites) != len(self.sites) or other.events != self.events:
+            return self
+        pick: Callable[[Site, Site], Site] = lambda old, new: replace(  # noqa: E731
+            old, held=max(old.held, new.held)
+        )
+        return replace(
+            self,
+            sites=tuple(map(pick, self.sites, other.sites)),
+            seconds=other.seconds,
+            other=other.other,
+        )

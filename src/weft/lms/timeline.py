@@ -1,0 +1,211 @@
+"""A step under a choice for every site, played through: memory and time, event by event. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal
+
+from weft.lms.recording import Rates, Recording
+
+Choice = Literal["keep", "recipe", "swap"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """What would happen."""
+
+    peak: int
+    peak_interval: int
+    seconds: float
+    recipe_s: float  # spent rebuilding
+    stall_s: float  # spent waiting for copies
+    moved: int  # bytes out, and as many back
+    host_peak: int
+    releases: dict[int, tuple[int, ...]]  # at this event, these sites leave the device
+    fetches: dict[int, tuple[int, ...]]  # at this event, their copies back start
+
+
+def first_needs(recording: Recording, choices: Sequence[Choice]) -> list[int]:
+    """The event at which each site must be on the device again: its own use, or that of what is rebuilt from it."""
+    needs = [site.uses[0] if site.uses else 1 << 60 for site in recording.sites]
+    for index in reversed(range(len(needs))):
+        if choices[index] == "recipe":
+            for source in recording.sites[index].needs:
+                needs[source] = min(needs[source], needs[index])
+    return needs
+
+
+def play(recording: Recording, choices: Sequence[Choice], rates: Rates, limit: int) -> Timeline:
+    """Play a step. Copies go out in the order of saving and come back as late as they can, or earlier never hurts.
+
+    A site leaves the device when its copy is done; where memory would go over `limit` before that, the compute waits.
+    """
+    return _Player(recording, choices, rates, limit).play()
+
+
+class _Player:
+    """The state of a step that is being played."""
+
+    def __init__(self, recording: Recording, choices: Sequence[Choice], rates: Rates, limit: int) -> None:
+        self.recording, self.choices, self.rates, self.limit = recording, choices, rates, limit
+        self.needs = first_needs(recording, choices)
+        self.packs: dict[int, list[int]] = defaultdict(list)
+        self.wanted: dict[int, list[int]] = defaultdict(list)
+        self.ends: dict[int, list[int]] = defaultdict(list)
+        self.loosed: dict[int, list[int]] = defaultdict(list)
+        for index, site in enumerate(recording.sites):
+            self.packs[site.pack].append(index)
+            self.ends[site.last + 1].append(index)
+            if choices[index] != "keep":
+                self.wanted[self.needs[index]].append(index)
+        self.clock = self.recipe_s = self.stall_s = self.out_free = self.back_free = 0.0
+        self.ours = self.peak = self.peak_interval = self.moved = self.host = self.host_peak = 0
+        self.here = [False] * len(recording.sites)
+        self.leaving: deque[tuple[int, float]] = deque()  # site, when its copy is done
+        self.coming: dict[int, float] = {}
+        self.releases: dict[int, list[int]] = defaultdict(list)
+        self.fetches: dict[int, list[int]] = defaultdict(list)
+        self.stays: set[int] = set()  # wanted again: they leave at their end and not before
+        self.queue = deque(self._latest_starts())
+
+    def _latest_starts(self) -> list[tuple[int, int]]:
+        """(event, site): when each copy back must start at the latest so that nobody waits, if the link is free."""
+        costs: dict[int, float] = defaultdict(float)
+        for index, site in enumerate(self.recording.sites):
+            if self.choices[index] == "recipe" and site.uses:
+                costs[self.needs[index]] += site.recipe_s or 0.0
+        steps = [value + costs.get(event, 0.0) for event, value in enumerate(self.recording.seconds)]
+        times = list(accumulate(steps))
+        swapped = [
+            index
+            for index, site in enumerate(self.recording.sites)
+            if self.choices[index] == "swap" and site.uses
+        ]
+        swapped.sort(key=lambda index: self.needs[index], reverse=True)
+        starts, free = [], float("inf")
+        for index in swapped:
+            free = min(free, times[self.needs[index]]) - self.recording.sites[index].bytes / self.rates.back
+            starts.append((max(0, bisect_right(times, free) - 1), index))
+        return starts[::-1]
+
+    def play(self) -> Timeline:
+        for event, seconds in enumerate(self.recording.seconds):
+            self.clock += seconds
+            self._look(event)
+            if event < self.recording.events:
+                self._at(event)
+        return Timeline(
+            peak=self.peak,
+            peak_interval=self.peak_interval,
+            seconds=self.clock,
+            recipe_s=self.recipe_s,
+            stall_s=self.stall_s,
+            moved=self.moved,
+            host_peak=self.host_peak,
+            releases={event: tuple(sites) for event, sites in self.releases.items()},
+            fetches={event: tuple(sites) for event, sites in self.fetches.items()},
+        )
+
+    def _look(self, interval: int) -> None:
+        """The memory of an interval that is over; what was used last in it is gone now."""
+        memory = self.ours + self.recording.other[interval]
+        if memory > self.peak:
+            self.peak, self.peak_interval = memory, interval
+        for index in self.loosed.pop(interval, ()):
+            if index not in self.stays:
+                self._leave(index)
+        for index in self.ends.get(interval, ()):
+            self._leave(index)
+            if self.choices[index] == "swap":
+                self.host -= self.recording.sites[index].bytes
+
+    def _at(self, event: int) -> None:
+        for index in self.packs.get(event, ()):
+            self._save(index, event)
+        while self.leaving and self.leaving[0][1] <= self.clock:
+            self._release(event)
+        self._fetch_due(event)
+        for index in self.wanted.get(event, ()):
+            self._want(index, event)
+        while self.leaving and self.ours + self.recording.other[event + 1] > self.limit:
+            self._wait(self.leaving[0][1])
+            self._release(event)
+
+    def _save(self, index: int, event: int) -> None:
+        site, choice = self.recording.sites[index], self.choices[index]
+        self._enter(index)
+        if choice == "swap":
+            self.out_free = max(self.clock, self.out_free) + site.bytes / self.rates.out
+            self.leaving.append((index, self.out_free))
+            self.moved += site.bytes
+            self.host += site.bytes
+            self.host_peak = max(self.host_peak, self.host)
+        elif choice == "recipe":
+            self._leave_when_loose(index, event)
+
+    def _leave_when_loose(self, index: int, event: int) -> None:
+        held = self.recording.sites[index].held
+        if held > event:
+            self.loosed[held].append(index)
+        else:
+            self._leave(index)
+
+    def _release(self, event: int) -> None:
+        index, _ = self.leaving.popleft()
+        if index not in self.stays:
+            self.releases[event].append(index)
+            self._leave_when_loose(index, event)
+
+    def _fetch_due(self, event: int) -> None:
+        """Start the copies back that are due, as long as there is room for them until they are used."""
+        while self.queue and self.queue[0][0] <= event:
+            index = self.queue[0][1]
+            site, need = self.recording.sites[index], self.needs[index]
+            if need > event:
+                ahead = max(self.recording.other[event + 1 : need + 1], default=0)
+                if self.ours + site.bytes + ahead > self.limit:
+                    return
+            self.queue.popleft()
+            self.stays.add(index)
+            if not self.here[index]:
+                self._fetch(index, event)
+
+    def _fetch(self, index: int, event: int) -> None:
+        size = self.recording.sites[index].bytes
+        self.back_free = max(self.clock, self.back_free) + size / self.rates.back
+        self.coming[index] = self.back_free
+        self.fetches[event].append(index)
+        self._enter(index)
+
+    def _want(self, index: int, event: int) -> None:
+        self.stays.add(index)
+        if self.choices[index] == "recipe":
+            cost = self.recording.sites[index].recipe_s or 0.0
+            self.clock += cost
+            self.recipe_s += cost
+            self._enter(index)
+            return
+        if not self.here[index]:
+            if index in (due[1] for due in self.queue):
+                self.queue = deque(due for due in self.queue if due[1] != index)
+            self._fetch(index, event)
+        if index in self.coming:
+            self._wait(self.coming.pop(index))
+
+    def _wait(self, until: float) -> None:
+        self.stall_s += max(0.0, until - self.clock)
+        self.clock = max(self.clock, until)
+
+    def _enter(self, index: int) -> None:
+        if not self.here[index]:
+            self.here[index] = True
+            self.ours += self.recording.sites[index].bytes
+
+    def _leave(self, index: int) -> None:
+        if self.here[index]:
+            self.here[index] = False
+            self.ours -= self.recording.sites[index].bytes

@@ -1,0 +1,170 @@
+"""Plans against a simulated memory timeline, with no tensor in sight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.errors import BudgetError
+from weft.lms.planner import make_plan
+from weft.lms.recording import Rates, Recording, Site
+from weft.lms.timeline import Choice, play
+
+MB = 10**6
+RATES = Rates(out=50e9, back=50e9)
+
+
+def transformer(layers: int = 12, width: int = 64 * MB, layer_s: float = 6e-3) -> Recording:
+    """Blocks that save an input, a normed copy (cheap to rebuild), a hidden layer (dear) and an activation (cheap)."""
+    kinds = (("Add", 1, None), ("LayerNorm", 1, 0.02), ("Addmm", 4, 0.3), ("Gelu", 4, 0.02))
+    sites: list[Site] = []
+    events = layers * len(kinds)
+    for layer in range(layers):
+        for place, (op, size, cost) in enumerate(kinds):
+            index = len(sites)
+            sites.append(
+                Site(
+                    op=op,
+                    module=f"block{layer}",
+                    bytes=size * width,
+                    pack=index,
+                    uses=(2 * events - 1 - index,),
+                    held=index + 1,
+                    recipe_s=None if cost is None else cost * layer_s,
+                    needs=(index - 1,) if place else (),
+                )
+            )
+    seconds = [layer_s / 4] * events + [layer_s / 2] * events + [0.0]
+    return Recording(sites=tuple(sites), seconds=tuple(seconds), other=(500 * MB,) * len(seconds))
+
+
+def test_what_fits_is_left_alone() -> None:
+    recording = transformer()
+    plan = make_plan(recording, 100_000 * MB, RATES)
+    assert plan.keeps_all
+    assert plan.slowdown == 1.0
+
+
+def test_a_small_squeeze_costs_little_and_a_hard_one_more() -> None:
+    recording = transformer()
+    native = make_plan(recording, 100_000 * MB, RATES).native.peak
+    costs = [make_plan(recording, int(native * share), RATES).slowdown for share in (0.9, 0.6, 0.4, 0.25)]
+    assert costs == sorted(costs)
+    assert costs[0] < 1.01
+    assert costs[1] < 1.03  # cheap recipes and a hidden swap
+    assert costs[3] < 1.35
+
+
+def test_dearer_ways_come_later() -> None:
+    recording = transformer()
+    native = make_plan(recording, 100_000 * MB, RATES).native.peak
+    plan = make_plan(recording, int(native * 0.6), RATES)
+    rebuilt = {site.op for site, made in zip(recording.sites, plan.choices, strict=True) if made == "recipe"}
+    assert "Addmm" not in rebuilt
+    hard = make_plan(recording, int(native * 0.2), Rates(out=10e9, back=10e9))
+    rebuilt = {site.op for site, made in zip(recording.sites, hard.choices, strict=True) if made == "recipe"}
+    assert {"Addmm", "Gelu", "LayerNorm"} <= rebuilt
+
+
+def test_with_no_link_to_speak_of_all_is_rebuilt_and_with_no_recipes_all_is_swapped() -> None:
+    recording = transformer()
+    limit = 3_000 * MB
+    slow = make_plan(recording, limit, Rates(out=1e8, back=1e8))
+    assert slow.bytes_of("swap") < slow.bytes_of("recipe") / 10
+    bare = replace(recording, sites=tuple(replace(site, recipe_s=None, needs=()) for site in recording.sites))
+    plan = make_plan(bare, limit, RATES)
+    assert plan.bytes_of("recipe") == 0
+    assert plan.timeline.stall_s > 0  # the link cannot hide that much
+    assert plan.timeline.peak <= limit
+
+
+def test_a_budget_that_nothing_meets_names_the_operation_and_the_smallest_that_works() -> None:
+    recording = transformer(layers=4)
+    labels = tuple(f"event {index}" for index in range(recording.events))
+    with pytest.raises(BudgetError, match="the smallest that works is limit='") as caught:
+        make_plan(replace(recording, labels=labels), 100 * MB, RATES)
+    assert "working set of event" in str(caught.value)
+    smallest = int(str(caught.value).rpartition("limit='")[2].partition("MB")[0]) * MB
+    assert make_plan(recording, smallest, RATES).timeline.peak <= smallest
+
+
+def test_a_host_too_small_is_said_to_be_so() -> None:
+    recording = transformer()
+    bare = replace(recording, sites=tuple(replace(site, recipe_s=None, needs=()) for site in recording.sites))
+    with pytest.raises(BudgetError, match="host must hold what is swapped"):
+        make_plan(bare, 3_000 * MB, RATES, host=100 * MB)
+
+
+def test_explain_has_a_line_for_each_kind_of_decision() -> None:
+    text = make_plan(transformer(), 4_000 * MB, RATES).explain()
+    assert "rebuild" in text
+    assert "Gelu, block0" in text
+    assert "peak" in text.splitlines()[0]
+
+
+def test_a_storage_that_others_keep_alive_counts_until_they_let_go() -> None:
+    site = Site(op="Mm", module="", bytes=100, pack=0, uses=(3,), held=2, recipe_s=1.0)
+    recording = Recording(sites=(site,), seconds=(1.0,) * 5, other=(0, 0, 10, 0, 0))
+    assert play(recording, ["recipe"], RATES, 1 << 40).peak == 110
+    free = replace(recording, sites=(replace(site, held=0),))
+    timeline = play(free, ["recipe"], RATES, 1 << 40)
+    assert timeline.peak == 100
+    assert timeline.peak_interval == 4
+
+
+@st.composite
+def recordings(draw: st.DrawFn) -> Recording:
+    count = draw(st.integers(1, 12))
+    uses = draw(st.permutations(range(count)))
+    sites = []
+    for index in range(count):
+        needs = draw(st.sets(st.integers(0, index - 1), max_size=2)) if index else set()
+        sites.append(
+            Site(
+                op="Op",
+                module="",
+                bytes=draw(st.integers(1, 50)) * MB,
+                pack=index,
+                uses=(count + uses[index],),
+                held=draw(st.integers(0, count - 1)),
+                recipe_s=draw(st.none() | st.floats(0, 1e-2)),
+                needs=tuple(sorted(needs)),
+            )
+        )
+    seconds = draw(st.lists(st.floats(0, 1e-2), min_size=2 * count + 1, max_size=2 * count + 1))
+    other = draw(st.lists(st.integers(0, 30), min_size=2 * count + 1, max_size=2 * count + 1))
+    return Recording(sites=tuple(sites), seconds=tuple(seconds), other=tuple(value * MB for value in other))
+
+
+@settings(max_examples=60, deadline=None)
+@given(recording=recordings(), share=st.floats(0.2, 1.0))
+def test_a_plan_never_breaks_its_budget_and_plays_as_it_says(recording: Recording, share: float) -> None:
+    native = play(recording, ["keep"] * len(recording.sites), RATES, 1 << 62)
+    limit = max(1, int(native.peak * share))
+    try:
+        plan = make_plan(recording, limit, RATES)
+    except BudgetError:
+        return
+    again = play(recording, plan.choices, RATES, limit)
+    assert again == plan.timeline
+    assert again.peak <= limit
+    assert again.seconds >= native.seconds - 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(recording=recordings(), data=st.data())
+def test_every_release_is_of_a_swap_and_comes_back_before_its_use(
+    recording: Recording, data: st.DataObject
+) -> None:
+    pick: Callable[[], Choice] = lambda: data.draw(st.sampled_from(("keep", "recipe", "swap")))  # noqa: E731
+    choices = [pick() if site.recipe_s is not None else "swap" for site in recording.sites]
+    timeline = play(recording, choices, RATES, 1 << 40)
+    back = {index: event for event, sites in timeline.fetches.items() for index in sites}
+    for event, sites in timeline.releases.items():
+        for index in sites:
+            assert choices[index] == "swap"
+            assert event <= back[index] <= recording.sites[index].uses[0]
