@@ -20,6 +20,8 @@ VERBS = {
     "check": ("weft.cli.check", "Check hosts and the network between them."),
     "topology": ("weft.cli.topology", "Show what the machines look like."),
     "rankfile": ("weft.cli.rankfile", "Write the rank file for some hosts."),
+    "ledger": ("weft.cli.ledger", "Check which samples an elastic run consumed."),
+    "timeline": ("weft.cli.timeline", "Show the changes of an elastic run."),
 }
 
 

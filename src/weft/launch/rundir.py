@@ -75,3 +75,26 @@ def _new_folder(name: str) -> Path:
             continue
         return HOME / (name + suffix)
     raise FileExistsError(17, "too many runs in one second", str(HOME / name))
+
+
+def find_run(text: str) -> Path:
+    """The run directory someone means: a path, the name of one under `weft-runs/`, or `latest`, the newest there."""
+    known = (
+        sorted((path for path in HOME.glob("[!.]*") if path.is_dir()), key=_started) if HOME.is_dir() else []
+    )
+    if text == "latest" and known:
+        return known[-1]
+    if text and text != "latest":
+        for path in (Path(text), HOME / text):
+            if path.is_dir():
+                return path
+    newest = ", ".join(path.name for path in reversed(known[-5:]))
+    more = f" and {len(known) - 5} older" if len(known) > 5 else ""
+    there = f"holds {newest}{more}" if known else "holds none"
+    raise UsageError(f"RUN must be a run directory or `latest`, got {text!r}; {HOME.absolute()} {there}")
+
+
+def _started(folder: Path) -> tuple[int, str]:
+    """When its plan was written: names of the user's own choice tell no time."""
+    plan = folder / "plan.json"
+    return (plan if plan.exists() else folder).stat().st_mtime_ns, folder.name
