@@ -1,4 +1,4 @@
-"""Every check that scikit-learn has for an estimator, on each of ours; none is expected to fail."""
+"""Every check that scikit-learn has for an estimator, on each of ours; none fails that its own twin passes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,33 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import weft.learn
 
+ENSEMBLES = ("RandomForestClassifier", "RandomForestRegressor")
+
+
+def made(name: str) -> Any:
+    """One of our estimators, with few trees where there are many: the checks fit hundreds of times."""
+    kind = getattr(weft.learn, name)
+    return kind(n_estimators=5) if name in ENSEMBLES else kind()
+
+
+def expected_failures(estimator: Any) -> dict[str, str]:
+    """What scikit-learn expects of its own twin."""
+    name = type(estimator).__name__
+    if name not in ENSEMBLES:
+        return {}
+    failures = {
+        f"check_sample_weight_equivalence_on_{form}_data": "rows are drawn, not weighted"
+        for form in ("dense", "sparse")
+    }
+    if name == "RandomForestClassifier":
+        failures["check_classifiers_one_label_sample_weights"] = "a sample may hold one class"
+    return failures
+
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks([getattr(weft.learn, name)() for name in weft.learn.__all__])  # type: ignore[untyped-decorator]
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [made(name) for name in weft.learn.__all__ if name[0].isupper()], expected_failed_checks=expected_failures
+)
 def test_scikit_learn_is_content(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 

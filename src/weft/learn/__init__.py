@@ -15,15 +15,37 @@ _HOMES = {
     "Lasso": "weft.learn.linear.elastic_net",
     "ElasticNet": "weft.learn.linear.elastic_net",
     "LinearSVC": "weft.learn.linear.svc",
+    "DecisionTreeClassifier": "weft.learn.trees.decision_tree",
+    "DecisionTreeRegressor": "weft.learn.trees.decision_tree",
+    "RandomForestClassifier": "weft.learn.trees.forest",
+    "RandomForestRegressor": "weft.learn.trees.forest",
+    "export_svg": "weft.learn.trees.picture",
+    "export_text": "weft.learn.trees.picture",
 }
 
-__all__ = ["ElasticNet", "Lasso", "LinearRegression", "LinearSVC", "LogisticRegression", "Ridge"]
+__all__ = [
+    "DecisionTreeClassifier",
+    "DecisionTreeRegressor",
+    "ElasticNet",
+    "Lasso",
+    "LinearRegression",
+    "LinearSVC",
+    "LogisticRegression",
+    "RandomForestClassifier",
+    "RandomForestRegressor",
+    "Ridge",
+    "export_svg",
+    "export_text",
+]
 
 if TYPE_CHECKING:
     from weft.learn.linear.elastic_net import ElasticNet, Lasso
     from weft.learn.linear.least_squares import LinearRegression, Ridge
     from weft.learn.linear.logistic import LogisticRegression
     from weft.learn.linear.svc import LinearSVC
+    from weft.learn.trees.decision_tree import DecisionTreeClassifier, DecisionTreeRegressor
+    from weft.learn.trees.forest import RandomForestClassifier, RandomForestRegressor
+    from weft.learn.trees.picture import export_svg, export_text
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,1 @@
+"""Trees, forests and boosting on histograms."""

@@ -1,0 +1,155 @@
+"""Columns cut into up to 255 bins, and tables of bin codes: what trees are grown from.
+
+Where a column has no more distinct values than bins, each has its own and no split is lost. Otherwise bins hold equal
+shares of a sample. Codes take a byte; 255 stands for a missing value. Values are compared as float32, as in
+scikit-learn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from weft.learn.threads import Crew
+from weft.learn.trees.binning_kernels import MISSING, code_columns, code_groups
+
+Array = np.ndarray[Any, Any]
+
+MOST = 255  # bins of values
+SAMPLE = 1 << 15  # rows that quantiles are taken from: over a hundred for each bin
+CHUNK = 1 << 15  # rows coded by one task
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Where columns are cut: a code is how many of `cuts` lie below the value."""
+
+    cuts: Array  # (columns, 256) float32, filled up with infinity
+    low: Array  # (columns, 256) float64: where a bin begins, as thresholds see it
+    high: Array  # (columns, 256) float64: where it ends
+    categorical: Array  # (columns,) bool: the code is the category
+
+    @property
+    def columns(self) -> int:
+        return len(self.cuts)
+
+    def thresholds(self, features: Array, bins: Array, following: Array) -> Array:
+        """Midway between a bin and the next that holds rows; infinite where only missing values follow."""
+        middle = self.high[features, bins] / 2 + self.low[features, following] / 2
+        return np.where(following == MISSING, np.inf, middle)
+
+
+def find_bins(X: Any, max_bins: int, random: np.random.RandomState, categorical: Array | None = None) -> Bins:
+    """Decide the bins from a sample of the rows of an array or CSC matrix."""
+    rows, columns = X.shape
+    chosen = slice(None) if rows <= SAMPLE else np.sort(random.choice(rows, SAMPLE, replace=False))
+    some = X.tocsr()[chosen].toarray() if sparse.issparse(X) else X[chosen]
+    kinds = np.zeros(columns, bool) if categorical is None else categorical
+    return bins_of_sample(np.asarray(some, np.float32), max_bins, kinds)
+
+
+def bins_of_sample(sample: Array, max_bins: int, categorical: Array) -> Bins:
+    """The bins of rows that stand for all of them."""
+    columns = sample.shape[1]
+    cuts = np.full((columns, 256), np.inf)
+    low, high = np.zeros((columns, 256)), np.zeros((columns, 256))
+    ordered = np.sort(np.ascontiguousarray(sample.T), axis=1)  # NaN comes last
+    for column, values in enumerate(ordered):
+        if categorical[column]:
+            cuts[column, : MOST - 1] = np.arange(MOST - 1) + 0.5
+            continue
+        if np.isnan(values[-1]):
+            values = values[: np.searchsorted(values, np.nan)]
+        if not len(values):
+            continue
+        own, begin, end = _cut(values.astype(np.float64), max_bins)
+        cuts[column, : len(own)] = own
+        low[column, : len(begin)], high[column, : len(end)] = begin, end
+    return Bins(_rounded_down(cuts), low, high, categorical)
+
+
+def _cut(values: Array, max_bins: int) -> tuple[Array, Array, Array]:
+    """Cuts of ascending values, and where each bin begins and ends for the purpose of thresholds."""
+    new = np.flatnonzero(values[1:] > values[:-1]) + 1
+    if len(new) < max_bins:
+        distinct = values[np.concatenate([[0], new])]
+        return distinct[:-1] / 2 + distinct[1:] / 2, distinct, distinct
+    ranks = np.arange(1, max_bins) * len(values) // max_bins
+    # A cut must part different values: move each to the next place where values change.
+    ranks = np.unique(new[np.minimum(np.searchsorted(new, ranks), len(new) - 1)])
+    cuts = values[ranks - 1] / 2 + values[ranks] / 2
+    return cuts, np.concatenate([[-np.inf], cuts]), np.concatenate([cuts, [np.inf]])
+
+
+def _rounded_down(cuts: Array) -> Array:
+    """The largest float32 that is not above: a float32 value compares with it as with the cut itself."""
+    near = cuts.astype(np.float32)
+    return np.where(near > cuts, np.nextafter(near, np.float32(-np.inf)), near)
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A table of bin codes: (groups, rows, 8), eight columns side by side, or (columns, rows)."""
+
+    values: Array
+    columns: int
+    bins: Bins
+
+    @property
+    def rows(self) -> int:
+        return int(self.values.shape[1])
+
+    @property
+    def grouped(self) -> bool:
+        return self.values.ndim == 3
+
+    @property
+    def groups(self) -> Array:
+        """(groups, rows) of eight codes each."""
+        return self.values.view(np.uint64)[..., 0]
+
+
+def empty_codes(rows: int, columns: int, *, grouped: bool) -> Array:
+    return np.zeros((-(-columns // 8), rows, 8) if grouped else (columns, rows), np.uint8)
+
+
+def code_table(X: Any, bins: Bins, crew: Crew, *, grouped: bool) -> Codes:
+    """The codes of an array or CSC matrix; an infinite value is an error that says where it is."""
+    rows, columns = X.shape
+    codes = empty_codes(rows, columns, grouped=grouped)
+    if sparse.issparse(X):
+        _code_sparse(X, bins, codes)
+    else:
+        starts = range(0, rows, CHUNK)
+        for start, bad in zip(
+            starts, crew.map(lambda start: code_rows(X, bins, start, codes), starts), strict=True
+        ):
+            if bad >= 0:
+                row, column = start + bad // columns, bad % columns
+                raise ValueError(
+                    f"Input X contains infinity or a value too large for dtype('float32'): "
+                    f"got {X[row, column]!r} in row {row}, column {column}"
+                )
+    return Codes(codes, columns, bins)
+
+
+def code_rows(X: Array, bins: Bins, start: int, codes: Array) -> int:
+    """Code one chunk; returns the place of an infinite value in it, or -1."""
+    part = X[start : start + CHUNK]
+    return (code_groups if codes.ndim == 3 else code_columns)(part, bins.cuts, start, codes)
+
+
+def _code_sparse(X: Any, bins: Bins, codes: Array) -> None:
+    X = X.tocsc()
+    for column in range(X.shape[1]):
+        target = codes[column // 8, :, column % 8] if codes.ndim == 3 else codes[column]
+        cuts = bins.cuts[column]
+        target[:] = np.searchsorted(cuts, np.float32(0))
+        inside = slice(X.indptr[column], X.indptr[column + 1])
+        values = X.data[inside].astype(np.float32)
+        if np.isinf(values).any():
+            raise ValueError(f"Input X contains infinity in column {column}")
+        target[X.indices[inside]] = np.where(np.isnan(values), MISSING, np.searchsorted(cuts, values))

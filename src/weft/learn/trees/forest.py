@@ -1,0 +1,172 @@
+"""Random forests: scikit-learn's, with trees that are grown on histograms where the table is large."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from joblib import parallel_config
+from sklearn import ensemble as sk
+from sklearn.utils.validation import _num_samples
+
+from weft.learn.threads import thread_count
+from weft.learn.trees.binning import MOST
+from weft.learn.trees.decision_tree import (
+    CONSTRAINTS,
+    DecisionTreeClassifier,
+    DecisionTreeRegressor,
+    SharedCodes,
+)
+
+ASKED_OF_TREES = ("tree_method", "max_bins")
+
+
+class HistogramForest:
+    """What our two kinds of forest add to scikit-learn's: one table of codes for all trees, and threads."""
+
+    n_jobs: int | None
+    estimators_: list[Any]
+    estimator_params: tuple[str, ...]
+    _shared: SharedCodes | None = None
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        self._shared = SharedCodes()
+        try:
+            with parallel_config(backend="threading", n_jobs=self._threads(X)):
+                super().fit(X, y, sample_weight)  # type: ignore[misc]
+        finally:
+            del self._shared
+            for tree in getattr(self, "estimators_", []):
+                tree.__dict__.pop("_shared", None)
+        return self
+
+    def _threads(self, X: Any) -> int:
+        columns = X.shape[1] if len(getattr(X, "shape", ())) == 2 else 1
+        return thread_count(self.n_jobs, _num_samples(X) * columns) if hasattr(X, "__len__") else 1
+
+    def _make_estimator(self, append: bool = True, random_state: Any = None) -> Any:
+        tree = super()._make_estimator(append, random_state)  # type: ignore[misc]
+        tree._shared = self._shared
+        tree.n_jobs = 1  # trees grow side by side
+        return tree
+
+
+class RandomForestClassifier(HistogramForest, sk.RandomForestClassifier):  # type: ignore[misc]
+    """A random forest that tells classes apart.
+
+    Parameters and attributes are scikit-learn's; up to 10,000 rows the trees are, too, split for split. Larger tables
+    are cut into bins once, for all trees (`tree_method`, `max_bins`: see `DecisionTreeClassifier`).
+    """
+
+    _parameter_constraints = {  # noqa: RUF012
+        **sk.RandomForestClassifier._parameter_constraints,
+        **CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        *,
+        criterion: str = "gini",
+        max_depth: int | None = None,
+        min_samples_split: float = 2,
+        min_samples_leaf: float = 1,
+        min_weight_fraction_leaf: float = 0.0,
+        max_features: Any = "sqrt",
+        max_leaf_nodes: int | None = None,
+        min_impurity_decrease: float = 0.0,
+        bootstrap: bool = True,
+        oob_score: Any = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        class_weight: Any = None,
+        ccp_alpha: float = 0.0,
+        max_samples: Any = None,
+        monotonic_cst: Any = None,
+        tree_method: str = "auto",
+        max_bins: int = MOST,
+    ):
+        super().__init__(
+            n_estimators,
+            criterion=criterion,
+            max_depth=max_depth,
+            min_samples_split=min_samples_split,
+            min_samples_leaf=min_samples_leaf,
+            min_weight_fraction_leaf=min_weight_fraction_leaf,
+            max_features=max_features,
+            max_leaf_nodes=max_leaf_nodes,
+            min_impurity_decrease=min_impurity_decrease,
+            bootstrap=bootstrap,
+            oob_score=oob_score,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+            warm_start=warm_start,
+            class_weight=class_weight,
+            ccp_alpha=ccp_alpha,
+            max_samples=max_samples,
+            monotonic_cst=monotonic_cst,
+        )
+        self.estimator = DecisionTreeClassifier()
+        self.estimator_params = (*self.estimator_params, *ASKED_OF_TREES)
+        self.tree_method = tree_method
+        self.max_bins = max_bins
+
+
+class RandomForestRegressor(HistogramForest, sk.RandomForestRegressor):  # type: ignore[misc]
+    """A random forest of a number; see `RandomForestClassifier` for what differs from scikit-learn's."""
+
+    _parameter_constraints = {  # noqa: RUF012
+        **sk.RandomForestRegressor._parameter_constraints,
+        **CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        *,
+        criterion: str = "squared_error",
+        max_depth: int | None = None,
+        min_samples_split: float = 2,
+        min_samples_leaf: float = 1,
+        min_weight_fraction_leaf: float = 0.0,
+        max_features: Any = 1.0,
+        max_leaf_nodes: int | None = None,
+        min_impurity_decrease: float = 0.0,
+        bootstrap: bool = True,
+        oob_score: Any = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        ccp_alpha: float = 0.0,
+        max_samples: Any = None,
+        monotonic_cst: Any = None,
+        tree_method: str = "auto",
+        max_bins: int = MOST,
+    ):
+        super().__init__(
+            n_estimators,
+            criterion=criterion,
+            max_depth=max_depth,
+            min_samples_split=min_samples_split,
+            min_samples_leaf=min_samples_leaf,
+            min_weight_fraction_leaf=min_weight_fraction_leaf,
+            max_features=max_features,
+            max_leaf_nodes=max_leaf_nodes,
+            min_impurity_decrease=min_impurity_decrease,
+            bootstrap=bootstrap,
+            oob_score=oob_score,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+            warm_start=warm_start,
+            ccp_alpha=ccp_alpha,
+            max_samples=max_samples,
+            monotonic_cst=monotonic_cst,
+        )
+        self.estimator = DecisionTreeRegressor()
+        self.estimator_params = (*self.estimator_params, *ASKED_OF_TREES)
+        self.tree_method = tree_method
+        self.max_bins = max_bins

@@ -1,0 +1,350 @@
+"""Grows one tree: level by level while nodes are large, then depth first where their rows fit the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.learn.threads import Crew
+from weft.learn.trees.binning import Codes
+from weft.learn.trees.depth_kernels import (
+    BIN,
+    DEPTH,
+    FEATURE,
+    LEFT,
+    NEXT,
+    RIGHT,
+    START,
+    STOP,
+    TO_LEFT,
+    gather_block,
+    grow_depth_first,
+)
+from weft.learn.trees.grown import Grown, depth_first, renumbered
+from weft.learn.trees.level_kernels import (
+    add_words,
+    build_group,
+    category_sides,
+    pure,
+    search_group,
+    split_rows,
+)
+from weft.learn.trees.levels import Family, LevelPlan, Member, in_parts, plan_level
+from weft.learn.trees.packing import Packing
+
+Array = np.ndarray[Any, Any]
+
+BUDGET_BYTES = 1 << 29  # of histograms that are kept from one level to the next
+NEAR = 2048  # rows whose codes fit the cache: below, a node is finished depth first
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a node may be split, and what a cut is judged by."""
+
+    packing: Packing
+    criterion: int
+    max_depth: int = 1 << 30
+    min_split: int = 2
+    min_rows: int = 1
+    min_weight: float = 0.0
+    min_gain: float = 0.0
+    l2: float = 0.0
+    classes: bool = False  # the target is a class: a node of one class is a leaf
+    max_features: int = 1 << 30
+
+    @property
+    def quick(self) -> bool:
+        return self.packing.paired and self.criterion == 0
+
+    @property
+    def limits(self) -> Array:
+        least = max(float(self.min_rows) if self.packing.fields[0].scale == 1.0 else 0.0, self.min_weight)
+        # Sides that hold no row are never looked at, so that one row need not be counted.
+        rows = self.min_rows if self.min_rows > 1 else 0
+        return np.array(
+            [rows, self.min_weight, self.l2, self.min_gain, float(self.classes), least], np.float64
+        )
+
+
+def grow(
+    codes: Codes,
+    order: Array,
+    words: Array,
+    rules: Rules,
+    crew: Crew,
+    *,
+    seed: int = 0,
+    merge: Callable[[Array], None] | None = None,
+) -> Grown:
+    """Grow a tree for the rows `order` (int32), whose words are words[:, i]; both are permuted.
+
+    `merge` adds up arrays of whole numbers over workers, in place; then every node is grown by level.
+    """
+    if not codes.grouped:
+        nodes, gains = _deep(codes.values, order, words, 0, seed, rules)
+        return Grown(nodes, gains, order, {})
+    return _Growth(codes, order, words, rules, crew, seed, merge).run()
+
+
+def _deep(
+    block: Array, order: Array, words: Array, depth: int, seed: int, rules: Rules
+) -> tuple[Array, Array]:
+    """A subtree, depth first."""
+    most = 2 * len(order) // max(1, rules.min_rows) + 1
+    if rules.max_depth - depth < 24:
+        most = min(most, 2 << (rules.max_depth - depth))
+    nodes, gains = np.empty((most, 9), np.int32), np.empty(most)
+    count = grow_depth_first(
+        block,
+        order,
+        words,
+        depth,
+        np.uint64(seed),  # type: ignore[arg-type]  # Numba tells it from an int
+        min(rules.max_depth, 1 << 30),
+        rules.min_split,
+        min(rules.max_features, len(block)),
+        rules.packing.table,
+        rules.packing.scales,
+        rules.limits,
+        rules.criterion,
+        rules.quick,
+        nodes,
+        gains,
+    )
+    return nodes[:count].copy(), gains[:count].copy()
+
+
+class _Growth:
+    """The state of one tree that is grown by level."""
+
+    def __init__(
+        self,
+        codes: Codes,
+        order: Array,
+        words: Array,
+        rules: Rules,
+        crew: Crew,
+        seed: int,
+        merge: Callable[[Array], None] | None,
+    ):
+        self.codes, self.order, self.words, self.rules, self.crew = codes, order, words, rules, crew
+        self.seed, self.merge = seed, merge
+        self.fields, self.scales, self.limits = rules.packing.table, rules.packing.scales, rules.limits
+        self.groups = codes.groups
+        self.near = 0 if merge else NEAR
+        self.spare, self.marks = np.empty_like(order), np.empty(len(order), np.int64)
+        self.spare_words = np.empty_like(words)
+        self.nodes: list[list[int]] = []
+        self.gains: list[float] = []
+        self.totals: list[Array] = []
+        self.sides: dict[int, Array] = {}
+        self.finish: list[int] = []
+        self.pool = np.empty((0, len(self.groups), words.shape[0], 2048), np.int64)
+
+    def run(self) -> Grown:
+        total = np.empty(self.words.shape[0], np.int64)
+        add_words(self.words, 0, len(self.order), total)
+        rows = np.array([len(self.order)])
+        if self.merge:
+            self.merge(total)
+            self.merge(rows)
+        families = [Family((self._member(0, len(self.order), int(rows[0]), 0, total),))]
+        whole = bool(np.array_equal(self.order, np.arange(len(self.order))))
+        while families := [one for one in families if any(member.open for member in one.members)]:
+            most = BUDGET_BYTES // self.pool[:0].itemsize // (len(self.groups) * len(total) * 2048)
+            parts = in_parts(families, most)
+            families = [child for part in parts for child in self._level(part, whole)]
+            if len(parts) > 1:
+                families = [Family(family.members) for family in families]
+            whole = False
+        return self._finished()
+
+    def _member(self, start: int, stop: int, rows: int, depth: int, total: Array) -> Member:
+        """Note a node, and whether it is to be split now, later or never."""
+        node = len(self.nodes)
+        self.nodes.append([-1, 0, 0, 0, -1, -1, start, stop, depth])
+        self.gains.append(0.0)
+        self.totals.append(total)
+        rules = self.rules
+        able = (
+            rows >= rules.min_split
+            and depth < rules.max_depth
+            and not pure(total, self.fields, self.scales, self.limits, rules.criterion)
+        )
+        near = rows <= self.near and depth > 0
+        if able and near:
+            self.finish.append(node)
+        return Member(node, start, stop, rows, able and not near)
+
+    def _level(self, families: list[Family], whole: bool) -> list[Family]:
+        """Split the open nodes of these families; returns their children."""
+        plan = plan_level(families)
+        if plan.size > len(self.pool):
+            more = np.empty((max(plan.size, 2 * len(self.pool)), *self.pool.shape[1:]), np.int64)
+            more[: len(self.pool)] = self.pool
+            self.pool = more
+        gains, cuts = self._search(plan, whole)
+        features = gains.argmax(axis=1)
+        best = gains[np.arange(len(features)), features]
+        splits = [
+            (node, slot, int(feature), cuts[place, feature], float(best[place]))
+            for place, (node, slot, feature) in enumerate(zip(plan.nodes, plan.slots, features, strict=True))
+            if best[place] > -np.inf and best[place] >= self.rules.min_gain
+        ]
+        borders = list(self.crew.map(self._split, [self._noted(*split) for split in splits]))
+        return self._children(splits, borders)
+
+    def _search(self, plan: LevelPlan, whole: bool) -> tuple[Array, Array]:
+        """Gains (nodes, features) and cuts (nodes, features, 3) of all nodes of the level."""
+        columns = self.codes.columns
+        builds = np.array(plan.builds, np.int64).reshape(-1, 3)
+        subtracts = np.array(plan.subtracts, np.int64).reshape(-1, 2)
+        slots = np.array(plan.slots, np.int64)
+        totals = np.stack([self.totals[node] for node in plan.nodes])
+        wanted = self._wanted(plan.nodes, columns)
+        gains, cuts = np.empty((len(slots), columns)), np.empty((len(slots), columns, 3), np.int64)
+
+        def build(group: int) -> None:
+            build_group(self.groups[group], self.order, self.words, builds, whole, self.pool, group)
+
+        def search(group: int) -> None:
+            search_group(
+                self.pool,
+                group,
+                subtracts,
+                slots,
+                totals,
+                wanted,
+                self.codes.bins.categorical,
+                self.fields,
+                self.scales,
+                self.limits,
+                self.rules.criterion,
+                self.rules.quick,
+                gains,
+                cuts,
+            )
+
+        def both(group: int) -> None:
+            build(group)
+            search(group)
+
+        groups = range(len(self.groups))
+        if self.merge is None:
+            list(self.crew.map(both, groups))
+        else:
+            list(self.crew.map(build, groups))
+            self.merge(self.pool[builds[:, 2]])
+            list(self.crew.map(search, groups))
+        return gains, cuts
+
+    def _wanted(self, nodes: tuple[int, ...], columns: int) -> Array:
+        """The features that each node looks at: all, or as many as asked for, drawn by the node's place."""
+        if self.rules.max_features >= columns:
+            return np.ones((len(nodes), columns), bool)
+        wanted = np.zeros((len(nodes), columns), bool)
+        for place, node in enumerate(nodes):
+            random = np.random.default_rng((self.seed, node))
+            wanted[place, random.choice(columns, self.rules.max_features, replace=False)] = True
+        return wanted
+
+    def _noted(self, node: int, slot: int, feature: int, cut: Array, gain: float) -> tuple[int, Array]:
+        """Write the cut into its node; which codes go left."""
+        record = self.nodes[node]
+        record[FEATURE], record[BIN], record[NEXT], record[TO_LEFT] = feature, *map(int, cut)
+        self.gains[node] = gain
+        sides = np.zeros(256, bool)
+        if self.codes.bins.categorical[feature]:
+            hist = self._histogram(slot, feature)
+            category_sides(hist, int(cut[0]), self.fields, self.scales, self.limits, sides)
+            self.sides[node] = sides
+        else:
+            sides[: int(cut[0]) + 1] = True
+        sides[255] = cut[2] == 1
+        return node, sides
+
+    def _histogram(self, slot: int, feature: int) -> Array:
+        hist: Array = self.pool[slot, feature // 8][:, (feature % 8) * 256 : (feature % 8 + 1) * 256]
+        return hist
+
+    def _split(self, noted: tuple[int, Array]) -> tuple[int, Array]:
+        """Rows to either side; the border between them."""
+        node, sides = noted
+        record = self.nodes[node]
+        feature = record[FEATURE]
+        middle = split_rows(
+            self.groups[feature // 8],
+            8 * (feature % 8),
+            sides.view(np.uint8),
+            self.order,
+            self.words,
+            record[START],
+            record[STOP],
+            self.spare,
+            self.spare_words,
+            self.marks,
+        )
+        return middle, sides
+
+    def _children(self, splits: list[Any], borders: list[tuple[int, Array]]) -> list[Family]:
+        rows = np.array(
+            [
+                (middle - self.nodes[node][START], self.nodes[node][STOP] - middle)
+                for (node, *_), (middle, _) in zip(splits, borders, strict=True)
+            ]
+        ).reshape(-1, 2)
+        if self.merge:
+            self.merge(rows)
+        families = []
+        for (node, slot, feature, _, _), (middle, sides), (few, rest) in zip(
+            splits, borders, rows.tolist(), strict=True
+        ):
+            record = self.nodes[node]
+            left = self._histogram(slot, feature)[:, sides].sum(axis=1)
+            depth = record[DEPTH] + 1
+            first = self._member(record[START], middle, few, depth, left)
+            second = self._member(middle, record[STOP], rest, depth, self.totals[node] - left)
+            record[LEFT], record[RIGHT] = first.node, second.node
+            families.append(Family((first, second), slot))
+        return families
+
+    def _finished(self) -> Grown:
+        """Finish the small nodes, each on its own, and put all nodes in depth-first order."""
+        tables = [np.array(self.nodes, np.int32)]
+        gains = [np.array(self.gains)]
+        count = len(self.nodes)
+        for node, (part, part_gains) in zip(
+            self.finish, self.crew.map(self._deepen, self.finish), strict=True
+        ):
+            start = self.nodes[node][START]
+            part[:, START] += start
+            part[:, STOP] += start
+            inner = part[:, LEFT] >= 0
+            part[inner, LEFT] += count - 1  # the subtree's root is a node that we have
+            part[inner, RIGHT] += count - 1
+            tables[0][node], gains[0][node] = part[0], part_gains[0]
+            tables.append(part[1:])
+            gains.append(part_gains[1:])
+            count += len(part) - 1
+        nodes = np.concatenate(tables)
+        return Grown(*self._ordered(nodes, np.concatenate(gains)))
+
+    def _ordered(self, nodes: Array, gains: Array) -> tuple[Array, Array, Array, dict[int, Array]]:
+        nodes, gains, sides = renumbered(nodes, gains, self.sides, depth_first(nodes))
+        return nodes, gains, self.order, sides
+
+    def _deepen(self, node: int) -> tuple[Array, Array]:
+        """Grow the subtree of a node whose rows fit the cache; its rows are put in the order of its leaves."""
+        record = self.nodes[node]
+        start, stop = record[START], record[STOP]
+        block = np.empty((self.codes.columns, stop - start), np.uint8)
+        gather_block(self.groups, self.order, start, stop, block)
+        local = np.arange(stop - start, dtype=np.int32)
+        words = np.ascontiguousarray(self.words[:, start:stop])
+        part = _deep(block, local, words, record[DEPTH], (self.seed << 20) ^ node, self.rules)
+        self.order[start:stop] = self.order[start:stop][local]
+        return part
