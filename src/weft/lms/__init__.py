@@ -6,7 +6,32 @@
         loss = model(batch).sum()
         loss.backward()
 
-`recording.py` is what a step did; `planner.py` decides what to keep, rebuild or swap and `timeline.py` plays it through;
-`engine.py` carries it out over a transfer (`cuda.py`, or `simulated.py` with no device); `session.py` ties them together.
+`recording.py` is what a step did; `planner.py` decides what to keep, rebuild or swap, and `timeline.py` plays it;
+`engine.py` carries it out over a transfer (`cuda.py`, or `simulated.py` with no device); `session.py` ties them up.
 torch is loaded when the first name is used.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "fit": "weft.lms.api",
+    "forget": "weft.lms.api",
+    "plan": "weft.lms.api",
+    "stats": "weft.lms.api",
+}
+
+__all__ = ["fit", "forget", "plan", "stats"]
+
+if TYPE_CHECKING:
+    from weft.lms.api import fit, forget, plan, stats
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'weft.lms' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -18,11 +18,21 @@ from weft.lms.timeline import Choice, Timeline, play
 
 CLASS = 1.5  # prices within this factor of each other are tried together first
 REFINED = 6  # members tried on each side of the best one
+DEPTHS = (
+    4,
+    9,
+)  # of recipes that need what other recipes make: about half a transformer's block, and a whole one
 
 
 def make_plan(recording: Recording, limit: int, rates: Rates, host: int | None = None) -> Plan:
     """The fastest plan whose peak is at most `limit` bytes; BudgetError where there is none."""
-    return _Search(recording, limit, rates, 1 << 62 if host is None else host).best()
+    searches = [
+        _Search(recording, limit, rates, 1 << 62 if host is None else host, depth) for depth in DEPTHS
+    ]
+    plans = [plan for search in searches if (plan := search.best()) is not None]
+    if not plans:
+        raise min((search.failure() for search in searches), key=lambda failure: failure[0])[1]
+    return min(plans, key=lambda plan: plan.timeline.seconds)
 
 
 def price(recording: Recording, index: int) -> float | None:
@@ -34,8 +44,9 @@ def price(recording: Recording, index: int) -> float | None:
 
 
 class _Search:
-    def __init__(self, recording: Recording, limit: int, rates: Rates, host: int) -> None:
+    def __init__(self, recording: Recording, limit: int, rates: Rates, host: int, depth: int) -> None:
         self.recording, self.limit, self.rates, self.host = recording, limit, rates, host
+        self.depth = depth
         self.played: dict[tuple[int, int], tuple[Timeline, tuple[Choice, ...]]] = {}
         prices = {
             index: cost
@@ -47,7 +58,7 @@ class _Search:
         self.classes = [_class(prices[index]) for index in self.cheapest]
         self.native = play(recording, ["keep"] * len(recording.sites), rates, 1 << 62)
 
-    def best(self) -> Plan:
+    def best(self) -> Plan | None:
         keep = tuple[Choice, ...](["keep"] * len(self.recording.sites))
         if self.native.peak <= self.limit:
             return self._plan(self.native, keep)
@@ -55,7 +66,7 @@ class _Search:
         for count in self._boundaries():
             self._try(count, fitting)
         if not fitting:
-            raise self._failure()
+            return None
         for _ in range(2):
             for count in self._between(fitting):
                 self._try(count, fitting)
@@ -96,11 +107,11 @@ class _Search:
 
     def _fewest_swaps(self, count: int) -> tuple[Timeline, tuple[Choice, ...]] | None:
         """With the `count` cheapest sites rebuilt, the smallest number of swaps that fits."""
-        rebuilt = set(self.cheapest[:count])
+        rebuilt = self._rebuilt(count)
         others = [
             index
             for index, site in enumerate(self.recording.sites)
-            if index not in rebuilt and site.uses and site.held < site.uses[0]
+            if index not in rebuilt and (not site.uses or site.held < site.uses[0])
         ]
         low, high = 0, len(others)
         found = None
@@ -117,12 +128,21 @@ class _Search:
             return None
         return found
 
+    def _rebuilt(self, count: int) -> set[int]:
+        """The cheapest, less those at the end of too long a chain: to rebuild one would be to rebuild all before it."""
+        depths: dict[int, int] = {}
+        for index in sorted(self.cheapest[:count]):
+            depth = 1 + max((depths.get(need, 0) for need in self.recording.sites[index].needs), default=0)
+            if depth <= self.depth:
+                depths[index] = depth
+        return set(depths)
+
     def _play(self, count: int, others: list[int], swaps: int) -> tuple[Timeline, tuple[Choice, ...]]:
         known = self.played.get((count, swaps))
         if known is not None:
             return known
         choices: list[Choice] = ["keep"] * len(self.recording.sites)
-        for index in self.cheapest[:count]:
+        for index in self._rebuilt(count):
             choices[index] = "recipe"
         for index in others[:swaps]:
             choices[index] = "swap"
@@ -130,16 +150,17 @@ class _Search:
         self.played[count, swaps] = result
         return result
 
-    def _failure(self) -> BudgetError:
+    def failure(self) -> tuple[int, BudgetError]:
+        """The least bytes that were reached, and what to say about it."""
         least, _ = min(self.played.values(), key=lambda found: found[0].peak)
         if least.peak <= self.limit:
-            return BudgetError(
+            return 0, BudgetError(
                 f"host must hold what is swapped, {show_bytes(least.host_peak)}, got {show_bytes(self.host)}; "
                 f"write host='{round_up(least.host_peak)}' or a larger limit"
             )
         label = self.recording.label(least.peak_interval)
         other = self.recording.other[least.peak_interval]
-        return BudgetError(
+        return least.peak, BudgetError(
             f"limit must hold the working set of {label}, {show_bytes(least.peak)} of which "
             f"{show_bytes(other)} are not saved tensors, got {show_bytes(self.limit)}; the smallest that works "
             f"is limit='{round_up(int(least.peak * 1.03))}'"

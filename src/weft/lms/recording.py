@@ -29,13 +29,15 @@ class Site:
     pack: int  # the event at which it was first saved
     uses: tuple[int, ...] = ()  # the events at which the backward pass asks for it
     held: int = 0  # until this event others keep it alive whatever we do
+    gone: int = 1 << 60  # at this event autograd had let it go
     recipe_s: float | None = None  # to rebuild it from the sites it needs; None: there is no way
     needs: tuple[int, ...] = ()  # sites, all of them saved before this one
+    variant: int = 0  # of the recipe's ways
 
     @property
     def last(self) -> int:
-        """The last event at which it is wanted; what is never wanted stays until the end."""
-        return self.uses[-1] if self.uses else 1 << 60
+        """The last event at which it is wanted; what is never wanted stays until autograd lets it go."""
+        return self.uses[-1] if self.uses else self.gone
 
     @property
     def key(self) -> tuple[str, int]:
@@ -51,6 +53,7 @@ class Recording:
     seconds: tuple[float, ...]  # of compute in each interval
     other: tuple[int, ...]  # the most bytes that were not sites in each interval
     labels: tuple[str, ...] = ()  # what happened at each event, for messages
+    base: int = 0  # bytes in use when it began
 
     def __post_init__(self) -> None:
         assert len(self.seconds) == len(self.other)
@@ -95,4 +98,10 @@ class Recording:
             sites=tuple(map(pick, self.sites, other.sites)),
             seconds=other.seconds,
             other=other.other,
+            base=other.base,
         )
+
+    def shifted(self, base: int) -> Recording:
+        """The same step where more, or less, was in use when it began."""
+        shift = base - self.base
+        return replace(self, other=tuple(max(0, value + shift) for value in self.other), base=base)

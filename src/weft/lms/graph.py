@@ -1,0 +1,95 @@
+"""Looking into autograd's graph while it is being made: which node saved what, and which handle is whose output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import ref
+
+import torch
+
+import weft.lms.norm_recipes  # noqa: F401  # adds its rules
+from weft.lms.recipes import DEPTH, RULES, Input, Leaf, Recipe, Wanted
+from weft.lms.records import Handle, Kept
+
+Saved = Handle | Kept
+_LEAF = "torch::autograd::AccumulateGrad"
+
+
+class Graph:
+    """Remembers the step's nodes by their sequence numbers; holds none of them."""
+
+    def __init__(self) -> None:
+        self._ours: set[int] = set()  # nodes whose tensors came through our hooks
+        self._outputs: dict[tuple[int, int], ref[Handle]] = {}
+        self._caught: list[Saved] | None = None
+        self._depth = 0
+        self._built: dict[int, Recipe | None] = {}
+
+    def clear(self) -> None:
+        self._ours.clear()
+        self._outputs.clear()
+
+    def note(self, tensor: torch.Tensor, handle: Saved) -> None:
+        """At each save. The node that saves is the one made last: numbers are given just before inputs are saved."""
+        self._ours.add(torch._C._autograd._get_sequence_nr() - 1)
+        node = tensor.grad_fn
+        if node is not None and isinstance(handle, Handle):
+            self._outputs[node._sequence_nr(), tensor.output_nr] = ref(handle)
+
+    def catches(self, handle: Saved) -> bool:
+        """Whether an unpack is one of our own looks, which wants the handle and not the tensor."""
+        if self._caught is None:
+            return False
+        self._caught.append(handle)
+        return True
+
+    def recipe(self, tensor: torch.Tensor) -> Recipe | None:
+        """How to make the whole storage of a tensor that is being saved; None if we know no way."""
+        base = tensor._base if tensor._is_view() else tensor
+        if base is None or base.grad_fn is None or base.nbytes != base.untyped_storage().nbytes():
+            return None
+        try:
+            return self._build(base.grad_fn, Wanted(tuple(base.shape), base.dtype))
+        finally:
+            self._built.clear()  # recipes hold handles, and handles hold memory
+
+    def _build(self, node: Any, want: Wanted) -> Recipe | None:
+        found = RULES.get(node.name())
+        if found is None or self._depth >= DEPTH:
+            return None
+        number = node._sequence_nr()
+        if number not in self._built:
+            self._depth += 1
+            try:
+                self._built[number] = found(node, self, want)
+            finally:
+                self._depth -= 1
+        return self._built[number]
+
+    def saved(self, node: Any, name: str) -> Input:
+        # A node that others' hooks serve, such as one inside a checkpoint, would start its recompute if asked.
+        if node._sequence_nr() not in self._ours:
+            return None
+        self._caught = []
+        try:
+            value = getattr(node, f"_saved_{name}", None)
+            caught = self._caught
+        finally:
+            self._caught = None
+        if caught:
+            return caught[0]
+        return Leaf(value, value._version) if isinstance(value, torch.Tensor) else None
+
+    def edge(self, node: Any, place: int, shape: Sequence[int] | None, dtype: torch.dtype) -> Input:
+        edges = node.next_functions
+        before, number = edges[place] if place < len(edges) else (None, 0)
+        if before is None:
+            return None
+        if before.name() == _LEAF:
+            return Leaf(before.variable, before.variable._version)
+        known = self._outputs.get((before._sequence_nr(), number))
+        handle = None if known is None else known()
+        if handle is not None:
+            return handle
+        return self._build(before, Wanted(shape, dtype)) if number == 0 else None

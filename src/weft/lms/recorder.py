@@ -1,0 +1,137 @@
+"""Measures a step while it runs: one interval between each event and the next, and recipes tried on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import ref
+
+import torch
+
+from weft.lms.modules import current_module
+from weft.lms.recipes import Recipe
+from weft.lms.recording import Recording, Site
+from weft.lms.records import Record
+from weft.lms.storages import flat_bytes
+from weft.lms.transfer import Transfer
+
+
+class Recorder:
+    """One step's measurements. What the engine itself does between `close` and `open` is in none of them."""
+
+    def __init__(self, transfer: Transfer, tries_recipes: bool) -> None:
+        self.transfer = transfer
+        self.tries_recipes = tries_recipes
+        self.growth = 0  # the most that memory rose within one interval: what room the next one may want
+        self._base = transfer.allocated()
+        self._marks: list[tuple[Any, Any]] = []
+        self._other: list[int] = []
+        self._labels: list[str] = []
+        self._sites: list[dict[str, Any]] = []
+        self._holding: list[tuple[int, ref[Record]]] = []
+        self._living: set[int] = set()
+        self._open: Any = None
+        self.highest = 0
+        self._ours = self._level = 0
+
+    def open(self, sites: Sequence[ref[Record]]) -> None:
+        """An interval begins."""
+        alive = [record for record in (weak() for weak in sites) if record is not None]
+        living = {record.site for record in alive}
+        for site in self._living - living:
+            if site < len(self._sites):
+                self._sites[site]["gone"] = len(self._other) - 1
+        self._living = living
+        self._ours = sum(
+            record.bytes for record in alive if record.tensor is not None or not record.weak.dead
+        )
+        self._level = self.transfer.allocated()
+        self.highest = max(self.highest, self.transfer.peak())
+        self.transfer.reset_peak()
+        self._open = self.transfer.mark()
+
+    def close(self) -> None:
+        """It is over: an event has come."""
+        peak = self.transfer.peak()
+        self.highest = max(self.highest, peak)
+        self.growth = max(self.growth, peak - self._level)
+        self._other.append(max(0, peak - self._ours))
+        self._marks.append((self._open, self.transfer.mark()))
+        event = len(self._other) - 1
+        for site, weak in tuple(self._holding):
+            record = weak()
+            if record is None or not record.held_elsewhere():
+                self._sites[site]["held"] = event
+                self._holding.remove((site, weak))
+
+    def saved(self, record: Record, tensor: torch.Tensor, fresh: bool, event: int) -> None:
+        from weft.lms.engine import made_by
+
+        module = current_module()
+        op = made_by(tensor)
+        if fresh:
+            entry = self._entry(record.site)
+            entry.update(op=op, module=module, bytes=record.bytes, pack=event, uses=[], held=1 << 60)
+            self._holding.append((record.site, ref(record)))
+        self._labels.append(f"the forward of {module or 'the model'} after {op}")
+
+    def wanted(self, record: Record, event: int) -> None:
+        if record.site < len(self._sites) and "uses" in self._sites[record.site]:
+            entry = self._sites[record.site]
+            entry["uses"].append(event)
+            self._labels.append(
+                f"the backward of what follows {entry['op']} in {entry['module'] or 'the model'}"
+            )
+        else:
+            self._labels.append("the backward of an earlier step")
+
+    def _entry(self, site: int) -> dict[str, Any]:
+        while len(self._sites) <= site:
+            self._sites.append({})
+        return self._sites[site]
+
+    def found(self, record: Record, recipe: Recipe, variant: int, cost: float) -> None:
+        self._entry(record.site).update(recipe_s=cost, needs=tuple(sorted(recipe.sources())), variant=variant)
+
+    def try_recipe(
+        self, record: Record, tensor: torch.Tensor, build: Callable[[], torch.Tensor]
+    ) -> float | None:
+        """Seconds to rebuild; None if it fails or gives other bits."""
+        try:
+            start = self.transfer.mark()
+            result = build()
+            end = self.transfer.mark()
+        except (RuntimeError, TypeError, ValueError, NotImplementedError):
+            return None
+        if result.untyped_storage().nbytes() != record.bytes or result.dtype != tensor.dtype:
+            return None
+        if result.untyped_storage()._cdata == tensor.untyped_storage()._cdata:
+            return None  # a view of what it is to replace
+        if not same_bits(flat_bytes(tensor), flat_bytes(result)):
+            return None
+        return self.transfer.seconds(start, end)
+
+    def finish(self) -> Recording:
+        """The step is over."""
+        self.close()
+        seconds = [self.transfer.seconds(start, end) for start, end in self._marks]
+        last = len(seconds) - 1
+        sites = []
+        for entry in self._sites:
+            entry["uses"] = tuple(entry["uses"])
+            entry["held"] = min(entry["held"], last)
+            sites.append(Site(**entry))
+        return Recording(
+            sites=tuple(sites),
+            seconds=tuple(seconds),
+            other=tuple(self._other),
+            labels=(*self._labels, "the end of the step"),
+            base=self._base,
+        )
+
+
+def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Compared eight bytes at a time where that is possible: the answer of a comparison takes memory, too."""
+    if first.numel() % 8 == 0:
+        first, second = first.view(torch.int64), second.view(torch.int64)
+    return torch.equal(first, second)

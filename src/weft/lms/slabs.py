@@ -1,0 +1,124 @@
+"""Host memory for copies, taken in large slabs and handed out in pieces.
+
+To pin memory takes half a second for each GiB, and torch's own host allocator rounds every piece up to a power of two.
+So slabs are exact powers of two, pinned once, and never given back while there is use for them.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from weft.errors import BudgetError
+from weft.lms.sizes import round_up, show_bytes
+
+PAGE = 4096
+SLAB = 256 << 20
+
+
+@dataclass(eq=False)
+class Block:
+    """A piece of host memory; `ticket` is the last copy that used it, which whoever gets it next must wait for."""
+
+    slab: int
+    start: int
+    size: int  # as asked for
+    room: int  # as taken
+    tensor: torch.Tensor
+    ticket: Any = None
+
+
+@dataclass
+class Slabs:
+    """Hands out blocks, best fit first."""
+
+    limit: int
+    make: Callable[[int], torch.Tensor]  # a flat uint8 tensor of host memory
+    slab: int = SLAB
+    slabs: list[torch.Tensor] = field(default_factory=list)
+    free: list[list[tuple[int, int, Any]]] = field(default_factory=list)  # by slab: start, room, ticket
+    held: int = 0
+    used: int = 0
+
+    def take(self, size: int) -> Block:
+        room = -(-size // PAGE) * PAGE
+        slab, place = self._best(room)
+        start, whole, ticket = self.free[slab].pop(place)
+        if whole > room:
+            insort(self.free[slab], (start + room, whole - room, ticket), key=_start)
+        self.used += room
+        return Block(slab, start, size, room, self.slabs[slab][start : start + size], ticket)
+
+    def give_back(self, block: Block) -> None:
+        self.used -= block.room
+        pieces = self.free[block.slab]
+        insort(pieces, (block.start, block.room, block.ticket), key=_start)
+        self._merge(pieces, block.start)
+
+    def _merge(self, pieces: list[tuple[int, int, Any]], start: int) -> None:
+        """Join with the neighbours."""
+        place = next(index for index, piece in enumerate(pieces) if piece[0] == start)
+        for left in (place, place - 1):
+            if 0 <= left < len(pieces) - 1:
+                (first, room, ticket), (second, more, other) = pieces[left], pieces[left + 1]
+                if first + room == second:
+                    pieces[left : left + 2] = [(first, room + more, _both(ticket, other))]
+
+    def _best(self, room: int) -> tuple[int, int]:
+        fitting = [
+            (whole, slab, place)
+            for slab, pieces in enumerate(self.free)
+            for place, (_, whole, _) in enumerate(pieces)
+            if whole >= room
+        ]
+        if fitting:
+            _, slab, place = min(fitting)
+            return slab, place
+        self._grow(room)
+        return len(self.slabs) - 1, 0
+
+    def _grow(self, room: int) -> None:
+        size = self.slab
+        while size < room:
+            size *= 2
+        while size > PAGE and self.held + size > self.limit and size // 2 >= room:
+            size //= 2
+        if self.held + size > self.limit:
+            raise BudgetError(
+                f"host must hold what is swapped, {show_bytes(self.held + size)} so far, got "
+                f"{show_bytes(self.limit)}; write host='{round_up(2 * (self.held + size))}' or a larger limit"
+            )
+        self.slabs.append(self.make(size))
+        self.free.append([(0, size, None)])
+        self.held += size
+
+    def release(self) -> None:
+        """Give all slabs back to the system; only when nothing is in use."""
+        if self.used == 0:
+            self.slabs.clear()
+            self.free.clear()
+            self.held = 0
+
+
+def _start(piece: tuple[int, int, Any]) -> int:
+    return piece[0]
+
+
+def _both(first: Any, second: Any) -> Any:
+    """Tickets of two blocks that become one: keep all that whoever gets it must wait for."""
+    if first is None or first is second:
+        return second
+    if second is None:
+        return first
+    return (*tickets(first), *tickets(second))
+
+
+def tickets(ticket: Any) -> tuple[Any, ...]:
+    """One ticket or several, as several."""
+    if ticket is None:
+        return ()
+    return ticket if isinstance(ticket, tuple) else (ticket,)
