@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +14,9 @@ from weft.cli.launching import launch_config, launch_options
 from weft.errors import UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
+
+if TYPE_CHECKING:
+    from weft.elastic.config import ElasticConfig
 
 _EPILOG = """\b
 Everything after the script belongs to the script.
@@ -78,6 +83,43 @@ def _hyphened(name: str) -> str:
     help="Restart all workers up to N times after a failure.",
 )
 @click.option(
+    "--elastic",
+    metavar="MIN:MAX",
+    help="Go on with as few as MIN workers, take in up to MAX (see docs/elastic.md).",
+)
+@click.option(
+    "--detect-within",
+    type=float,
+    default=2.0,
+    metavar="S",
+    help="With --elastic: seconds within which a fault is noticed.",
+)
+@click.option(
+    "--start-within",
+    type=float,
+    default=30.0,
+    metavar="S",
+    help="With --elastic: seconds to wait for more than MIN workers at the start.",
+)
+@click.option(
+    "--slow",
+    type=click.Choice(["report", "rebalance", "evict"]),
+    default="report",
+    help="With --elastic: what to do about a slow worker.",
+)
+@click.option(
+    "--discover",
+    metavar="COMMAND",
+    help="With --elastic: prints the hosts to use, one a line; asked again and again.",
+)
+@click.option("--checkpoint", metavar="DIR", help="With --elastic: save there, and resume from there.")
+@click.option(
+    "--checkpoint-every",
+    type=int,
+    metavar="N",
+    help="With --elastic: steps from one checkpoint to the next.",
+)
+@click.option(
     "--sbatch", metavar="FILE", help="Write a Slurm batch script instead of running; `-` prints it."
 )
 @click.option("--standalone", is_flag=True, hidden=True, help="torchrun's; one host needs nothing else here.")
@@ -97,6 +139,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     from weft.launch import run as launch
 
     dry, as_json, sbatch = (options.pop(name) for name in ("dry_run", "as_json", "sbatch"))
+    elastic = elastic_config(options)
     config = make_config(ctx.meta[_ANY_COMMAND], **options)
     if sbatch is not None:
         from weft.launch.slurm import write_batch_script
@@ -110,7 +153,12 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         data = result.plan.to_json() | {"commands": result.commands}
         click.echo(json.dumps(data, indent=2) if as_json else render_plan(result.plan, result.commands))
         return
-    outcome = launch.run(config, to_stderr=as_json)
+    if elastic is not None:
+        from weft.elastic.launcher import run_elastic
+
+        outcome = run_elastic(config, elastic, out=(sys.stderr if as_json else sys.stdout).buffer)
+    else:
+        outcome = launch.run(config, to_stderr=as_json)
     if as_json:
         click.echo(json.dumps(outcome.to_json(), indent=2))
     if not outcome.ok:
@@ -118,6 +166,39 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
         click.echo(render_failure(outcome), err=True)
     ctx.exit(outcome.code)
+
+
+def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
+    """What is asked of an elastic run; takes its flags out of the options."""
+    names = ("detect_within", "start_within", "slow", "discover", "checkpoint", "checkpoint_every")
+    limits = options.pop("elastic")
+    given = {name: options.pop(name) for name in names}
+    if limits is None:
+        for name in ("discover", "checkpoint", "checkpoint_every"):
+            if given[name] is not None:
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag} must come with --elastic, got it alone; add --elastic MIN:MAX")
+        return None
+    from weft.elastic.config import ElasticConfig, parse_limits
+    from weft.elastic.wanted import discover
+
+    least, most = parse_limits(limits)
+    if given["discover"] is not None and options["hosts"] is None and options["hostfile"] is None:
+        options["hosts"] = ",".join(
+            entry.name if entry.workers is None else f"{entry.name}:{entry.workers}"
+            for entry in discover(given["discover"])
+        )
+    return ElasticConfig(
+        least=least,
+        most=most,
+        detect_within_s=given["detect_within"],
+        start_within_s=given["start_within"],
+        slow=given["slow"],
+        hostfile=Path(options["hostfile"]) if options["hostfile"] else None,
+        discover=given["discover"],
+        checkpoint=Path(given["checkpoint"]).absolute() if given["checkpoint"] else None,
+        checkpoint_every=given["checkpoint_every"],
+    )
 
 
 def make_config(any_command: bool, **options: Any) -> LaunchConfig:

@@ -147,7 +147,7 @@ def _change(
     steps = [event.about["step"] for event in of_view if event.event == "stepped" and "step" in event.about]
     change = Change(
         view=agreed.view or 0,
-        kind=named.kind if named else "unknown",
+        kind=named.kind if named else agreed.kind,
         cause=agreed.cause or (named.cause if named else ""),
         who=_who(reasons),
         detected_t=start,

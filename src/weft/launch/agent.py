@@ -221,6 +221,10 @@ class Agent:
     def _do_bye(self) -> None:
         self._bye = True
 
+    def _do_become(self, module: str) -> None:
+        """Go on as another program, with the same streams: the launcher waits for its first word."""
+        os.execv(sys.executable, [sys.executable, "-P", "-m", module])
+
     def _do_survey(self) -> None:
         from weft.launch.survey import survey
 

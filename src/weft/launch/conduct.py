@@ -122,7 +122,7 @@ class Conductor:
         began = time.monotonic()
         restarts = 0
         # A handler may run in the middle of anything we do, so it only leaves a note.
-        with _signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):
+        with signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):
             while True:
                 self._attempt(restarts)
                 outcome = self._outcome(time.monotonic() - began, restarts)
@@ -293,7 +293,7 @@ class Conductor:
 
 
 @contextlib.contextmanager
-def _signals_to(handle: Callable[[int], None]) -> Iterator[None]:
+def signals_to(handle: Callable[[int], None]) -> Iterator[None]:
     """Hand Ctrl-C and its kin to the run; outside the main thread they stay as they are."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -39,10 +39,11 @@ def spawn(
     cpus: Sequence[int] = (),
     numa: Sequence[int] = (),
     piped: bool = True,
+    keep: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a worker in a session of its own, on its cores and its NUMA memory.
 
-    Its output is piped, or, with all other open files, the same as ours.
+    Its output is piped, or, with all other open files, the same as ours. It inherits the descriptors in `keep`.
     """
 
     def place() -> None:
@@ -64,6 +65,7 @@ def spawn(
         stdout=subprocess.PIPE if piped else None,
         stderr=subprocess.PIPE if piped else None,
         close_fds=piped,
+        pass_fds=tuple(keep),
         start_new_session=True,
         preexec_fn=place,
     )

@@ -128,10 +128,14 @@ class SshHosts(Hosts):
     def explain(self, name: str, code: int | None, complaint: str) -> str:
         return explain_ssh(name, code, complaint, self.python)
 
+    def prepare(self) -> None:
+        """To be called before anything is started by ssh."""
+        _make_private(_socket_folder())
+
     @property
     def crew(self) -> Crew:
         if self._crew is None:
-            _make_private(_socket_folder())
+            self.prepare()
         return super().crew
 
 

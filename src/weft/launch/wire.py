@@ -12,6 +12,7 @@ Launcher to agent, `{"do": ...}`:
     port    port | null                         is this port free; or pick one
     start   attempt, cwd, env, workers          start these workers
     stop    signal, grace_s                     end them, politely, then by force
+    become  module                              go on as another program that speaks on the same streams
     bye                                         nothing more will come
 
 Agent to launcher, `{"event": ...}`: an answer carries the name of its question; a run is told by

@@ -25,6 +25,7 @@ _ranks: ContextVar[Sequence[int]] = ContextVar(
 )  # in the world; none: the group is the world
 _world: dict[int, Member] = {}  # who was in it when it last met
 _here: set[str] = set()  # our own host, as they all name it
+_in_vain: ContextVar[Callable[[], bool]] = ContextVar("in_vain", default=lambda: False)
 _lives: set[bytes] = set()  # groups this process has been in
 _origin: list[Any] = []  # the store of the world that met last
 
@@ -41,6 +42,16 @@ def group_of(ranks: Sequence[int]) -> Iterator[None]:
         raise _without_store(error) from error
     finally:
         _ranks.reset(token)
+
+
+@contextmanager
+def interruptible(in_vain: Callable[[], bool]) -> Iterator[None]:
+    """Groups made in here are given up as soon as it is known that somebody will not come."""
+    token = _in_vain.set(in_vain)
+    try:
+        yield
+    finally:
+        _in_vain.reset(token)
 
 
 def _without_store(error: Exception) -> CollectiveError:
@@ -163,6 +174,8 @@ class _Waiting:
         return time.monotonic() >= self._deadline
 
     def _time_to_look(self) -> bool:
+        if _in_vain.get()():
+            raise PeerError("a member was lost while the group was made")
         time.sleep(self._pause_s)
         self._pause_s = min(0.1, self._pause_s * 1.3)
         now = time.monotonic()

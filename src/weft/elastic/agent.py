@@ -1,0 +1,668 @@
+"""The agent of one host in an elastic run: it watches over the host's workers and agrees with the other agents on who
+takes part.
+
+It is started by the launcher but does not depend on it: when the launcher, its host or its cable is gone, the agents go
+on and finish the run. When an agent ends, however it ends, so do its workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from weft.elastic.council import Action, Council, Decided, Send
+from weft.elastic.journal import Journal
+from weft.elastic.peers import Address, Message, Peers
+from weft.elastic.policy import (
+    SLOW_MICROS,
+    AgentReport,
+    Change,
+    Rules,
+    next_view,
+    slow_members,
+    weights_by_speed,
+)
+from weft.elastic.spoken import Spoken
+from weft.elastic.timing import Timing
+from weft.elastic.view import View
+from weft.elastic.ward import FINISHED, GONE, LEAVING, MEMBER, READY, STARTING, Slot, Ward
+from weft.launch import processes
+from weft.launch.outcome import describe_code
+from weft.launch.wire import bytes_to_text, decode
+
+CHUNK_BYTES = 1 << 16
+URGENT = ("death", "broken", "start")  # kinds of changes that do not wait for the end of a step
+TRIES = 3  # a slot whose workers fail so often without committing a step is given up
+RESTART_S = (
+    0.0,
+    1.0,
+    2.0,
+    5.0,
+)  # before a worker is started again in a slot where several have ended in a row
+
+
+class Agent:
+    """One host's part in the run."""
+
+    def __init__(self, spec: Message, launcher: Spoken, port: int) -> None:
+        self.spec = spec
+        self.name: str = spec["agent"]
+        self.host: str = spec["host"]
+        self.launcher = launcher
+        self.timing = Timing(spec["detect_within"])
+        self.rules = Rules(
+            least=spec["least"],
+            most=spec["most"],
+            gather_s=self.timing.gather_s,
+            broken_s=self.timing.broken_s,
+            start_within_s=spec["start_within"],
+        )
+        self.where = Address(self.host, spec["address"], port)
+        self.council = Council(self.name, View.from_json(spec["view"]))
+        self.peers = Peers(self.name, spec["secret"], self, retry_s=self.timing.retry_s)
+        self.peers.visitor = self._visit
+        self.journal = Journal(Path(spec["run_dir"]), self.host, spec["run"], tell=self._tell_event)
+        self.slots = [Slot(**slot) for slot in spec["slots"]]
+        self.wards: dict[int, Ward] = {}  # by process id
+        self.reports: dict[str, Message] = {}  # what the other agents last said of themselves
+        self._incarnations: defaultdict[int, int] = defaultdict(int)
+        self._ends: defaultdict[int, int] = defaultdict(int)  # in a row, by slot
+        self._failures: defaultdict[int, int] = defaultdict(int)
+        self._given_up: dict[int, str] = {}
+        self._starting_at: dict[int, float] = {}
+        self._first_ready_at: float | None = None
+        self._proposed_at = 0.0
+        self._speeds: dict[str, list[tuple[int, float]]] = {}
+        self._told_slow: set[str] = set()
+        self.committed = 0
+        self.leaving = False
+        self.over = ""  # "finished", or why the run failed
+        self._stop_at: float | None = None
+        self._changed = asyncio.Event()
+        self._next_beat = 0.0
+
+    # -- the loop ---------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Until the run is over and our workers are gone; gives our exit code."""
+        loop = asyncio.get_running_loop()
+        processes.become_subreaper()
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_leave)
+        for slot in self.slots:
+            self._start(slot)
+        for name, where in self.spec["roster"].items():
+            self.peers.add(name, Address(*where))
+        while not self._done():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), self.timing.look_s)
+            self._changed.clear()
+            self._turn()
+        self._beat()
+        processes.kill_descendants(os.getpid())
+        await self.peers.close()
+        self.journal.close()
+        return 0 if self.over == "finished" or self.leaving else 1
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        self._restart(now)
+        self._look_for_the_stuck()
+        if not self.over:
+            self._lead(now)
+            self._see_whether_it_can_go_on()
+        if self.over and self._stop_at is not None and now >= self._stop_at:
+            self._stop_at = None
+            for ward in self.wards.values():
+                if ward.state != FINISHED:
+                    ward.kill()
+        if now >= self._next_beat:
+            self._beat()
+
+    def _beat(self) -> None:
+        self._next_beat = time.monotonic() + self.timing.beat_s
+        self.peers.send_all({"kind": "status", **self._status()})
+        self.launcher.say({"event": "status", **self._status()})
+
+    def _status(self) -> Message:
+        return {
+            "report": self._report().to_json(),
+            "view": self.council.view.number,
+            "over": self.over,
+            "leaving": self.leaving,
+            "committed": self.committed,
+            "possible": 0 if self.leaving else len(self.slots) - len(self._given_up),
+            "trouble": next(iter(self._given_up.values()), ""),
+            "micros": {
+                ward.name: [ward.progress().micros, ward.progress().busy_s]
+                for ward in self.wards.values()
+                if ward.alive
+            },
+            "roster": {
+                name: [where.host, where.address, where.port]
+                for name, where in [*self.peers.roster().items(), (self.name, self.where)]
+            },
+        }
+
+    def _report(self) -> AgentReport:
+        workers = tuple(ward.report() for ward in self.wards.values() if ward.alive)
+        return AgentReport(self.name, self.host, self.where.address, workers)
+
+    def _done(self) -> bool:
+        """Whether there is nothing left for us to do."""
+        if self.wards or self._starting_at:
+            return False
+        return bool(self.over) or self.leaving
+
+    # -- leading ----------------------------------------------------------------------------------
+
+    def _living(self) -> dict[str, AgentReport]:
+        """The agents that are there, ourselves included, with what they last reported."""
+        living = {self.name: self._report()}
+        for name, status in self.reports.items():
+            if self.peers.silent_for(name) < self.timing.silence_s:
+                living[name] = AgentReport.from_json(status["report"])
+        return living
+
+    def _lead(self, now: float) -> None:
+        """Propose what should follow, if it is our turn: we are the first voter that is there."""
+        view = self.council.view
+        living = self._living()
+        leader = next((voter for voter in view.voters if voter in living), None)
+        if leader != self.name:
+            return
+        if self._first_ready_at is None:
+            states = [worker.state for agent in living.values() for worker in agent.workers]
+            self._first_ready_at = now if READY in states else None
+        change = next_view(
+            view,
+            list(living.values()),
+            self.rules,
+            waited_s=now - self._first_ready_at if self._first_ready_at is not None else 0.0,
+            expected=self.spec["expected"],
+            weights=self._shares(living),
+        )
+        if change is None or now < self._proposed_at + self.timing.retry_s:
+            return
+        self._propose(change, view, living)
+
+    def _propose(self, change: Change, view: View, living: dict[str, AgentReport]) -> None:
+        self._proposed_at = time.monotonic()
+        lost = {member.agent for member in view.members} - living.keys()
+        for agent in lost:
+            self.journal.event(
+                "detected",
+                view=view.number,
+                kind="host",
+                who=[member.worker for member in view.members if member.agent == agent],
+                cause=f"no sign of life for {min(self.peers.silent_for(agent), 999):.1f} s",
+            )
+        value = View(
+            change.view.number,
+            change.view.members,
+            change.view.voters,
+            f"{change.kind}: {change.view.cause}",
+        )
+        self._act(self.council.propose(value))
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self.peers.send(action.to, {"kind": "council", "word": action.message})
+            elif isinstance(action, Decided):
+                self._adopt(action.view)
+
+    def _adopt(self, view: View) -> None:
+        """A view is decided: tell our workers."""
+        self._proposed_at = 0.0
+        kind = view.cause.partition(":")[0]
+        self.journal.event(
+            "agreed",
+            view=view.number,
+            cause=view.cause.partition(": ")[2],
+            kind=kind,
+            size=view.size,
+            members=[member.worker for member in view.members],
+        )
+        for ward in self.wards.values():
+            if not ward.alive or ward.state == STARTING:
+                continue
+            if view.rank_of(ward.name) is not None:
+                if ward.state != LEAVING:
+                    ward.state = MEMBER
+            elif ward.state == MEMBER:
+                # The others went on without it: it may come back as somebody new.
+                ward.name = self._new_name(ward.slot)
+                ward.state = STARTING
+            ward.tell(self._view_for(ward, view, urgent=kind in URGENT))
+        self._changed.set()
+
+    def _view_for(self, ward: Ward, view: View, *, urgent: bool) -> Message:
+        return {"do": "view", "view": view.to_json(), "name": ward.name, "urgent": urgent}
+
+    def _shares(self, living: dict[str, AgentReport]) -> dict[str, float] | None:
+        """Who is slow, and what that means for the shares."""
+        members = {member.worker for member in self.council.view.members}
+        counts: dict[str, list[float]] = {}
+        for name in living:
+            status = self.reports.get(name) if name != self.name else self._status()
+            counts.update(status["micros"] if status else {})
+        seconds = {}
+        for worker in members & counts.keys():
+            seen = self._speeds.setdefault(worker, [])
+            micros, busy_s = int(counts[worker][0]), counts[worker][1]
+            if not seen or micros > seen[-1][0]:
+                seen.append((micros, busy_s))
+                del seen[: max(0, len(seen) - 64)]
+            before = next((point for point in reversed(seen) if micros - point[0] >= SLOW_MICROS), None)
+            if before is not None and before[0] > 0:  # the first micro-batch is not like the others
+                seconds[worker] = (busy_s - before[1]) / (micros - before[0])
+        if len(seconds) < len(members) or len(members) < 2:
+            return None
+        slow = slow_members(seconds)
+        usual = median(seconds.values())
+        for worker in set(slow) - self._told_slow:
+            self._told_slow.add(worker)
+            self.journal.event(
+                "detected",
+                view=self.council.view.number,
+                kind="slow",
+                who=[worker],
+                cause=f"{seconds[worker] / usual:.1f} times as slow as usual",
+                policy=self.spec["slow"],
+            )
+            if self.spec["slow"] == "evict":
+                self._evict(worker)
+        self._told_slow &= set(slow)
+        if self.spec["slow"] != "rebalance":
+            return None
+        now = {member.worker: member.weight for member in self.council.view.members}
+        wanted = weights_by_speed(seconds, slow)
+        # Speeds are never quite the same twice: shares move only when it is worth a change of view.
+        return (
+            wanted if any(abs(wanted[worker] - now[worker]) > 0.2 * now[worker] for worker in now) else None
+        )
+
+    def _evict(self, worker: str) -> None:
+        """Have a slow worker ended by whoever watches it."""
+        for member in self.council.view.members:
+            if member.worker == worker:
+                if member.agent == self.name:
+                    self._end_slow(worker)
+                else:
+                    self.peers.send(member.agent, {"kind": "evict", "worker": worker})
+
+    def _end_slow(self, worker: str) -> None:
+        for ward in self.wards.values():
+            if ward.name == worker and ward.alive:
+                ward.evicted = "too slow"
+                self._given_up[ward.slot.number] = f"{worker} was too slow"
+                ward.ask_to_leave()
+
+    def _see_whether_it_can_go_on(self) -> None:
+        """If fewer workers can ever be there than the run needs, it has failed."""
+        statuses = [self._status(), *(self.reports[name] for name in self._living() if name != self.name)]
+        if sum(status["possible"] for status in statuses) >= self.rules.least:
+            return
+        trouble = next((status["trouble"] for status in statuses if status["trouble"]), "")
+        if trouble:
+            self._end(trouble)
+
+    # -- the other agents -------------------------------------------------------------------------
+
+    def met(self, peer: str) -> None:
+        self._act(self.council.met(peer))
+        self._beat()
+
+    def parted(self, peer: str) -> None:
+        self._act(self.council.lost(peer))
+
+    def died(self, peer: str) -> None:
+        self.reports.pop(peer, None)
+        if any(member.agent == peer for member in self.council.view.members) and not self.over:
+            self.journal.event(
+                "detected",
+                view=self.council.view.number,
+                kind="host",
+                who=[member.worker for member in self.council.view.members if member.agent == peer],
+                cause="its agent has ended",
+            )
+        self._act(self.council.gone(peer))
+        self._changed.set()
+
+    def heard(self, peer: str, message: Message) -> None:
+        match message["kind"]:
+            case "council":
+                self._act(self.council.receive(peer, message["word"]))
+            case "status":
+                self._hear_status(peer, message)
+            case "evict":
+                self._end_slow(message["worker"])
+
+    def _hear_status(self, peer: str, status: Message) -> None:
+        before = self.reports.get(peer)
+        self.reports[peer] = status
+        for name, where in status["roster"].items():
+            self.peers.add(name, Address(*where))
+        if status["over"] and not self.over:
+            self._end(status["over"], tell=False)
+        if before is None or _states(before) != _states(status):
+            self._changed.set()
+
+    async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
+        """A command asks for something; or an agent we have not heard of yet, which shall call again."""
+        if name != "command":
+            return
+        message = decode(await reader.readline(), "do")
+        if message is not None and message["do"] == "stop":
+            self._end("stopped on request")
+
+    # -- our workers ------------------------------------------------------------------------------
+
+    def _new_name(self, slot: Slot) -> str:
+        number = self._incarnations[slot.number]
+        self._incarnations[slot.number] += 1
+        # A host that comes back has an agent with another name, whose workers must not be taken for the old ones.
+        return f"{self.host}/{slot.number}.{self.spec['life']}{number}"
+
+    def _start(self, slot: Slot) -> None:
+        ward = Ward(self._new_name(slot), slot, self.spec["argv"], env=self.spec["env"], cwd=self.spec["cwd"])
+        self.wards[ward.pid] = ward
+        ward.tell({"do": "welcome", "secret": self.spec["secret"], "most": self.rules.most})
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ward.link.fileno(), self._hear_worker, ward)
+        for pipe, stream in ((ward.process.stdout, "out"), (ward.process.stderr, "err")):
+            assert pipe is not None
+            os.set_blocking(pipe.fileno(), False)
+            loop.add_reader(pipe.fileno(), self._forward, ward, pipe, stream)
+
+    def _restart(self, now: float) -> None:
+        for number, due in list(self._starting_at.items()):
+            if self.over or self.leaving or number in self._given_up:
+                del self._starting_at[number]
+            elif now >= due:
+                del self._starting_at[number]
+                self._start(next(slot for slot in self.slots if slot.number == number))
+
+    def _forward(self, ward: Ward, pipe: Any, stream: str) -> None:
+        try:
+            data = os.read(pipe.fileno(), CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        if data:
+            text = bytes_to_text(data)
+            ward.wrote(stream, text)
+            self.journal.output(ward.slot.number, data)
+            self.launcher.say(
+                {"event": "output", "rank": ward.slot.rank, "stream": stream, "text": text}, may_drop=True
+            )
+            return
+        asyncio.get_running_loop().remove_reader(pipe.fileno())
+        pipe.close()
+
+    def _hear_worker(self, ward: Ward) -> None:
+        messages = ward.hear()
+        if messages is None:
+            asyncio.get_running_loop().remove_reader(ward.link.fileno())
+            return
+        for message in messages:
+            self._hear_news(ward, message)
+
+    def _hear_news(self, ward: Ward, news: Message) -> None:
+        match news.pop("say"):
+            case "hello":
+                ward.ports = news["store_port"], news["heal_port"]
+            case "header":
+                self.journal.header(news["header"])
+            case "ready":
+                ward.state = READY
+                if self.council.view.members:
+                    self.journal.event(
+                        "detected",
+                        view=self.council.view.number,
+                        kind="join",
+                        who=[ward.name],
+                        cause="it is ready",
+                    )
+                self._changed.set()
+                self._beat()
+            case "broken":
+                ward.breaks(news["view"])
+                self._changed.set()
+            case "leaving":
+                if ward.state != LEAVING:
+                    self._see_off(ward, "asked to leave")
+            case "commit":
+                self._committed(ward, news)
+            case "finished":
+                ward.state = FINISHED
+                self._end("finished")
+            case ("grouped" | "healed" | "saved") as event:
+                self.journal.event(event, worker=ward.name, **news)
+
+    def _committed(self, ward: Ward, news: Message) -> None:
+        record = news["record"]
+        self.committed = max(self.committed, record["step"] + 1)
+        self._ends[ward.slot.number] = self._failures[ward.slot.number] = 0
+        if news["first"]:
+            self.journal.event("stepped", view=record["view"], worker=ward.name, step=record["step"])
+        self.journal.commit(record)
+
+    def _see_off(self, ward: Ward, cause: str) -> None:
+        self.journal.event(
+            "detected", view=self.council.view.number, kind="leave", who=[ward.name], cause=cause
+        )
+        ward.ask_to_leave()
+        self._changed.set()
+        self._beat()
+
+    def _look_for_the_stuck(self) -> None:
+        for ward in self.wards.values():
+            ward.flush()
+            if not ward.alive or ward.evicted or ward.state not in (MEMBER, LEAVING):
+                continue
+            idle_s = ward.stuck_for(self.timing)
+            if idle_s is not None:
+                ward.evicted = f"no progress for {idle_s:.1f} s"
+                self.journal.event(
+                    "detected",
+                    view=self.council.view.number,
+                    kind="stuck",
+                    who=[ward.name],
+                    cause=ward.evicted,
+                )
+                ward.kill()
+
+    def _reap(self) -> None:
+        for pid, code in processes.reap():
+            ward = self.wards.pop(pid, None)
+            if ward is not None:
+                self._ended(ward, code)
+        self._changed.set()
+
+    def _ended(self, ward: Ward, code: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._hear_last_words(ward)
+        ward.code = ward.process.returncode = code
+        state, ward.state = ward.state, GONE
+        processes.signal_group(ward.pid, signal.SIGKILL)  # what it started and left behind
+        ward.close(loop.remove_reader)
+        self.launcher.say({"event": "exit", "rank": ward.slot.rank, "worker": ward.name, "code": code})
+        if state == FINISHED or self.over:
+            if code and state == FINISHED:
+                self.journal.event("failed", worker=ward.name, cause=describe_code(code))
+                self.launcher.say({"event": "failed", "why": self._why(ward, code)})
+            return
+        if state == LEAVING or self.leaving:
+            return
+        if not ward.evicted:
+            self.journal.event(
+                "detected",
+                view=self.council.view.number,
+                kind="death" if code else "leave",
+                who=[ward.name],
+                cause=describe_code(code) if code else "its script has ended",
+            )
+        self._decide_on_slot(ward, code)
+        self._lead(time.monotonic())
+        self._beat()
+
+    def _decide_on_slot(self, ward: Ward, code: int) -> None:
+        """Start another worker in its place, unless that has been in vain."""
+        slot = ward.slot.number
+        self._ends[slot] += 1
+        if code == 0:
+            self._given_up[slot] = f"{ward.name} ended before the run did"
+        elif code > 0:
+            self._failures[slot] += 1
+            if not self.committed or self._failures[slot] >= TRIES:
+                self._given_up[slot] = self._why(ward, code)
+        pause = RESTART_S[min(self._ends[slot] - 1, len(RESTART_S) - 1)]
+        self._starting_at[slot] = time.monotonic() + pause
+
+    def _why(self, ward: Ward, code: int) -> str:
+        lines = ward.tail.strip().splitlines()
+        return f"{ward.name} failed ({describe_code(code)})" + (f": {lines[-1].strip()}" if lines else "")
+
+    def _hear_last_words(self, ward: Ward) -> None:
+        """What it had written before it ended."""
+        self._hear_worker(ward)
+        for pipe, stream in ((ward.process.stdout, "out"), (ward.process.stderr, "err")):
+            while pipe is not None and not pipe.closed:
+                before = pipe.fileno()
+                self._forward(ward, pipe, stream)
+                if not pipe.closed and not _readable(before):
+                    asyncio.get_running_loop().remove_reader(before)
+                    pipe.close()
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def _end(self, how: str, *, tell: bool = True) -> None:
+        """The run is over: those who are done go by themselves, the others are ended."""
+        if self.over:
+            return
+        self.over = how
+        self.journal.event("finished" if how == "finished" else "failed", cause=how)
+        grace_s = self.spec["grace"]
+        for ward in self.wards.values():
+            if how == "finished" and ward.state == MEMBER:
+                ward.tell({"do": "over"})
+                ward.state = FINISHED
+            elif ward.state != FINISHED:
+                ward.kill(signal.SIGKILL if ward.state in (STARTING, READY) else signal.SIGTERM)
+        self._stop_at = time.monotonic() + grace_s
+        if tell:
+            self._beat()
+        self._changed.set()
+
+    def _asked_to_leave(self) -> None:
+        """Our host is taken away: our workers leave at the end of the step, then we go."""
+        if self.leaving:
+            for ward in self.wards.values():
+                ward.kill()
+            return
+        self.leaving = True
+        for ward in list(self.wards.values()):
+            if ward.state == MEMBER:
+                self._see_off(ward, "its host is taken away")
+            elif ward.state != FINISHED:
+                ward.kill()
+        asyncio.get_running_loop().call_later(
+            self.spec["grace"] + self.timing.detect_within, self._asked_to_leave
+        )
+        self._beat()
+
+    def obey(self, message: Message) -> None:
+        """A word of the launcher."""
+        match message["do"]:
+            case "roster":
+                for name, where in message["roster"].items():
+                    self.peers.add(name, Address(*where))
+            case "leave":
+                self._asked_to_leave() if not self.leaving else None
+            case "stop":
+                if message.get("now"):
+                    for ward in self.wards.values():
+                        ward.kill()
+                self._end("stopped on request")
+
+    def _tell_event(self, event: Message) -> None:
+        self.launcher.say({"event": "news", "news": event})
+
+
+def _states(status: Message) -> list[tuple[str, str]]:
+    return [(worker["worker"], worker["state"]) for worker in status["report"]["workers"]]
+
+
+def _readable(descriptor: int) -> bool:
+    import select
+
+    return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def _listener() -> socket.socket:
+    """A port on all addresses of this host; who calls must know the secret of the run."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
+
+
+async def serve() -> int:
+    """Tell the launcher where we listen, hear what the run is, and take part in it."""
+    launcher = Spoken()
+    agent: Agent | None = None
+    early: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if agent is None:
+            early.append((reader, writer))
+            writer.close()
+        else:
+            await agent.peers.answer(reader, writer)
+
+    listener = _listener()
+    port = listener.getsockname()[1]
+    server = await asyncio.start_server(called, sock=listener, limit=64 << 20)
+    launcher.say({"event": "hello", "port": port, "token": secrets.token_hex(4)})
+    async for message in launcher.listen():
+        if message["do"] == "elastic":
+            agent = Agent(message, launcher, port)
+            break
+        if message["do"] == "bye":
+            return 0
+    if agent is None:
+        return 0
+    hearing = asyncio.create_task(_hear(launcher, agent))
+    try:
+        code = await agent.run()
+    finally:
+        hearing.cancel()
+        server.close()
+    launcher.say({"event": "done", "over": agent.over, "code": code})
+    await launcher.drain()
+    return code
+
+
+async def _hear(launcher: Spoken, agent: Agent) -> None:
+    async for message in launcher.listen():
+        agent.obey(message)
+
+
+def main() -> None:
+    """`python -m weft.elastic.agent`; the launcher is the only caller."""
+    code = asyncio.run(serve())
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

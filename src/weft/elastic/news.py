@@ -1,0 +1,23 @@
+"""What the launcher tells of an elastic run while it goes on: a line for each thing worth knowing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def tell_of(event: dict[str, Any]) -> Iterator[str]:
+    """The lines for one event; none for most."""
+    who = ", ".join(event.get("who", ()))
+    match event["event"]:
+        case "detected" if event["kind"] in ("death", "stuck", "host"):
+            yield f"lost {who}: {event['cause']}"
+        case "detected" if event["kind"] == "slow":
+            yield f"{who} is {event['cause']} ({event['policy']})"
+        case "detected" if event["kind"] == "leave":
+            yield f"{who} leaves: {event['cause']}"
+        case "agreed" if event["host"] == event["members"][0].partition("/")[0]:
+            size = event["size"]
+            yield f"view {event['view']}: {size} worker{'s' * (size > 1)} ({event['cause']})"
+        case "trouble":
+            yield f"{event['host']} cannot write down what happens: {event['cause']}"

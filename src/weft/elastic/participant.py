@@ -1,0 +1,543 @@
+"""A worker's part in an elastic run: it computes its share of each step, commits it with the others, and, when one of
+them is lost or comes, makes a new group with those who are left, in the same process and with what it holds.
+
+The life of a step: micro-batches are computed one by one; after the last one gradients are summed over all members;
+`optimizer.step()` applies them; the step commits when the loop body has ended. What fails before that is done again
+by those who are left, from what they hold: parameters have not changed, so nothing has to be undone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+from weft.collectives.groups import roll
+from weft.elastic import state
+from weft.elastic.beat import LOADING, OUTSIDE, WAITING, Beat
+from weft.elastic.control import Link, RunOver
+from weft.elastic.gradients import Gradients, all_reduce
+from weft.elastic.heal import HealServer, fetch
+from weft.elastic.order import Step
+from weft.elastic.shares import Settlement, Summary, deal, settle
+from weft.elastic.view import View
+from weft.errors import CollectiveError, ConnectError, UsageError
+
+CONNECT_S = 5.0  # to the store of the view's first member
+OPERATION_S = 1800.0  # agents see who is stuck; a reduction itself may wait long, for one who evaluates, say
+# What a group that has lost a member may raise: ours, torch's store's, a socket's.
+BROKEN = (RuntimeError, ConnectError, CollectiveError, OSError)
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """One micro-batch to compute."""
+
+    step: Step
+    micro: int
+    weight: float  # its part of the step's samples; 0: only to go through the loop body with the others
+    last: bool  # of this member's share
+
+
+class Source(Protocol):
+    """Where steps and their samples come from; see `feed.py`."""
+
+    micros_per_step: int
+
+    def first(self, number: int, epoch: int, start: int) -> Step | None: ...
+    def micros(self, step: Step) -> int: ...
+    def micro_size(self, step: Step, index: int) -> int: ...
+    def digest(self, step: Step) -> str: ...
+    def changed(self) -> None: ...
+    def header(self) -> dict[str, Any]: ...
+    def signature(self) -> int: ...
+
+
+class Participant:
+    """What a worker knows of the run, and what it does about changes."""
+
+    def __init__(self, link: Link, beat: Beat, *, address: str, secret: str) -> None:
+        self._link, self._beat, self._secret = link, beat, secret
+        self._server = HealServer(address, secret)
+        self._store = TCPStore(
+            address, 0, None, is_master=True, timeout=timedelta(seconds=CONNECT_S), wait_for_workers=False
+        )
+        self.objects: dict[str, Any] = {}
+        self.source: Source | None = None
+        self.gradients: Gradients | None = None
+        self._buffers: list[Tensor] = []
+        self._kept: list[Tensor] = []  # buffers as of the last commit
+        self._next: list[Tensor] | None = None  # and as they will be, where we computed the first micro-batch
+        self.view: View | None = None  # whose group stands
+        self.committed = self.epoch = self.start = 0
+        self.step: Step | None = None
+        self.ticket: Ticket | None = None
+        self._held: set[int] = set()
+        self.todo: deque[int] = deque()
+        self._parts: dict[str, list[int]] = {}
+        self._stays = False
+        self.ready = False  # the sum of all gradients is there
+        self.applied = False  # and has been given to the optimizer
+        self._change_due = False
+        self._first_in_view = False
+        self._healed: state.Image | None = None
+        self.on_leave: Callable[[], object] | None = None
+        link.on_urgent = self._let_go
+        link.tell("hello", store_port=self._store.port, heal_port=self._server.port)
+
+    # -- who we are -------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._link.name
+
+    @property
+    def store_port(self) -> int:
+        return self._store.port
+
+    @property
+    def heal_port(self) -> int:
+        return self._server.port
+
+    # -- what the script registers ----------------------------------------------------------------
+
+    def attend(self, source: Source) -> None:
+        """Take the samples from here."""
+        self.source = source
+        self._link.tell("header", header=source.header())
+
+    def register(self, objects: Mapping[str, Any]) -> None:
+        state.check(objects)
+        self.objects.update(objects)
+        modules = [value for value in self.objects.values() if isinstance(value, nn.Module)]
+        if self.gradients is not None:
+            self.gradients.close()
+        parameters = dict.fromkeys(parameter for module in modules for parameter in module.parameters())
+        self.gradients = Gradients(parameters, all_reduce)
+        self._buffers = [buffer for module in modules for buffer in module.buffers()]
+        self._kept = [buffer.clone() for buffer in self._buffers]
+
+    # -- the loop ---------------------------------------------------------------------------------
+
+    def arrive(self) -> None:
+        """Become a member, at the place where the others are."""
+        if self.view is None:
+            try:
+                self._adopt()
+            except RunOver:
+                raise SystemExit(0) from None
+
+    def pause(self) -> None:
+        """The script does something else than its loop."""
+        self._beat.say(OUTSIDE)
+
+    def resume(self) -> None:
+        self._beat.begin()
+
+    def next_ticket(self, epoch: int) -> Ticket | None:
+        """The next micro-batch to compute; None at the end of this epoch. The one before it is over with this."""
+        self.close_ticket()
+        self._beat.say(LOADING)
+        if self.view is None or self._change_due or self._link.lost_someone(self.view.number):
+            self._adopt()
+        if self.epoch != epoch:
+            return None
+        if self.step is None and not self._begin_step():
+            self.epoch, self.start = self.epoch + 1, 0
+            return None
+        assert self.step is not None
+        assert self.source is not None
+        if self.todo:
+            micro = self.todo.popleft()
+            weight = self.source.micro_size(self.step, micro) / self.step.size
+        else:
+            micro, weight = 0, 0.0
+        self.ticket = Ticket(self.step, micro, weight, last=not self.todo)
+        return self.ticket
+
+    def begin(self) -> None:
+        """The micro-batch is loaded; its computation begins."""
+        assert self.ticket is not None
+        assert self.gradients is not None
+        with torch.no_grad():
+            for buffer, kept in zip(self._buffers, self._kept, strict=True):
+                buffer.copy_(kept)
+        self.gradients.begin(self.ticket.weight, last=self.ticket.last, then=self._computed)
+        self._beat.begin()
+
+    def close_ticket(self) -> None:
+        """The loop body has ended: if it was the one that applied the step, the step commits."""
+        ticket, self.ticket = self.ticket, None
+        if self.ready:
+            self._commit()
+            return
+        if ticket is None or not ticket.weight or ticket.step is not self.step:
+            return
+        if ticket.micro not in self._held:
+            raise UsageError(
+                "every micro-batch must be followed by loss.backward(), got a loop body without it; a batch can be "
+                "left out by multiplying its loss by 0"
+            )
+
+    def _begin_step(self) -> bool:
+        assert self.source is not None
+        assert self.view is not None
+        self.step = self.source.first(self.committed, self.epoch, self.start)
+        if self.step is None:
+            return False
+        self._deal([frozenset()] * self.view.size)
+        return True
+
+    def _deal(self, held: list[frozenset[int]]) -> None:
+        """Find out what is left for us of the present step, and who will have computed what."""
+        assert self.view is not None
+        assert self.source is not None
+        assert self.step is not None
+        weights = [member.weight for member in self.view.members]
+        shares = deal(self.source.micros(self.step), weights, held)
+        rank = self.view.rank_of(self._link.name)
+        assert rank is not None
+        self.todo = deque(shares[rank])
+        self._parts = {
+            member.worker: sorted(own | set(share))
+            for member, own, share in zip(self.view.members, held, shares, strict=True)
+        }
+
+    def _computed(self) -> None:
+        """The backward pass of a micro-batch has ended."""
+        ticket = self.ticket
+        if ticket is None:
+            return
+        if ticket.weight:
+            self._beat.computed()
+            self._held.add(ticket.micro)
+            if ticket.micro == 0:
+                self._next = [buffer.clone() for buffer in self._buffers]
+        if ticket.last:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Sum the gradients over all members; repair what breaks, until it is done or there is more to compute."""
+        assert self.gradients is not None
+        self._beat.say(WAITING)
+        step = self.step
+        while True:
+            try:
+                self._reduce()
+            except BROKEN as error:
+                self.gradients.give_up()
+                self._adopt(error)
+                if self.step is not step or self.todo:
+                    return
+            else:
+                self.ready = True
+                return
+
+    def _reduce(self) -> None:
+        assert self.view is not None
+        assert self.gradients is not None
+        assert self.source is not None
+        assert self.step is not None
+        if self._link.lost_someone(self.view.number):
+            raise CollectiveError("a member is lost")
+        micros = self.source.micros(self.step)
+        votes = torch.zeros(micros + 1 + len(self.gradients.parameters), dtype=torch.float64)
+        votes[[*self._held]] = 1.0
+        votes[micros] = float(self._link.newer_than(self.view.number))
+        votes[micros + 1 :] = self.gradients.touched()
+        self.gradients.launch()
+        works = [all_reduce(votes)]
+        buffers = self._buffers_to_sum()
+        works += [all_reduce(flat) for flat in buffers.values()]
+        self.gradients.wait()
+        for work in works:
+            work.wait()
+        counted = votes[:micros].tolist()
+        if set(counted) != {1.0}:
+            raise AssertionError(
+                f"every micro-batch of step {self.step.number} must count once, got {counted}; this is a bug in weft"
+            )
+        self._change_due = bool(votes[micros])
+        self._take_buffers(buffers)
+        self.gradients.show(votes[micros + 1 :].tolist())
+
+    def _buffers_to_sum(self) -> dict[torch.dtype, Tensor]:
+        """Buffers end as those of whoever computed the first micro-batch, as in DDP as those of the first rank.
+
+        Everyone else adds zeros. One tensor for each type.
+        """
+        flat: dict[torch.dtype, Tensor] = {}
+        for kind in dict.fromkeys(buffer.dtype for buffer in self._buffers):
+            ours = self._next if self._next is not None else self._buffers
+            whole = torch.cat([buffer.flatten() for buffer in ours if buffer.dtype is kind])
+            whole = whole.to(torch.uint8) if kind is torch.bool else whole
+            flat[kind] = whole if self._next is not None else whole.zero_()
+        return flat
+
+    def _take_buffers(self, flat: Mapping[torch.dtype, Tensor]) -> None:
+        with torch.no_grad():
+            for kind, whole in flat.items():
+                start = 0
+                for buffer in self._buffers:
+                    if buffer.dtype is kind:
+                        stop = start + buffer.numel()
+                        buffer.copy_(whole[start:stop].view_as(buffer))
+                        start = stop
+
+    def _commit(self) -> None:
+        assert self.step is not None
+        assert self.gradients is not None
+        assert self.view is not None
+        assert self.source is not None
+        step = self.step
+        self._kept = [buffer.clone() for buffer in self._buffers]
+        self.committed, self.start = self.committed + 1, step.stop
+        self._forget_step()
+        self._healed = None
+        self._beat.committed()
+        record = {
+            "step": step.number,
+            "epoch": step.epoch,
+            "start": step.start,
+            "stop": step.stop,
+            "view": self.view.number,
+            "parts": self._parts,
+            "digest": self.source.digest(step),
+            "t": time.time(),
+        }
+        self._link.tell("commit", record=record, first=self._first_in_view)
+        self._first_in_view = False
+
+    def _forget_step(self) -> None:
+        """Drop what belongs to the present step only."""
+        assert self.gradients is not None
+        self.gradients.clear()
+        self.step, self._next = None, None
+        self._held.clear()
+        self.todo.clear()
+        self.ready = self.applied = False
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def _let_go(self) -> None:
+        """Somebody is lost: whatever waits for it gives up. Called in the thread of the link."""
+        group = dist.group.WORLD if dist.is_initialized() else None
+        if group is not None:
+            with suppress(RuntimeError):
+                group.abort()
+
+    def _adopt(self, error: BaseException | None = None) -> None:
+        """Make the group of the newest view, and have the same state as all its members."""
+        self._beat.say(WAITING)
+        formed = self.view.number if self.view is not None else -1
+        if error is not None:
+            self._link.tell("broken", view=formed, why=str(error))
+        elif self.view is None:
+            self._link.tell("ready")
+        while True:
+            view = self._link.await_view(formed)
+            if view.rank_of(self._link.name) is None:
+                formed, self._stays = view.number, False  # we were left out; perhaps we are let in again
+                if self._link.drain:
+                    if self.on_leave is not None:
+                        self.on_leave()
+                    raise SystemExit(0)
+                self._link.tell("ready")
+                continue
+            try:
+                self._form(view)
+            except BROKEN as error:
+                formed = view.number
+                self._link.tell("broken", view=view.number, why=f"{type(error).__name__}: {error}")
+            else:
+                return
+
+    def _form(self, view: View) -> None:
+        rank = view.rank_of(self._link.name)
+        assert rank is not None
+        self._leave_group()
+        self.view = None
+        first = view.members[0]
+        store = self._store
+        if rank:
+            store = TCPStore(
+                first.address,
+                first.store_port,
+                None,
+                is_master=False,
+                timeout=timedelta(seconds=CONNECT_S),
+                wait_for_workers=False,
+            )
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(view.size))
+        with roll.interruptible(lambda: self._link.lost_someone(view.number)):
+            dist.init_process_group(
+                "weft",
+                store=PrefixStore(f"view/{view.number}", store),
+                rank=rank,
+                world_size=view.size,
+                timeout=timedelta(seconds=OPERATION_S),
+            )
+        self._link.tell("grouped", view=view.number)
+        summaries = self._introduce(view)
+        settlement = settle(summaries)
+        if settlement.behind:
+            self._heal(view, rank, settlement)
+        self.view, self._change_due, self._first_in_view, self._stays = view, False, True, True
+        self._settle_share(summaries, settlement)
+        if self.source is not None:
+            self.source.changed()
+
+    def _settle_share(self, summaries: list[Summary], settlement: Settlement) -> None:
+        """Go on with the step that is under way, if those who have the newest commit had begun it."""
+        held = [
+            frozenset() if rank in settlement.behind else summary.held
+            for rank, summary in enumerate(summaries)
+        ]
+        if not any(held):
+            self._forget_step()
+            return
+        assert self.source is not None
+        if self.step is None:
+            self.step = self.source.first(self.committed, self.epoch, self.start)
+        self._deal(held)
+
+    def _introduce(self, view: View) -> list[Summary]:
+        """Tell the others what we bring, and hear what they do."""
+        assert self.source is not None
+        most = self.source.micros_per_step
+        card = torch.zeros(6 + most, dtype=torch.int64)
+        card[:6] = torch.tensor(
+            [
+                self.committed,
+                self.epoch,
+                self.start,
+                int(self._stays),
+                self.source.signature(),
+                state.schema(self.objects),
+            ]
+        )
+        card[[6 + micro for micro in self._held]] = 1
+        cards = [torch.empty_like(card) for _ in view.members]
+        dist.all_gather(cards, card)
+        self._compare(view, cards, card)
+        return [
+            Summary(
+                committed=int(other[0]),
+                epoch=int(other[1]),
+                start=int(other[2]),
+                stays=bool(other[3]),
+                held=frozenset(torch.nonzero(other[6:]).flatten().tolist()),
+            )
+            for other in cards
+        ]
+
+    def _compare(self, view: View, cards: list[Tensor], ours: Tensor) -> None:
+        """A newcomer must run the same thing as those who are there; it is the one to go if not."""
+        staying = [rank for rank, card in enumerate(cards) if card[3]] or [0]
+        theirs, name = cards[staying[0]], view.members[staying[0]].worker
+        if self._stays:
+            return
+        if theirs[4] != ours[4]:
+            raise UsageError(
+                f"all members must read the same data in the same way, got another length, batch or seed than {name}; "
+                "check that the data set is the same on every host"
+            )
+        if theirs[5] != ours[5]:
+            raise UsageError(
+                f"all members must train the same model, got other objects or shapes than {name} registered"
+            )
+
+    def _heal(self, view: View, rank: int, settlement: Settlement) -> None:
+        if rank in settlement.sources:
+            position = (self.committed, self.epoch, self.start)
+            extra = {"position": position, "buffers": self._kept}
+            self._server.publish(view.number, state.image_of(self.objects, extra))
+        try:
+            if rank in settlement.behind:
+                self._be_healed(view, settlement)
+            dist.all_reduce(torch.zeros(1))  # until all are healed, the sources stand still
+        finally:
+            self._server.withdraw()
+
+    def _be_healed(self, view: View, settlement: Settlement) -> None:
+        members = [view.members[source] for source in settlement.sources]
+        healed = fetch(
+            view.number,
+            [(member.worker, member.address, member.heal_port) for member in members],
+            self._secret,
+            cancelled=lambda: self._link.lost_someone(view.number),
+        )
+        self._put(healed.image)
+        self._healed = healed.image
+        self._link.tell(
+            "healed",
+            view=view.number,
+            bytes=healed.image.nbytes,
+            seconds=round(healed.seconds, 4),
+            sources=list(healed.sources),
+            step=self.committed,
+        )
+
+    def _put(self, image: state.Image) -> None:
+        """Take over a state; what we held of a step is void."""
+        self._forget_step()
+        extra = state.load(image, self.objects)
+        self.committed, self.epoch, self.start = extra["position"]
+        self._kept = [kept.clone() for kept in extra["buffers"]]
+
+    def end_of_epoch(self) -> None:
+        """The script is about to begin an epoch.
+
+        If we were healed in the last step of the epoch before, what the script did at its end, stepping a scheduler
+        say, came on top of a state that had it already.
+        """
+        if self._healed is not None:
+            self._put(self._healed)
+            self._healed = None
+
+    def skip_to_epoch(self, epoch: int) -> None:
+        """The script left an epoch before its end."""
+        self.close_ticket()
+        if self.epoch < epoch:
+            self._forget_step()
+            self.epoch, self.start = epoch, 0
+
+    def finish(self) -> None:
+        """Leave only when all members have the last commit: who fails now would have nobody to heal from."""
+        self.close_ticket()
+        with suppress(RunOver):
+            while not self._all_are_here():
+                pass
+        self._link.tell("finished")
+        self._beat.say(OUTSIDE)
+
+    def _all_are_here(self) -> bool:
+        """Meet all members; if one is missing, make a group with those who are left."""
+        assert self.view is not None
+        if self._link.lost_someone(self.view.number):
+            self._adopt()
+        try:
+            dist.all_reduce(torch.zeros(1))
+        except BROKEN as error:
+            self._adopt(error)
+            return False
+        return True
+
+    def _leave_group(self) -> None:
+        if dist.is_initialized():
+            group = dist.group.WORLD
+            with suppress(RuntimeError):
+                if group is not None:
+                    group.abort()
+                dist.destroy_process_group()
+        roll.forget_store()

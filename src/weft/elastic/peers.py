@@ -1,0 +1,217 @@
+"""The links between the agents of a run: one connection for each pair, kept up as long as both live.
+
+Every agent listens; of each pair the one with the smaller name calls. Both prove that they know the run's secret. What
+is sent while there is no connection is lost: those who care repeat it when they meet again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from weft.elastic.secret import NONCE_BYTES, PROOF_BYTES, is_proof, nonce, proof
+
+Message = dict[str, Any]
+BACKLOG_BYTES = 4 << 20  # more than that unsent: the peer does not listen, and what we say is out of date
+LONGEST_LINE = 64 << 20
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where an agent listens, and for which host it speaks."""
+
+    host: str
+    address: str
+    port: int
+
+
+class Listener(Protocol):
+    """Who is told what happens on the links."""
+
+    def met(self, peer: str) -> None: ...
+    def heard(self, peer: str, message: Message) -> None: ...
+    def parted(self, peer: str) -> None: ...
+    def died(self, peer: str) -> None: ...
+
+
+@dataclass
+class _Peer:
+    """One other agent."""
+
+    name: str
+    where: Address
+    writer: asyncio.StreamWriter | None = None
+    heard_at: float = field(default_factory=time.monotonic)
+    dead: bool = False
+    calling: asyncio.Task[None] | None = None
+
+
+class Peers:
+    """All other agents of the run."""
+
+    def __init__(self, name: str, secret: str, listener: Listener, *, retry_s: float) -> None:
+        self.name, self._secret, self._listener, self._retry_s = name, secret, listener, retry_s
+        self._peers: dict[str, _Peer] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # -- who there is -----------------------------------------------------------------------------
+
+    def add(self, name: str, where: Address) -> None:
+        """Learn of an agent; a call to it is made by whichever of us has the smaller name."""
+        if name == self.name or name in self._peers:
+            return
+        peer = self._peers[name] = _Peer(name, where)
+        if self.name < name:
+            peer.calling = self._start(self._call(peer))
+
+    def roster(self) -> dict[str, Address]:
+        return {name: peer.where for name, peer in self._peers.items() if not peer.dead}
+
+    def silent_for(self, name: str) -> float:
+        """Seconds since we last heard from it; infinity if it is dead or unknown."""
+        peer = self._peers.get(name)
+        return float("inf") if peer is None or peer.dead else time.monotonic() - peer.heard_at
+
+    def connected(self, name: str) -> bool:
+        peer = self._peers.get(name)
+        return peer is not None and peer.writer is not None
+
+    def send(self, name: str, message: Message) -> None:
+        peer = self._peers.get(name)
+        if peer is None or peer.writer is None or peer.writer.is_closing():
+            return
+        if peer.writer.transport.get_write_buffer_size() > BACKLOG_BYTES:
+            peer.writer.transport.abort()
+            return
+        peer.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+    def send_all(self, message: Message) -> None:
+        for name in self._peers:
+            self.send(name, message)
+
+    async def close(self) -> None:
+        for peer in self._peers.values():
+            if peer.writer is not None:
+                with contextlib.suppress(OSError, asyncio.TimeoutError):
+                    await asyncio.wait_for(peer.writer.drain(), 0.5)
+                peer.writer.close()
+        for task in self._tasks:
+            task.cancel()
+
+    # -- calling and being called -----------------------------------------------------------------
+
+    async def _call(self, peer: _Peer) -> None:
+        """Keep a connection to this peer until it is known to be dead."""
+        while not peer.dead:
+            began = time.monotonic()
+            try:
+                reader, writer = await asyncio.wait_for(
+                    asyncio.open_connection(peer.where.address, peer.where.port, limit=LONGEST_LINE),
+                    max(1.0, 4 * self._retry_s),
+                )
+            except ConnectionRefusedError:
+                # The host is up and nobody listens there: the process has ended, and with it its workers.
+                self._bury(peer)
+                return
+            except (TimeoutError, OSError):
+                pass
+            else:
+                with contextlib.suppress(OSError, EOFError, ValueError, asyncio.TimeoutError):
+                    await asyncio.wait_for(self._greet(reader, writer), 5.0)
+                    await self._talk(peer, reader, writer)
+                writer.close()
+            await asyncio.sleep(max(0.0, self._retry_s - (time.monotonic() - began)))
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ours = nonce()
+        writer.write(ours)
+        theirs = await reader.readexactly(NONCE_BYTES)
+        shown = await reader.readexactly(PROOF_BYTES)
+        if not is_proof(shown, self._secret, "server", ours, theirs):
+            raise ValueError("not of this run")
+        writer.write(proof(self._secret, "client", theirs, ours))
+        writer.write(self.name.encode() + b"\n")
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Somebody calls: another agent, or a command that asks for something."""
+        with contextlib.suppress(OSError, EOFError, ValueError, asyncio.TimeoutError):
+            name = await asyncio.wait_for(self._admit(reader, writer), 5.0)
+            peer = self._peers.get(name)
+            if peer is None:
+                await self.visitor(reader, writer, name)
+            elif not peer.dead:
+                await self._talk(peer, reader, writer)
+        writer.close()
+
+    visitor: Callable[[asyncio.StreamReader, asyncio.StreamWriter, str], Any]
+
+    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        theirs = await reader.readexactly(NONCE_BYTES)
+        ours = nonce()
+        writer.write(ours + proof(self._secret, "server", theirs, ours))
+        if not is_proof(await reader.readexactly(PROOF_BYTES), self._secret, "client", ours, theirs):
+            raise ValueError("not of this run")
+        return (await reader.readline()).decode().strip()
+
+    async def _talk(self, peer: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Hear what the peer says until the connection ends."""
+        _hurry(writer)
+        if peer.writer is not None:  # it called again: the old connection is no good
+            peer.writer.transport.abort()
+            self._part(peer)
+        peer.writer, peer.heard_at = writer, time.monotonic()
+        ended = False
+        self._listener.met(peer.name)
+        try:
+            while line := await reader.readline():
+                peer.heard_at = time.monotonic()
+                self._listener.heard(peer.name, json.loads(line))
+            ended = True
+        except OSError as error:
+            ended = error.errno == errno.ECONNRESET
+        finally:
+            if peer.writer is writer:
+                if ended:
+                    await self._see_whether_it_died(peer)
+                self._part(peer)
+
+    async def _see_whether_it_died(self, peer: _Peer) -> None:
+        """Its end closed the connection: all it said was heard. If nobody listens there any more, it is dead."""
+        try:
+            _, writer = await asyncio.wait_for(
+                asyncio.open_connection(peer.where.address, peer.where.port), self._retry_s
+            )
+            writer.close()
+        except ConnectionRefusedError:
+            self._bury(peer)
+        except (TimeoutError, OSError):
+            pass
+
+    def _bury(self, peer: _Peer) -> None:
+        if not peer.dead:
+            peer.dead = True
+            self._listener.died(peer.name)
+
+    def _part(self, peer: _Peer) -> None:
+        peer.writer = None
+        self._listener.parted(peer.name)
+
+    def _start(self, coroutine: Any) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _hurry(writer: asyncio.StreamWriter) -> None:
+    connection = writer.get_extra_info("socket")
+    if connection is not None:
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

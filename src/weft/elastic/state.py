@@ -1,0 +1,113 @@
+"""What a run must not lose: the objects registered with it, as one row of tensors and a small rest.
+
+Anything with `state_dict` and `load_state_dict` can be registered. Its tensors are not copied; they are handed out as
+memory, to be sent in slices or written to disk, and put in place by `load_state_dict`.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Image:
+    """The state at one moment: its tensors, and all else as bytes that refer to them by number."""
+
+    rest: bytes
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    def table(self) -> list[tuple[list[int], str]]:
+        """Shapes and types, for one who is to receive the tensors."""
+        return [(list(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for tensor in self.tensors]
+
+
+def check(objects: Mapping[str, Any]) -> None:
+    """Refuse what has no state to keep."""
+    for name, value in objects.items():
+        lacking = [
+            method
+            for method in ("state_dict", "load_state_dict")
+            if not callable(getattr(value, method, None))
+        ]
+        if lacking:
+            raise UsageError(
+                f"what is registered must have state_dict and load_state_dict, got {name} of type "
+                f"{type(value).__name__} without {' and '.join(lacking)}; wrap it in an object that has them"
+            )
+
+
+def image_of(objects: Mapping[str, Any], extra: Any = None) -> Image:
+    """The state as it is now. Tensors on the CPU are the live ones: they must not change while the image is used."""
+    tensors: list[Tensor] = []
+    buffer = io.BytesIO()
+    pickler = _Pickler(buffer, tensors)
+    pickler.dump(({name: value.state_dict() for name, value in objects.items()}, extra))
+    return Image(buffer.getvalue(), tuple(tensors))
+
+
+def load(image: Image, objects: Mapping[str, Any]) -> Any:
+    """Put an image in place; gives the extra that came with it."""
+    states, extra = _Unpickler(io.BytesIO(image.rest), image.tensors).load()
+    if states.keys() != objects.keys():
+        raise UsageError(
+            f"the state must be that of the same script, got {', '.join(sorted(states))} for "
+            f"{', '.join(sorted(objects))}; register the same objects under the same names"
+        )
+    for name, state in states.items():
+        objects[name].load_state_dict(state)
+    return extra
+
+
+def empty_like(table: Sequence[tuple[Sequence[int], str]]) -> tuple[Tensor, ...]:
+    """Room for the tensors of an image."""
+    return tuple(torch.empty(tuple(shape), dtype=getattr(torch, name)) for shape, name in table)
+
+
+def schema(objects: Mapping[str, Any]) -> int:
+    """A number that is the same for members that run the same model: names and shapes of what is registered."""
+    words = []
+    for name in sorted(objects):
+        words.append(f"{name}:{type(objects[name]).__name__}")
+        if isinstance(objects[name], torch.nn.Module):
+            words += [f"{key}{tuple(value.shape)}" for key, value in objects[name].state_dict().items()]
+    return zlib.crc32(";".join(words).encode())
+
+
+class _Pickler(pickle.Pickler):
+    """Puts tensors aside and refers to them by number."""
+
+    def __init__(self, file: Any, tensors: list[Tensor]) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._tensors = tensors
+
+    def persistent_id(self, value: Any) -> tuple[int, bool, str] | None:
+        if not isinstance(value, Tensor):
+            return None
+        plain = value.detach()
+        self._tensors.append(plain.cpu().contiguous() if not plain.is_sparse else plain.to_dense().cpu())
+        return len(self._tensors) - 1, isinstance(value, torch.nn.Parameter), value.device.type
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: Any, tensors: Sequence[Tensor]) -> None:
+        super().__init__(file)
+        self._tensors = tensors
+
+    def persistent_load(self, reference: tuple[int, bool, str]) -> Tensor:
+        number, is_parameter, _ = reference  # load_state_dict moves it to where it belongs
+        tensor = self._tensors[number]
+        return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
