@@ -11,12 +11,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import weft.learn
 
 ENSEMBLES = ("RandomForestClassifier", "RandomForestRegressor")
+BOOSTED = ("GradientBoostingClassifier", "GradientBoostingRegressor")
 
 
 def made(name: str) -> Any:
     """One of our estimators, with few trees where there are many: the checks fit hundreds of times."""
     kind = getattr(weft.learn, name)
-    return kind(n_estimators=5) if name in ENSEMBLES else kind()
+    return kind(n_estimators=5) if name in ENSEMBLES + BOOSTED else kind()
 
 
 def expected_failures(estimator: Any) -> dict[str, str]:

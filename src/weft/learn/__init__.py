@@ -17,6 +17,8 @@ _HOMES = {
     "LinearSVC": "weft.learn.linear.svc",
     "DecisionTreeClassifier": "weft.learn.trees.decision_tree",
     "DecisionTreeRegressor": "weft.learn.trees.decision_tree",
+    "GradientBoostingClassifier": "weft.learn.trees.boosting",
+    "GradientBoostingRegressor": "weft.learn.trees.boosting",
     "RandomForestClassifier": "weft.learn.trees.forest",
     "RandomForestRegressor": "weft.learn.trees.forest",
     "export_svg": "weft.learn.trees.picture",
@@ -27,6 +29,8 @@ __all__ = [
     "DecisionTreeClassifier",
     "DecisionTreeRegressor",
     "ElasticNet",
+    "GradientBoostingClassifier",
+    "GradientBoostingRegressor",
     "Lasso",
     "LinearRegression",
     "LinearSVC",
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from weft.learn.linear.least_squares import LinearRegression, Ridge
     from weft.learn.linear.logistic import LogisticRegression
     from weft.learn.linear.svc import LinearSVC
+    from weft.learn.trees.boosting import GradientBoostingClassifier, GradientBoostingRegressor
     from weft.learn.trees.decision_tree import DecisionTreeClassifier, DecisionTreeRegressor
     from weft.learn.trees.forest import RandomForestClassifier, RandomForestRegressor
     from weft.learn.trees.picture import export_svg, export_text

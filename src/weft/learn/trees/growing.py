@@ -135,8 +135,9 @@ class _Growth:
         self.seed, self.merge = seed, merge
         self.fields, self.scales, self.limits = rules.packing.table, rules.packing.scales, rules.limits
         self.groups = codes.groups
-        self.near = 0 if merge else NEAR
-        self.spare, self.marks = np.empty_like(order), np.empty(len(order), np.int64)
+        # Cuts of categories, and of workers' rows together, are made by level only.
+        self.near = 0 if merge or codes.bins.categorical.any() else NEAR
+        self.spare, self.marks = np.empty_like(order), np.empty(len(order), np.uint8)
         self.spare_words = np.empty_like(words)
         self.nodes: list[list[int]] = []
         self.gains: list[float] = []

@@ -141,25 +141,29 @@ def split_rows(
 
     What goes left is written where it was read or before; what goes right waits in the spare arrays.
     """
-    middle, others = start, start
     for i in range(start, stop):
-        row = order[i]
-        side = sides[(codes[row] >> shift) & 255]
-        marks[i] = side
+        marks[i] = sides[(codes[order[i]] >> shift) & 255]
+    middle, others = start, start
+    value, extra = words[0], spare_words[0]
+    for i in range(start, stop):
+        row, v, side = order[i], value[i], np.int64(marks[i])
         order[middle] = row
+        value[middle] = v
         spare[others] = row
-        middle += side
-        others += 1 - side
+        extra[others] = v
+        middle += side  # type: ignore[assignment]
+        others += 1 - side  # type: ignore[assignment]
     order[middle:stop] = spare[start:others]
-    for w in range(words.shape[0]):
+    value[middle:stop] = extra[start:others]
+    for w in range(1, words.shape[0]):
         value, extra = words[w], spare_words[w]
         near, far = start, start
         for i in range(start, stop):
-            v, side = value[i], marks[i]
+            v, side = value[i], np.int64(marks[i])
             value[near] = v
             extra[far] = v
-            near += side
-            far += 1 - side
+            near += side  # type: ignore[assignment]
+            far += 1 - side  # type: ignore[assignment]
         value[near:stop] = extra[start:far]
     return middle
 

@@ -15,6 +15,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 ROOM = 62  # bits of a word that sums may use
+TOGETHER = 1 << 20  # rows up to which half a word leaves ten bits to each of them
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,15 @@ def pair_packing(extent: Extent, *, count_rows: bool, ones: bool) -> Packing:
 
 
 def derivative_packing(extent: Extent, *, count_rows: bool) -> Packing:
-    """Second derivatives (`weight`, `heaviest`) and first ones (`largest`), both rounded to half a word."""
-    half = 31
+    """Second derivatives (`heaviest`) and first ones (`largest`): in half a word each, or of very many rows in one."""
+    together = extent.rows <= TOGETHER
+    half = 31 if together else ROOM
     n = Field(0, 0, (1 << half) - 1, extent.heaviest * extent.rows / 2.0 ** (half - 1))
-    a = Field(0, half, -1, extent.largest * extent.rows / 2.0 ** (half - 1))
+    scale = max(extent.largest, 1e-300) * extent.rows / 2.0 ** (half - 1)
+    a = Field(0, half, -1, scale) if together else Field(1, 0, -1, scale)
     if count_rows:
-        return Packing(2, (n, a, Field(1, 0, -1, 1.0)))
-    return Packing(1, (n, a, n))
+        return Packing(a.word + 2, (n, a, Field(a.word + 1, 0, -1, 1.0)))
+    return Packing(a.word + 1, (n, a, n))
 
 
 def class_packing(extent: Extent, classes: int, *, count_rows: bool, ones: bool) -> Packing:

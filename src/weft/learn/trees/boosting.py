@@ -1,0 +1,448 @@
+"""Gradient boosting on histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import ceil
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from weft.learn import inputs
+from weft.learn.threads import Crew, crew_of, thread_count
+from weft.learn.trees.binning import MOST, code_table, find_bins
+from weft.learn.trees.boosting_losses import (
+    BoostingLoss,
+    Exponential,
+    Huber,
+    LogLoss,
+    Multinomial,
+    Quantile,
+    SquaredError,
+)
+from weft.learn.trees.categories import Categories, check_codes, find_categories
+from weft.learn.trees.decision_tree import count_features
+from weft.learn.trees.ensemble import BoostedTree, add_predictions, as_regressor, importances
+from weft.learn.trees.rounds import RoundSettings, Rows, boosting_round
+
+Array = np.ndarray[Any, Any]
+ENDLESS = 1 << 30
+
+
+class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """What both kinds of boosting share."""
+
+    trees_: list[list[BoostedTree]]  # of each round, one for each output
+    start_: Array
+    train_score_: Array
+    _loss: BoostingLoss
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, monitor: Any = None) -> Self:
+        """Fit trees to rows X (dense, sparse or a frame) and their targets y.
+
+        `monitor(round, self, locals)` is called after every round; the fit ends where it returns True.
+        """
+        self._check()
+        X, y = self._validated(X, y)
+        weights = inputs.checked_weights(sample_weight, X)
+        y = self._encoded(y, weights)
+        random = check_random_state(self.random_state)
+        held: Any = None
+        if self.n_iter_no_change is not None:
+            X, y, weights, held = self._held_out(X, y, weights)
+        with crew_of(thread_count(self.n_jobs, X.size)) as crew:
+            self._fit(X, y, weights, held, random, monitor, crew)
+        return self
+
+    def _fit(
+        self,
+        X: Any,
+        y: Array,
+        weights: Array,
+        held: Any,
+        random: np.random.RandomState,
+        monitor: Any,
+        crew: Crew,
+    ) -> None:
+        settings = self._settings(X, weights)
+        bins = find_bins(X, self.max_bins, random, self._categories.mask(X.shape[1]))
+        codes = code_table(X, bins, crew, grouped=True)
+        dense = X.toarray() if sparse.issparse(X) else X
+        if not (self.warm_start and hasattr(self, "trees_")):
+            self.trees_, scores = [], []
+            self.start_ = (
+                np.zeros(self._loss.outputs) if self.init == "zero" else self._loss.start(y, weights)
+            )
+        else:
+            scores = list(self.train_score_[:-1])  # the last is found again
+        if self.n_estimators < len(self.trees_):
+            raise ValueError(
+                f"n_estimators must be at least {len(self.trees_)}, which a warm start has, got {self.n_estimators}"
+            )
+        raw = np.asfortranarray(self._raw(dense, crew))
+        tested = None if held is None else self._raw(held[0], crew)
+        rows = Rows(codes, y, weights, raw)
+        alive = np.flatnonzero(weights > 0).astype(np.int32)
+        past: list[float] = []
+        for done in range(len(self.trees_), self.n_estimators):
+            chosen, rest = self._sample(alive, random)
+            before = len(self.trees_)
+            seed = int(random.randint(1 << 31))
+            trees, score = boosting_round(rows, chosen, self._loss, settings, crew, seed=seed)
+            self.trees_.append(trees)
+            scores += [score] if done else []  # that of the round before
+            if len(rest):
+                self._add_to(raw, rest, dense, crew)
+            if monitor is not None and monitor(before, self, {"raw": raw, "y": y}):
+                break
+            if tested is not None and held is not None and self._stalls(tested, held, past, crew):
+                break
+        self.train_score_ = np.array([*scores, self._loss.value(raw, y, weights)][: len(self.trees_)])
+        self.n_estimators_ = self.n_iter_ = len(self.trees_)
+
+    def _sample(self, alive: Array, random: np.random.RandomState) -> tuple[Array, Array]:
+        """The rows of one round, and those that take no part in it."""
+        if self.subsample >= 1.0:
+            return alive, alive[:0]
+        count = max(1, int(self.subsample * len(alive)))
+        mask = np.zeros(len(alive), bool)
+        mask[random.choice(len(alive), count, replace=False)] = True
+        return alive[mask], alive[~mask]
+
+    def _add_to(self, raw: Array, rest: Array, X: Array, crew: Crew) -> None:
+        for output, tree in enumerate(self.trees_[-1]):
+            part = raw[rest, output]
+            add_predictions([tree], np.asarray(X[rest]), part, crew)
+            raw[rest, output] = part
+
+    def _stalls(self, tested: Array, held: Any, past: list[float], crew: Crew) -> bool:
+        """Whether the held-out loss has not improved by `tol` for `n_iter_no_change` rounds."""
+        X, y, weights = held
+        for output, tree in enumerate(self.trees_[-1]):
+            part = np.ascontiguousarray(tested[:, output])
+            add_predictions([tree], X, part, crew)
+            tested[:, output] = part
+        past.append(self._loss.value(tested, y, weights))
+        patience = int(self.n_iter_no_change)
+        return len(past) > patience and min(past[-patience:]) + self.tol >= min(past[:-patience])
+
+    def _held_out(self, X: Any, y: Array, weights: Array) -> tuple[Any, Array, Array, Any]:
+        X, test, y, truth, weights, heavy = train_test_split(
+            X,
+            y,
+            weights,
+            test_size=self.validation_fraction,
+            random_state=self.random_state,
+            stratify=y if hasattr(self, "classes_") else None,
+        )
+        test = test.toarray() if sparse.issparse(test) else test
+        return X, y, weights, (np.ascontiguousarray(test), truth, heavy)
+
+    def _settings(self, X: Any, weights: Array) -> RoundSettings:
+        rows, columns = X.shape
+        leaf, split = self.min_samples_leaf, self.min_samples_split
+        leaf = leaf if isinstance(leaf, Integral) else ceil(leaf * rows)
+        leaf = max(int(leaf), ceil(self.min_weight_fraction_leaf * rows))
+        split = split if isinstance(split, Integral) else max(2, ceil(split * rows))
+        self.max_features_ = count_features(self.max_features, columns)
+        return RoundSettings(
+            rate=float(self.learning_rate),
+            max_depth=ENDLESS if self.max_depth is None else int(self.max_depth),
+            min_split=max(int(split), 2 * leaf),
+            min_rows=leaf,
+            min_gain=float(self.min_impurity_decrease) * float(weights.sum()),
+            max_features=self.max_features_,
+            max_leaves=self.max_leaf_nodes or 0,
+            l2=float(self.l2_regularization),
+        )
+
+    def _raw(self, X: Array, crew: Crew) -> Array:
+        """Raw predictions of validated rows."""
+        raw = np.empty((len(X), len(self.start_)), order="F")
+        raw[:] = self.start_
+        for output in range(raw.shape[1]):
+            add_predictions([each[output] for each in self.trees_], X, raw[:, output], crew)
+        return raw
+
+    def _read(self, X: Any) -> Array:
+        """A table to predict, checked."""
+        check_is_fitted(self)
+        X = validate_data(
+            self,
+            self._categories.encoded(X),
+            reset=False,
+            accept_sparse="csr",
+            dtype=[np.float32, np.float64],
+            ensure_all_finite="allow-nan",
+        )
+        table: Array = X.toarray() if sparse.issparse(X) else X
+        return table
+
+    def _predict_raw(self, X: Any) -> Array:
+        X = self._read(X)
+        with crew_of(thread_count(self.n_jobs, X.size)) as crew:
+            return self._raw(X, crew)
+
+    def _staged_raw(self, X: Any) -> Iterator[Array]:
+        X = self._read(X)
+        raw = np.empty((len(X), len(self.start_)), order="F")
+        raw[:] = self.start_
+        with crew_of(1) as crew:
+            for each in self.trees_:
+                for output, tree in enumerate(each):
+                    add_predictions([tree], X, raw[:, output], crew)
+                yield raw.copy()
+
+    @property
+    def feature_importances_(self) -> Array:
+        """What each feature's cuts gained, as shares of one."""
+        check_is_fitted(self)
+        return importances([tree for each in self.trees_ for tree in each], self.n_features_in_)
+
+    @property
+    def estimators_(self) -> Array:
+        """The trees as scikit-learn's, (rounds, outputs): to be drawn, or taken elsewhere."""
+        check_is_fitted(self)
+        return np.array([[as_regressor(tree, self.n_features_in_) for tree in each] for each in self.trees_])
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, Array]:
+        self._categories: Categories = find_categories(X, self.categorical_features)
+        X, y = validate_data(
+            self,
+            self._categories.encoded(X),
+            y,
+            accept_sparse="csc",
+            dtype=[np.float32, np.float64],
+            ensure_all_finite=False,
+            y_numeric=not isinstance(self, ClassifierMixin),
+        )
+        if not sparse.issparse(X):
+            check_codes(X, self._categories.columns)
+        return X, y
+
+    def _check(self) -> None:
+        inputs.check_number("learning_rate", self.learning_rate)
+        inputs.check_count("n_estimators", self.n_estimators, least=1)
+        inputs.check_number("l2_regularization", self.l2_regularization)
+        inputs.check_number("min_impurity_decrease", self.min_impurity_decrease)
+        if self.max_depth is not None:
+            inputs.check_count("max_depth", self.max_depth, least=1)
+        if not 0 < inputs.check_number("subsample", self.subsample) <= 1:
+            raise ValueError(f"subsample must be above 0 and at most 1, got {self.subsample!r}")
+        if not 2 <= inputs.check_count("max_bins", self.max_bins) <= MOST:
+            raise ValueError(f"max_bins must be between 2 and {MOST}, got {self.max_bins!r}")
+        inputs.check_choice("init", self.init, (None, "zero"))
+        inputs.check_choice("ccp_alpha", float(self.ccp_alpha), (0.0,))
+
+    def _encoded(self, y: Array, weights: Array) -> Array:
+        """Set the loss; y as it wants it."""
+        raise NotImplementedError
+
+
+class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ignore[misc]
+    """Boosted trees that tell classes apart.
+
+    Parameters and attributes are those of scikit-learn's GradientBoostingClassifier, with some of its histogram twin:
+    `max_bins`, `l2_regularization`, `categorical_features` ("from_dtype": a frame's categorical columns; names, places
+    or a mask). Missing values are allowed. Trees are judged by first and second derivatives; `criterion` has no effect.
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: str = "log_loss",
+        learning_rate: float = 0.1,
+        n_estimators: int = 100,
+        subsample: float = 1.0,
+        criterion: str = "deprecated",
+        min_samples_split: float = 2,
+        min_samples_leaf: float = 1,
+        min_weight_fraction_leaf: float = 0.0,
+        max_depth: int | None = 3,
+        min_impurity_decrease: float = 0.0,
+        init: Any = None,
+        random_state: Any = None,
+        max_features: Any = None,
+        verbose: int = 0,
+        max_leaf_nodes: int | None = None,
+        warm_start: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int | None = None,
+        tol: float = 1e-4,
+        ccp_alpha: float = 0.0,
+        max_bins: int = MOST,
+        l2_regularization: float = 0.0,
+        categorical_features: Any = "from_dtype",
+        n_jobs: int | None = None,
+    ):
+        self.loss = loss
+        self.learning_rate = learning_rate
+        self.n_estimators = n_estimators
+        self.subsample = subsample
+        self.criterion = criterion
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.min_weight_fraction_leaf = min_weight_fraction_leaf
+        self.max_depth = max_depth
+        self.min_impurity_decrease = min_impurity_decrease
+        self.init = init
+        self.random_state = random_state
+        self.max_features = max_features
+        self.verbose = verbose
+        self.max_leaf_nodes = max_leaf_nodes
+        self.warm_start = warm_start
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.ccp_alpha = ccp_alpha
+        self.max_bins = max_bins
+        self.l2_regularization = l2_regularization
+        self.categorical_features = categorical_features
+        self.n_jobs = n_jobs
+
+    def _encoded(self, y: Array, weights: Array) -> Array:
+        inputs.check_choice("loss", self.loss, ("log_loss", "exponential"))
+        check_classification_targets(y)
+        self.classes_, codes = inputs.checked_classes(y)
+        if len(np.unique(codes[weights > 0])) < 2:
+            raise ValueError(
+                "y must have rows of at least 2 classes with weight, got one class after trimming"
+            )
+        self.n_classes_ = len(self.classes_)
+        if self.n_classes_ == 2:
+            self._loss = LogLoss() if self.loss == "log_loss" else Exponential()
+            return codes.astype(np.float64)
+        if self.loss == "exponential":
+            raise ValueError(
+                f"loss='exponential' must have 2 classes, got {self.n_classes_}; use loss='log_loss'"
+            )
+        self._loss = Multinomial(self.n_classes_)
+        return codes
+
+    def decision_function(self, X: Any) -> Array:
+        """Raw predictions: (rows,) for two classes."""
+        return self._flat(self._predict_raw(X))
+
+    def predict_proba(self, X: Any) -> Array:
+        return self._shares(self._predict_raw(X))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        return np.log(self.predict_proba(X))
+
+    def predict(self, X: Any) -> Array:
+        return self._labels(self._predict_raw(X))
+
+    def staged_decision_function(self, X: Any) -> Iterator[Array]:
+        """The raw predictions after each round."""
+        return map(self._flat, self._staged_raw(X))
+
+    def staged_predict_proba(self, X: Any) -> Iterator[Array]:
+        return map(self._shares, self._staged_raw(X))
+
+    def staged_predict(self, X: Any) -> Iterator[Array]:
+        return map(self._labels, self._staged_raw(X))
+
+    def _shares(self, raw: Array) -> Array:
+        shares: Array = self._loss.probabilities(raw)  # type: ignore[attr-defined]
+        return shares
+
+    def _labels(self, raw: Array) -> Array:
+        codes = (raw[:, 0] > 0).astype(np.intp) if raw.shape[1] == 1 else raw.argmax(axis=1)
+        labels: Array = self.classes_[codes]
+        return labels
+
+    @staticmethod
+    def _flat(raw: Array) -> Array:
+        return raw.ravel() if raw.shape[1] == 1 else raw
+
+
+class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: ignore[misc]
+    """Boosted trees of a number; see `GradientBoostingClassifier` for what differs from scikit-learn's."""
+
+    def __init__(
+        self,
+        *,
+        loss: str = "squared_error",
+        learning_rate: float = 0.1,
+        n_estimators: int = 100,
+        subsample: float = 1.0,
+        criterion: str = "deprecated",
+        min_samples_split: float = 2,
+        min_samples_leaf: float = 1,
+        min_weight_fraction_leaf: float = 0.0,
+        max_depth: int | None = 3,
+        min_impurity_decrease: float = 0.0,
+        init: Any = None,
+        random_state: Any = None,
+        max_features: Any = None,
+        alpha: float = 0.9,
+        verbose: int = 0,
+        max_leaf_nodes: int | None = None,
+        warm_start: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int | None = None,
+        tol: float = 1e-4,
+        ccp_alpha: float = 0.0,
+        max_bins: int = MOST,
+        l2_regularization: float = 0.0,
+        categorical_features: Any = "from_dtype",
+        n_jobs: int | None = None,
+    ):
+        self.loss = loss
+        self.learning_rate = learning_rate
+        self.n_estimators = n_estimators
+        self.subsample = subsample
+        self.criterion = criterion
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.min_weight_fraction_leaf = min_weight_fraction_leaf
+        self.max_depth = max_depth
+        self.min_impurity_decrease = min_impurity_decrease
+        self.init = init
+        self.random_state = random_state
+        self.max_features = max_features
+        self.alpha = alpha
+        self.verbose = verbose
+        self.max_leaf_nodes = max_leaf_nodes
+        self.warm_start = warm_start
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.ccp_alpha = ccp_alpha
+        self.max_bins = max_bins
+        self.l2_regularization = l2_regularization
+        self.categorical_features = categorical_features
+        self.n_jobs = n_jobs
+
+    def _encoded(self, y: Array, weights: Array) -> Array:
+        losses: dict[str, Callable[[], BoostingLoss]] = {
+            "squared_error": SquaredError,
+            "absolute_error": Quantile,
+            "quantile": lambda: Quantile(self.alpha),
+            "huber": lambda: Huber(self.alpha),
+        }
+        inputs.check_choice("loss", self.loss, tuple(losses))
+        if not 0 < inputs.check_number("alpha", self.alpha) < 1:
+            raise ValueError(f"alpha must be between 0 and 1, got {self.alpha!r}")
+        self._loss = losses[self.loss]()
+        return y.astype(np.float64)
+
+    def predict(self, X: Any) -> Array:
+        return self._predict_raw(X)[:, 0]
+
+    def staged_predict(self, X: Any) -> Iterator[Array]:
+        """The predictions after each round."""
+        return (raw[:, 0] for raw in self._staged_raw(X))

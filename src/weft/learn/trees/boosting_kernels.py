@@ -1,0 +1,106 @@
+"""The parts of a boosting round that are not a tree: derivatives as words, steps of leaves, predictions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from weft.learn.compiling import kernel, scalar_kernel
+
+Array = Any  # inside compiled code the types are Numba's
+
+
+@kernel
+def logistic_derivatives(raw: Array, y: Array, weights: Array, first: Array, second: Array) -> float:
+    """Of log(1 + exp(-raw)) + (1 - y) * raw, row by row; returns the weighted sum of the loss itself."""
+    loss = 0.0
+    for start in range(0, raw.shape[0], 8):
+        stop = min(start + 8, raw.shape[0])
+        product, even = 1.0, True
+        for i in range(start, stop):
+            e = math.exp(-max(raw[i], -80.0))  # a product of eight stays finite
+            p = 1.0 / (1.0 + e)
+            first[i] = weights[i] * (p - y[i])
+            second[i] = weights[i] * p * (1.0 - p)
+            loss += weights[i] * (1.0 - y[i]) * raw[i]
+            product *= 1.0 + e
+            even = even and weights[i] == weights[start]
+        if even:  # one logarithm for eight rows
+            loss += weights[start] * math.log(product)
+        else:
+            for i in range(start, stop):
+                loss += weights[i] * math.log(1.0 + math.exp(-max(raw[i], -80.0)))
+    return loss
+
+
+@kernel
+def pack_derivatives(
+    order: Array, first: Array, second: Array, a_scale: float, n_scale: float, shift: int, out: Array
+) -> None:
+    """Both derivatives of rows `order`, rounded, in one word; no row's second is rounded to nothing."""
+    for i in range(order.shape[0]):
+        row = order[i]
+        n: Any = max(np.int64(second[row] * n_scale + 0.5), 1)
+        a: Any = np.int64(np.rint(first[row] * a_scale))
+        out[i] = (a << shift) + n
+
+
+@scalar_kernel
+def newton_steps(
+    leaves: Array,
+    start: Array,
+    stop: Array,
+    order: Array,
+    first: Array,
+    second: Array,
+    l2: float,
+    rate: float,
+    values: Array,
+    raw: Array,
+) -> None:
+    """values[leaf] = -rate * G / (H + l2) of the rows of each leaf, added to their raw predictions."""
+    for leaf in leaves:
+        g, h = 0.0, 0.0
+        for i in range(start[leaf], stop[leaf]):
+            row = order[i]
+            g += first[row]
+            h += second[row]
+        values[leaf] = -rate * g / max(h + l2, 1e-12)
+        for i in range(start[leaf], stop[leaf]):
+            raw[order[i]] += values[leaf]
+
+
+@scalar_kernel
+def add_trees(
+    X: Array,
+    roots: Array,
+    feature: Array,
+    threshold: Array,
+    left: Array,
+    right: Array,
+    missing_left: Array,
+    sides: Array,
+    category: Array,
+    value: Array,
+    out: Array,
+) -> None:
+    """Add to `out` what the trees say of each row; sides[category[node]] are the categories that go left."""
+    rows = X.shape[0]
+    for start in range(0, rows, 64):
+        stop = min(start + 64, rows)
+        for root in roots:
+            for row in range(start, stop):
+                node = root
+                while left[node] >= 0:
+                    x = np.float32(X[row, feature[node]])
+                    if x != x:
+                        to_left = missing_left[node]
+                    elif category[node] >= 0:
+                        known = x >= 0 and x < 255
+                        to_left = sides[category[node], np.int64(x)] if known else missing_left[node]
+                    else:
+                        to_left = x <= threshold[node]
+                    node = left[node] if to_left else right[node]
+                out[row] += value[node]

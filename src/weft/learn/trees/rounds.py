@@ -1,0 +1,147 @@
+"""Boosting rounds: derivatives, a tree for each output, a step of its leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.learn.threads import Crew
+from weft.learn.trees.binning import Codes
+from weft.learn.trees.boosting_kernels import newton_steps, pack_derivatives
+from weft.learn.trees.boosting_losses import BoostingLoss
+from weft.learn.trees.ensemble import BoostedTree, boosted_tree
+from weft.learn.trees.growing import Rules, grow
+from weft.learn.trees.grown import Grown, best_first
+from weft.learn.trees.packing import Extent, Packing, derivative_packing, pack_pair, pair_packing
+from weft.learn.trees.split_kernels import PAIR
+
+Array = np.ndarray[Any, Any]
+Merge = Callable[[Array], None]
+
+
+@dataclass(frozen=True)
+class RoundSettings:
+    """How each tree is grown, and how far its leaves step."""
+
+    rate: float
+    max_depth: int
+    min_split: int
+    min_rows: int
+    min_gain: float
+    max_features: int
+    max_leaves: int
+    l2: float
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a fit, and where their raw predictions are."""
+
+    codes: Codes
+    y: Array
+    weights: Array
+    raw: Array  # (rows, outputs)
+
+
+def boosting_round(
+    rows: Rows,
+    chosen: Array,
+    loss: BoostingLoss,
+    settings: RoundSettings,
+    crew: Crew,
+    *,
+    seed: int,
+    merge: Merge | None = None,
+) -> tuple[list[BoostedTree], float]:
+    """One tree for each output, grown on the rows `chosen`; their raw predictions move, those of others do not.
+
+    Also returns the mean loss before the round, which the derivatives mostly know.
+    """
+    first, second, before = loss.derivatives(rows.raw, rows.y, rows.weights)
+    if before is None:
+        before = loss.value(rows.raw, rows.y, rows.weights)
+    trees = []
+    for output in range(loss.outputs):
+        g, h = np.ascontiguousarray(first[:, output]), np.ascontiguousarray(second[:, output])
+        order = chosen.copy()
+        packing, words = _words(rows, g, h, order, loss, settings)
+        rules = Rules(
+            packing,
+            PAIR,
+            max_depth=settings.max_depth,
+            min_split=settings.min_split,
+            min_rows=settings.min_rows,
+            min_gain=max(settings.min_gain, 1e-12),
+            l2=settings.l2,
+            max_features=settings.max_features,
+        )
+        grown = grow(rows.codes, order, words, rules, crew, seed=seed + output, merge=merge)
+        if settings.max_leaves:
+            grown = best_first(grown, settings.max_leaves)
+        values = _steps(grown, rows, g, h, loss, settings, output)
+        trees.append(boosted_tree(grown, rows.codes.bins, values))
+    return trees, before
+
+
+def _words(
+    rows: Rows, g: Array, h: Array, order: Array, loss: BoostingLoss, settings: RoundSettings
+) -> tuple[Packing, Array]:
+    """Derivatives of the chosen rows as words; second ones that only count rows leave more room to the first."""
+    count = settings.min_rows > 1
+    weights = rows.weights
+    plain = loss.curved == 1.0 and bool((weights == 1).all())
+    if plain:
+        largest = loss.steep or float(np.abs(g).max()) or 1.0
+        packing = pair_packing(
+            Extent(len(order), float(len(order)), 1.0, True, largest * (1 + 1e-9)),
+            count_rows=count,
+            ones=True,
+        )
+        return packing, pack_pair(packing, np.ones(len(order)), g[order])
+    heaviest = float(weights.max())
+    steep = loss.steep * heaviest if loss.steep else float(np.abs(g).max())
+    curved = loss.curved * heaviest if loss.curved else float(h.max())
+    packing = derivative_packing(
+        Extent(len(order), 0.0, max(curved, 1e-300), False, max(steep, 1e-300)), count_rows=count
+    )
+    n, a, _ = packing.fields
+    words = np.empty((packing.words, len(order)), np.int64)
+    if packing.words > 1:
+        words[-1] = 1
+    if n.word == a.word:
+        pack_derivatives(order, g, h, 1 / a.scale, 1 / n.scale, a.shift, words[0])
+    else:
+        words[n.word] = np.maximum(np.rint(h[order] / n.scale), 1)
+        words[a.word] = np.rint(g[order] / a.scale)
+    return packing, words
+
+
+def _steps(
+    grown: Grown, rows: Rows, g: Array, h: Array, loss: BoostingLoss, settings: RoundSettings, output: int
+) -> Array:
+    """The value of each leaf, which its rows have been given."""
+    values = np.zeros(len(grown.nodes))
+    leaf = getattr(loss, "leaf", None)
+    raw = rows.raw[:, output]
+    if leaf is None:
+        newton_steps(
+            grown.leaves,
+            grown.start,
+            grown.stop,
+            grown.order,
+            g,
+            h,
+            settings.l2,
+            settings.rate,
+            values,
+            raw,
+        )
+        return values
+    for node in grown.leaves:
+        inside = grown.order[grown.start[node] : grown.stop[node]]
+        values[node] = settings.rate * leaf(rows.y[inside] - raw[inside], rows.weights[inside])
+        raw[inside] += values[node]
+    return values
