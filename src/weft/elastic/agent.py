@@ -64,6 +64,7 @@ class Agent:
             most=spec["most"],
             gather_s=self.timing.gather_s,
             broken_s=self.timing.broken_s,
+            waiting_s=self.timing.detect_within,
             start_within_s=spec["start_within"],
         )
         self.where = Address(self.host, spec["address"], port)

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-OUTSIDE, LOADING, COMPUTING, WAITING = range(4)  # what a worker does
-PHASES = ("outside", "loading", "computing", "waiting")
+OUTSIDE, LOADING, COMPUTING, WAITING, HEALING = range(5)  # what a worker does
+PHASES = ("outside", "loading", "computing", "waiting", "healing")
 PAGE_BYTES = mmap.PAGESIZE
 _PHASE, _SINCE, _STEPS, _MICROS, _BUSY_S, _FIRST = range(6)
 
@@ -31,7 +31,11 @@ class Progress:
 
     def stuck_for(self, now: float) -> float:
         """For how long it has made no progress in its loop; 0 where none is to be expected."""
-        return now - self.since if self.phase in (LOADING, COMPUTING) else 0.0
+        return now - self.since if self.phase in (LOADING, COMPUTING, HEALING) else 0.0
+
+    def waits_for(self, now: float) -> float:
+        """For how long it has waited for the others; -1 if it does something else."""
+        return now - self.since if self.phase == WAITING else -1.0
 
 
 class Beat:

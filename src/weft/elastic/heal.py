@@ -104,9 +104,10 @@ def fetch(
     secret: str,
     *,
     cancelled: Callable[[], bool] = lambda: False,
+    came: Callable[[], object] = lambda: None,
     patience_s: float = PATIENCE_S,
 ) -> Healed:
-    """Get the image of a view from some (name, address, port)."""
+    """Get the image of a view from some (name, address, port); `came` is called with every slice."""
     began = time.monotonic()
     table: Image | None = None
     for _, address, port in sources:
@@ -115,7 +116,7 @@ def fetch(
             break
     if table is None:
         raise ConnectError("a source must be there to heal from, got none that answers")
-    slices = _Slices(table.nbytes)
+    slices = _Slices(table.nbytes, came)
     threads = [
         threading.Thread(
             target=_fetch_slices,
@@ -136,7 +137,8 @@ def fetch(
 class _Slices:
     """The slices that have not come yet, shared by the threads that fetch them."""
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, tell: Callable[[], object]) -> None:
+        self._tell = tell
         self._todo = deque(
             (start, min(start + SLICE_BYTES, nbytes)) for start in range(0, nbytes, SLICE_BYTES)
         )
@@ -156,6 +158,7 @@ class _Slices:
         with self._lock:
             self.left -= 1
             self.came_from.add(source)
+            self._tell()
 
 
 def _fetch_table(view: int, address: str, port: int, secret: str, patience_s: float) -> Image:

@@ -24,7 +24,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from weft.collectives.groups import roll
 from weft.elastic import state
-from weft.elastic.beat import LOADING, OUTSIDE, WAITING, Beat
+from weft.elastic.beat import HEALING, LOADING, OUTSIDE, WAITING, Beat
 from weft.elastic.control import Link, RunOver
 from weft.elastic.gradients import Gradients, all_reduce
 from weft.elastic.heal import HealServer, fetch
@@ -464,7 +464,9 @@ class Participant:
             self._server.publish(view.number, state.image_of(self.objects, extra))
         try:
             if rank in settlement.behind:
+                self._beat.say(HEALING)
                 self._be_healed(view, settlement)
+                self._beat.say(WAITING)
             dist.all_reduce(torch.zeros(1))  # until all are healed, the sources stand still
         finally:
             self._server.withdraw()
@@ -476,7 +478,9 @@ class Participant:
             [(member.worker, member.address, member.heal_port) for member in members],
             self._secret,
             cancelled=lambda: self._link.lost_someone(view.number),
+            came=lambda: self._beat.say(HEALING),
         )
+        self._beat.say(HEALING)
         self._put(healed.image)
         self._healed = healed.image
         self._link.tell(

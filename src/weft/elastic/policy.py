@@ -28,6 +28,7 @@ class WorkerReport:
     since: float = 0.0  # for how many seconds it has been in that state
     broken: int = -1  # the view whose group it could not make or lost
     broken_for: float = 0.0
+    waiting_s: float = -1.0  # for how long it has waited for the others; -1: it does not
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -58,6 +59,7 @@ class Rules:
     most: int
     gather_s: float  # a change waits so long for others who come at the same time
     broken_s: float
+    waiting_s: float  # if all members wait for each other for so long, one of them must be stuck in it
     start_within_s: float  # the first view waits so long for all
 
 
@@ -108,6 +110,8 @@ def next_view(
         return _change(view, rest, ready, rules, "leave", f"{names} leaves", urgent=False)
     if broken >= rules.broken_s:
         return _change(view, staying, ready, rules, "broken", "the group broke", urgent=True)
+    if min(here[member.worker][1].waiting_s for member in staying) >= rules.waiting_s:
+        return _change(view, staying, ready, rules, "broken", "all wait for each other", urgent=True)
     if ready and len(staying) < rules.most and broken < 0:
         newest = min(here[member.worker][1].since for member in ready)
         if newest >= rules.gather_s or len(staying) + len(ready) >= rules.most:

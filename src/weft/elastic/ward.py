@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.elastic.beat import Page, Progress
+from weft.elastic.beat import WAITING, Page, Progress
 from weft.elastic.policy import WorkerReport
 from weft.elastic.timing import Timing
 from weft.launch import processes
@@ -22,6 +22,7 @@ STARTING, READY, MEMBER, LEAVING, FINISHED, GONE = (
 )  # fmt: skip
 CHUNK_BYTES = 1 << 16
 TAIL_CHARACTERS = 16_000
+ANSWER_S = 5.0  # to make a group, or to find that it cannot be made
 FIRST_STEP_S = 60.0  # the first micro-batch of a process may compile kernels
 
 DESCRIPTOR = "WEFT_ELASTIC"
@@ -75,6 +76,8 @@ class Ward:
         self._unheard = b""
         self._unsent = b""
         self._step_s = 0.0
+        self._stopped_at: float | None = None
+        self._asked_at: float | None = None  # told of an urgent view, and no word since
         self._last = (0, 0.0)  # steps, and when there were so many
 
     @property
@@ -109,6 +112,7 @@ class Ward:
             since=round(now - self._since, 3),
             broken=self._broken,
             broken_for=round(now - self._broken_at, 3),
+            waiting_s=round(self._page.read().waits_for(now), 3),
         )
 
     # -- progress ---------------------------------------------------------------------------------
@@ -126,16 +130,33 @@ class Ward:
                 took = (now - since) / (progress.steps - steps)
                 self._step_s = took if not self._step_s else 0.8 * self._step_s + 0.2 * took
             self._last = progress.steps, now
+        if idle_s := self._does_not_answer(now, timing, waits=progress.phase == WAITING):
+            return idle_s
         limit = timing.stuck_s(self._step_s)
         if progress.first:
             limit = max(limit, FIRST_STEP_S)
         idle_s = progress.stuck_for(now)
         return idle_s if idle_s > limit else None
 
+    def _does_not_answer(self, now: float, timing: Timing, *, waits: bool) -> float | None:
+        """Seconds for which it has been stopped, or has not answered to an urgent view; if they are too many.
+
+        One that waits for the others makes no progress of its own, so that is all there is to see.
+        """
+        stopped = processes.is_stopped(self.pid)
+        self._stopped_at = (self._stopped_at or now) if stopped else None
+        if self._stopped_at is not None and now - self._stopped_at > timing.detect_within:
+            return now - self._stopped_at
+        if waits and self._asked_at is not None and now - self._asked_at > timing.detect_within + ANSWER_S:
+            return now - self._asked_at
+        return None
+
     # -- talking ----------------------------------------------------------------------------------
 
     def tell(self, message: dict[str, Any]) -> None:
         """Say something; what a stopped worker does not take is kept for it."""
+        if message.get("urgent"):
+            self._asked_at = self._asked_at or time.monotonic()
         self._unsent += json.dumps(message, separators=(",", ":")).encode() + b"\n"
         self.flush()
 
@@ -154,6 +175,7 @@ class Ward:
             return None
         if not data:
             return None
+        self._asked_at = None
         *lines, self._unheard = (self._unheard + data).split(b"\n")
         return [json.loads(line) for line in lines]
 

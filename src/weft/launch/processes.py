@@ -111,6 +111,15 @@ def _parent_of(entry: Path) -> int | None:
     return None if state == "Z" else int(parent)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal or a debugger."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] in "Tt"
+
+
 def kill_descendants(root: int) -> int:
     """SIGKILL everything below `root`, again until nothing is left; the count that was killed."""
     killed: set[int] = set()
