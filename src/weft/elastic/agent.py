@@ -82,6 +82,7 @@ class Agent:
         self._starting_at: dict[int, float] = {}
         self._first_ready_at: float | None = None
         self._proposed_at = 0.0
+        self._adopted_at = time.monotonic()
         self._speeds: dict[str, list[tuple[int, float]]] = {}
         self._told_slow: set[str] = set()
         self.committed = 0
@@ -189,6 +190,7 @@ class Agent:
             view,
             list(living.values()),
             self.rules,
+            age_s=now - self._adopted_at,
             waited_s=now - self._first_ready_at if self._first_ready_at is not None else 0.0,
             expected=self.spec["expected"],
             weights=self._shares(living),
@@ -225,7 +227,7 @@ class Agent:
 
     def _adopt(self, view: View) -> None:
         """A view is decided: tell our workers."""
-        self._proposed_at = 0.0
+        self._proposed_at, self._adopted_at = 0.0, time.monotonic()
         kind = view.cause.partition(":")[0]
         self.journal.event(
             "agreed",

@@ -77,24 +77,26 @@ def next_view(
     agents: Sequence[AgentReport],
     rules: Rules,
     *,
+    age_s: float = 0.0,
     waited_s: float = 0.0,
     expected: int | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> Change | None:
     """The view that should follow; None if all is well, or if too few are there.
 
-    `agents`: those that are alive. `waited_s`: since the first worker of the run was ready; `expected`: how many the
+    `agents`: those that are alive. `age_s`: since the present view was decided. `waited_s`: since the first worker of the run was ready; `expected`: how many the
     run was started for. `weights`: new shares for slow members.
     """
     here = {report.worker: (agent, report) for agent in agents for report in agent.workers}
-    staying = [
-        member
-        for member in view.members
-        if member.worker in here and here[member.worker][1].state in ("member", "leaving")
-    ]
+    # Names are never used again, so who is there under its name is a member, even if its agent said so before it
+    # knew of the view.
+    staying = [member for member in view.members if member.worker in here]
     leaving = [member for member in staying if here[member.worker][1].state == "leaving"]
     lost = [member for member in view.members if member not in staying]
-    ready = [_member(*here[worker]) for worker in sorted(here) if here[worker][1].state == "ready"]
+    known = {member.worker for member in staying}
+    ready = [
+        _member(*here[name]) for name in sorted(here) if here[name][1].state == "ready" and name not in known
+    ]
     broken = _broken_for(view, here)
     if not view.members:
         wanted = min(rules.most, expected or rules.most)
@@ -108,9 +110,9 @@ def next_view(
         names = ", ".join(member.worker for member in leaving)
         rest = [member for member in staying if member not in leaving]
         return _change(view, rest, ready, rules, "leave", f"{names} leaves", urgent=False)
-    if broken >= rules.broken_s:
+    if min(broken, age_s) >= rules.broken_s:
         return _change(view, staying, ready, rules, "broken", "the group broke", urgent=True)
-    if min(here[member.worker][1].waiting_s for member in staying) >= rules.waiting_s:
+    if min(age_s, *(here[member.worker][1].waiting_s for member in staying)) >= rules.waiting_s:
         return _change(view, staying, ready, rules, "broken", "all wait for each other", urgent=True)
     if ready and len(staying) < rules.most and broken < 0:
         newest = min(here[member.worker][1].since for member in ready)
