@@ -15,13 +15,31 @@ from typing import Any, Self
 
 import numpy as np
 
+from weft.compat.snapml_trees import (
+    BoostingMachineClassifier,
+    BoostingMachineRegressor,
+    DecisionTreeClassifier,
+    DecisionTreeRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from weft.learn import Lasso, LinearSVC, Ridge
 from weft.learn import LogisticRegression as PlainLogisticRegression
 from weft.learn.inputs import check_choice, check_number
 from weft.learn.linear.base import LinearClassifier, LinearModel, probabilities
 from weft.learn.linear.least_squares import LinearRegressor
 
-__all__ = ["LinearRegression", "LogisticRegression", "SupportVectorMachine"]
+__all__ = [
+    "BoostingMachineClassifier",
+    "BoostingMachineRegressor",
+    "DecisionTreeClassifier",
+    "DecisionTreeRegressor",
+    "LinearRegression",
+    "LogisticRegression",
+    "RandomForestClassifier",
+    "RandomForestRegressor",
+    "SupportVectorMachine",
+]
 
 Array = np.ndarray[Any, Any]
 HISTORIES = (None, "summary", "full")

@@ -50,10 +50,21 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         tags.input_tags.allow_nan = True
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, monitor: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        monitor: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+    ) -> Self:
         """Fit trees to rows X (dense, sparse or a frame) and their targets y.
 
-        `monitor(round, self, locals)` is called after every round; the fit ends where it returns True.
+        `monitor(round, self, locals)` is called after every round; the fit ends where it returns True. With
+        `n_iter_no_change` a share of the rows, or `X_val` and `y_val`, tell when to stop.
         """
         self._check()
         X, y = self._validated(X, y)
@@ -61,7 +72,9 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         y = self._encoded(y, weights)
         random = check_random_state(self.random_state)
         held: Any = None
-        if self.n_iter_no_change is not None:
+        if self.n_iter_no_change is not None and X_val is not None:
+            held = self._given(X_val, y_val, sample_weight_val)
+        elif self.n_iter_no_change is not None:
             X, y, weights, held = self._held_out(X, y, weights)
         with crew_of(thread_count(self.n_jobs, X.size)) as crew:
             self._fit(X, y, weights, held, random, monitor, crew)
@@ -101,7 +114,8 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             chosen, rest = self._sample(alive, random)
             before = len(self.trees_)
             seed = int(random.randint(1 << 31))
-            trees, score = boosting_round(rows, chosen, self._loss, settings, crew, seed=seed)
+            now = self._settings_now(settings, random)
+            trees, score = boosting_round(rows, chosen, self._loss, now, crew, seed=seed)
             self.trees_.append(trees)
             scores += [score] if done else []  # that of the round before
             if len(rest):
@@ -138,6 +152,21 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         past.append(self._loss.value(tested, y, weights))
         patience = int(self.n_iter_no_change)
         return len(past) > patience and min(past[-patience:]) + self.tol >= min(past[:-patience])
+
+    def _settings_now(self, settings: RoundSettings, random: np.random.RandomState) -> RoundSettings:
+        """Those of the next round: a door for kinds of boosting whose trees differ."""
+        return settings
+
+    def _given(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
+        """Rows to test on that the user brought."""
+        X = self._read(X, fitted=False)
+        y = np.asarray(y)
+        if hasattr(self, "classes_"):
+            unknown = set(np.unique(y).tolist()) - set(self.classes_.tolist())
+            if unknown:
+                raise ValueError(f"y_val must hold classes of y, got {sorted(unknown)}")
+            y = np.searchsorted(self.classes_, y)
+        return X, y, inputs.checked_weights(sample_weight, X)
 
     def _held_out(self, X: Any, y: Array, weights: Array) -> tuple[Any, Array, Array, Any]:
         X, test, y, truth, weights, heavy = train_test_split(
@@ -177,9 +206,10 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             add_predictions([each[output] for each in self.trees_], X, raw[:, output], crew)
         return raw
 
-    def _read(self, X: Any) -> Array:
+    def _read(self, X: Any, *, fitted: bool = True) -> Array:
         """A table to predict, checked."""
-        check_is_fitted(self)
+        if fitted:
+            check_is_fitted(self)
         X = validate_data(
             self,
             self._categories.encoded(X),
