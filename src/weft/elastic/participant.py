@@ -66,8 +66,10 @@ class Source(Protocol):
 class Participant:
     """What a worker knows of the run, and what it does about changes."""
 
-    def __init__(self, link: Link, beat: Beat, *, address: str, secret: str) -> None:
-        self._link, self._beat, self._secret = link, beat, secret
+    def __init__(
+        self, link: Link, beat: Beat, *, address: str, secret: str, reproducible: bool = False
+    ) -> None:
+        self._link, self._beat, self._secret, self._reproducible = link, beat, secret, reproducible
         self._server = HealServer(address, secret)
         self._store = TCPStore(
             address, 0, None, is_master=True, timeout=timedelta(seconds=CONNECT_S), wait_for_workers=False
@@ -119,11 +121,14 @@ class Participant:
     def register(self, objects: Mapping[str, Any]) -> None:
         state.check(objects)
         self.objects.update(objects)
+
+    def _prepare(self) -> None:
+        """Everything is registered: see to the gradients and buffers of the models among it."""
+        assert self.source is not None
         modules = [value for value in self.objects.values() if isinstance(value, nn.Module)]
-        if self.gradients is not None:
-            self.gradients.close()
         parameters = dict.fromkeys(parameter for module in modules for parameter in module.parameters())
-        self.gradients = Gradients(parameters, all_reduce)
+        rows = self.source.micros_per_step if self._reproducible else 1
+        self.gradients = Gradients(parameters, all_reduce, rows=rows)
         self._buffers = [buffer for module in modules for buffer in module.buffers()]
         self._kept = [buffer.clone() for buffer in self._buffers]
 
@@ -132,6 +137,7 @@ class Participant:
     def arrive(self) -> None:
         """Become a member, at the place where the others are."""
         if self.view is None:
+            self._prepare()
             try:
                 self._adopt()
             except RunOver:
@@ -172,7 +178,9 @@ class Participant:
         with torch.no_grad():
             for buffer, kept in zip(self._buffers, self._kept, strict=True):
                 buffer.copy_(kept)
-        self.gradients.begin(self.ticket.weight, last=self.ticket.last, then=self._computed)
+        self.gradients.begin(
+            self.ticket.micro, self.ticket.weight, last=self.ticket.last, then=self._computed
+        )
         self._beat.begin()
 
     def close_ticket(self) -> None:
@@ -387,6 +395,8 @@ class Participant:
                 world_size=view.size,
                 timeout=timedelta(seconds=OPERATION_S),
             )
+        if self._link.lost_someone(view.number):  # before the group was there to be let go of
+            raise CollectiveError("a member was lost while the group was made")
         self._link.tell("grouped", view=view.number)
         summaries = self._introduce(view)
         settlement = settle(summaries)
