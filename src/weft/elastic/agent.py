@@ -381,6 +381,7 @@ class Agent:
     def _start(self, slot: Slot) -> None:
         ward = Ward(self._new_name(slot), slot, self.spec["argv"], env=self.spec["env"], cwd=self.spec["cwd"])
         self.wards[ward.pid] = ward
+        self.journal.event("started", worker=ward.name, pid=ward.pid)
         ward.tell({"do": "welcome", "secret": self.spec["secret"], "most": self.rules.most})
         loop = asyncio.get_running_loop()
         loop.add_reader(ward.link.fileno(), self._hear_worker, ward)

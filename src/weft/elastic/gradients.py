@@ -3,6 +3,10 @@
 A member's own sum stays untouched until the step commits, so that a reduction that breaks costs nothing but itself: the
 next one starts from the same sums. Meanwhile `.grad` of every parameter is None, and what a script does to gradients in
 between (clipping, say) does nothing; once the sum over all members is there, `.grad` shows that.
+
+Sums of floating-point numbers depend on their order, and the order on who computed what. With a row for each
+micro-batch they are added in the order of the micro-batches whoever computed them, and a run that lost members ends with
+the same bits as one that did not. That moves as many times the bytes as a step has micro-batches.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ class Slot:
     index: int  # among all parameters
     start: int
     stop: int
-    touched: bool = False  # in this step
+    touched: set[int] = field(default_factory=set)  # rows, in this step
 
 
 @dataclass
@@ -36,7 +40,7 @@ class Bucket:
     """Some parameters whose gradients are reduced together."""
 
     slots: list[Slot]
-    own: Tensor  # our share of the step
+    own: Tensor  # our share of the step, in one row or in one for each micro-batch
     total: Tensor  # everyone's
     arrived: int = 0  # in the last micro-batch
     works: list[Any] = field(default_factory=list)
@@ -54,13 +58,16 @@ class Gradients:
         parameters: Iterable[nn.Parameter],
         reduce: Callable[[Tensor], Any],
         *,
+        rows: int = 1,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._reduce = reduce
-        self.buckets = list(_buckets(self.parameters, bucket_bytes))
+        self._rows = rows
+        self.buckets = list(_buckets(self.parameters, bucket_bytes, rows))
         self._slots = {id(slot.parameter): (bucket, slot) for bucket in self.buckets for slot in bucket.slots}
         self._weight = 0.0
+        self._row = 0
         self._last = False
         self._launched = 0
         self.error: Exception | None = None
@@ -77,12 +84,13 @@ class Gradients:
 
     # -- one micro-batch --------------------------------------------------------------------------
 
-    def begin(self, weight: float, *, last: bool, then: Callable[[], None]) -> None:
+    def begin(self, micro: int, weight: float, *, last: bool, then: Callable[[], None]) -> None:
         """A micro-batch begins; its gradients count with this weight; `then` is called when its backward pass ends.
 
         With the last one of a step, each bucket is reduced as soon as it is whole.
         """
         self._weight, self._last, self._backward_ends, self._queued = weight, last, then, False
+        self._row = micro if self._rows > 1 else 0
         self._launched = 0
         for bucket in self.buckets:
             bucket.arrived = 0
@@ -96,14 +104,14 @@ class Gradients:
         assert gradient is not None
         parameter.grad = None
         if self._weight:
-            own = bucket.own[slot.start : slot.stop].view_as(gradient)
+            own = bucket.own[self._row, slot.start : slot.stop].view_as(gradient)
             if gradient.is_sparse:
                 gradient = gradient.to_dense()
-            if slot.touched:
+            if self._row in slot.touched:
                 own.add_(gradient, alpha=self._weight)
             else:
                 torch.mul(gradient, self._weight, out=own)
-                slot.touched = True
+                slot.touched.add(self._row)
         bucket.arrived += 1
         if not self._queued:
             self._queued = True
@@ -128,8 +136,9 @@ class Gradients:
         if self.error is not None:
             return
         for slot in bucket.slots:
-            if not slot.touched:
-                bucket.own[slot.start : slot.stop].zero_()
+            for row in range(self._rows):
+                if row not in slot.touched:
+                    bucket.own[row, slot.start : slot.stop].zero_()
         bucket.total.copy_(bucket.own)
         try:
             bucket.works.append(self._reduce(bucket.total))
@@ -141,7 +150,7 @@ class Gradients:
         flags = torch.zeros(len(self.parameters), dtype=torch.float64)
         for bucket in self.buckets:
             for slot in bucket.slots:
-                flags[slot.index] = float(slot.touched)
+                flags[slot.index] = float(bool(slot.touched))
         return flags
 
     def launch(self) -> None:
@@ -176,20 +185,20 @@ class Gradients:
     def show(self, used: Sequence[float]) -> None:
         """Let `.grad` be the sum of all members; a parameter that none of them used has none."""
         for bucket in self.buckets:
+            total = bucket.total[0] if self._rows == 1 else bucket.total.sum(0)
             for slot in bucket.slots:
                 if used[slot.index]:
-                    view = bucket.total[slot.start : slot.stop]
-                    slot.parameter.grad = view.view_as(slot.parameter)
+                    slot.parameter.grad = total[slot.start : slot.stop].view_as(slot.parameter)
 
     def clear(self) -> None:
         """The step is over: the sums begin anew."""
         for bucket in self.buckets:
             for slot in bucket.slots:
-                slot.touched = False
+                slot.touched.clear()
                 slot.parameter.grad = None
 
 
-def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> Iterable[Bucket]:
+def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int, rows: int) -> Iterable[Bucket]:
     """Parameters from the last to the first, as the backward pass comes to them; one type and device in each bucket."""
     kinds: dict[tuple[torch.dtype, torch.device], list[int]] = {}
     for index in reversed(range(len(parameters))):
@@ -202,20 +211,20 @@ def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> Iterable[
             members.append(index)
             size += parameters[index].nbytes
             if size >= limit:
-                yield _bucket(parameters, members)
+                yield _bucket(parameters, members, rows)
                 members, size, limit = [], 0, bucket_bytes
         if members:
-            yield _bucket(parameters, members)
+            yield _bucket(parameters, members, rows)
 
 
-def _bucket(parameters: Sequence[nn.Parameter], indices: Sequence[int]) -> Bucket:
+def _bucket(parameters: Sequence[nn.Parameter], indices: Sequence[int], rows: int) -> Bucket:
     slots, start = [], 0
     for index in indices:
         stop = start + parameters[index].numel()
         slots.append(Slot(parameters[index], index, start, stop))
         start = stop
     like = parameters[indices[0]]
-    own = torch.zeros(start, dtype=like.dtype, device=like.device)
+    own = torch.zeros(rows, start, dtype=like.dtype, device=like.device)
     return Bucket(slots, own, torch.empty_like(own))
 
 

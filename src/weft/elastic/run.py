@@ -41,10 +41,12 @@ from weft.errors import UsageError
 from weft.launch import world
 
 
-def join(*, on_leave: Callable[[], object] | None = None) -> Run:
+def join(*, on_leave: Callable[[], object] | None = None, reproducible: bool = False) -> Run:
     """Take part in the run this process was started for; without `weft run --elastic`, in a world that is fixed.
 
-    `on_leave` is called when this worker is asked to leave (its host is taken away) and has left.
+    `on_leave` is called when this worker is asked to leave (its host is taken away) and has left. With
+    `reproducible`, gradients are added in an order that does not depend on who computed them, so that the result has
+    the same bits whatever happens; every micro-batch's gradients then travel by themselves.
     """
     from weft.collectives.register import autoload
 
@@ -56,19 +58,25 @@ def join(*, on_leave: Callable[[], object] | None = None) -> Run:
     # Groups are made anew at every change: nothing is tried out then, as mode `explore` would.
     os.environ["WEFT_MODE"] = os.environ.get("WEFT_MODE") or "ring"
     if given is None:
-        participant, most = _fixed_world()
+        participant, most = _fixed_world(reproducible)
     else:
         link = Link(given[0])
         welcome = link.welcome()
         address = own_address()
-        participant = Participant(link, Beat.at(given[1]), address=address, secret=welcome["secret"])
+        participant = Participant(
+            link,
+            Beat.at(given[1]),
+            address=address,
+            secret=welcome["secret"],
+            reproducible=reproducible,
+        )
         most = welcome["most"]
         _leave_on_sigterm(link)
     participant.on_leave = on_leave
     return Run(participant, device, most)
 
 
-def _fixed_world() -> tuple[Participant, int]:
+def _fixed_world(reproducible: bool) -> tuple[Participant, int]:
     """A world of the size another launcher gave it: everyone is in the one view there is."""
     import torch.distributed as dist
 
@@ -76,7 +84,9 @@ def _fixed_world() -> tuple[Participant, int]:
     secrets = [new_secret()]
     dist.broadcast_object_list(secrets)
     link = FixedLink(View(0, (_nobody(),), ()), 0)
-    participant = Participant(link, Beat(), address=own_address(), secret=secrets[0])
+    participant = Participant(
+        link, Beat(), address=own_address(), secret=secrets[0], reproducible=reproducible
+    )
     ours = Member(
         worker=f"{context.host}/{context.local_rank}.0",
         agent=context.host,
@@ -195,7 +205,7 @@ class Run:
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs that are left of so many; for a newcomer not all of them."""
         participant = self._participant
-        if self._loader is None or participant.gradients is None:
+        if self._loader is None or not participant.objects:
             raise UsageError("run.loader and run.register must come before run.epochs, got neither or one")
         participant.arrive()
         while participant.epoch < count:

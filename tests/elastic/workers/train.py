@@ -22,8 +22,12 @@ parser.add_argument("--batch", type=int, default=16)
 parser.add_argument("--micro", type=int, default=4)
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--pause", type=float, default=0.0)
+parser.add_argument("--reproducible", action="store_true")
+parser.add_argument("--hurry", type=Path, help="no pause once this file is there")
+parser.add_argument("--slow", default="", help="NAME=SECONDS: workers whose names begin so take that much longer")
 parser.add_argument("--out", type=Path)
 options = parser.parse_args()
+slow_name, _, slow_s = options.slow.partition("=")
 torch.set_num_threads(1)
 
 
@@ -37,7 +41,7 @@ class Points(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return x, x.sum().sin()
 
 
-run = elastic.join()
+run = elastic.join(reproducible=options.reproducible)
 torch.manual_seed(0 if "SAME" in os.environ else os.getpid())
 model = nn.Sequential(
     nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 1)
@@ -52,8 +56,10 @@ for _ in run.epochs(options.epochs):
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        if options.pause:
+        if options.pause and not (options.hurry and options.hurry.exists()):
             time.sleep(options.pause)
+        if slow_name and run.name.startswith(slow_name):
+            time.sleep(float(slow_s))
         optimizer.step()
         schedule.step()
 state = model.state_dict()
