@@ -382,7 +382,14 @@ class Agent:
         ward = Ward(self._new_name(slot), slot, self.spec["argv"], env=self.spec["env"], cwd=self.spec["cwd"])
         self.wards[ward.pid] = ward
         self.journal.event("started", worker=ward.name, pid=ward.pid)
-        ward.tell({"do": "welcome", "secret": self.spec["secret"], "most": self.rules.most})
+        ward.tell(
+            {
+                "do": "welcome",
+                "name": ward.name,
+                "secret": self.spec["secret"],
+                "most": self.rules.most,
+            }
+        )
         loop = asyncio.get_running_loop()
         loop.add_reader(ward.link.fileno(), self._hear_worker, ward)
         for pipe, stream in ((ward.process.stdout, "out"), (ward.process.stderr, "err")):

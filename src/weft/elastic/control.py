@@ -90,7 +90,7 @@ class Link:
                 self.drain = True
             case "welcome":
                 with self._changed:
-                    self._welcome = message
+                    self._welcome, self.name = message, message["name"]
                     self._changed.notify_all()
             case "over":
                 with self._changed:

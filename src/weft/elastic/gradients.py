@@ -5,8 +5,8 @@ next one starts from the same sums. Meanwhile `.grad` of every parameter is None
 between (clipping, say) does nothing; once the sum over all members is there, `.grad` shows that.
 
 Sums of floating-point numbers depend on their order, and the order on who computed what. With a row for each
-micro-batch they are added in the order of the micro-batches whoever computed them, and a run that lost members ends with
-the same bits as one that did not. That moves as many times the bytes as a step has micro-batches.
+micro-batch they are added in the order of the micro-batches whoever computed them, and a run that lost members ends
+with the same bits as one that did not. That moves as many times the bytes as a step has micro-batches.
 """
 
 from __future__ import annotations

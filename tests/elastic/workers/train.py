@@ -1,4 +1,4 @@
-"""A small training run whose result depends on every sample, every random number and every step."""
+"""A small training run whose result depends on every sample, random number and step; with faults on demand."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import argparse
 import hashlib
 import json
 import os
+import signal
+import sys
+import threading
 import time
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from weft import elastic
+from weft.elastic import participant as inner
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=2)
@@ -22,50 +27,136 @@ parser.add_argument("--batch", type=int, default=16)
 parser.add_argument("--micro", type=int, default=4)
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--pause", type=float, default=0.0)
+parser.add_argument("--stream", action="store_true")
+parser.add_argument("--per-epoch", action="store_true", help="step the scheduler once an epoch")
 parser.add_argument("--reproducible", action="store_true")
-parser.add_argument("--hurry", type=Path, help="no pause once this file is there")
-parser.add_argument("--slow", default="", help="NAME=SECONDS: workers whose names begin so take that much longer")
-parser.add_argument("--out", type=Path)
+parser.add_argument("--slow", metavar="WORKER:FACTOR", help="this worker takes so many times as long")
+parser.add_argument("--fault", action="append", default=[], metavar="WORKER:STEP:WHAT")
 options = parser.parse_args()
-slow_name, _, slow_s = options.slow.partition("=")
 torch.set_num_threads(1)
 
 
-class Points(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+def sample(index: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(index)
+    x = torch.randn(8, generator=generator, dtype=torch.float64)
+    return x + 0.01 * torch.randn(8, dtype=torch.float64), x.sum().sin()  # augmented
+
+
+class Points(Dataset[Any]):
     def __len__(self) -> int:
         return options.length
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        generator = torch.Generator().manual_seed(index)
-        x = torch.randn(8, generator=generator, dtype=torch.float64)
-        return x, x.sum().sin()
+    def __getitem__(self, index: int) -> Any:
+        return sample(index)
 
+
+class Stream(IterableDataset[Any]):
+    """Without augmentation: what a stream draws at random is its own business."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in range(options.length):
+            x, y = sample(index)
+            yield x.round(decimals=1), y
+
+
+def fault(at: str) -> None:
+    """Do what was asked for, if it is this worker's turn."""
+    for text in options.fault:
+        worker, step, what = text.rsplit(":", 2)
+        due = step == "*" or int(step) == run.committed
+        if worker == run.name and due and what.partition("-")[2] == at:
+            print(f"fault {text}", file=sys.stderr, flush=True)
+            FAULTS[what.partition("-")[0]]()
+
+
+def deadlock() -> None:
+    threading.Thread(target=lambda: [time.sleep(0.1) for _ in range(10_000)], daemon=True).start()
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def fail() -> None:
+    raise ValueError("on purpose")
+
+
+FAULTS = {
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "leave": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "deadlock": deadlock,
+    "spin": spin,
+    "fail": fail,
+    "exit": lambda: os._exit(0),
+}
 
 run = elastic.join(reproducible=options.reproducible)
+fault("start")
+
+
+def fetch(*args: Any, **kwargs: Any) -> Any:
+    fault("heal")
+    return original_fetch(*args, **kwargs)
+
+
+def wait_for_votes(self: Any) -> None:
+    fault("reduce")
+    original_reduce(self)
+
+
+original_fetch, inner.fetch = inner.fetch, fetch
+original_reduce = inner.Participant._reduce
+inner.Participant._reduce = wait_for_votes  # type: ignore[method-assign]
+
 torch.manual_seed(0 if "SAME" in os.environ else os.getpid())
 model = nn.Sequential(
     nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 1)
 ).double()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-loader = run.loader(Points(), batch=options.batch, micro=options.micro, num_workers=options.workers)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=options.epochs * len(loader))
+loader = run.loader(
+    Stream() if options.stream else Points(),
+    batch=options.batch,
+    micro=options.micro,
+    num_workers=options.workers,
+)
+total = options.epochs * -(-options.length // options.batch)
+schedule: Any = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=total)
+if options.per_epoch:
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
 run.register(model=model, optimizer=optimizer, schedule=schedule)
-for _ in run.epochs(options.epochs):
+slow, _, factor = (options.slow or "").rpartition(":")
+for _epoch in run.epochs(options.epochs):
     for x, y in loader:
+        fault("forward")
         loss = nn.functional.mse_loss(model(x).squeeze(1), y)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        if options.pause and not (options.hurry and options.hurry.exists()):
-            time.sleep(options.pause)
-        if slow_name and run.name.startswith(slow_name):
-            time.sleep(float(slow_s))
+        if options.pause:
+            time.sleep(options.pause * (float(factor) if slow == run.name else 1.0))
         optimizer.step()
+        if run.applied:
+            fault("commit")
+        if not options.per_epoch:
+            schedule.step()
+    fault("epoch")
+    if options.per_epoch:
         schedule.step()
 state = model.state_dict()
 digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in state.values())).hexdigest()[:12]
-print(
-    json.dumps({"rank": run.rank, "size": run.size, "committed": run.committed, "digest": digest}), flush=True
-)
-if options.out is not None:
-    torch.save(state, options.out / f"{run.name.replace('/', '-')}.pt")
+result = {
+    "worker": run.name,
+    "rank": run.rank,
+    "size": run.size,
+    "committed": run.committed,
+    "digest": digest,
+    "sum": float(sum(value.abs().sum() for value in state.values())),
+    "lr": optimizer.param_groups[0]["lr"],
+    "pid": os.getpid(),
+}
+print(json.dumps(result), flush=True)
