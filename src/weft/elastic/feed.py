@@ -57,8 +57,7 @@ class _Fetching(Dataset[Any]):
         return [(order.key, self._fetch(order)) for order in orders]
 
     def _fetch(self, order: _Order) -> list[Any]:
-        if get_worker_info() is not None:
-            seeded(self._seed, order.step, order.micro)
+        seeded(self._seed, order.step, order.micro)
         if callable(getattr(self._dataset, "__getitems__", None)):
             return list(self._dataset.__getitems__(order.indices))
         return [self._dataset[index] for index in order.indices]

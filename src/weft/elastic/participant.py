@@ -142,6 +142,7 @@ class Participant:
                 self._adopt()
             except RunOver:
                 raise SystemExit(0) from None
+            self._healed = None
 
     def pause(self) -> None:
         """The script does something else than its loop."""
@@ -515,9 +516,10 @@ class Participant:
         If we were healed in the last step of the epoch before, what the script did at its end, stepping a scheduler
         say, came on top of a state that had it already.
         """
-        if self._healed is not None:
-            self._put(self._healed)
-            self._healed = None
+        if self._healed is not None and not self._held:
+            extra = state.load(self._healed, self.objects)
+            self._kept = [kept.clone() for kept in extra["buffers"]]
+        self._healed = None
 
     def skip_to_epoch(self, epoch: int) -> None:
         """The script left an epoch before its end."""
