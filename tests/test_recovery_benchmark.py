@@ -65,9 +65,9 @@ def test_a_pause_is_the_longest_time_without_a_new_step() -> None:
         commit(6.0, 2, 2),
         commit(6.5, 4),
     ]
-    assert longest_pause_s(commits, since=5.05) == pytest.approx(1.4)
-    assert longest_pause_s(commits, since=0.0) == 5.0
-    assert longest_pause_s(commits, since=7.0) == 0.0
+    assert longest_pause_s(commits, since=5.05, until=6.6) == pytest.approx(1.4)
+    assert longest_pause_s(commits, since=0.0, until=6.6) == 5.0
+    assert longest_pause_s(commits, since=5.05, until=9.5) == 3.0  # it goes on
 
 
 def test_step_is_a_median_without_the_first() -> None:

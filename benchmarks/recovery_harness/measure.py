@@ -78,9 +78,9 @@ def progress(commits: Iterable[Commit]) -> list[float]:
     return times
 
 
-def longest_pause_s(commits: Iterable[Commit], since: float) -> float:
-    """The longest time without progress that ended after `since`."""
-    times = progress(commits)
+def longest_pause_s(commits: Iterable[Commit], since: float, until: float) -> float:
+    """The longest time without progress that ended after `since`, or has not ended by `until`."""
+    times = [*progress(commits), until]
     return max((b - a for a, b in pairwise(times) if b > since), default=0.0)
 
 

@@ -5,10 +5,8 @@ weft run --elastic 2:3 -n 3 benchmarks/recovery_scripts/with_weft.py
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from weft import elastic
 
@@ -26,23 +24,24 @@ from benchmarks.recovery_scripts.common import (
 
 def main() -> None:
     asked = options()
-    run: Any = elastic.join()  # type: ignore[attr-defined,unused-ignore]
-    record = Record(os.environ.get("RANK", os.getpid()))
+    run = elastic.join()
+    # Host and slot, so that one who takes a dead worker's place has its name.
+    record = Record(run.name.rpartition(".")[0].replace("/", "-"))
     model = network(asked.size_mib)
     optimizer = make_optimizer(model)
     loader = run.loader(Numbers(asked.samples), batch=asked.batch * asked.workers)
     run.register(model=model, optimizer=optimizer)
-    committed, consumed = run.committed, []
+    step, consumed = 0, set[int]()
     for _ in run.epochs(1):
         for rows, numbers in loader:
+            if step != run.committed:
+                step, consumed = run.committed, set()
+            consumed.update(numbers.tolist())
             optimizer.zero_grad()
             loss_of(model, rows, asked.step_ms).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            consumed += numbers.tolist()
-            if run.committed > committed:
-                committed = run.committed
-                record.commit(committed, consumed)
-                consumed = []
+            if run.applied:  # it commits as soon as this turn of the loop ends
+                record.commit(step + 1, sorted(consumed))
 
 
 if __name__ == "__main__":
