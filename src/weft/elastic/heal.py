@@ -26,6 +26,7 @@ from weft.errors import ConnectError
 
 SLICE_BYTES = 8 << 20
 BUFFER_BYTES = 4 << 20
+KNOCK_S = 0.5
 PATIENCE_S = 5.0  # with a source that says nothing
 _LENGTH = struct.Struct("!Q")
 
@@ -194,6 +195,21 @@ def _fetch_slices(
                 slices.put_back(piece)
                 raise
             slices.came(name)
+
+
+def knock(address: str, port: int, patience_s: float, in_vain: Callable[[], bool]) -> None:
+    """See that somebody listens there; raises at once if nobody does, and soon if it is known that nobody will.
+
+    torch's store would try again and again for as long as it may, whatever becomes known meanwhile.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            socket.create_connection((address, port), timeout=KNOCK_S).close()
+            return
+        except TimeoutError:
+            if in_vain() or time.monotonic() > deadline:
+                raise
 
 
 def _connect(address: str, port: int, secret: str, patience_s: float) -> socket.socket:

@@ -27,7 +27,7 @@ from weft.elastic import state
 from weft.elastic.beat import HEALING, LOADING, OUTSIDE, WAITING, Beat
 from weft.elastic.control import Link, RunOver
 from weft.elastic.gradients import Gradients, all_reduce
-from weft.elastic.heal import HealServer, fetch
+from weft.elastic.heal import HealServer, fetch, knock
 from weft.elastic.order import Step
 from weft.elastic.shares import Settlement, Summary, deal, settle
 from weft.elastic.view import View
@@ -379,6 +379,9 @@ class Participant:
         first = view.members[0]
         store = self._store
         if rank:
+            knock(
+                first.address, first.store_port, CONNECT_S, lambda: self._link.lost_someone(view.number)
+            )
             store = TCPStore(
                 first.address,
                 first.store_port,

@@ -26,6 +26,8 @@ ANSWER_S = 5.0  # to make a group, or to find that it cannot be made
 FIRST_STEP_S = 60.0  # the first micro-batch of a process may compile kernels
 
 DESCRIPTOR = "WEFT_ELASTIC"
+# Losing a peer is nothing special here; torch's store would print pages about it.
+QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Ward:
             self.process = processes.spawn(
                 argv,
                 env={
+                    **QUIET,
                     **os.environ,
                     **env,
                     **slot.env,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import hashlib
 import json
 import os
@@ -34,6 +35,7 @@ parser.add_argument("--slow", metavar="WORKER:FACTOR", help="this worker takes s
 parser.add_argument("--fault", action="append", default=[], metavar="WORKER:STEP:WHAT")
 options = parser.parse_args()
 torch.set_num_threads(1)
+faulthandler.register(signal.SIGUSR1)  # says where a worker is
 
 
 def sample(index: int) -> tuple[torch.Tensor, torch.Tensor]:
