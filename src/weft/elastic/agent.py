@@ -16,19 +16,18 @@ import socket
 import time
 from collections import defaultdict
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from weft.elastic.council import Action, Council, Decided, Send
+from weft.elastic.door import carry, knock, let_in, open_door
 from weft.elastic.journal import Journal
 from weft.elastic.peers import Address, Message, Peers
 from weft.elastic.policy import (
-    SLOW_MICROS,
     AgentReport,
     Change,
     Rules,
+    Speeds,
     next_view,
-    slow_members,
     weights_by_speed,
 )
 from weft.elastic.spoken import Spoken
@@ -57,6 +56,7 @@ class Agent:
         self.spec = spec
         self.name: str = spec["agent"]
         self.host: str = spec["host"]
+        self.witness: bool = spec["witness"]
         self.launcher = launcher
         self.timing = Timing(spec["detect_within"])
         self.rules = Rules(
@@ -83,7 +83,9 @@ class Agent:
         self._first_ready_at: float | None = None
         self._proposed_at = 0.0
         self._adopted_at = time.monotonic()
-        self._speeds: dict[str, list[tuple[int, float]]] = {}
+        self._speeds = Speeds()
+        self._weights: dict[str, float] | None = None
+        self._told_lost: set[tuple[int, str]] = set()
         self._told_slow: set[str] = set()
         self.committed = 0
         self.leaving = False
@@ -101,8 +103,12 @@ class Agent:
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_leave)
+        door = open_door(self.spec["run"], self.host)
+        if door is not None:
+            loop.add_reader(door.fileno(), self._let_in, door)
         for slot in self.slots:
             self._start(slot)
+        self.launcher.say({"event": "begun"})
         for name, where in self.spec["roster"].items():
             self.peers.add(name, Address(*where))
         while not self._done():
@@ -118,6 +124,7 @@ class Agent:
 
     def _turn(self) -> None:
         now = time.monotonic()
+        self.peers.drop_silent(self.timing.silence_s)
         self._restart(now)
         self._look_for_the_stuck()
         if not self.over:
@@ -158,7 +165,7 @@ class Agent:
 
     def _report(self) -> AgentReport:
         workers = tuple(ward.report() for ward in self.wards.values() if ward.alive)
-        return AgentReport(self.name, self.host, self.where.address, workers)
+        return AgentReport(self.name, self.host, self.where.address, workers, witness=self.witness)
 
     def _done(self) -> bool:
         """Whether there is nothing left for us to do."""
@@ -201,15 +208,8 @@ class Agent:
 
     def _propose(self, change: Change, view: View, living: dict[str, AgentReport]) -> None:
         self._proposed_at = time.monotonic()
-        lost = {member.agent for member in view.members} - living.keys()
-        for agent in lost:
-            self.journal.event(
-                "detected",
-                view=view.number,
-                kind="host",
-                who=[member.worker for member in view.members if member.agent == agent],
-                cause=f"no sign of life for {min(self.peers.silent_for(agent), 999):.1f} s",
-            )
+        for agent in sorted(view.agents - living.keys()):
+            self._tell_lost(agent, f"no sign of life for {self.peers.silent_for(agent):.1f} s")
         value = View(
             change.view.number,
             change.view.members,
@@ -217,6 +217,14 @@ class Agent:
             f"{change.kind}: {change.view.cause}",
         )
         self._act(self.council.propose(value))
+
+    def _tell_lost(self, agent: str, cause: str) -> None:
+        """Note that a host is lost, once for each view."""
+        view = self.council.view
+        if agent in view.agents and (view.number, agent) not in self._told_lost and not self.over:
+            self._told_lost.add((view.number, agent))
+            who = [member.worker for member in view.members if member.agent == agent]
+            self.journal.event("detected", view=view.number, kind="host", who=who, cause=cause)
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
@@ -227,7 +235,7 @@ class Agent:
 
     def _adopt(self, view: View) -> None:
         """A view is decided: tell our workers."""
-        self._proposed_at, self._adopted_at = 0.0, time.monotonic()
+        self._proposed_at, self._adopted_at, self._weights = 0.0, time.monotonic(), None
         kind = view.cause.partition(":")[0]
         self.journal.event(
             "agreed",
@@ -255,46 +263,33 @@ class Agent:
 
     def _shares(self, living: dict[str, AgentReport]) -> dict[str, float] | None:
         """Who is slow, and what that means for the shares."""
-        members = {member.worker for member in self.council.view.members}
         counts: dict[str, list[float]] = {}
         for name in living:
             status = self.reports.get(name) if name != self.name else self._status()
             counts.update(status["micros"] if status else {})
-        seconds = {}
-        for worker in members & counts.keys():
-            seen = self._speeds.setdefault(worker, [])
-            micros, busy_s = int(counts[worker][0]), counts[worker][1]
-            if not seen or micros > seen[-1][0]:
-                seen.append((micros, busy_s))
-                del seen[: max(0, len(seen) - 64)]
-            before = next((point for point in reversed(seen) if micros - point[0] >= SLOW_MICROS), None)
-            if before is not None and before[0] > 0:  # the first micro-batch is not like the others
-                seconds[worker] = (busy_s - before[1]) / (micros - before[0])
-        if len(seconds) < len(members) or len(members) < 2:
-            return None
-        slow = slow_members(seconds)
-        usual = median(seconds.values())
-        for worker in set(slow) - self._told_slow:
-            self._told_slow.add(worker)
-            self.journal.event(
-                "detected",
-                view=self.council.view.number,
-                kind="slow",
-                who=[worker],
-                cause=f"{seconds[worker] / usual:.1f} times as slow as usual",
-                policy=self.spec["slow"],
-            )
-            if self.spec["slow"] == "evict":
-                self._evict(worker)
-        self._told_slow &= set(slow)
-        if self.spec["slow"] != "rebalance":
-            return None
         now = {member.worker: member.weight for member in self.council.view.members}
-        wanted = weights_by_speed(seconds, slow)
-        # Speeds are never quite the same twice: shares move only when it is worth a change of view.
-        return (
-            wanted if any(abs(wanted[worker] - now[worker]) > 0.2 * now[worker] for worker in now) else None
+        if len(now) < 2 or not counts.keys() >= now.keys():
+            return None
+        if self._speeds.look({worker: (int(counts[worker][0]), counts[worker][1]) for worker in now}):
+            for worker in sorted(self._speeds.slow - self._told_slow):
+                self._tell_slow(worker)
+            self._told_slow = set(self._speeds.slow)
+            if self.spec["slow"] == "rebalance":
+                self._weights = weights_by_speed(self._speeds.seconds, self._speeds.slow, now)
+        return self._weights
+
+    def _tell_slow(self, worker: str) -> None:
+        factor = self._speeds.seconds[worker] / self._speeds.usual
+        self.journal.event(
+            "detected",
+            view=self.council.view.number,
+            kind="slow",
+            who=[worker],
+            cause=f"{factor:.1f} times as slow as usual",
+            policy=self.spec["slow"],
         )
+        if self.spec["slow"] == "evict" and self.council.view.size > self.rules.least:
+            self._evict(worker)
 
     def _evict(self, worker: str) -> None:
         """Have a slow worker ended by whoever watches it."""
@@ -332,14 +327,7 @@ class Agent:
 
     def died(self, peer: str) -> None:
         self.reports.pop(peer, None)
-        if any(member.agent == peer for member in self.council.view.members) and not self.over:
-            self.journal.event(
-                "detected",
-                view=self.council.view.number,
-                kind="host",
-                who=[member.worker for member in self.council.view.members if member.agent == peer],
-                cause="its agent has ended",
-            )
+        self._tell_lost(peer, "its agent has ended")
         self._act(self.council.gone(peer))
         self._changed.set()
 
@@ -599,6 +587,8 @@ class Agent:
             case "roster":
                 for name, where in message["roster"].items():
                     self.peers.add(name, Address(*where))
+            case "over":
+                self._end(message["how"])
             case "leave":
                 self._asked_to_leave() if not self.leaving else None
             case "stop":
@@ -606,6 +596,14 @@ class Agent:
                     for ward in self.wards.values():
                         ward.kill()
                 self._end("stopped on request")
+
+    def _let_in(self, door: socket.socket) -> None:
+        """The launcher had lost us, and is back."""
+        visitor = let_in(door)
+        if visitor is not None:
+            self.launcher.attach(visitor)
+            self.launcher.say({"event": "attached", "agent": self.name, "address": self.where.address,
+                               "port": self.where.port})  # fmt: skip
 
     def _tell_event(self, event: Message) -> None:
         self.launcher.say({"event": "news", "news": event})
@@ -647,6 +645,9 @@ async def serve() -> int:
     launcher.say({"event": "hello", "port": port, "token": secrets.token_hex(4)})
     async for message in launcher.listen():
         if message["do"] == "elastic":
+            if (there := knock(message["run"], message["host"])) is not None:
+                await carry(launcher, there)
+                return 0
             agent = Agent(message, launcher, port)
             break
         if message["do"] == "bye":
@@ -665,8 +666,9 @@ async def serve() -> int:
 
 
 async def _hear(launcher: Spoken, agent: Agent) -> None:
-    async for message in launcher.listen():
-        agent.obey(message)
+    while True:  # a launcher that is gone may come back
+        async for message in launcher.listen():
+            agent.obey(message)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from weft.elastic.config import ElasticConfig
 from weft.elastic.news import tell_of
+from weft.elastic.policy import choose_voters
 from weft.elastic.secret import new_secret
 from weft.elastic.view import View
 from weft.elastic.wanted import SCALE_FILE, Wanted
@@ -85,6 +86,7 @@ class _Host:
     name: str
     state: str = "away"  # away, asked, surveyed, called, running, done, leaving
     survey: Survey | None = None
+    looked: bool = False
     agent: str = ""
     address: str = ""
     port: int = 0
@@ -93,6 +95,7 @@ class _Host:
     tries: int = 0
     retry_at: float = 0.0
     lives: int = 0
+    witness: bool = False  # on our own machine, which is none of the hosts: it votes and has no workers
     trouble: str = ""
 
 
@@ -132,6 +135,8 @@ class Launcher:
         with signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):  # type: ignore[union-attr]
             for name in names:
                 self._call(name)
+            if self._ssh is not None and not any(map(is_this_machine, names)):
+                self._call_witness()
             self._gather(names)
             self._begin()
             try:
@@ -151,8 +156,8 @@ class Launcher:
         """Start an agent on a host."""
         assert self._crew is not None
         host = self._hosts.setdefault(name, _Host(name))
-        host.state, host.survey = "asked", None
-        here = self._ssh is None or is_this_machine(name)
+        host.state, host.survey, host.looked, host.address = "asked", None, False, ""
+        here = self._is_here(host)
         argv: tuple[str, ...] = (*agent_argv(self._python), "--survey")
         if self._ssh is not None and not here:
             self._ssh.prepare()
@@ -162,8 +167,17 @@ class Launcher:
         except ConnectError as error:
             self._away(host, str(error))
 
+    def _call_witness(self) -> None:
+        """Start an agent without workers beside us: with two hosts, it tells which of them is lost."""
+        name = f"{detect().name}-launcher"
+        self._hosts[name] = _Host(name, witness=True)
+        self._call(name)
+
+    def _is_here(self, host: _Host) -> bool:
+        return self._ssh is None or host.witness or is_this_machine(host.name)
+
     def _explain(self, host: str, code: int | None, complaint: str) -> str:
-        if self._ssh is None or is_this_machine(host):
+        if self._ssh is None or self._is_here(self._hosts[host]):
             return explain_agent(host, code, complaint)
         return self._ssh.explain(host, code, complaint)
 
@@ -171,6 +185,7 @@ class Launcher:
         host.state, host.trouble = "away", trouble
         host.retry_at = time.monotonic() + RETRY_S[min(host.tries, len(RETRY_S) - 1)]
         host.tries += 1
+        self._locate_the_rest()
 
     def _gather(self, names: list[str]) -> None:
         """Wait until every host has said where its agent listens, or that it is not there."""
@@ -184,7 +199,7 @@ class Launcher:
                 raise KeyboardInterrupt
         here = [self._hosts[name] for name in names if self._hosts[name].state == "called"]
         troubles = [host.trouble or f"{host.name} must answer within {ANSWER_S:g} s, got silence"
-                    for host in self._hosts.values() if host not in here]  # fmt: skip
+                    for host in self._hosts.values() if host not in here and not host.witness]  # fmt: skip
         if not here:
             raise ConnectError("\n".join(troubles))
         slots = sum(len(host.plan.workers) for host in here if host.plan is not None)
@@ -208,7 +223,7 @@ class Launcher:
             self._say(f"{trouble}; going on without it, and trying again")
         (path / "elastic").mkdir(exist_ok=True)
         self._wanted.scale_file = path / "elastic" / SCALE_FILE
-        self._first = View(0, (), tuple(sorted(host.agent for host in here)), "")
+        self._first = View(0, (), self._voters(here), "")
         write_whole(
             path / "elastic" / "control.json",
             json.dumps({"run": self._run, "secret": self._secret, "agents": self._roster()}) + "\n",
@@ -216,6 +231,11 @@ class Launcher:
         (path / "elastic" / "control.json").chmod(0o600)
         for host in here:
             self._start(host)
+
+    @staticmethod
+    def _voters(hosts: list[_Host]) -> tuple[str, ...]:
+        agents = sorted(host.agent for host in hosts if not host.witness)
+        return choose_voters(agents, [host.agent for host in hosts if host.witness])
 
     def _roster(self) -> dict[str, list[Any]]:
         return {
@@ -229,7 +249,6 @@ class Launcher:
         assert self._crew is not None
         assert self._plan is not None
         assert self._folder is not None
-        assert host.plan is not None
         assert self._first is not None
         expected = sum(len(other.plan.workers) for other in self._hosts.values() if other.plan is not None)
         env = {
@@ -248,6 +267,7 @@ class Launcher:
             "run_dir": str(self._folder.path.absolute()),
             "host": host.name,
             "agent": host.agent,
+            "witness": host.witness,
             "life": f"{host.lives}-" if host.lives else "",
             "address": host.address,
             "cwd": self._plan.cwd,
@@ -261,7 +281,7 @@ class Launcher:
                     "cpus": list(worker.placement.cpus) if worker.placement else [],
                     "numa": list(worker.placement.numa) if worker.placement else [],
                 }
-                for worker, rank in zip(host.plan.workers, host.ranks, strict=True)
+                for worker, rank in zip(host.plan.workers if host.plan else (), host.ranks, strict=True)
             ],
             "least": self._elastic.least,
             "most": self._elastic.most,
@@ -300,7 +320,7 @@ class Launcher:
     def _try_again(self, now: float) -> None:
         wanted = {entry.name for entry in self._wanted.hosts} or self._hosts.keys()
         for host in list(self._hosts.values()):
-            if host.state == "away" and host.name in wanted and now >= host.retry_at:
+            if host.state == "away" and (host.name in wanted or host.witness) and now >= host.retry_at:
                 self._call(host.name)
 
     def _scale(self) -> None:
@@ -316,7 +336,7 @@ class Launcher:
                 self._say(f"{name} is wanted")
                 self._call(name)
         for host in self._hosts.values():
-            if host.name not in wanted and host.state == "running":
+            if host.name not in wanted and host.state == "running" and not host.witness:
                 self._say(f"{host.name} is no longer wanted; its workers leave")
                 host.state = "leaving"
                 self._crew.tell({"do": "leave"}, [host.name])
@@ -351,28 +371,29 @@ class Launcher:
             )
             self._crew.connections[host.name].dismiss()
             return
+        host.looked = True
         self._locate(host)
 
     def _locate(self, host: _Host) -> None:
         """Find the address at which the other hosts reach this one."""
         assert self._crew is not None
         assert host.survey is not None
-        if self._ssh is None or len(self._wanted.hosts) == 1:
+        if self._ssh is None:
             self._located(host, LOOPBACK, "lo")
             return
-        if not is_this_machine(host.name):
-            address = candidates(host.survey, self._config.interface)[0]
-            self._located(host, address, None)
-            return
-        others = [
-            candidates(other.survey, self._config.interface)[0]
-            for other in self._hosts.values()
-            if other is not host and other.survey is not None
+        own = candidates(host.survey, self._config.interface)
+        others = [other for other in self._hosts.values() if other is not host]
+        known = [
+            candidates(other.survey, self._config.interface)[:1]
+            for other in others
+            if other.survey is not None
         ]
-        if self._config.interface is not None:
-            self._located(host, candidates(host.survey, self._config.interface)[0], None)
-        elif others:
-            self._crew.tell({"do": "route", "to": others[:1]}, [host.name])
+        if not self._is_here(host) or self._config.interface is not None:
+            self._located(host, own[0], None)
+        elif any(known):  # the way to any of them is the way to all
+            self._crew.tell({"do": "route", "to": next(filter(None, known))}, [host.name])
+        elif not any(other.state == "asked" for other in others):
+            self._located(host, (*own, LOOPBACK)[0], None)
 
     def _on_route(self, host: _Host, message: Message) -> None:
         assert host.survey is not None
@@ -382,6 +403,10 @@ class Launcher:
     def _located(self, host: _Host, address: str, interface: str | None) -> None:
         assert self._crew is not None
         assert host.survey is not None
+        host.address = address
+        if host.witness:
+            self._crew.tell({"do": "become", "module": "weft.elastic.agent"}, [host.name])
+            return
         if interface is None:
             card = card_used(host.survey.host, address)
             interface = card.name if card else None
@@ -394,14 +419,18 @@ class Launcher:
             python=self._python,
             carried=carried_variables(),
         )
-        host.address, host.plan = address, plan.hosts[0]
+        host.plan = plan.hosts[0]
         self._plan = self._plan or plan
         while len(host.ranks) < len(host.plan.workers):
             host.ranks.append(self._ranks)
             self._ranks += 1
         self._crew.tell({"do": "become", "module": "weft.elastic.agent"}, [host.name])
-        for other in self._hosts.values():  # one that waited for somebody to ask the way to
-            if other is not host and other.state == "surveyed" and other.plan is None:
+        self._locate_the_rest()
+
+    def _locate_the_rest(self) -> None:
+        """One that waited for somebody to ask the way to, or that will have nobody."""
+        for other in self._hosts.values():
+            if other.state == "surveyed" and other.looked and not other.address:
                 self._locate(other)
 
     def _on_hello(self, host: _Host, message: Message) -> None:
@@ -409,9 +438,17 @@ class Launcher:
         host.state, host.tries = "called", 0
         if self._first is not None:
             self._start(host)
-            assert self._crew is not None
-            running = [other.name for other in self._hosts.values() if other.state == "running"]
-            self._crew.tell({"do": "roster", "roster": self._roster()}, running)
+
+    def _on_begun(self, host: _Host, message: Message) -> None:
+        """An agent takes part: the others shall know where it is."""
+        assert self._crew is not None
+        running = [other.name for other in self._hosts.values() if other.state == "running"]
+        self._crew.tell({"do": "roster", "roster": self._roster()}, running)
+
+    def _on_attached(self, host: _Host, message: Message) -> None:
+        """The agent that we had lost is still there."""
+        host.agent, host.address, host.port = message["agent"], message["address"], message["port"]
+        self._say(f"{host.name} is back")
 
     def _on_output(self, host: _Host, message: Message) -> None:
         assert self._console is not None
@@ -429,9 +466,12 @@ class Launcher:
         self._failures.append(why)
 
     def _on_done(self, host: _Host, message: Message) -> None:
-        if message["over"] and not self._over:
-            self._over = message["over"]
         host.state = "done"
+        if message["over"] and not self._over:
+            assert self._crew is not None
+            self._over = message["over"]
+            running = [other.name for other in self._hosts.values() if other.state == "running"]
+            self._crew.tell({"do": "over", "how": self._over}, running)  # one that is cut off from the others
 
     def _on_closed(self, host: _Host, message: Message) -> None:
         assert self._crew is not None

@@ -21,6 +21,7 @@ from weft.elastic.secret import NONCE_BYTES, PROOF_BYTES, is_proof, nonce, proof
 Message = dict[str, Any]
 BACKLOG_BYTES = 4 << 20  # more than that unsent: the peer does not listen, and what we say is out of date
 LONGEST_LINE = 64 << 20
+LAST_CALLS, LISTEN_S = 10, 0.05  # to one that may be dead
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class _Peer:
     writer: asyncio.StreamWriter | None = None
     heard_at: float = field(default_factory=time.monotonic)
     dead: bool = False
+    dropped: bool = False  # we gave the connection up: words of the peer may be lost
     calling: asyncio.Task[None] | None = None
 
 
@@ -88,13 +90,25 @@ class Peers:
         if peer is None or peer.writer is None or peer.writer.is_closing():
             return
         if peer.writer.transport.get_write_buffer_size() > BACKLOG_BYTES:
-            peer.writer.transport.abort()
+            self._drop(peer)
             return
         peer.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     def send_all(self, message: Message) -> None:
         for name in self._peers:
             self.send(name, message)
+
+    def drop_silent(self, silence_s: float) -> None:
+        """Call those anew from whom we hear nothing: TCP itself would try the old connection ever more rarely."""
+        for name, peer in self._peers.items():
+            if peer.writer is not None and not peer.dropped and self.silent_for(name) > silence_s:
+                self._drop(peer)
+
+    @staticmethod
+    def _drop(peer: _Peer) -> None:
+        assert peer.writer is not None
+        peer.dropped = True
+        peer.writer.transport.abort()
 
     async def close(self) -> None:
         for peer in self._peers.values():
@@ -166,7 +180,7 @@ class Peers:
         if peer.writer is not None:  # it called again: the old connection is no good
             peer.writer.transport.abort()
             self._part(peer)
-        peer.writer, peer.heard_at = writer, time.monotonic()
+        peer.writer, peer.heard_at, peer.dropped = writer, time.monotonic(), False
         ended = False
         self._listener.met(peer.name)
         try:
@@ -178,21 +192,32 @@ class Peers:
             ended = error.errno == errno.ECONNRESET
         finally:
             if peer.writer is writer:
-                if ended:
+                if ended and not peer.dropped:
                     await self._see_whether_it_died(peer)
                 self._part(peer)
 
     async def _see_whether_it_died(self, peer: _Peer) -> None:
         """Its end closed the connection: all it said was heard. If nobody listens there any more, it is dead."""
-        try:
-            _, writer = await asyncio.wait_for(
-                asyncio.open_connection(peer.where.address, peer.where.port), self._retry_s
-            )
-            writer.close()
-        except ConnectionRefusedError:
-            self._bury(peer)
-        except (TimeoutError, OSError):
-            pass
+        for _ in range(LAST_CALLS):
+            try:
+                reader, writer = await asyncio.wait_for(
+                    asyncio.open_connection(peer.where.address, peer.where.port), self._retry_s
+                )
+            except ConnectionRefusedError:
+                self._bury(peer)
+                return
+            except (TimeoutError, OSError):
+                return
+            try:
+                # The kernel takes calls for a process that is being ended, and drops them with it. One that lives
+                # waits for us to speak first.
+                await asyncio.wait_for(reader.read(1), LISTEN_S)
+            except TimeoutError:
+                return
+            except OSError:
+                pass
+            finally:
+                writer.close()
 
     def _bury(self, peer: _Peer) -> None:
         if not peer.dead:

@@ -5,7 +5,7 @@ Somebody lost changes the view at once; somebody who comes, leaves or is slow ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -14,6 +14,8 @@ from weft.elastic.view import Member, View, order_members
 
 SLOW_FACTOR = 1.4  # so that 1.5 is surely seen
 SLOW_MICROS = 8  # micro-batches over which speeds are compared
+RARE, FEWEST = 4, 2  # one with a small share is not waited for; it is compared if it has computed a few
+LEAST_WEIGHT = 0.05
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,9 @@ class AgentReport:
     host: str
     address: str
     workers: tuple[WorkerReport, ...] = ()
+    witness: bool = (
+        False  # it votes but has no workers: the launcher's, so that either of two hosts may be lost
+    )
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "workers": [worker.to_json() for worker in self.workers]}
@@ -84,8 +89,8 @@ def next_view(
 ) -> Change | None:
     """The view that should follow; None if all is well, or if too few are there.
 
-    `agents`: those that are alive. `age_s`: since the present view was decided. `waited_s`: since the first worker of the run was ready; `expected`: how many the
-    run was started for. `weights`: new shares for slow members.
+    `agents`: those that are alive. `age_s`: since the present view was decided. `waited_s`: since the first worker of
+    the run was ready; `expected`: how many the run was started for. `weights`: new shares for slow members.
     """
     here = {report.worker: (agent, report) for agent in agents for report in agent.workers}
     # Names are never used again, so who is there under its name is a member, even if its agent said so before it
@@ -102,32 +107,33 @@ def next_view(
         wanted = min(rules.most, expected or rules.most)
         if len(ready) < rules.least or (len(ready) < wanted and waited_s < rules.start_within_s):
             return None
-        return _change(view, [], ready, rules, "start", "the run begins", urgent=True)
+        return _change(view, agents, [], ready, rules, "start", "the run begins", urgent=True)
     if lost:
         names = ", ".join(member.worker for member in lost)
-        return _change(view, staying, ready, rules, "death", f"lost {names}", urgent=True)
+        return _change(view, agents, staying, ready, rules, "death", f"lost {names}", urgent=True)
     if leaving:
         names = ", ".join(member.worker for member in leaving)
         rest = [member for member in staying if member not in leaving]
-        return _change(view, rest, ready, rules, "leave", f"{names} leaves", urgent=False)
+        return _change(view, agents, rest, ready, rules, "leave", f"{names} leaves", urgent=False)
     if min(broken, age_s) >= rules.broken_s:
-        return _change(view, staying, ready, rules, "broken", "the group broke", urgent=True)
+        return _change(view, agents, staying, ready, rules, "broken", "the group broke", urgent=True)
     if min(age_s, *(here[member.worker][1].waiting_s for member in staying)) >= rules.waiting_s:
-        return _change(view, staying, ready, rules, "broken", "all wait for each other", urgent=True)
+        return _change(view, agents, staying, ready, rules, "broken", "all wait for each other", urgent=True)
     if ready and len(staying) < rules.most and broken < 0:
         newest = min(here[member.worker][1].since for member in ready)
         if newest >= rules.gather_s or len(staying) + len(ready) >= rules.most:
             names = ", ".join(member.worker for member in ready)
-            return _change(view, staying, ready, rules, "join", f"{names} joins", urgent=False)
+            return _change(view, agents, staying, ready, rules, "join", f"{names} joins", urgent=False)
     if weights:
         shifted = [replace(member, weight=weights.get(member.worker, member.weight)) for member in staying]
         if shifted != staying:
-            return _change(view, shifted, [], rules, "slow", "shares follow speeds", urgent=False)
+            return _change(view, agents, shifted, [], rules, "slow", "shares follow speeds", urgent=False)
     return None
 
 
 def _change(
     view: View,
+    agents: Sequence[AgentReport],
     staying: Sequence[Member],
     ready: Sequence[Member],
     rules: Rules,
@@ -142,10 +148,18 @@ def _change(
     if not staying and not coming:
         return None
     members = order_members(view.members, [*staying, *coming])
-    agents = {member.agent for member in members}
-    before = [voter for voter in view.voters if voter in agents]
-    voters = (*before, *sorted(agents.difference(before)))
+    watching = {member.agent for member in members}
+    before = [voter for voter in view.voters if voter in watching]
+    witnesses = [agent.agent for agent in agents if agent.witness]
+    voters = choose_voters([*before, *sorted(watching.difference(before))], witnesses)
     return Change(View(view.number + 1, members, voters, cause), urgent, kind)
+
+
+def choose_voters(agents: Sequence[str], witnesses: Iterable[str]) -> tuple[str, ...]:
+    """Who decides what follows: those with workers, and a witness where they could be parted into equal halves."""
+    if len(agents) % 2:
+        return tuple(agents)
+    return (*agents, *sorted(witnesses)[:1])
 
 
 def _member(agent: AgentReport, report: WorkerReport) -> Member:
@@ -166,6 +180,53 @@ def _broken_for(view: View, here: Mapping[str, tuple[AgentReport, WorkerReport]]
     return max((report.broken_for for report in reports if report.broken >= view.number), default=-1.0)
 
 
+class Speeds:
+    """Who takes longer for a micro-batch than the others, from looks at how many each has computed, and in what time.
+
+    Speeds are compared over windows in which everyone has computed some; one is slow, or no longer slow, when two
+    windows in a row say so.
+    """
+
+    def __init__(self, micros: int = SLOW_MICROS, factor: float = SLOW_FACTOR) -> None:
+        self._micros, self._factor = micros, factor
+        self._since: dict[str, tuple[int, float]] = {}  # micro-batches and busy seconds when the window began
+        self._before: frozenset[str] = frozenset()
+        self.seconds: dict[str, float] = {}  # for a micro-batch, in the last window
+        self.slow: frozenset[str] = frozenset()
+
+    def look(self, counts: Mapping[str, tuple[int, float]]) -> bool:
+        """Take in what each member has computed by now; whether that ended a window."""
+        if counts.keys() != self._since.keys():
+            self._begin(counts)
+            return False
+        done = {worker: counts[worker][0] - self._since[worker][0] for worker in counts}
+        fewest, most = min(done.values(), default=0), max(done.values(), default=0)
+        if fewest < self._micros and most < RARE * self._micros:
+            return False
+        self.seconds = {
+            worker: (counts[worker][1] - self._since[worker][1]) / count
+            for worker, count in done.items()
+            if count >= FEWEST
+        }
+        now = frozenset(slow_members(self.seconds, self._factor))
+        self.slow = (now & self._before) | (self.slow & (now | self._before))
+        self._before = now
+        self._since = dict(counts)
+        return True
+
+    def _begin(self, counts: Mapping[str, tuple[int, float]]) -> None:
+        """Others take part than before. The first micro-batch of a worker is like no other, so it is left out."""
+        if any(not micros for micros, _ in counts.values()):
+            return
+        self._since = dict(counts)
+        self._before &= counts.keys()
+        self.slow &= counts.keys()
+
+    @property
+    def usual(self) -> float:
+        return median([own for worker, own in self.seconds.items() if worker not in self.slow] or [1.0])
+
+
 def slow_members(seconds: Mapping[str, float], factor: float = SLOW_FACTOR) -> tuple[str, ...]:
     """Who takes that much longer for a micro-batch than the others do."""
     slow = []
@@ -176,10 +237,16 @@ def slow_members(seconds: Mapping[str, float], factor: float = SLOW_FACTOR) -> t
     return tuple(slow)
 
 
-def weights_by_speed(seconds: Mapping[str, float], slow: Iterable[str]) -> dict[str, float]:
-    """Shares by speed for those who are slow; a whole one for the others."""
-    slow = set(slow)
+def weights_by_speed(
+    seconds: Mapping[str, float], slow: Collection[str], now: Mapping[str, float]
+) -> dict[str, float] | None:
+    """Shares by speed for those who are slow, a whole one for the others; None if those they have now will do."""
     usual = median([own for worker, own in seconds.items() if worker not in slow] or [1.0])
-    return {
-        worker: round(max(0.05, usual / own), 2) if worker in slow else 1.0 for worker, own in seconds.items()
+    wanted = {
+        worker: round(min(1.0, max(LEAST_WEIGHT, usual / seconds[worker])), 2)
+        if worker in slow and worker in seconds
+        else 1.0
+        for worker in now
     }
+    # Speeds are never quite the same twice: shares move only when it is worth a change of view.
+    return wanted if any(abs(wanted[worker] - now[worker]) > 0.2 * now[worker] for worker in now) else None

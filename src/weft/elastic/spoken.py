@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,28 +22,45 @@ class Spoken:
     """The launcher, as an agent sees it."""
 
     def __init__(self) -> None:
-        os.set_blocking(0, False)
-        os.set_blocking(1, False)
+        self._in, self._out = 0, 1
+        self._connection: socket.socket | None = None
         self._unsent: deque[bytes] = deque()
         self._waiting = 0
         self._gone = False
         self._lines: asyncio.Queue[Message | None] = asyncio.Queue()
         self._unheard = b""
         self._loop = asyncio.get_running_loop()
+        os.set_blocking(1, False)
+        self._open()
+
+    def attach(self, connection: socket.socket) -> None:
+        """Speak with a launcher that was lost and has come back; what waited for it is out of date."""
+        self._loop.remove_writer(self._out)
+        self._loop.remove_reader(self._in)
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = connection
+        self._in = self._out = connection.fileno()
+        self._unsent.clear()
+        self._waiting, self._gone, self._unheard = 0, False, b""
+        self._open()
+
+    def _open(self) -> None:
+        os.set_blocking(self._in, False)
         try:
-            self._loop.add_reader(0, self._read)
+            self._loop.add_reader(self._in, self._read)
         except PermissionError:  # a file or /dev/null: nothing will come
             self._lines.put_nowait(None)
 
     def _read(self) -> None:
         try:
-            data = os.read(0, 1 << 16)
+            data = os.read(self._in, 1 << 16)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         if not data:
-            self._loop.remove_reader(0)
+            self._loop.remove_reader(self._in)
             self._lines.put_nowait(None)
             return
         *lines, self._unheard = (self._unheard + data).split(b"\n")
@@ -59,25 +77,30 @@ class Spoken:
     def say(self, message: Message, *, may_drop: bool = False) -> None:
         if self._gone or (self._waiting > BACKLOG_BYTES and may_drop) or self._waiting > 4 * BACKLOG_BYTES:
             return
-        data = encode(message)
+        self.pass_on(encode(message))
+
+    def pass_on(self, data: bytes) -> None:
+        """Say a whole line."""
+        if self._gone:
+            return
         self._unsent.append(data)
         self._waiting += len(data)
         if len(self._unsent) == 1:
             self._write()
 
     def _write(self) -> None:
-        self._loop.remove_writer(1)
+        self._loop.remove_writer(self._out)
         try:
             while self._unsent:
                 data = self._unsent[0]
-                count = os.write(1, data)
+                count = os.write(self._out, data)
                 self._waiting -= count
                 if count < len(data):
                     self._unsent[0] = data[count:]
                 else:
                     self._unsent.popleft()
         except BlockingIOError:
-            self._loop.add_writer(1, self._write)
+            self._loop.add_writer(self._out, self._write)
         except OSError:
             self._gone = True
             self._unsent.clear()

@@ -21,7 +21,7 @@ from weft.collectives.groups.blame import first_cause
 from weft.collectives.groups.call import SIGNATURE_BYTES, Call, compare
 from weft.collectives.groups.device import OnDevice
 from weft.collectives.groups.meeting import meet
-from weft.collectives.groups.roll import store_of_this_life
+from weft.collectives.groups.roll import store_of_this_life, watched_over
 from weft.collectives.groups.staging import Ready
 from weft.collectives.groups.threads import on_one_thread
 from weft.collectives.groups.work import Job, Queue, Work
@@ -44,6 +44,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._broken: BaseException | None = None
         self._debug = os.environ.get("WEFT_DEBUG", "0") not in ("", "0")
         self._calls = 0
+        self._watched_over = watched_over()
         self._store: Any = store_of_this_life(store, rank, size, timeout)
         self._queue = Queue("weft-collectives")
         meeting = meet(self._store, rank, size, timeout, lambda: str(self._doing))
@@ -154,7 +155,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         message = str(error)
         if str(call) not in message:  # what torch and Gloo raise
             message = f"{call} failed: {error}"
-        message, named = first_cause(self._store, self._members, self._rank, message, str(call))
+        named = False
+        if not self._watched_over:
+            message, named = first_cause(self._store, self._members, self._rank, message, str(call))
         failure = PeerError(message) if named or isinstance(error, PeerError) else CollectiveError(message)
         self._broken = failure
         return failure

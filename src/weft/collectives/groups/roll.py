@@ -25,7 +25,7 @@ _ranks: ContextVar[Sequence[int]] = ContextVar(
 )  # in the world; none: the group is the world
 _world: dict[int, Member] = {}  # who was in it when it last met
 _here: set[str] = set()  # our own host, as they all name it
-_in_vain: ContextVar[Callable[[], bool]] = ContextVar("in_vain", default=lambda: False)
+_in_vain: ContextVar[Callable[[], bool] | None] = ContextVar("in_vain", default=None)
 _lives: set[bytes] = set()  # groups this process has been in
 _origin: list[Any] = []  # the store of the world that met last
 
@@ -52,6 +52,11 @@ def interruptible(in_vain: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         _in_vain.reset(token)
+
+
+def watched_over() -> bool:
+    """Whether groups made here have somebody who tells them of the lost: they need not find out among themselves."""
+    return _in_vain.get() is not None
 
 
 def _without_store(error: Exception) -> CollectiveError:
@@ -174,7 +179,8 @@ class _Waiting:
         return time.monotonic() >= self._deadline
 
     def _time_to_look(self) -> bool:
-        if _in_vain.get()():
+        in_vain = _in_vain.get()
+        if in_vain is not None and in_vain():
             raise PeerError("a member was lost while the group was made")
         time.sleep(self._pause_s)
         self._pause_s = min(0.1, self._pause_s * 1.3)
