@@ -25,6 +25,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from weft.collectives.groups import roll
 from weft.elastic import state
 from weft.elastic.beat import HEALING, LOADING, OUTSIDE, WAITING, Beat
+from weft.elastic.checkpoint import CARD, Saver
 from weft.elastic.control import Link, RunOver
 from weft.elastic.gradients import Gradients, all_reduce
 from weft.elastic.heal import HealServer, fetch, knock
@@ -81,6 +82,7 @@ class Participant:
         self._kept: list[Tensor] = []  # buffers as of the last commit
         self._next: list[Tensor] | None = None  # and as they will be, where we computed the first micro-batch
         self.view: View | None = None  # whose group stands
+        self._rank = 0  # in that view
         self.committed = self.epoch = self.start = 0
         self.step: Step | None = None
         self.ticket: Ticket | None = None
@@ -94,6 +96,7 @@ class Participant:
         self._first_in_view = False
         self._healed: state.Image | None = None
         self.on_leave: Callable[[], object] | None = None
+        self.saver = Saver(link, secret)
         link.on_urgent = self._let_go
         link.tell("hello", store_port=self._store.port, heal_port=self._server.port)
 
@@ -260,10 +263,11 @@ class Participant:
         if self._link.lost_someone(self.view.number):
             raise CollectiveError("a member is lost")
         micros = self.source.micros(self.step)
-        votes = torch.zeros(micros + 1 + len(self.gradients.parameters), dtype=torch.float64)
+        votes = torch.zeros(micros + 3 + len(self.gradients.parameters), dtype=torch.float64)
         votes[[*self._held]] = 1.0
         votes[micros] = float(self._link.newer_than(self.view.number))
-        votes[micros + 1 :] = self.gradients.touched()
+        votes[micros + 1 : micros + 3] = torch.tensor(self.saver.vote(self.committed + 1, self._rank))
+        votes[micros + 3 :] = self.gradients.touched()
         self.gradients.launch()
         works = [all_reduce(votes)]
         buffers = self._buffers_to_sum()
@@ -277,8 +281,9 @@ class Participant:
                 f"every micro-batch of step {self.step.number} must count once, got {counted}; this is a bug in weft"
             )
         self._change_due = bool(votes[micros])
+        self.saver.voted(float(votes[micros + 1]), float(votes[micros + 2]))
         self._take_buffers(buffers)
-        self.gradients.show(votes[micros + 1 :].tolist())
+        self.gradients.show(votes[micros + 3 :].tolist())
 
     def _buffers_to_sum(self) -> dict[torch.dtype, Tensor]:
         """Buffers end as those of whoever computed the first micro-batch, as in DDP as those of the first rank.
@@ -326,6 +331,7 @@ class Participant:
         }
         self._link.tell("commit", record=record, first=self._first_in_view)
         self._first_in_view = False
+        self.saver.committed(self.view, self._rank, self._position, self._image)
 
     def _forget_step(self) -> None:
         """Drop what belongs to the present step only."""
@@ -379,9 +385,7 @@ class Participant:
         first = view.members[0]
         store = self._store
         if rank:
-            knock(
-                first.address, first.store_port, CONNECT_S, lambda: self._link.lost_someone(view.number)
-            )
+            knock(first.address, first.store_port, CONNECT_S, lambda: self._link.lost_someone(view.number))
             store = TCPStore(
                 first.address,
                 first.store_port,
@@ -402,7 +406,8 @@ class Participant:
         if self._link.lost_someone(view.number):  # before the group was there to be let go of
             raise CollectiveError("a member was lost while the group was made")
         self._link.tell("grouped", view=view.number)
-        summaries = self._introduce(view)
+        self._rank = rank
+        summaries = self._resume(view, rank, self._introduce(view))
         settlement = settle(summaries)
         if settlement.behind:
             self._heal(view, rank, settlement)
@@ -425,12 +430,22 @@ class Participant:
             self.step = self.source.first(self.committed, self.epoch, self.start)
         self._deal(held)
 
+    def _resume(self, view: View, rank: int, summaries: list[Summary]) -> list[Summary]:
+        """Where a checkpoint is newer than what anyone brings, one reads it; the others are healed from that one."""
+        while (reader := self.saver.reader(view, summaries)) is not None:
+            image = self.saver.read(view) if rank == reader else None
+            if image is not None:
+                self._put(image)
+            summaries = self._introduce(view)
+        return summaries
+
     def _introduce(self, view: View) -> list[Summary]:
         """Tell the others what we bring, and hear what they do."""
         assert self.source is not None
         most = self.source.micros_per_step
-        card = torch.zeros(6 + most, dtype=torch.int64)
-        card[:6] = torch.tensor(
+        own = 6 + CARD
+        card = torch.zeros(own + most, dtype=torch.int64)
+        card[:own] = torch.tensor(
             [
                 self.committed,
                 self.epoch,
@@ -438,19 +453,22 @@ class Participant:
                 int(self._stays),
                 self.source.signature(),
                 state.schema(self.objects),
+                *self.saver.card(self.objects, self.source.header(), stays=self._stays),
             ]
         )
-        card[[6 + micro for micro in self._held]] = 1
+        card[[own + micro for micro in self._held]] = 1
         cards = [torch.empty_like(card) for _ in view.members]
         dist.all_gather(cards, card)
         self._compare(view, cards, card)
+        self.saver.meet([other[6:own].tolist() for other in cards])
         return [
             Summary(
                 committed=int(other[0]),
                 epoch=int(other[1]),
                 start=int(other[2]),
                 stays=bool(other[3]),
-                held=frozenset(torch.nonzero(other[6:]).flatten().tolist()),
+                held=frozenset(torch.nonzero(other[own:]).flatten().tolist()),
+                saved=int(other[own - 1]),
             )
             for other in cards
         ]
@@ -473,9 +491,7 @@ class Participant:
 
     def _heal(self, view: View, rank: int, settlement: Settlement) -> None:
         if rank in settlement.sources:
-            position = (self.committed, self.epoch, self.start)
-            extra = {"position": position, "buffers": self._kept}
-            self._server.publish(view.number, state.image_of(self.objects, extra))
+            self._server.publish(view.number, self._image(on_host=True))
         try:
             if rank in settlement.behind:
                 self._beat.say(HEALING)
@@ -484,6 +500,15 @@ class Participant:
             dist.all_reduce(torch.zeros(1))  # until all are healed, the sources stand still
         finally:
             self._server.withdraw()
+
+    @property
+    def _position(self) -> tuple[int, int, int]:
+        return self.committed, self.epoch, self.start
+
+    def _image(self, *, on_host: bool = False) -> state.Image:
+        """All that must not be lost, as of the last commit."""
+        extra = {"position": self._position, "buffers": self._kept}
+        return state.image_of(self.objects, extra, on_host=on_host)
 
     def _be_healed(self, view: View, settlement: Settlement) -> None:
         members = [view.members[source] for source in settlement.sources]
@@ -537,6 +562,8 @@ class Participant:
         with suppress(RunOver):
             while not self._all_are_here():
                 pass
+            assert self.view is not None
+            self.saver.close(self.view, self._rank, self._position, self._image)
         self._link.tell("finished")
         self._beat.say(OUTSIDE)
 

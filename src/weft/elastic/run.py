@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,12 +42,20 @@ from weft.errors import UsageError
 from weft.launch import world
 
 
-def join(*, on_leave: Callable[[], object] | None = None, reproducible: bool = False) -> Run:
+def join(
+    *,
+    on_leave: Callable[[], object] | None = None,
+    reproducible: bool = False,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int | None = None,
+) -> Run:
     """Take part in the run this process was started for; without `weft run --elastic`, in a world that is fixed.
 
     `on_leave` is called when this worker is asked to leave (its host is taken away) and has left. With
     `reproducible`, gradients are added in an order that does not depend on who computed them, so that the result has
-    the same bits whatever happens; every micro-batch's gradients then travel by themselves.
+    the same bits whatever happens; every micro-batch's gradients then travel by themselves. `checkpoint` is a
+    folder to save in and to resume from, `checkpoint_every` the steps from one to the next; the flags of `weft run`
+    fill in what is not said here.
     """
     from weft.collectives.register import autoload
 
@@ -73,6 +82,8 @@ def join(*, on_leave: Callable[[], object] | None = None, reproducible: bool = F
         most = welcome["most"]
         _leave_on_sigterm(link)
     participant.on_leave = on_leave
+    folder = Path(checkpoint).absolute() if checkpoint is not None else None
+    participant.saver.configure(folder, checkpoint_every)
     return Run(participant, device, most)
 
 
@@ -214,6 +225,15 @@ class Run:
             yield epoch
             participant.skip_to_epoch(epoch + 1)
         participant.finish()
+
+    def save(self) -> None:
+        """Have the next commit saved, as well as those whose turn it is; any member may ask for it."""
+        saver = self._participant.saver
+        if saver.directory is None:
+            raise UsageError(
+                "run.save needs a folder, got none; use --checkpoint or elastic.join(checkpoint=...)"
+            )
+        saver.asked = True
 
     @contextmanager
     def busy(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ class Summary:
     start: int = 0  # position in the epoch
     held: frozenset[int] = frozenset()  # micro-batches of the next step that it has computed
     stays: bool = False  # it was in the view before, so what it committed counts
+    saved: int = -1  # the newest checkpoint it can read
 
 
 @dataclass(frozen=True)

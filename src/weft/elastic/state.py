@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ class Image:
 
     rest: bytes
     tensors: tuple[Tensor, ...]
+    names: tuple[str, ...] = ()  # of the tensors: "model.0.weight"
 
     @property
     def nbytes(self) -> int:
@@ -50,13 +51,39 @@ def check(objects: Mapping[str, Any]) -> None:
             )
 
 
-def image_of(objects: Mapping[str, Any], extra: Any = None) -> Image:
-    """The state as it is now. Tensors on the CPU are the live ones: they must not change while the image is used."""
+def image_of(objects: Mapping[str, Any], extra: Any = None, *, on_host: bool = True) -> Image:
+    """The state as it is now. Tensors on the CPU are the live ones: they must not change while the image is used.
+
+    Others are copied to the host, or stay where they are.
+    """
+    states = {name: value.state_dict() for name, value in objects.items()}
+    known = {id(tensor): name for name, tensor in _named((), {**states, "run": extra})}
     tensors: list[Tensor] = []
+    names: list[str] = []
     buffer = io.BytesIO()
-    pickler = _Pickler(buffer, tensors)
-    pickler.dump(({name: value.state_dict() for name, value in objects.items()}, extra))
-    return Image(buffer.getvalue(), tuple(tensors))
+    _Pickler(buffer, tensors, names, known, on_host=on_host).dump((states, extra))
+    return Image(buffer.getvalue(), tuple(tensors), tuple(_unique(names)))
+
+
+def _named(path: tuple[str, ...], value: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors in nested dictionaries and lists, by the names torch.distributed.checkpoint gives them."""
+    if isinstance(value, Tensor):
+        yield ".".join(path), value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _named((*path, str(key)), inner)
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from _named((*path, str(index)), inner)
+
+
+def _unique(names: Iterable[str]) -> Iterator[str]:
+    """The same tensor may be met twice, and what is inside other objects has no name."""
+    taken: set[str] = set()
+    for number, name in enumerate(names):
+        unique = name if name and name not in taken else f"{name or 'run'}.{number}"
+        taken.add(unique)
+        yield unique
 
 
 def load(image: Image, objects: Mapping[str, Any]) -> Any:
@@ -90,15 +117,18 @@ def schema(objects: Mapping[str, Any]) -> int:
 class _Pickler(pickle.Pickler):
     """Puts tensors aside and refers to them by number."""
 
-    def __init__(self, file: Any, tensors: list[Tensor]) -> None:
+    def __init__(
+        self, file: Any, tensors: list[Tensor], names: list[str], known: Mapping[int, str], *, on_host: bool
+    ) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        self._tensors = tensors
+        self._tensors, self._names, self._known, self._on_host = tensors, names, known, on_host
 
     def persistent_id(self, value: Any) -> tuple[int, bool, str] | None:
         if not isinstance(value, Tensor):
             return None
-        plain = value.detach()
-        self._tensors.append(plain.cpu().contiguous() if not plain.is_sparse else plain.to_dense().cpu())
+        plain = value.detach().to_dense() if value.is_sparse else value.detach()
+        self._tensors.append((plain.cpu() if self._on_host else plain).contiguous())
+        self._names.append(self._known.get(id(value), ""))
         return len(self._tensors) - 1, isinstance(value, torch.nn.Parameter), value.device.type
 
 
