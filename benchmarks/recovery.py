@@ -12,6 +12,7 @@ trial. One that does not recover within --patience is tried twice only. p95 is t
 "first" is the time to any commit, of a step done again as well; "redone" are steps, "lost" and "twice" samples.
 "torchrun, tuned" gives every restart a store of its own and waits 1 s for more hosts instead of 30; "torchft, tuned"
 has a heartbeat of 500 ms, waits 100 ms for others to join, and 1 s for a reduction.
+Rivals' hosts are agents on the loopback, ours are those of the virtual cluster (root): there a lost one says nothing.
 torchft has an environment of its own, which takes torch from this one:
 
     python -m venv ft
@@ -49,7 +50,7 @@ from benchmarks.recovery_harness.measure import (
     step_s,
 )
 from benchmarks.recovery_harness.systems import Job, System, systems, versions
-from benchmarks.recovery_harness.trial import Trial, TrialError, below, kill, stick, stop
+from benchmarks.recovery_harness.trial import Trial, TrialError, kill, stick, stop
 
 OURS, PLAIN = "weft", "ddp, weft"
 HOPELESS = 2  # trials after which one that never recovers is left alone
@@ -86,30 +87,31 @@ class Setup:
         return replace(self.job, hosts=self.workers, per_host=1, most=self.workers)
 
 
-Fault = Callable[[Trial, Sequence[int]], float]
+Harm = Callable[[Trial, Sequence[int]], float]  # does it to these processes, and says when
 
 
-def strike(trial: Trial, setup: Setup, fault: Fault, step: int, whole_host: bool) -> tuple[float, list[int]]:
-    """Do the fault to the last worker, or the last host, just after a step: when, and to which processes.
+def strike(
+    setup: Setup, system: System, trial: Trial, harm: Harm | None, step: int
+) -> tuple[float, list[int]]:
+    """Harm the last worker, or lose the last host, just after a step from this one on: when, and whom.
 
     The victim has not yet reduced the gradients of the next step, so that step needs the recovery.
     """
     for _ in range(100):
-        trial.wait_in_step(setup.workers, step, setup.start_patience_s)
-        victim = trial.last[max(trial.last)].pid
-        pids = below(trial.hosts[-1].pid) if whole_host else [victim]
-        step = trial.steps[0] + 1
         commits = trial.wait_in_step(setup.workers, step, setup.start_patience_s)
         if time.time() - min(commit.t for commit in commits) < setup.job.step_ms / 2000:
-            return fault(trial, pids), pids
+            if harm is None:
+                return system.lose_host(trial), []
+            victim = trial.last[max(trial.last)].pid
+            return harm(trial, [victim]), [victim]
+        step = trial.steps[0] + 1
     raise TrialError("the machine is too busy to hit a worker while it computes; try a longer --step-ms")
 
 
-def faulty(
-    setup: Setup, system: System, trial: Trial, *, row: str, fault: Fault, whole_host: bool
-) -> Outcome:
-    system.start(trial, setup.on_hosts if whole_host else setup.job)
-    when, victims = strike(trial, setup, fault, setup.warm, whole_host)
+def faulty(setup: Setup, system: System, trial: Trial, *, row: str, harm: Harm | None) -> Outcome:
+    """A fault, to a worker or without `harm` to a host: the time to the next step."""
+    system.start(trial, setup.on_hosts if harm is None else setup.job)
+    when, victims = strike(setup, system, trial, harm, setup.warm)
     outcome = Outcome(row=row, system=system.name, value_s=math.inf)
     try:
         trial.wait(
@@ -148,7 +150,7 @@ def samples(setup: Setup, system: System, trial: Trial) -> Outcome:
     job = replace(setup.job, steps=setup.epoch_steps)
     system.start(trial, job)
     half = job.steps // 2 + job.checkpoint_every // 2
-    when, victims = strike(trial, setup, kill, half, whole_host=False)
+    when, victims = strike(setup, system, trial, kill, half)
     limit_s = setup.patience_s + 3 * job.steps * job.step_ms / 1000
 
     def over() -> bool:
@@ -176,10 +178,10 @@ def cost(setup: Setup, system: System, trial: Trial) -> Outcome:
 
 Row = Callable[[Setup, System, Trial], Outcome]
 ROWS: dict[str, tuple[str, Row]] = {
-    "kill": ("worker SIGKILL", partial(faulty, row="kill", fault=kill, whole_host=False)),
-    "stop": ("worker SIGSTOP", partial(faulty, row="stop", fault=stop, whole_host=False)),
-    "stuck": ("main thread stuck", partial(faulty, row="stuck", fault=stick, whole_host=False)),
-    "host": ("host lost", partial(faulty, row="host", fault=kill, whole_host=True)),
+    "kill": ("worker SIGKILL", partial(faulty, row="kill", harm=kill)),
+    "stop": ("worker SIGSTOP", partial(faulty, row="stop", harm=stop)),
+    "stuck": ("main thread stuck", partial(faulty, row="stuck", harm=stick)),
+    "host": ("host lost", partial(faulty, row="host", harm=None)),
     "join": ("late joiner, pause", join),
     "samples": ("samples after a kill", samples),
     "cost": ("step, nothing fails", cost),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,7 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.recovery_harness.trial import Trial
+from benchmarks.recovery_harness.trial import Trial, below, kill
+from tests.cluster.cluster import VirtualCluster, missing
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "recovery_scripts"
 WEFT = str(Path(sys.executable).with_name("weft"))
@@ -72,6 +74,14 @@ class System(Protocol):
     def missing(self, row: str) -> str: ...
     def start(self, trial: Trial, job: Job) -> None: ...
     def add_host(self, trial: Trial, job: Job) -> None: ...
+    def lose_host(self, trial: Trial) -> float:
+        """End the last host with all that runs on it, at once; when."""
+        ...
+
+
+def lose_last_agent(trial: Trial) -> float:
+    """On the loopback a host is an agent and its workers: those who had a connection to it learn that it is closed."""
+    return kill(trial, below(trial.hosts[-1].pid))
 
 
 def free_port() -> int:
@@ -120,6 +130,9 @@ class Torchrun:
         argv += [str(SCRIPTS / "ddp.py"), *job.arguments]
         trial.hosts.append(trial.spawn(f"host{number}", argv, {**WITHOUT_OURS, **self.env}))
 
+    def lose_host(self, trial: Trial) -> float:
+        return lose_last_agent(trial)
+
 
 @dataclass
 class Torchft:
@@ -166,28 +179,75 @@ class Torchft:
         argv += [str(SCRIPTS / "with_torchft.py"), *job.arguments]
         trial.hosts.append(trial.spawn(f"host{number}", argv, env))
 
+    def lose_host(self, trial: Trial) -> float:
+        return lose_last_agent(trial)
+
 
 @dataclass
 class Weft:
-    """Ours."""
+    """Ours. Several hosts are those of the virtual cluster: one that is lost says nothing, its cable is gone."""
 
     name: str = "weft"
     rows: frozenset[str] = ONE_HOST | HOSTS
     polite: bool = True
+    _cluster: VirtualCluster | None = field(default=None, init=False)
 
     def missing(self, row: str) -> str:
         if not _has_elastic():
             return "not built yet: weft run has no --elastic"
-        return "not written yet: several hosts need the virtual cluster" if row in HOSTS else ""
+        why = missing() if row in HOSTS else None
+        return f"needs the virtual cluster: {why}" if why else ""
 
     def start(self, trial: Trial, job: Job) -> None:
-        least = max(1, job.workers - 1)
-        argv = [WEFT, "run", "--elastic", f"{least}:{job.workers}", "-n", str(job.workers), "--no-pin"]
-        argv += ["--run-dir", str(trial.folder / "run"), str(SCRIPTS / "with_weft.py"), *job.arguments]
-        trial.hosts.append(trial.spawn("host0", argv))
+        script = ["--run-dir", str(trial.folder / "run"), str(SCRIPTS / "with_weft.py"), *job.arguments]
+        if job.most == 1:
+            few = max(1, job.workers - 1)
+            argv = [
+                WEFT,
+                "run",
+                "--elastic",
+                f"{few}:{job.workers}",
+                "-n",
+                str(job.workers),
+                "--no-pin",
+                *script,
+            ]
+            trial.hosts.append(trial.spawn("host0", argv))
+            return
+        self._cluster = cluster = trial.stack.enter_context(VirtualCluster(job.most))
+        self._name_hosts(trial, job.hosts)
+        argv = [
+            WEFT,
+            "run",
+            "--elastic",
+            f"{job.most - 1}:{job.most}",
+            "--per-host",
+            "1",
+            "--no-pin",
+            "--skip-checks",
+        ]
+        argv += ["--discover", f"cat {trial.folder / 'hosts'}"]
+        for name, value in trial.environment.items():
+            argv += ["--env", f"{name}={value}"]
+        env = {"XDG_CACHE_HOME": str(trial.folder / "cache")}
+        with (trial.folder / "launcher.log").open("wb") as log:
+            started = cluster.popen([*argv, *script], env=env, cwd=trial.folder, stdout=log, stderr=log)
+        trial.hosts.append(started)
 
     def add_host(self, trial: Trial, job: Job) -> None:
-        raise NotImplementedError(self.missing("join"))
+        self._name_hosts(trial, job.hosts + 1)
+
+    def lose_host(self, trial: Trial) -> float:
+        assert self._cluster is not None
+        when = time.time()
+        self._cluster.kill(self._cluster.hosts[-1].name)
+        return when
+
+    def _name_hosts(self, trial: Trial, count: int) -> None:
+        assert self._cluster is not None
+        new = trial.folder / "hosts.new"
+        new.write_text("".join(f"{host.name}\n" for host in self._cluster.hosts[:count]))
+        new.rename(trial.folder / "hosts")
 
 
 @dataclass
@@ -209,6 +269,9 @@ class Plain:
 
     def add_host(self, trial: Trial, job: Job) -> None:
         raise NotImplementedError("DDP takes nobody in")
+
+    def lose_host(self, trial: Trial) -> float:
+        raise NotImplementedError("DDP outlives nobody")
 
 
 def systems(torchft_python: str) -> list[System]:

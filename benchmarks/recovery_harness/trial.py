@@ -11,9 +11,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import psutil
 from benchmarks.recovery_harness.measure import Commit, Start, in_step, parse
@@ -27,11 +28,12 @@ class TrialError(Exception):
 
 
 class Trial:
-    """A running system. `hosts` are its agents in order, each with its workers below it."""
+    """A running system. `hosts` are its agents in order, each with its workers below it, or its one launcher."""
 
     def __init__(self, folder: Path, polite: bool = False) -> None:
         self.folder = folder
-        self.hosts: list[subprocess.Popen[bytes]] = []
+        self.hosts: list[subprocess.Popen[Any]] = []
+        self.stack = ExitStack()  # of what else ends with it
         self.commits: list[Commit] = []
         self.starts: list[Start] = []
         self.last: dict[str, Commit] = {}  # of each worker
@@ -49,7 +51,13 @@ class Trial:
                 host.terminate()
             with suppress(TrialError):
                 self.wait(lambda: all(host.poll() is not None for host in self.hosts), 10, "an end")
+        self.stack.close()
         end_descendants()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What every worker needs."""
+        return {"RECOVERY_FOLDER": str(self.folder), "OMP_NUM_THREADS": "1"}
 
     def spawn(
         self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None
@@ -59,9 +67,7 @@ class Trial:
             return subprocess.Popen(
                 argv,
                 cwd=self.folder,
-                env=os.environ
-                | {"RECOVERY_FOLDER": str(self.folder), "OMP_NUM_THREADS": "1"}
-                | dict(env or {}),
+                env=os.environ | self.environment | dict(env or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
