@@ -4,6 +4,7 @@
     python benchmarks/learn.py --tasks dense,lasso    some of them
     python benchmarks/learn.py --scale 0.1            on a tenth of the rows (and columns of the sparse table)
     python benchmarks/learn.py --threads 2            our own one thread against two, sparse logistic, wall seconds
+    python benchmarks/learn.py --tasks tree8,tree16,boosting,forest      see learn_trees.py
 
 Everyone runs in this process, in turns; the best of --repeats counts. Each rival gets a ladder of tolerances or epochs,
 and the loosest whose objective, computed here in float64, is within the gap is the one that is timed. Rivals that are
@@ -23,7 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+_ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(_ROOT / "src"), str(_ROOT)]
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # before NumPy is loaded: one thread means one
 
@@ -299,6 +301,10 @@ def main() -> None:
     for name, make in zip(names, tasks(options.scale), strict=True):
         if name in options.tasks.split(","):
             measure(make(), options.gap, options.repeats)
+    from benchmarks.learn_trees import NAMES, measure_trees
+
+    trees = [name for name in NAMES if name in options.tasks.split(",")]
+    measure_trees(trees, options.scale, options.repeats)
 
 
 if __name__ == "__main__":

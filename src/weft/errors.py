@@ -4,6 +4,7 @@
     |-- UsageError          the request cannot be carried out as written; nothing was started (exit code 2)
     |   |-- HostListError   -H, a hostfile
     |   |-- RankfileError   --rankfile
+    |   |-- DataError       a table, a file of one, or a bound on memory that cannot be worked with
     |   |-- TopologyError   hosts that differ, dimensions that do not multiply to the world size
     |   `-- BudgetError     a budget of memory that no plan can keep, on the device or on the host
     |-- ConnectError        a host could not be reached or its agent could not be started
@@ -36,6 +37,10 @@ class HostListError(UsageError):
 
 class RankfileError(UsageError):
     """A rank file cannot be read or does not describe a whole world."""
+
+
+class DataError(UsageError, ValueError):
+    """A table cannot be read, or not within the memory that it may use."""
 
 
 class TopologyError(UsageError):

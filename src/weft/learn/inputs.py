@@ -11,6 +11,10 @@ from scipy import sparse
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
+from weft.learn.data.form import Mapped
+from weft.learn.data.sizes import share_out
+from weft.learn.data.source import is_source, open_source
+
 Array = np.ndarray[Any, Any]
 
 SMALL = 1 << 20  # stored float32 numbers that are cheaper to widen than to lose digits of
@@ -41,12 +45,22 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
-def checked_table(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
+def checked_table(
+    estimator: Any, X: Any, y: Any, *, memory: str | int | None = None, **options: Any
+) -> tuple[Any, Array]:
     """X as a float array or CSR matrix, and y; small float32 tables are widened, which costs nothing.
+
+    A path, glob or dataset is read from disk within `memory`; y is then the name of its target.
 
     A large dense table is not searched for NaN and infinity, which would be one more pass over it: solvers see them in
     the sums of their first pass, and then call the table's `check_finite`.
     """
+    if is_source(X):
+        X, y = stored_table(estimator, X, y, memory)
+        if len(X) * X.shape[1] > SMALL:
+            return X, y
+        X = X.array.astype(np.float64)
+        return X, y
     large = isinstance(X, np.ndarray) and X.dtype in (np.float32, np.float64) and X.size > SMALL
     options.setdefault("ensure_all_finite", not large)
     X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
@@ -54,6 +68,28 @@ def checked_table(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, 
     if X.dtype == np.float32 and stored <= SMALL:
         X = X.astype(np.float64)
     return X, y
+
+
+def stored_table(
+    estimator: Any, X: Any, y: Any, memory: str | int | None, *, missing: bool = False
+) -> tuple[Mapped, Array]:
+    """Rows that stay on disk, and their target; `missing`: values may be absent."""
+    table = open_source(X, y, memory)
+    columns = table.description.columns
+    if table.description.missing and not missing:
+        raise _first_missing(table.features(), columns)
+    estimator.n_features_in_ = len(columns)
+    estimator.feature_names_in_ = np.array(columns, object)
+    return Mapped(table.features(), share_out(memory, len(columns)).window_bytes), table.target()
+
+
+def _first_missing(values: Array, columns: tuple[str, ...]) -> ValueError:
+    for start in range(0, len(values), 1 << 14):
+        bad = np.argwhere(np.isnan(values[start : start + (1 << 14)]))
+        if len(bad):
+            row, column = bad[0]
+            return ValueError(f"Input X contains NaN: row {start + row}, column {columns[column]!r}")
+    raise AssertionError("a table that says so has missing values")
 
 
 def checked_weights(sample_weight: Any, X: Any) -> Array:

@@ -14,6 +14,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import assert_all_finite
 
+from weft.learn.data.form import Mapped
+
 Array = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 1 << 20  # a block is read twice, for margins and for gradients: the second time from the cache
@@ -120,6 +122,14 @@ class DenseTable:
         return part - (self.shift if columns is None else self.shift[columns])
 
 
+class MappedTable(DenseTable):
+    """A table on disk: blocks that come next are fetched ahead, those that are past are let go."""
+
+    def __init__(self, values: Any, shift: Array | None = None):
+        super().__init__(values.array, shift)
+        self.values = values  # reads through its window
+
+
 class SparseTable:
     """A CSR matrix in memory."""
 
@@ -195,9 +205,10 @@ def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
     """
     if sparse.issparse(X):
         return SparseTable(X)
+    kind = MappedTable if isinstance(X, Mapped) else DenseTable
     if not centred:
-        return DenseTable(X)
+        return kind(X)
     some = X[:: max(1, len(X) // 1000)]
     centre = some.mean(axis=0, dtype=np.float64)
     # Columns that are centred already need no shift, and reading them is quicker without.
-    return DenseTable(X, centre if np.any(np.abs(centre) > some.std(axis=0, dtype=np.float64)) else None)
+    return kind(X, centre if np.any(np.abs(centre) > some.std(axis=0, dtype=np.float64)) else None)

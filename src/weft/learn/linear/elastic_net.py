@@ -57,9 +57,9 @@ class ElasticNet(LinearRegressor):
         self.selection = selection
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self._check()
-        X, y = inputs.checked_table(self, X, y, multi_output=True, y_numeric=True)
+        X, y = inputs.checked_table(self, X, y, memory=memory, multi_output=True, y_numeric=True)
         weights = inputs.checked_weights(sample_weight, X)
         weights = (weights / weights.sum()).astype(X.dtype)
         targets = y.reshape(len(y), -1).astype(X.dtype)

@@ -73,11 +73,11 @@ class LinearRegression(LinearRegressor):
         tags.input_tags.sparse = not self.positive
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         inputs.check_number("tol", self.tol)
         if self.positive and sparse.issparse(X):
             raise TypeError("X must be dense where coefficients must be positive, got a sparse matrix")
-        X, y = inputs.checked_table(self, X, y, multi_output=True, y_numeric=True)
+        X, y = inputs.checked_table(self, X, y, memory=memory, multi_output=True, y_numeric=True)
         weights = inputs.checked_weights(sample_weight, X)
         targets = y.reshape(len(y), -1).astype(np.float64)
         stored = X.nnz if sparse.issparse(X) else X.size
@@ -165,12 +165,12 @@ class Ridge(LinearRegressor):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         inputs.check_number("tol", self.tol)
         inputs.check_choice("solver", self.solver, SOLVERS)
         if self.max_iter is not None:
             inputs.check_count("max_iter", self.max_iter, least=1)
-        X, y = inputs.checked_table(self, X, y, multi_output=True, y_numeric=True)
+        X, y = inputs.checked_table(self, X, y, memory=memory, multi_output=True, y_numeric=True)
         weights = inputs.checked_weights(sample_weight, X).astype(X.dtype)
         targets = y.reshape(len(y), -1).astype(X.dtype)
         alpha = self._alphas(targets.shape[1])

@@ -67,10 +67,10 @@ class LogisticRegression(LinearClassifier):
         self.warm_start = warm_start
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
         l1, l2 = self._penalties()
-        X, y = inputs.checked_table(self, X, y)
+        X, y = inputs.checked_table(self, X, y, memory=memory)
         check_classification_targets(y)
         before = getattr(self, "coef_", None), getattr(self, "intercept_", None)
         self.classes_, codes = inputs.checked_classes(y)

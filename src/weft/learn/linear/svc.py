@@ -60,10 +60,10 @@ class LinearSVC(LinearClassifier):
         self.max_iter = max_iter
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
         self._check()
-        X, y = inputs.checked_table(self, X, y)
+        X, y = inputs.checked_table(self, X, y, memory=memory)
         check_classification_targets(y)
         self.classes_, codes = inputs.checked_classes(y)
         weights = inputs.checked_weights(sample_weight, X)

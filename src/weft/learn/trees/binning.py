@@ -8,6 +8,7 @@ scikit-learn.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -112,14 +113,19 @@ class Codes:
         return self.values.view(np.uint64)[..., 0]
 
 
-def empty_codes(rows: int, columns: int, *, grouped: bool) -> Array:
-    return np.zeros((-(-columns // 8), rows, 8) if grouped else (columns, rows), np.uint8)
+def empty_codes(rows: int, columns: int, *, grouped: bool, room: int | None = None) -> Array:
+    """Codes to be filled in: in memory, or in a file that has no name where they take more than `room` bytes."""
+    shape = (-(-columns // 8), rows, 8) if grouped else (columns, rows)
+    if room is None or rows * columns <= room:
+        return np.zeros(shape, np.uint8)
+    with TemporaryFile() as file:
+        return np.asarray(np.memmap(file, np.uint8, "w+", shape=shape))
 
 
-def code_table(X: Any, bins: Bins, crew: Crew, *, grouped: bool) -> Codes:
+def code_table(X: Any, bins: Bins, crew: Crew, *, grouped: bool, room: int | None = None) -> Codes:
     """The codes of an array or CSC matrix; an infinite value is an error that says where it is."""
     rows, columns = X.shape
-    codes = empty_codes(rows, columns, grouped=grouped)
+    codes = empty_codes(rows, columns, grouped=grouped, room=room)
     if sparse.issparse(X):
         _code_sparse(X, bins, codes)
     else:

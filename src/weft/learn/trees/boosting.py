@@ -16,6 +16,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from weft.learn import inputs
+from weft.learn.data.sizes import share_out
+from weft.learn.data.source import is_source
 from weft.learn.threads import Crew, crew_of, thread_count
 from weft.learn.trees.binning import MOST, code_table, find_bins
 from weft.learn.trees.boosting_losses import (
@@ -43,6 +45,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     start_: Array
     train_score_: Array
     _loss: BoostingLoss
+    _categories: Categories
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -60,14 +63,22 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         X_val: Any = None,
         y_val: Any = None,
         sample_weight_val: Any = None,
+        memory: str | int | None = None,
     ) -> Self:
         """Fit trees to rows X (dense, sparse or a frame) and their targets y.
 
         `monitor(round, self, locals)` is called after every round; the fit ends where it returns True. With
-        `n_iter_no_change` a share of the rows, or `X_val` and `y_val`, tell when to stop.
+        `n_iter_no_change` a share of the rows, or `X_val` and `y_val`, tell when to stop. X may be a path, a glob or a
+        pyarrow dataset, and y its target's name: rows then stay on disk, within `memory`.
         """
         self._check()
-        X, y = self._validated(X, y)
+        room = None
+        if is_source(X):
+            X, y = inputs.stored_table(self, X, y, memory, missing=True)
+            room = share_out(memory, X.shape[1]).codes_bytes
+            self._categories = Categories((), {})
+        else:
+            X, y = self._validated(X, y)
         weights = inputs.checked_weights(sample_weight, X)
         y = self._encoded(y, weights)
         random = check_random_state(self.random_state)
@@ -75,9 +86,9 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         if self.n_iter_no_change is not None and X_val is not None:
             held = self._given(X_val, y_val, sample_weight_val)
         elif self.n_iter_no_change is not None:
-            X, y, weights, held = self._held_out(X, y, weights)
+            X, y, weights, held = self._held_out(np.asarray(X) if room else X, y, weights)
         with crew_of(thread_count(self.n_jobs, X.size)) as crew:
-            self._fit(X, y, weights, held, random, monitor, crew)
+            self._fit(X, y, weights, held, random, monitor, crew, room)
         return self
 
     def _fit(
@@ -89,10 +100,11 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         random: np.random.RandomState,
         monitor: Any,
         crew: Crew,
+        room: int | None,
     ) -> None:
         settings = self._settings(X, weights)
         bins = find_bins(X, self.max_bins, random, self._categories.mask(X.shape[1]))
-        codes = code_table(X, bins, crew, grouped=True)
+        codes = code_table(X, bins, crew, grouped=True, room=room)
         dense = X.toarray() if sparse.issparse(X) else X
         if not (self.warm_start and hasattr(self, "trees_")):
             self.trees_, scores = [], []
@@ -249,7 +261,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         return np.array([[as_regressor(tree, self.n_features_in_) for tree in each] for each in self.trees_])
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Array]:
-        self._categories: Categories = find_categories(X, self.categorical_features)
+        self._categories = find_categories(X, self.categorical_features)
         X, y = validate_data(
             self,
             self._categories.encoded(X),

@@ -17,6 +17,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples, validate_data
 
 from weft.learn import inputs
+from weft.learn.data.sizes import share_out
+from weft.learn.data.source import is_source
 from weft.learn.threads import Crew, crew_of, thread_count
 from weft.learn.trees.binning import MOST, Codes, code_table, find_bins
 from weft.learn.trees.fitting import Target, TreeSettings, fit_tree
@@ -34,7 +36,8 @@ CONSTRAINTS = {
 class SharedCodes:
     """The codes of a table, made once for all trees of a forest."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int | None = None) -> None:
+        self._room = room
         self._lock = Lock()
         self._codes: Codes | None = None
 
@@ -43,7 +46,7 @@ class SharedCodes:
             if self._codes is None:
                 # A seed of its own: all trees of a forest must see the same bins, whichever comes first.
                 bins = find_bins(X, max_bins, np.random.RandomState(0))
-                self._codes = code_table(X, bins, crew, grouped=grouped)
+                self._codes = code_table(X, bins, crew, grouped=grouped, room=self._room)
             return self._codes
 
 
@@ -51,11 +54,32 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
     """What our two kinds of tree add to scikit-learn's: another way to grow them."""
 
     _shared: SharedCodes | None = None  # set by a forest for as long as it fits
+    _room: int | None = None  # bytes of codes that may stay in memory
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, check_input: bool = True) -> Self:
-        """Grow the tree from rows X (dense, sparse or a frame) and their targets y."""
-        return self._fit(X, y, sample_weight, check_input)
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        check_input: bool = True,
+        *,
+        memory: str | int | None = None,
+    ) -> Self:
+        """Grow the tree from rows X (dense, sparse or a frame) and their targets y.
+
+        X may be a path, a glob or a pyarrow dataset, and y its target's name: rows then stay on disk, within `memory`.
+        """
+        if is_source(X):
+            X, y = inputs.stored_table(self, X, y, memory, missing=True)
+            self._room = share_out(memory, X.shape[1]).codes_bytes
+            check_input = False
+            if choose_method(TreeTask(len(X), 1, self.criterion), self.tree_method) == "exact":
+                X = X.array
+        try:
+            return self._fit(X, y, sample_weight, check_input)
+        finally:
+            self.__dict__.pop("_room", None)
 
     def _fit(
         self,
@@ -95,7 +119,7 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
         if class_weights is not None:
             weights = class_weights if weights is None else weights * class_weights
         settings = self._settings(rows, rows if weights is None else float(weights.sum()))
-        shared = self._shared or SharedCodes()
+        shared = self._shared or SharedCodes(self._room)
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew:
             grouped = settings.max_features >= self.n_features_in_

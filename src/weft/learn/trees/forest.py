@@ -8,6 +8,9 @@ from joblib import parallel_config
 from sklearn import ensemble as sk
 from sklearn.utils.validation import _num_samples
 
+from weft.learn import inputs
+from weft.learn.data.sizes import share_out
+from weft.learn.data.source import is_source
 from weft.learn.threads import thread_count
 from weft.learn.trees.binning import MOST
 from weft.learn.trees.decision_tree import (
@@ -25,11 +28,20 @@ class HistogramForest:
 
     n_jobs: int | None
     estimators_: list[Any]
+    feature_names_in_: Any
     estimator_params: tuple[str, ...]
     _shared: SharedCodes | None = None
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        self._shared = SharedCodes()
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
+        """Grow the forest; X may be a path, a glob or a pyarrow dataset, and y its target's name.
+
+        Rows of such are mapped, not read, and their codes are kept on disk where they take too much of `memory`.
+        """
+        names = None
+        if is_source(X):
+            mapped, y = inputs.stored_table(self, X, y, memory, missing=True)
+            X, names = mapped.array, self.feature_names_in_
+        self._shared = SharedCodes(None if names is None else share_out(memory, X.shape[1]).codes_bytes)
         try:
             with parallel_config(backend="threading", n_jobs=self._threads(X)):
                 super().fit(X, y, sample_weight)  # type: ignore[misc]
@@ -37,6 +49,8 @@ class HistogramForest:
             del self._shared
             for tree in getattr(self, "estimators_", []):
                 tree.__dict__.pop("_shared", None)
+        if names is not None:
+            self.feature_names_in_ = names
         return self
 
     def _threads(self, X: Any) -> int:

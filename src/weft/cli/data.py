@@ -1,0 +1,53 @@
+"""`weft data convert`: files of a table to the form that fits are fast from."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+
+@click.group("data")
+def command() -> None:
+    """Prepare tables for weft.learn."""
+
+
+@command.command("convert")
+@click.argument("sources", nargs=-1, required=True)
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--target", metavar="COLUMN", help="The column to predict.")
+@click.option("--columns", metavar="A,B,...", help="The columns to keep, instead of all.")
+@click.option("--memory", default="4GB", show_default=True, help="The most memory to use.")
+@click.option("--strict", is_flag=True, help="Fail where a row or a file must be left out.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as data.")
+def convert(
+    sources: tuple[str, ...],
+    folder: Path,
+    target: str | None,
+    columns: str | None,
+    memory: str,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Convert SOURCES (parquet, Arrow or CSV files, folders or globs) to the mapped form in FOLDER.
+
+    Rows that cannot be used are left out and told by file and line; the good ones are kept.
+    """
+    from weft.learn.data.convert import convert as converted
+    from weft.learn.data.sizes import size_text
+    from weft.learn.data.source import files_of
+
+    files = [file for source in sources for file in files_of(source)]
+    _, report = converted(
+        files, folder, target=target, memory=memory, columns=columns.split(",") if columns else None
+    )
+    if as_json:
+        click.echo(json.dumps(asdict(report), indent=2))
+    else:
+        click.echo(f"{report.rows:,} rows x {report.columns} columns in {folder} ({size_text(report.bytes)})")
+        for line in report.lines():
+            click.echo(f"left out: {line}", err=True)
+    sys.exit(1 if strict and not report.clean else 0)

@@ -1,0 +1,173 @@
+"""The fast form of a table on disk: a folder of plain .npy files that are mapped into memory, and what they hold.
+
+    table.json     rows, column names, classes of the target, where it came from
+    X.npy          float32, row by row
+    y.npy          the target: numbers, or codes of classes
+
+Any program that reads .npy can read it.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.errors import DataError
+from weft.files import write_whole
+
+Array = np.ndarray[Any, Any]
+
+DESCRIPTION = "table.json"
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a folder holds."""
+
+    rows: int
+    columns: tuple[str, ...]
+    target: str | None
+    classes: tuple[Any, ...] | None  # of the target, where it is not a number
+    missing: int  # values that are not there
+    source: str  # a fingerprint of the files it was made from
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """A table that lies in a folder."""
+
+    folder: Path
+    description: Description
+
+    def features(self) -> np.memmap[Any, Any]:
+        """The rows, mapped; reading them is what brings them into memory."""
+        return np.load(self.folder / "X.npy", mmap_mode="r")  # type: ignore[no-any-return]
+
+    def target(self) -> Array:
+        if self.description.target is None:
+            raise DataError(f"{self.folder} must hold a target, got none; convert it again with --target")
+        y: Array = np.load(self.folder / "y.npy")
+        classes = self.description.classes
+        return y if classes is None else np.array(classes)[y.astype(np.intp)]
+
+
+def is_stored(path: Path) -> bool:
+    return (path / DESCRIPTION).is_file()
+
+
+def open_stored(folder: Path) -> StoredTable:
+    """Open a folder, and check that its files hold what it says."""
+    data = json.loads((folder / DESCRIPTION).read_text())
+    classes = data.pop("classes")
+    description = Description(
+        **{**data, "columns": tuple(data["columns"])}, classes=None if classes is None else tuple(classes)
+    )
+    table = StoredTable(folder, description)
+    shape = table.features().shape
+    expected = (description.rows, len(description.columns))
+    if shape != expected:
+        raise DataError(f"{folder / 'X.npy'} must have the shape {expected}, got {shape}; convert it again")
+    return table
+
+
+def describe(folder: Path, description: Description) -> StoredTable:
+    """Write the description, last of all: a folder without it is not a table."""
+    write_whole(folder / DESCRIPTION, json.dumps(asdict(description), indent=1))
+    return open_stored(folder)
+
+
+class RowsFile:
+    """A .npy file that grows by chunks of rows."""
+
+    def __init__(self, path: Path, columns: int | None, dtype: Any):
+        self._shape = () if columns is None else (columns,)
+        self._dtype = np.dtype(dtype)
+        self._file = path.open("wb")
+        self.rows = 0
+        self._header()
+
+    def _header(self) -> None:
+        # NumPy leaves room in the header for the number of rows to grow.
+        np.lib.format.write_array_header_1_0(
+            self._file,
+            {"descr": self._dtype.str, "fortran_order": False, "shape": (self.rows, *self._shape)},
+        )
+
+    def append(self, chunk: Array) -> None:
+        self._file.write(np.ascontiguousarray(chunk, self._dtype).data)
+        self.rows += len(chunk)
+
+    def close(self) -> None:
+        self._file.seek(0)
+        self._header()
+        self._file.close()
+
+
+class Mapped:
+    """Rows on disk, as much of an array as fits ask for: a shape, a type, rows by slice or by number."""
+
+    def __init__(self, array: Array, window_bytes: int):
+        self.array = np.asarray(array)
+        self.window = Window(array, window_bytes)
+        self.shape, self.dtype, self.size, self.ndim = array.shape, array.dtype, array.size, 2
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, key: Any) -> Array:
+        if isinstance(key, slice) and key.step is None:
+            self.window.at(key.start or 0, len(self) if key.stop is None else key.stop)
+        part: Array = self.array[key]
+        return part
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.array, dtype)
+
+
+class Window:
+    """Keeps a mapped array's part that is read in memory: what comes next is fetched ahead, what is past is let go."""
+
+    def __init__(self, values: Array, size: int):
+        self._map = _map_of(values)
+        self._begin = int(getattr(_root(values), "offset", 0))
+        self._row = values.shape[1] * values.itemsize
+        self._size = max(size, mmap.PAGESIZE)
+        self._ahead = -1
+
+    def at(self, start: int, stop: int) -> None:
+        """Rows start:stop are about to be read, and then those after them."""
+        if self._map is None:
+            return
+        place = (self._begin % mmap.ALLOCATIONGRANULARITY) + start * self._row
+        window = place // self._size
+        if window == self._ahead:
+            return
+        self._ahead = window
+        self._advise(mmap.MADV_WILLNEED, (window + 1) * self._size, self._size)
+        # Two windows stay: threads may still read the one before.
+        self._advise(mmap.MADV_DONTNEED, 0, max(0, window - 1) * self._size)
+        if window <= 1:
+            self._advise(mmap.MADV_DONTNEED, (window + 2) * self._size, len(self._map))
+
+    def _advise(self, what: int, start: int, length: int) -> None:
+        start -= start % mmap.PAGESIZE
+        length = min(length, len(self._map) - start)
+        if length > 0:
+            self._map.madvise(what, start, length)
+
+
+def _root(values: Any) -> Any:
+    while isinstance(getattr(values, "base", None), np.ndarray) and not isinstance(
+        getattr(values, "base", None), mmap.mmap
+    ):
+        values = values.base
+    return values
+
+
+def _map_of(values: Array) -> Any:
+    return getattr(_root(values), "_mmap", None)

@@ -1,0 +1,191 @@
+"""Reads parquet, Arrow, CSV and svmlight files in chunks of bounded size, as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.errors import DataError
+
+Array = np.ndarray[Any, Any]
+
+KINDS = {
+    ".parquet": "parquet",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+    ".ipc": "ipc",
+    ".csv": "csv",
+}
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that was left out: where it is, and why."""
+
+    file: str
+    line: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a file. `lines` is where each stands: a line of text, or a row counted from 1."""
+
+    file: str
+    values: Array  # (rows, columns) float32
+    target: Array | None  # numbers, or objects
+    lines: Array
+    bad: tuple[BadRow, ...] = ()
+
+
+def kind_of(path: Path) -> str:
+    if path.suffix.lower() not in KINDS:
+        raise DataError(f"{path} must end in one of {', '.join(KINDS)}, got {path.suffix or 'nothing'!r}")
+    return KINDS[path.suffix.lower()]
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.dataset
+    except ImportError:
+        raise DataError("reading files needs pyarrow; install weft[data]") from None
+    return pyarrow
+
+
+def columns_of(path: Path) -> list[str]:
+    """The names of a file's columns, without reading its rows."""
+    pa = _arrow()
+    try:
+        if kind_of(path) == "csv":
+            with path.open() as lines:
+                return [name.strip().strip('"') for name in lines.readline().rstrip("\r\n").split(",")]
+        return list(pa.dataset.dataset(path, format=kind_of(path)).schema.names)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path} must be a readable {kind_of(path)} file, got: {_first(error)}") from None
+
+
+def read_chunks(path: Path, names: list[str], target: str | None, rows: int) -> Iterator[Chunk]:
+    """The file's rows, so many at a time."""
+    found = columns_of(path)
+    wanted = [*names, *([target] if target else [])]
+    absent = [name for name in wanted if name not in found]
+    if absent:
+        raise DataError(f"{path} must have the columns of the first file, got none named {', '.join(absent)}")
+    pa = _arrow()
+    reader = _csv_batches if kind_of(path) == "csv" else _batches
+    try:
+        yield from reader(pa, path, names, target, rows)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path} must be a readable {kind_of(path)} file, got: {_first(error)}") from None
+
+
+def _batches(pa: Any, path: Path, names: list[str], target: str | None, rows: int) -> Iterator[Chunk]:
+    """Of parquet and Arrow. One batch is read ahead while the one before is worked on."""
+    dataset = pa.dataset.dataset(path, format=kind_of(path))
+    columns = [*names, *([target] if target else [])]
+    line = 1
+    for batch in dataset.to_batches(
+        columns=columns, batch_size=rows, batch_readahead=1, fragment_readahead=1
+    ):
+        if not batch.num_rows:
+            continue
+        values = np.empty((batch.num_rows, len(names)), np.float32)
+        for place, name in enumerate(names):
+            values[:, place] = _numbers(pa, batch.column(name), path, name)
+        lines = np.arange(line, line + batch.num_rows)
+        line += batch.num_rows
+        yield Chunk(str(path), values, _target(pa, batch.column(target)) if target else None, lines)
+
+
+def _numbers(pa: Any, column: Any, path: Path, name: str) -> Array:
+    kind = column.type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        raise DataError(f"{path} must hold numbers in {name}, got {kind}; encode it, or leave the column out")
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    numbers: Array = column.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _target(pa: Any, column: Any) -> Array:
+    kind = column.type
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    return np.array(column.to_pylist(), object)
+
+
+def _csv_batches(pa: Any, path: Path, names: list[str], target: str | None, rows: int) -> Iterator[Chunk]:
+    """Cells are read as text and turned into numbers here, so that a bad one costs its row, not the file."""
+    broken: list[BadRow] = []
+
+    def refuse(row: Any) -> str:
+        line = -1 if row.number is None else row.number
+        why = f"{row.actual_columns} cells where {row.expected_columns} are"
+        broken.append(BadRow(str(path), line, why))
+        return "skip"
+
+    wanted = [*names, *([target] if target else [])]
+    reader = pa.csv.open_csv(
+        path,
+        # Rows are counted by one thread only.
+        read_options=pa.csv.ReadOptions(use_threads=False, block_size=max(1 << 16, 16 * rows * len(wanted))),
+        parse_options=pa.csv.ParseOptions(invalid_row_handler=refuse),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted, strings_can_be_null=True
+        ),
+    )
+    line, told = 2, 0
+    for batch in reader:
+        lines = _lines(line, batch.num_rows, [row.line for row in broken])
+        line = int(lines[-1]) + 1 if batch.num_rows else line
+        bad = {row.line: row for row in broken[told:]}
+        told = len(broken)
+        values = np.empty((batch.num_rows, len(names)), np.float32)
+        for place, name in enumerate(names):
+            values[:, place] = _parsed(
+                pa, batch.column(batch.schema.get_field_index(name)), path, name, lines, bad
+            )
+        y = _csv_target(pa, batch.column(batch.schema.get_field_index(target))) if target else None
+        good = ~np.isin(lines, list(bad))
+        yield Chunk(str(path), values[good], None if y is None else y[good], lines[good], tuple(bad.values()))
+
+
+def _lines(first: int, count: int, skipped: list[int]) -> Array:
+    """The lines of rows that follow each other, but for those that were skipped."""
+    lines = np.arange(first, first + count + len(skipped))
+    return lines[~np.isin(lines, skipped)][:count]
+
+
+def _parsed(pa: Any, cells: Any, path: Path, name: str, lines: Array, bad: dict[int, BadRow]) -> Array:
+    """Cells as numbers; empty ones are missing, and rows with others are marked bad."""
+    try:
+        return np.asarray(cells.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    except pa.ArrowInvalid:
+        numbers = np.full(len(cells), np.nan)
+        for row, text in enumerate(cells.to_pylist()):
+            try:
+                numbers[row] = np.nan if text is None or not text.strip() else float(text)
+            except ValueError:
+                place = int(lines[row])
+                bad.setdefault(place, BadRow(str(path), place, f"{name} must be a number, got {text!r}"))
+        return numbers
+
+
+def _csv_target(pa: Any, cells: Any) -> Array:
+    try:
+        return np.asarray(cells.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    except pa.ArrowInvalid:
+        return np.array(cells.to_pylist(), object)
+
+
+def _first(error: Exception) -> str:
+    return str(error).splitlines()[0]
