@@ -13,11 +13,13 @@ trial. One that does not recover within --patience is tried twice only. p95 is t
 "torchrun, tuned" gives every restart a store of its own and waits 1 s for more hosts instead of 30; "torchft, tuned"
 has a heartbeat of 500 ms, waits 100 ms for others to join, and 1 s for a reduction.
 Rivals' hosts are agents on the loopback, ours are those of the virtual cluster (root): there a lost one says nothing.
-torchft has an environment of its own, which takes torch from this one:
+torchft has an environment of its own, which takes torch from this one. Its release 0.2.0 is no use: when a reduction
+breaks, an assertion in its DDP ends the survivors too; the nightly build has that mended.
 
     python -m venv ft
     echo "import site; site.addsitedir('SITE-PACKAGES OF THIS ONE')" > ft/lib/python3.*/site-packages/base.pth
-    ft/bin/pip install --no-deps torchft && ft/bin/pip install opentelemetry-{api,sdk,exporter-otlp-proto-http}
+    ft/bin/pip install --no-deps torchft-nightly
+    ft/bin/pip install opentelemetry-api opentelemetry-sdk opentelemetry-exporter-otlp-proto-http
 """
 
 from __future__ import annotations
