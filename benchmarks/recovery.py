@@ -17,7 +17,7 @@ torchft has an environment of its own, which takes torch from this one. Its rele
 breaks, an assertion in its DDP ends the survivors too; the nightly build has that mended.
 
     python -m venv ft
-    echo "import site; site.addsitedir('SITE-PACKAGES OF THIS ONE')" > ft/lib/python3.*/site-packages/base.pth
+    echo "import site; site.addsitedir('SITE-PACKAGES OF THIS ONE')" > $(echo ft/lib/python3*/site-packages)/base.pth
     ft/bin/pip install --no-deps torchft-nightly
     ft/bin/pip install opentelemetry-api opentelemetry-sdk opentelemetry-exporter-otlp-proto-http
 """
