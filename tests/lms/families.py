@@ -101,7 +101,8 @@ class LlamaBlock(nn.Module):
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.groups != self.count)
         x = x + self.o(joined(mixed))
         normed = self.norm2(x)
-        return x + self.down(F.silu(self.gate(normed)) * self.up(normed))
+        result: Tensor = x + self.down(F.silu(self.gate(normed)) * self.up(normed))
+        return result
 
 
 class WindowBlock(nn.Module):
@@ -234,26 +235,26 @@ class DeepLab(nn.Module):
 class Double(nn.Sequential):
     """Two 3D convolutions with instance norms and leaky ReLUs."""
 
-    def __init__(self, inside: int, outside: int) -> None:
+    def __init__(self, inside: int, outside: int, inplace: bool) -> None:
         super().__init__(
             nn.Conv3d(inside, outside, 3, padding=1),
             nn.InstanceNorm3d(outside, affine=True),
-            nn.LeakyReLU(0.01, inplace=True),
+            nn.LeakyReLU(0.01, inplace),
             nn.Conv3d(outside, outside, 3, padding=1),
             nn.InstanceNorm3d(outside, affine=True),
-            nn.LeakyReLU(0.01, inplace=True),
+            nn.LeakyReLU(0.01, inplace),
         )
 
 
 class UNet3d(nn.Module):
-    def __init__(self, inside: int, widths: tuple[int, ...], classes: int = 3) -> None:
+    def __init__(self, inside: int, widths: tuple[int, ...], classes: int = 3, inplace: bool = True) -> None:
         super().__init__()
         self.downs = nn.ModuleList(
-            Double(before, after) for before, after in zip((inside, *widths), widths, strict=False)
+            Double(before, after, inplace) for before, after in zip((inside, *widths), widths, strict=False)
         )
         pairs = list(pairwise(widths))[::-1]
         self.rises = nn.ModuleList(nn.ConvTranspose3d(low, high, 2, stride=2) for high, low in pairs)
-        self.ups = nn.ModuleList(Double(2 * high, high) for high, _ in pairs)
+        self.ups = nn.ModuleList(Double(2 * high, high, inplace) for high, _ in pairs)
         self.last = nn.Conv3d(widths[0], classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -270,7 +271,7 @@ class UNet3d(nn.Module):
 class Lstm(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.body = nn.LSTM(width, width, num_layers=2, batch_first=True)
+        self.body = nn.LSTM(width, width, num_layers=4, batch_first=True)
         self.head = nn.Linear(width, 4)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -304,22 +305,22 @@ Family = tuple[Callable[[], nn.Module], Callable[[], Tensor]]
 
 FAMILIES: dict[str, Family] = {
     "gpt2": (
-        lambda: Transformer(4, lambda: GptBlock(32, 4), 32, vocabulary=100),
+        lambda: Transformer(3, lambda: GptBlock(32, 4), 32, vocabulary=100),
         lambda: torch.randint(100, (4, 64)),
     ),
     "bert": (
-        lambda: Transformer(4, lambda: GptBlock(32, 4, causal=False, post=True), 32, vocabulary=100),
+        lambda: Transformer(3, lambda: GptBlock(32, 4, causal=False, post=True), 32, vocabulary=100),
         lambda: torch.randint(100, (4, 64)),
     ),
     "llama": (
-        lambda: Transformer(4, lambda: LlamaBlock(32, 4, 2, 96), 32, vocabulary=100),
+        lambda: Transformer(3, lambda: LlamaBlock(32, 4, 2, 96), 32, vocabulary=100),
         lambda: torch.randint(100, (4, 64)),
     ),
-    "vit": (lambda: Vit(32, 4), lambda: torch.randn(4, 3, 64, 64)),
-    "swin": (lambda: Swin(32, 4), lambda: torch.randn(4, 3, 64, 64)),
+    "vit": (lambda: Vit(32, 3), lambda: torch.randn(4, 3, 64, 64)),
+    "swin": (lambda: Swin(32, 2), lambda: torch.randn(4, 3, 64, 64)),
     "resnet": (lambda: ResNet(8, (2, 2, 2)), lambda: torch.randn(4, 3, 64, 64)),
     "deeplab": (lambda: DeepLab(8, (1, 1, 2)), lambda: torch.randn(4, 3, 64, 64)),
     "unet3d": (lambda: UNet3d(2, (8, 16, 32)), lambda: torch.randn(1, 2, 16, 16, 16)),
-    "lstm": (lambda: Lstm(32), lambda: torch.randn(4, 32, 32)),
-    "experts": (lambda: nn.Sequential(*(Experts(32) for _ in range(3))), lambda: torch.randn(4, 32, 32)),
+    "lstm": (lambda: Lstm(32), lambda: torch.randn(8, 64, 32)),
+    "experts": (lambda: nn.Sequential(*(Experts(32) for _ in range(3))), lambda: torch.randn(8, 64, 32)),
 }

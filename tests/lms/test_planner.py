@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -160,8 +159,8 @@ def test_a_plan_never_breaks_its_budget_and_plays_as_it_says(recording: Recordin
 def test_every_release_is_of_a_swap_and_comes_back_before_its_use(
     recording: Recording, data: st.DataObject
 ) -> None:
-    pick: Callable[[], Choice] = lambda: data.draw(st.sampled_from(("keep", "recipe", "swap")))  # noqa: E731
-    choices = [pick() if site.recipe_s is not None else "swap" for site in recording.sites]
+    ways: st.SearchStrategy[Choice] = st.sampled_from(("keep", "recipe", "swap"))
+    choices = [data.draw(ways) if site.recipe_s is not None else "swap" for site in recording.sites]
     timeline = play(recording, choices, RATES, 1 << 40)
     back = {index: event for event, sites in timeline.fetches.items() for index in sites}
     for event, sites in timeline.releases.items():

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from weft.errors import UsageError
-from weft.lms.plan import Plan
+from weft.lms.plans import Plan
 from weft.lms.session import AUTO, Session
 from weft.lms.sizes import parse_bytes, parse_limit
 from weft.lms.transfer import Transfer, current_device, transfer_for
@@ -98,7 +98,7 @@ def stats() -> dict[str, int | float]:
         "steps": session.steps,
         "recorded": session.recorded,
         "replans": session.replans,
-        "shapes": len(session.shapes),
+        "shapes": len(session.shapes.known),
         "peak": session.peak,
         "over": session.over,
     }

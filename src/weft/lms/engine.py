@@ -16,8 +16,8 @@ import torch
 
 from weft.errors import BudgetError
 from weft.lms.graph import Graph
-from weft.lms.plan import Plan
 from weft.lms.planner import DEPTHS
+from weft.lms.plans import Plan
 from weft.lms.recipes import Input, Recipe
 from weft.lms.recorder import Recorder
 from weft.lms.records import Dead, Handle, Kept, Record
@@ -153,7 +153,7 @@ class Engine:
         plan = self.plan
         if plan is None:
             return
-        if record.site >= len(plan.keys) or plan.keys[record.site] != (made_by(tensor), record.bytes):
+        if record.site >= len(plan.keys) or not fits_key(plan.keys[record.site], tensor, record.bytes):
             self.lose()
             return
         choice = plan.choices[record.site]
@@ -342,6 +342,12 @@ class Engine:
                 return self.value(recipe)
 
         return build
+
+
+def fits_key(key: tuple[str, int], tensor: torch.Tensor, size: int) -> bool:
+    """Whether a site is the one that was planned; a guess does not know its bytes."""
+    op, expected = key
+    return op == made_by(tensor) and expected in (size, -1)
 
 
 def made_by(tensor: torch.Tensor) -> str:

@@ -2,37 +2,56 @@
 
 Rebuilding has a price in seconds for each byte; swapping is free as long as the link to the host is idle anyway, and
 dear after that. So plans form a family: rebuild the k cheapest sites, swap as many of the others as it takes, earliest
-first, since those have the most time to leave and come back last. Each member is played through; the fastest one
-that fits is taken.
+first, since those have the most time to leave and come back last. Members are played through; the fastest one that fits
+is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 from weft.errors import BudgetError
-from weft.lms.plan import Plan
+from weft.lms.plans import Plan
 from weft.lms.recording import Rates, Recording
 from weft.lms.sizes import round_up, show_bytes
 from weft.lms.timeline import Choice, Timeline, play
 
 CLASS = 1.5  # prices within this factor of each other are tried together first
-REFINED = 6  # members tried on each side of the best one
 DEPTHS = (
     4,
     9,
 )  # of recipes that need what other recipes make: about half a transformer's block, and a whole one
+NEAR = (0, -1, 1, -3, 3, -9, 9)  # members tried around a plan that was good before
 
 
-def make_plan(recording: Recording, limit: int, rates: Rates, host: int | None = None) -> Plan:
-    """The fastest plan whose peak is at most `limit` bytes; BudgetError where there is none."""
-    searches = [
-        _Search(recording, limit, rates, 1 << 62 if host is None else host, depth) for depth in DEPTHS
-    ]
-    plans = [plan for search in searches if (plan := search.best()) is not None]
-    if not plans:
+def make_plan(
+    recording: Recording, limit: int, rates: Rates, host: int | None = None, like: Plan | None = None
+) -> Plan:
+    """The fastest plan whose peak is at most `limit` bytes; BudgetError where there is none.
+
+    `like` is a plan for nearly the same step: it is looked for nearby first, which is quicker.
+    """
+    everything = 1 << 62 if host is None else host
+    native = play(recording, ["keep"] * len(recording.sites), rates, 1 << 62)
+    searches = [_Search(recording, limit, rates, everything, depth, native) for depth in DEPTHS]
+    if native.peak <= limit:
+        return searches[0].kept()
+    if like is not None and not like.keeps_all:
+        again = searches[DEPTHS.index(like.depth)]
+        again.look([like.rebuilt + offset for offset in NEAR])
+        if again.best is not None:
+            return again.best.plan(again)
+    best: _Member | None = None
+    for search in searches:
+        search.best = best
+        search.look_everywhere()
+        best = search.best
+    if best is None:
         raise min((search.failure() for search in searches), key=lambda failure: failure[0])[1]
-    return min(plans, key=lambda plan: plan.timeline.seconds)
+    return best.plan(searches[DEPTHS.index(best.depth)])
 
 
 def price(recording: Recording, index: int) -> float | None:
@@ -43,90 +62,94 @@ def price(recording: Recording, index: int) -> float | None:
     return site.recipe_s / site.bytes
 
 
-class _Search:
-    def __init__(self, recording: Recording, limit: int, rates: Rates, host: int, depth: int) -> None:
-        self.recording, self.limit, self.rates, self.host = recording, limit, rates, host
-        self.depth = depth
-        self.played: dict[tuple[int, int], tuple[Timeline, tuple[Choice, ...]]] = {}
-        prices = {
-            index: cost
-            for index in range(len(recording.sites))
-            if (cost := price(recording, index)) is not None
-        }
-        # Prices that differ by noise alone count as one; within a class the earliest site is first.
-        self.cheapest = sorted(prices, key=lambda index: (_class(prices[index]), index))
-        self.classes = [_class(prices[index]) for index in self.cheapest]
-        self.native = play(recording, ["keep"] * len(recording.sites), rates, 1 << 62)
+@dataclass(frozen=True)
+class _Member:
+    """One plan of the family, played through."""
 
-    def best(self) -> Plan | None:
-        keep = tuple[Choice, ...](["keep"] * len(self.recording.sites))
-        if self.native.peak <= self.limit:
-            return self._plan(self.native, keep)
-        fitting: dict[int, tuple[Timeline, tuple[Choice, ...]]] = {}
-        for count in self._boundaries():
-            self._try(count, fitting)
-        if not fitting:
-            return None
-        for _ in range(2):
-            for count in self._between(fitting):
-                self._try(count, fitting)
-        return self._plan(*min(fitting.values(), key=lambda found: found[0].seconds))
+    count: int
+    depth: int
+    timeline: Timeline
+    choices: tuple[Choice, ...]
 
-    def _plan(self, timeline: Timeline, choices: tuple[Choice, ...]) -> Plan:
+    def plan(self, search: _Search) -> Plan:
         return Plan(
-            limit=self.limit,
-            recording=self.recording,
-            choices=choices,
-            timeline=timeline,
-            native=self.native,
-            keys=tuple(site.key for site in self.recording.sites),
+            limit=search.limit,
+            recording=search.recording,
+            choices=self.choices,
+            timeline=self.timeline,
+            native=search.native,
+            keys=tuple(site.key for site in search.recording.sites),
+            rebuilt=self.count,
+            depth=self.depth,
         )
 
-    def _boundaries(self) -> list[int]:
-        """Where one class of prices ends, and nothing, and all."""
-        ends = [
-            index for index in range(1, len(self.classes)) if self.classes[index] != self.classes[index - 1]
-        ]
-        return [0, *ends, len(self.cheapest)] if self.cheapest else [0]
 
-    def _between(self, fitting: dict[int, tuple[Timeline, tuple[Choice, ...]]]) -> Sequence[int]:
-        """Members between the best one so far and its neighbours that were tried."""
-        tried = sorted({count for count, _ in self.played})
-        centre = min(fitting, key=lambda count: fitting[count][0].seconds)
-        place = tried.index(centre)
-        low, high = tried[max(0, place - 1)], tried[min(len(tried) - 1, place + 1)]
-        step = max(1, (high - low) // (2 * REFINED))
-        return range(low, high + 1, step)
+class _Search:
+    """The family with recipes on recipes up to a depth."""
 
-    def _try(self, count: int, fitting: dict[int, tuple[Timeline, tuple[Choice, ...]]]) -> None:
-        if count in fitting:
-            return
-        found = self._fewest_swaps(count)
-        if found is not None:
-            fitting[count] = found
+    def __init__(
+        self, recording: Recording, limit: int, rates: Rates, host: int, depth: int, native: Timeline
+    ) -> None:
+        self.recording, self.limit, self.rates, self.host = recording, limit, rates, host
+        self.depth, self.native = depth, native
+        self.best: _Member | None = None
+        self.least: Timeline | None = None  # the lowest peak seen
+        self.tried: dict[int, int] = {}  # count: swaps
+        self.seen: set[int] = set()
 
-    def _fewest_swaps(self, count: int) -> tuple[Timeline, tuple[Choice, ...]] | None:
-        """With the `count` cheapest sites rebuilt, the smallest number of swaps that fits."""
+    @cached_property
+    def cheapest(self) -> list[int]:
+        """Sites that can be rebuilt; prices that differ by noise alone count as one, and the earliest comes first."""
+        return sorted(self._classes, key=lambda index: (self._classes[index], index))
+
+    @cached_property
+    def _classes(self) -> dict[int, int]:
+        prices = {index: price(self.recording, index) for index in range(len(self.recording.sites))}
+        return {index: _class(cost) for index, cost in prices.items() if cost is not None}
+
+    def kept(self) -> Plan:
+        choices = tuple[Choice, ...](["keep"] * len(self.recording.sites))
+        return _Member(0, self.depth, self.native, choices).plan(self)
+
+    def look_everywhere(self) -> None:
+        """The ends of each class of prices first, then between the best one and its neighbours, three times."""
+        classes = [self._classes[index] for index in self.cheapest]
+        ends = [index for index in range(1, len(classes)) if classes[index] != classes[index - 1]]
+        self.look([0, *ends, len(classes)])
+        for parts in (6, 4, 3):
+            if self.best is None or self.best.depth != self.depth:
+                return
+            seen = sorted(self.seen)
+            place = seen.index(self.best.count)
+            for low, high in pairwise(seen[max(0, place - 1) : place + 2]):
+                self.look(low + (high - low) * part // parts for part in range(1, parts))
+
+    def look(self, counts: Iterable[int]) -> None:
+        for count in counts:
+            if 0 <= count <= len(self.cheapest) and count not in self.seen:
+                self.seen.add(count)
+                self._try(count)
+
+    def _try(self, count: int) -> None:
         rebuilt = self._rebuilt(count)
+        cost = sum(self.recording.sites[index].recipe_s or 0.0 for index in rebuilt)
+        if self.best is not None and self.native.seconds + cost >= self.best.timeline.seconds:
+            return  # slower already, whatever is swapped
         others = [
             index
             for index, site in enumerate(self.recording.sites)
             if index not in rebuilt and (not site.uses or site.held < site.uses[0])
         ]
-        low, high = 0, len(others)
-        found = None
-        if self._play(count, others, high)[0].peak > self.limit:
-            return None
-        while low <= high:
-            middle = (low + high) // 2
-            result = self._play(count, others, middle)
-            if result[0].peak <= self.limit:
-                found, high = result, middle - 1
-            else:
-                low = middle + 1
-        if found is not None and found[0].host_peak > self.host:
-            return None
-        return found
+        nearest = min(self.tried, key=lambda known: abs(known - count), default=None)
+        found = self._fewest_swaps(rebuilt, others, len(others) if nearest is None else self.tried[nearest])
+        if found is None:
+            return
+        swaps, timeline, choices = found
+        self.tried[count] = swaps
+        if timeline.host_peak <= self.host and (
+            self.best is None or timeline.seconds < self.best.timeline.seconds
+        ):
+            self.best = _Member(count, self.depth, timeline, choices)
 
     def _rebuilt(self, count: int) -> set[int]:
         """The cheapest, less those at the end of too long a chain: to rebuild one would be to rebuild all before it."""
@@ -137,22 +160,39 @@ class _Search:
                 depths[index] = depth
         return set(depths)
 
-    def _play(self, count: int, others: list[int], swaps: int) -> tuple[Timeline, tuple[Choice, ...]]:
-        known = self.played.get((count, swaps))
-        if known is not None:
-            return known
+    def _fewest_swaps(
+        self, rebuilt: set[int], others: list[int], guess: int
+    ) -> tuple[int, Timeline, tuple[Choice, ...]] | None:
+        """The smallest number of swaps that fits, looked for around a guess in growing steps."""
+        low, high, step = 0, len(others), 1
+        middle = min(guess, high)
+        found = None
+        while low <= high:
+            timeline, choices = self._play(rebuilt, others[:middle])
+            if timeline.peak <= self.limit:
+                found = (middle, timeline, choices)
+                high = middle - 1
+                middle = max(low, middle - step) if step < (high - low) // 2 else (low + high) // 2
+            else:
+                low = middle + 1
+                middle = min(high, middle + step) if step < (high - low) // 2 else (low + high) // 2
+            step *= 2
+        return found
+
+    def _play(self, rebuilt: set[int], swapped: list[int]) -> tuple[Timeline, tuple[Choice, ...]]:
         choices: list[Choice] = ["keep"] * len(self.recording.sites)
-        for index in self._rebuilt(count):
+        for index in rebuilt:
             choices[index] = "recipe"
-        for index in others[:swaps]:
+        for index in swapped:
             choices[index] = "swap"
-        result = (play(self.recording, choices, self.rates, self.limit), tuple(choices))
-        self.played[count, swaps] = result
-        return result
+        timeline = play(self.recording, choices, self.rates, self.limit)
+        if self.least is None or timeline.peak < self.least.peak:
+            self.least = timeline
+        return timeline, tuple(choices)
 
     def failure(self) -> tuple[int, BudgetError]:
         """The least bytes that were reached, and what to say about it."""
-        least, _ = min(self.played.values(), key=lambda found: found[0].peak)
+        least = self.least or self.native
         if least.peak <= self.limit:
             return 0, BudgetError(
                 f"host must hold what is swapped, {show_bytes(least.host_peak)}, got {show_bytes(self.host)}; "

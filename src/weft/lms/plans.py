@@ -22,6 +22,8 @@ class Plan:
     timeline: Timeline
     native: Timeline  # the same step with everything kept
     keys: tuple[tuple[str, int], ...] = field(default=())
+    rebuilt: int = 0  # the cheapest sites that are rebuilt, and
+    depth: int = 0  # how deep: where a search for the next plan starts
 
     @property
     def keeps_all(self) -> bool:

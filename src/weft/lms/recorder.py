@@ -98,6 +98,7 @@ class Recorder:
     ) -> float | None:
         """Seconds to rebuild; None if it fails or gives other bits."""
         try:
+            self.transfer.busy()
             start = self.transfer.mark()
             result = build()
             end = self.transfer.mark()

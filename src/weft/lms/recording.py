@@ -77,8 +77,9 @@ class Recording:
             cost = None if site.recipe_s is None else site.recipe_s * ratio
             return replace(site, bytes=int(site.bytes * ratio), recipe_s=cost)
 
-        least = min(self.other, default=0)  # what does not depend on the data: parameters, optimizer state
-        other = tuple(least + int((value - least) * ratio) for value in self.other)
+        # Of the rest some grows with the data and some does not: with one recording alone, expect the worse.
+        least = min(self.other, default=0)
+        other = tuple(max(value, least + int((value - least) * ratio)) for value in self.other)
         return replace(
             self,
             sites=tuple(map(grown, self.sites)),

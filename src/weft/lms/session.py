@@ -7,10 +7,8 @@ the peak. A shape that fits as it is has its hooks taken off at once.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,29 +16,19 @@ import torch
 from weft.errors import BudgetError, UsageError
 from weft.lms.engine import Engine, Packed
 from weft.lms.modules import named_modules
-from weft.lms.plan import Plan
 from weft.lms.planner import make_plan
+from weft.lms.plans import Plan
 from weft.lms.recorder import Recorder
 from weft.lms.recording import Recording
 from weft.lms.records import Kept
+from weft.lms.shapes import Key, Shape, Shapes
 from weft.lms.sizes import show_bytes
 from weft.lms.transfer import Transfer
 
 MEASURED = 2  # planned steps that are measured again
-SHAPES = 64  # plans kept
+QUIET = 8  # of so many steps that fit, one is looked at
 AUTO = 0.95  # of what is free
 MARGIN = 0.01  # of the budget: for what no timeline sees
-
-
-@dataclass
-class Shape:
-    """What is known about one kind of step."""
-
-    recording: Recording
-    plan: Plan
-    steps: int = 0
-    bytes: int = 0  # of the tensor that names it
-    margin: int = 0  # learned from peaks that were higher than planned
 
 
 @dataclass
@@ -51,7 +39,7 @@ class Session:
     limit: int
     smallest: int = 1 << 20
     engine: Engine = field(init=False)
-    shapes: OrderedDict[Hashable, Shape] = field(default_factory=OrderedDict)
+    shapes: Shapes = field(default_factory=Shapes)
     replans: int = 0
     recorded: int = 0
     steps: int = 0
@@ -61,12 +49,11 @@ class Session:
     def __post_init__(self) -> None:
         self.engine = Engine(self.transfer, self.smallest)
         self._hooked = False
-        self._open = False
-        self._key: Hashable = None
+        self._open = self._chosen = self._looks = False
+        self._key: Key | None = None
         self._shape: Shape | None = None
         self._recorder: Recorder | None = None
         self._around = ExitStack()
-        self._base = 0
 
     # A step.
 
@@ -75,18 +62,7 @@ class Session:
         if self._open:
             self.end()
         self._around.enter_context(self.transfer.watching())
-        self._open = True
-        self._base = self.transfer.allocated()
-        if self._base > self.limit:
-            self._around.close()
-            self._open = False
-            raise BudgetError(
-                f"limit must hold what is on the device before the step, {show_bytes(self._base)}, got "
-                f"{show_bytes(self.limit)}; give at least that and the largest operation, or page optimizer state "
-                "and parameters with lms.wrap"
-            )
-        self.transfer.reset_peak()
-        self._key = None
+        self._open, self._chosen, self._looks = True, False, False
         self._push(self._first)
 
     def _push(self, pack: Any) -> None:
@@ -99,28 +75,38 @@ class Session:
             self._hooked = False
 
     def _first(self, tensor: torch.Tensor) -> Packed:
-        """Autograd saves: until a tensor that is no parameter tells the shape, parameters are just kept."""
+        """Autograd saves: the first tensor that is no parameter tells the shape."""
         if isinstance(tensor, torch.nn.Parameter) or (tensor.is_leaf and tensor.requires_grad):
             return Kept(tensor)
-        if self._key is None:
-            self._key = (tuple(tensor.shape), tensor.dtype, torch.is_autocast_enabled(tensor.device.type))
-            self._choose(tensor.nbytes)
-            if self._shape is not None and self._shape.plan.keeps_all and self._recorder is None:
-                self._pop()  # everything fits: nothing is hooked for the rest of the step
-                return Kept(tensor)
-            self._pop()
-            self._push(self.engine.pack)
+        self._pop()
+        autocast = torch.is_autocast_enabled(tensor.device.type)
+        self._choose(Key((tensor.dtype, tensor.dim(), autocast), tuple(tensor.shape), tensor.nbytes))
+        if self._shape is not None and self._shape.plan.keeps_all and self._recorder is None:
+            return Kept(tensor)  # everything fits: nothing is hooked for the rest of the step
+        self._push(self.engine.pack)
         return self.engine.pack(tensor)
 
-    def _choose(self, size: int) -> None:
+    def _choose(self, key: Key) -> None:
         """The plan for this shape, or a recording."""
-        shape = self.shapes.get(self._key)
-        if shape is None:
-            shape = self._guess(size)
+        self._key, self._chosen = key, True
+        shape = self._shape = self.shapes.find(key)
+        if shape is not None and shape.plan.keeps_all:
+            shape.steps += 1
+            if shape.steps > MEASURED and shape.steps % QUIET:
+                return
+        self._looks = True
+        base = self.transfer.allocated()
+        if base > self.limit:
+            raise BudgetError(
+                f"limit must hold what is on the device before the step, {show_bytes(base)}, got "
+                f"{show_bytes(self.limit)}; give at least that and the largest operation, or page optimizer state "
+                "and parameters with lms.wrap"
+            )
+        shape = self._shape = shape or self._guess(key)
         if shape is not None:
-            self._adjust(shape)
-        self._shape = shape
-        measure = shape is None or (shape.steps < MEASURED and not shape.plan.keeps_all)
+            self._adjust(shape, base)
+        self.transfer.reset_peak()
+        measure = shape is None or (shape.steps < MEASURED and not shape.plan.keeps_all and not shape.guessed)
         self._recorder = Recorder(self.transfer, tries_recipes=shape is None) if measure else None
         if shape is None:
             self._around.enter_context(named_modules())
@@ -134,24 +120,41 @@ class Session:
 
     def _headroom(self) -> int:
         """Room to leave where nothing is known yet."""
-        known = [max(shape.recording.other) - min(shape.recording.other) for shape in self.shapes.values()]
+        known = [
+            max(shape.recording.other) - min(shape.recording.other) for shape in self.shapes.known.values()
+        ]
         return min(max(known, default=0), self.limit // 4)
 
-    def _guess(self, size: int) -> Shape | None:
-        """For a shape never seen: the nearest one that was, with its bytes scaled."""
-        return None
+    def _guess(self, key: Key) -> Shape | None:
+        """For a shape never seen: as others were, larger or smaller."""
+        found = self.shapes.guess(key)
+        if found is None:
+            return None
+        recording, like, size = found
+        try:
+            plan = self._planned(recording, 0, like)
+        except BudgetError:
+            return None
+        shape = Shape(recording, plan, size, key.kind, guessed=True)
+        self.shapes.add(self.shapes.bucket(key), shape)
+        return shape
 
-    def _adjust(self, shape: Shape) -> None:
+    def _planned(self, recording: Recording, margin: int, like: Plan | None, exact: bool = False) -> Plan:
+        plan = make_plan(
+            recording, self.budget - margin, self.transfer.rates(), self.transfer.host_limit, like
+        )
+        return plan if exact else replace(plan, keys=tuple((op, -1) for op, _ in plan.keys))
+
+    def _adjust(self, shape: Shape, base: int) -> None:
         """Plan again if more, or much less, is in use than when the plan was made."""
-        shift = self._base - shape.plan.recording.base
+        shift = base - shape.plan.recording.base
         peak = shape.plan.timeline.peak + shift
-        room = self.budget - shape.margin
-        if peak > room or (shift < -0.02 * self.limit and not shape.plan.keeps_all):
-            self._replan(shape, shape.recording.shifted(self._base))
+        if peak > self.budget - shape.margin or (shift < -0.02 * self.limit and not shape.plan.keeps_all):
+            self._replan(shape, shape.recording.shifted(base))
 
     def _replan(self, shape: Shape, recording: Recording) -> None:
         shape.recording = recording
-        shape.plan = make_plan(recording, self.budget - shape.margin, self.transfer.rates())
+        shape.plan = self._planned(recording, shape.margin, shape.plan, exact=not shape.guessed)
         self.replans += 1
 
     def end(self, failed: bool = False) -> None:
@@ -161,23 +164,22 @@ class Session:
         self._open = False
         self._pop()
         try:
-            if failed or self._key is None:
-                self.engine.recorder = None
-                return
-            self._learn()
+            self.engine.recorder = None
+            if self._chosen and not failed:
+                self._learn()
         finally:
             self._around.close()
-            self._shape = self._recorder = None
+            self._recorder = None
+            self.engine.bury()
 
     def _learn(self) -> None:
         self.steps += 1
-        self.engine.recorder = None
         if self._recorder is not None:
             recording = self._recorder.finish()
             self.recorded += 1
             self._note(self._recorder.highest)
             self._learn_from(recording)
-        else:
+        elif self._looks:
             peak = self.transfer.peak()
             self._note(peak)
             self._look_at(peak)
@@ -187,12 +189,12 @@ class Session:
         self.over += peak > self.limit
 
     def _learn_from(self, recording: Recording) -> None:
-        shape = self._shape
+        shape, key = self._shape, self._key
         if shape is None or self.engine.lost:
-            plan = make_plan(recording, self.budget, self.transfer.rates())
-            self.shapes[self._key] = Shape(recording, plan)
-            while len(self.shapes) > SHAPES:
-                self.shapes.popitem(last=False)
+            assert key is not None
+            plan = self._planned(recording, 0, None, exact=True)
+            self._shape = Shape(recording, plan, key.bytes, key.kind)
+            self.shapes.add(key, self._shape)
             return
         shape.steps += 1
         self._replan(shape, shape.recording.measured_again(recording))
@@ -202,18 +204,15 @@ class Session:
         shape = self._shape
         if shape is None:
             return
-        if self.engine.lost:
-            self.shapes.pop(self._key, None)  # the next one is recorded
+        if self.engine.lost or (peak > self.limit and shape.plan.keeps_all):
+            self.shapes.forget(shape)
         elif peak > self.limit:
             shape.margin += peak - self.limit
-            if shape.plan.keeps_all:
-                self.shapes.pop(self._key, None)
-            else:
-                self._replan(shape, shape.recording)
+            self._replan(shape, shape.recording)
 
     def last_plan(self) -> Plan:
         """The plan made last."""
-        shape = self._shape or next(reversed(self.shapes.values()), None)
+        shape = self._shape or next(reversed(self.shapes.known.values()), None)
         if shape is None:
             raise UsageError("a plan must come from a step, got none yet; run one inside lms.fit first")
         return shape.plan

@@ -2,8 +2,8 @@
 
 Every operation on CPU tensors is seen; the bytes of live storages are the memory in use, and operations take the time
 that their bytes and products would at the given rates. Copies take effect when somebody waits for them or when the
-clock has passed their end, not before: a source freed too early is an error and a target read too early is full of 0xFF
-bytes, so that an engine that forgets to wait fails its tests.
+clock has passed their end, not before: what is read too early, or copied from memory that was freed, is full of 0xFF
+bytes, and a target freed too early is an error, so that an engine that forgets to wait fails its tests.
 """
 
 from __future__ import annotations
@@ -83,6 +83,9 @@ class SimulatedTransfer:
     def mark(self) -> float:
         return self.clock
 
+    def busy(self) -> None:
+        pass
+
     def seconds(self, start: float, end: float) -> float:
         return end - start
 
@@ -101,8 +104,10 @@ class SimulatedTransfer:
 
         def make() -> None:
             alive = storage.flat()
-            assert alive is not None, "a source was freed before its copy was waited for"
-            block.tensor.copy_(alive[: block.size])
+            if alive is None:
+                block.tensor.fill_(255)  # by now the memory is another's
+            else:
+                block.tensor.copy_(alive[: block.size])
 
         return self._start("out", block, make)
 
@@ -161,7 +166,7 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._transfer = transfer
         self._live: dict[int, tuple[WeakStorage, int]] = {}
-        self._off = 0
+        self._off = self._total = 0
         self.peak = 0
 
     def paused(self) -> _Paused:
@@ -173,16 +178,16 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return 0
         storage = tensor.untyped_storage()
         known = self._live.get(storage._cdata)
-        if known is not None and not known[0].dead:
+        if known is not None:  # alive: while we know it weakly, no other gets its key
             return 0
         self._live[storage._cdata] = (WeakStorage(storage), storage.nbytes())
+        self._total += storage.nbytes()
         return storage.nbytes()
 
     def allocated(self) -> int:
-        dead = [key for key, (weak, _) in self._live.items() if weak.dead]
-        for key in dead:
-            del self._live[key]
-        return sum(size for _, size in self._live.values())
+        for key in [key for key, (weak, _) in self._live.items() if weak.dead]:
+            self._total -= self._live.pop(key)[1]
+        return self._total
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

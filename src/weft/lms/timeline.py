@@ -69,6 +69,7 @@ class _Player:
         self.coming: dict[int, float] = {}
         self.releases: dict[int, list[int]] = defaultdict(list)
         self.fetches: dict[int, list[int]] = defaultdict(list)
+        self.released: set[int] = set()
         self.stays: set[int] = set()  # wanted again: they leave at their end and not before
         self.queue = deque(self._latest_starts())
 
@@ -86,10 +87,14 @@ class _Player:
             if self.choices[index] == "swap" and site.uses
         ]
         swapped.sort(key=lambda index: self.needs[index], reverse=True)
+        saves = sorted(self.packs)
         starts, free = [], float("inf")
         for index in swapped:
-            free = min(free, times[self.needs[index]]) - self.recording.sites[index].bytes / self.rates.back
-            starts.append((max(0, bisect_right(times, free) - 1), index))
+            need = self.needs[index]
+            free = min(free, times[need]) - self.recording.sites[index].bytes / self.rates.back
+            # Not while more is still being saved: room that is free now is for that.
+            last_save = saves[bisect_right(saves, need) - 1]
+            starts.append((max(last_save, bisect_right(times, free) - 1), index))
         return starts[::-1]
 
     def play(self) -> Timeline:
@@ -158,6 +163,7 @@ class _Player:
         index, _ = self.leaving.popleft()
         if index not in self.stays:
             self.releases[event].append(index)
+            self.released.add(index)
             self._leave_when_loose(index, event)
 
     def _fetch_due(self, event: int) -> None:
@@ -170,9 +176,16 @@ class _Player:
                 if self.ours + site.bytes + ahead > self.limit:
                     return
             self.queue.popleft()
-            self.stays.add(index)
-            if not self.here[index]:
-                self._fetch(index, event)
+            self._return(index, event)
+
+    def _return(self, index: int, event: int) -> None:
+        """Make sure that a site is on its way; one that others still hold is there without a copy."""
+        self.stays.add(index)
+        if not self.here[index]:
+            self._fetch(index, event)
+        elif index in self.released:
+            self.fetches[event].append(index)
+        self.released.discard(index)
 
     def _fetch(self, index: int, event: int) -> None:
         size = self.recording.sites[index].bytes
@@ -182,17 +195,16 @@ class _Player:
         self._enter(index)
 
     def _want(self, index: int, event: int) -> None:
-        self.stays.add(index)
         if self.choices[index] == "recipe":
             cost = self.recording.sites[index].recipe_s or 0.0
             self.clock += cost
             self.recipe_s += cost
+            self.stays.add(index)
             self._enter(index)
             return
-        if not self.here[index]:
-            if index in (due[1] for due in self.queue):
-                self.queue = deque(due for due in self.queue if due[1] != index)
-            self._fetch(index, event)
+        if index not in self.stays:
+            self.queue = deque(due for due in self.queue if due[1] != index)
+            self._return(index, event)
         if index in self.coming:
             self._wait(self.coming.pop(index))
 

@@ -20,6 +20,7 @@ class Transfer(Protocol):
     """
 
     device: torch.device
+    host_limit: int  # bytes of host memory that copies may take
 
     def watching(self) -> AbstractContextManager[object]:
         """Around the steps that are to be measured and bounded."""
@@ -45,6 +46,10 @@ class Transfer(Protocol):
 
     def mark(self) -> Any:
         """A point in the compute's order."""
+        ...
+
+    def busy(self) -> None:
+        """Keep the device busy for a moment, so that marks that follow time the work and not its launching."""
         ...
 
     def seconds(self, start: Any, end: Any) -> float:

@@ -1,0 +1,122 @@
+"""Gradients within a budget are the native ones, bit for bit, on a simulated device that has no byte more."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.lms.families import FAMILIES, GptBlock, ResNet, Transformer
+from tests.lms.stage import Stage, assert_equal
+from torch import Tensor, nn
+
+from weft import lms
+
+
+def stage(name: str) -> Stage:
+    torch.manual_seed(0)
+    make, data = FAMILIES[name]
+    return Stage(make(), data())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_within_a_budget(name: str) -> None:
+    made = stage(name)
+    made.check(made.budget(0.5))
+    assert not lms.plan().keeps_all
+    assert lms.stats()["over"] == 0
+
+
+@pytest.mark.parametrize("name", ["gpt2", "resnet", "unet3d"])
+def test_a_family_in_a_tight_place(name: str) -> None:
+    made = stage(name)
+    made.check(made.budget(0.45))
+    plan = lms.plan()
+    assert plan.timeline.peak < plan.native.peak
+
+
+def test_with_a_link_too_slow_to_use_tensors_are_rebuilt_and_with_a_fast_one_swapped() -> None:
+    torch.manual_seed(0)
+    make, data = FAMILIES["gpt2"]
+    slow = Stage(make(), data(), link=1e6)
+    slow.check(slow.budget(0.5))
+    assert lms.plan().bytes_of("recipe") > 10 * lms.plan().bytes_of("swap")
+    fast = Stage(make(), data(), link=1e12)
+    transfer = fast.check(fast.budget(0.5))
+    assert lms.plan().bytes_of("swap") > 0
+    assert lms.plan().timeline.recipe_s == 0
+    assert transfer.pinned()[0] > 0
+
+
+def test_hidden_copies_are_never_late() -> None:
+    torch.manual_seed(0)
+    made = Stage(Transformer(6, lambda: GptBlock(32, 4), 32), torch.randn(4, 64, 32), link=2e10)
+    transfer = made.check(made.budget(0.6), steps=4)
+    late, stalls = lms.stats()["late"], transfer.stall_s
+    with lms.fit(made.budget(0.6), transfer=transfer):
+        made.forward(made.model, made.x).backward()
+    assert lms.plan().bytes_of("swap") > 0
+    assert lms.stats()["late"] == late
+    assert transfer.stall_s - stalls < 0.01 * lms.plan().timeline.seconds
+
+
+def test_dropout_repeats_nothing() -> None:
+    torch.manual_seed(0)
+    made = Stage(Transformer(4, lambda: GptBlock(32, 4, dropout=0.3), 32), torch.randn(4, 64, 32))
+    made.check(made.budget(0.4))
+    assert not lms.plan().keeps_all
+
+
+def test_autocast() -> None:
+    def forward(model: nn.Module, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            result: Tensor = model(x).float().square().mean()
+            return result
+
+    torch.manual_seed(0)
+    made = Stage(Transformer(4, lambda: GptBlock(32, 4), 32), torch.randn(4, 64, 32), forward)
+    made.check(made.budget(0.5))
+    assert not lms.plan().keeps_all
+
+
+def test_channels_last() -> None:
+    torch.manual_seed(0)
+    model = ResNet(8, (2, 2, 2)).to(memory_format=torch.channels_last)
+    made = Stage(model, torch.randn(4, 3, 64, 64).to(memory_format=torch.channels_last))
+    made.check(made.budget(0.4))
+
+
+def test_accumulation() -> None:
+    made = stage("gpt2")
+    limit = made.budget(0.6) + sum(p.nbytes for p in made.model.parameters())  # what was accumulated stays
+    transfer = made.device(limit)
+    made.step()
+    made.forward(made.model, made.x).backward()
+    expected = [None if p.grad is None else p.grad.clone() for p in made.model.parameters()]
+    for _ in range(2):
+        made.model.zero_grad(set_to_none=True)
+        for _ in range(2):
+            with lms.fit(limit, transfer=transfer):
+                made.forward(made.model, made.x).backward()
+        assert_equal(made.model, expected)
+
+
+def test_changing_shapes_share_what_was_learned() -> None:
+    torch.manual_seed(0)
+    model = Transformer(4, lambda: GptBlock(32, 4), 32)
+    lengths = [64, 96, 80, 72, 88, 64, 96, 76, 92, 68]
+    largest = Stage(model, torch.randn(4, 96, 32))
+    limit = largest.budget(0.5)
+    transfer = largest.device(limit)
+    for length in lengths:
+        x = torch.randn(4, length, 32)
+        model.zero_grad(set_to_none=True)
+        model(x).square().mean().backward()
+        expected = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+        model.zero_grad(set_to_none=True)
+        with lms.fit(limit, transfer=transfer):
+            model(x).square().mean().backward()
+        assert_equal(model, expected, f"length {length}")
+        model.zero_grad(set_to_none=True)
+        del expected
+    stats = lms.stats()
+    assert stats["over"] == 0
+    assert stats["recorded"] < len(lengths)
