@@ -69,6 +69,15 @@ def test_others_ask_first() -> None:
     assert {council.view for council in w.councils.values()} == {value}
 
 
+def test_the_first_voter_asks_too_when_it_changes_its_mind() -> None:
+    w = world("abc")
+    value = propose(w, "a")
+    propose(w, "a")
+    assert kinds(w, "ab") == ["propose", "prepare"]
+    w.settle()
+    assert w.councils["b"].view == value
+
+
 def test_one_alone_decides_at_once() -> None:
     council = Council("a", view(0, "a", "a"))
     value = view(1, "a", "a")
@@ -299,6 +308,17 @@ def test_a_quorum_has_one_whose_workers_take_part() -> None:
     propose(w, "b")
     w.settle()
     assert numbers(w) == {"a": 0, "b": 0, "c": 0}  # a could go on with steps of view 0
+
+
+def test_no_step_of_the_old_view_completes_after_one_of_the_new() -> None:
+    w = world("ab", members="b")
+    propose(w, "a")
+    assert numbers(w)["a"] == 0
+    deliver(w, "ab", "ba")
+    assert numbers(w) == {"a": 1, "b": 0}
+    w.step("a")
+    assert w.stepped == 1
+    w.step("b")  # the world would complain
 
 
 def test_unless_all_of_those_are_gone() -> None:
