@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 
 from tests.elastic.watched import Watched
+
+from weft.elastic import ledger
 
 OnHosts = Callable[[int], Watched]
 
@@ -74,3 +77,107 @@ def test_either_of_two_hosts_may_be_lost_while_the_launcher_sees_the_other(on_ho
     print("first of two killed: stepped", stepped.t - killed)
     run.ends()
     run.is_sound(finished=1)
+
+
+def test_the_run_outlives_its_launcher_and_the_host_it_was_on(on_hosts: OnHosts) -> None:
+    run = on_hosts(3)
+    run.start("--elastic", "1:3", "-H", "h1,h2,h3", on="h1")
+    run.stands("h1/0", "h2/0", "h3/0")
+    killed = time.time()
+    run.cluster.kill("h1")
+    stepped = run.stands("h2/0", "h3/0", after=killed)
+    print("host of the launcher killed: stepped", stepped.t - killed)
+    run.hurry()
+    run.sees("the end on h2", lambda e: e.event == "finished" and e.host == "h2")
+    run.sees("the end on h3", lambda e: e.event == "finished" and e.host == "h3")
+    run.leaves_nothing()
+    run.is_sound(finished=2)
+
+
+def test_two_of_four_hosts_are_lost_at_once(on_hosts: OnHosts) -> None:
+    run = on_hosts(4)
+    run.start("--elastic", "2:4", "-H", "h1,h2,h3,h4")
+    run.stands("h1/0", "h2/0", "h3/0", "h4/0")
+    killed = time.time()
+    run.cluster.kill("h1")
+    run.cluster.kill("h2")
+    stepped = run.stands("h3/0", "h4/0", after=killed)
+    print("two of four killed: stepped", stepped.t - killed)
+    run.ends()
+    run.is_sound(finished=2)
+
+
+def test_a_host_that_was_down_comes_late_and_others_are_added_and_removed(on_hosts: OnHosts) -> None:
+    run = on_hosts(4)
+    run.cluster.kill("h3")
+    run.start("--elastic", "1:3", "-H", "h1,h2,h3", "--start-within", "0")
+    began = run.stands("h1/0", "h2/0")
+    run.cluster.start("h3")
+    late = run.stands("h1/0", "h2/0", "h3/0", after=began.t)
+    asked = time.time()
+    run.kill(run.agent("h1"), signal.SIGTERM)  # its host is taken away
+    left = run.stands("h2/0", "h3/0", after=late.t)
+    (run.run_dir / "elastic" / "hosts").write_text("h3\nh4\n")
+    run.stands("h3/0", "h4/0", after=left.t)
+    stderr = run.ends()
+    assert "h3: the host must answer, got silence; is it up" in stderr
+    assert "h2 is no longer wanted; its workers leave" in stderr
+    faults = [event for event in run.events() if event.event == "detected" and event.t > asked]
+    assert {event.kind for event in faults} == {"leave", "join"}, run.told()
+    run.is_sound(finished=2)
+    assert not ledger.check(run.run_dir).redone
+
+
+def test_a_watched_hostfile_may_break_and_is_followed_when_it_is_whole(on_hosts: OnHosts) -> None:
+    run = on_hosts(3)
+    hostfile = run.folder / "hosts"
+    hostfile.write_text("h1\nh2\n")
+    run.start("--elastic", "1:2", "--hostfile", str(hostfile), "--per-host", "1")
+    began = run.stands("h1/0", "h2/0")
+    hostfile.write_text("")
+    run.sees_said("; the run keeps h1, h2")
+    hostfile.write_text("h1:many\n")
+    run.sees_said("many")
+    hostfile.write_text("h2\nh3\n")
+    run.stands("h2/0", "h3/0", after=began.t)
+    assert run.process is not None
+    run.process.send_signal(signal.SIGINT)
+    stderr = run.ends(code=130)
+    assert "SIGINT: ending the run" in stderr
+    run.leaves_nothing()
+
+
+def test_hosts_found_by_a_script_come_and_go(on_hosts: OnHosts) -> None:
+    run = on_hosts(2)
+    found = run.folder / "found"
+    found.write_text("h1\n")
+    run.start("--elastic", "1:1", "--discover", f"cat {found}", "--per-host", "1")
+    began = run.stands("h1/0")
+    found.write_text("h2\n")
+    run.stands("h2/0", after=began.t)
+    run.ends()
+    run.is_sound(finished=1)
+
+
+def test_a_script_that_cannot_run_fails_quickly_and_says_why(on_hosts: OnHosts) -> None:
+    run = on_hosts(2)
+    script = run.folder / "broken.py"
+    script.write_text("this is no Python\n")
+    run.start("--elastic", "1:2", "-H", "h1,h2", script=script)
+    stderr = run.ends(code=1)
+    assert "SyntaxError" in stderr
+    run.leaves_nothing()
+
+
+def test_what_cannot_begin_is_refused(on_hosts: OnHosts) -> None:
+    run = on_hosts(2)
+    run.start("--elastic", "3:2", "-H", "h1,h2")
+    assert "--elastic must be MIN:MAX with 1 <= MIN <= MAX, got 3:2" in run.ends(code=2)
+    run.start("--elastic", "2:2", "-H", "h1,nowhere")
+    stderr = run.ends(code=2)
+    assert "an elastic run must have at least 2 workers to begin, got 1 on h1" in stderr
+    assert "nowhere: a host must be known" in stderr
+    run.cluster.kill("h1")
+    run.start("--elastic", "1:2", "-H", "h1")
+    assert "h1: the host must answer, got silence" in run.ends(code=2)
+    run.leaves_nothing()

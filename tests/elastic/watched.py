@@ -49,6 +49,7 @@ class Watched:
             else more
         )
         command = [WEFT, "run", *flags, str(script), *own]
+        self._launched_on = self.cluster.host(on)
         with (self.folder / "err").open("w") as err, (self.folder / "out").open("w") as out:
             self.process = self.cluster.popen(
                 command, on, env=self.env, cwd=self.folder, stdout=out, stderr=err
@@ -116,7 +117,7 @@ class Watched:
         def look() -> object:
             assert self.process is not None
             matching[:] = [event for event in self.events() if event.t >= after and found(event)]
-            return matching or self.process.poll() is not None
+            return matching or (self.process.poll() is not None and self._launched_on.machine is not None)
 
         try:
             wait_until(look, what, timeout_s)
@@ -207,6 +208,6 @@ class Watched:
         return not self.left_on(host)
 
     def left_on(self, host: str) -> list[Any]:
-        alive = [line for _, line in self.cluster.processes(host) if "ssh" not in line[0]]
+        alive = [line for _, line in self.cluster.processes(host) if line and "ssh" not in line[0]]
         files = self.cluster.run(["ls", "/dev/shm"], on=host).stdout.split()
         return [*alive, *files]

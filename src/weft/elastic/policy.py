@@ -13,7 +13,7 @@ from typing import Any
 from weft.elastic.view import Member, View, order_members
 
 SLOW_FACTOR = 1.4  # so that 1.5 is surely seen
-SLOW_MICROS = 8  # micro-batches over which speeds are compared
+SLOW_MICROS = 6  # micro-batches over which speeds are compared
 RARE, FEWEST = 4, 2  # one with a small share is not waited for; it is compared if it has computed a few
 LEAST_WEIGHT = 0.05
 

@@ -1,0 +1,124 @@
+"""Many changes in one run, and members that are slow; on one host."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.cluster.waiting import wait_until
+from tests.elastic.local_run import LocalRun
+
+from weft.elastic.ledger import check
+from weft.elastic.records import read_ledger
+
+STEADY = str(Path(__file__).parent / "workers" / "steady.py")
+CHANGES = 20
+
+
+def members(run: LocalRun) -> list[str]:
+    """Those of the newest view."""
+    agreed = max(run.events("agreed"), key=lambda event: int(event["view"]), default={"members": []})
+    return list(agreed["members"])
+
+
+def committed(run: LocalRun) -> int:
+    files = (run.run_dir / "elastic").glob("*.ledger.jsonl")
+    return sum(line.startswith('{"step"') for file in files for line in file.read_text().splitlines())
+
+
+@pytest.mark.timeout(300)  # ten workers are started again
+def test_twenty_losses_leaves_and_joins_at_random_over_200_steps(tmp_path: Path) -> None:
+    hurry = tmp_path / "hurry"
+    args = ["--steps", "200", "--pause", "0.15", "--hurry", str(hurry)]
+    run = LocalRun(tmp_path, "1:3", 3, args, flags=("--detect-within", "5", "--grace", "20"), script=STEADY)
+    run.start().await_event("stepped")
+    chance = random.Random(4)
+    planned, killed, due = chance.randrange(3, 8), 0, 0
+    try:
+        while len(run.events("agreed")) <= CHANGES:
+            wait_until(partial(_has, run, due), f"step {due}", 60)
+            due = committed(run) + chance.randrange(1, 4)
+            there = members(run)
+            if len(there) < 2:
+                continue  # somebody must be left to go on from
+            killed += 1
+            # Who leaves when asked is not replaced, so only one does.
+            _signal(run.pid_of(chance.choice(there)), signal.SIGTERM if killed == planned else signal.SIGKILL)
+        hurry.touch()
+    finally:
+        run.finish()
+    kinds = [event["kind"] for event in run.events("detected")]
+    print({kind: kinds.count(kind) for kind in sorted(set(kinds))}, len(run.events("agreed")), "views")
+    is_sound(run, finished=len(members(run)))
+    assert kinds.count("death") + kinds.count("leave") >= CHANGES // 2 - 1
+    assert {result["committed"] for result in run.results} == {200}
+
+
+def _has(run: LocalRun, steps: int) -> bool:
+    return committed(run) >= steps
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def steady(folder: Path, limits: str, workers: int, slow: str, policy: str) -> LocalRun:
+    args = ["--steps", "60", "--pause", "0.04", "--slow", slow]
+    run = LocalRun(
+        folder, limits, workers, args, flags=("--slow", policy, "--detect-within", "5"), script=STEADY
+    )
+    return run.start().finish()
+
+
+def seen_at(run: LocalRun, worker: str) -> int:
+    """After how many steps a worker was found slow."""
+    event = next(
+        event for event in run.events("detected") if event["kind"] == "slow" and event["who"] == [worker]
+    )
+    return sum(record.t < event["t"] for record in read_ledger(run.run_dir).records)
+
+
+def shares(run: LocalRun, worker: str) -> list[int]:
+    """How many micro-batches of each step a worker computed."""
+    lines = [
+        line
+        for file in (run.run_dir / "elastic").glob("*.ledger.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    records = [record for record in map(json.loads, lines) if "step" in record]
+    return [
+        len(record["parts"].get(worker, ())) for record in sorted(records, key=lambda record: record["step"])
+    ]
+
+
+def is_sound(run: LocalRun, finished: int) -> None:
+    assert run.code == 0, run.output
+    assert len(run.results) == finished, run.output
+    assert len({result["digest"] for result in run.results}) == 1
+    assert check(run.run_dir).exact
+
+
+def test_a_slow_worker_gets_less_to_do(tmp_path: Path) -> None:
+    run = steady(tmp_path, "2:2", 2, "localhost/1=0.08", "rebalance")
+    is_sound(run, finished=2)
+    assert seen_at(run, "localhost/1.0") <= 20
+    computed = shares(run, "localhost/1.0")
+    assert computed[0] == 2
+    assert computed[-1] == 1
+
+
+def test_a_slow_worker_is_sent_away(tmp_path: Path) -> None:
+    run = steady(tmp_path, "2:3", 3, "localhost/2=0.08", "evict")
+    is_sound(run, finished=2)
+    assert seen_at(run, "localhost/2.0") <= 20
+    assert members(run) == ["localhost/0.0", "localhost/1.0"]
+    assert not run.lost()
+    assert "times as slow as usual (evict)" in run.output
