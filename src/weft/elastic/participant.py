@@ -9,6 +9,7 @@ by those who are left, from what they hold: parameters have not changed, so noth
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed.distributed_c10d import _world as torch_world
 
 from weft.collectives.groups import roll
 from weft.elastic import state
@@ -75,6 +77,7 @@ class Participant:
         self._store = TCPStore(
             address, 0, None, is_master=True, timeout=timedelta(seconds=CONNECT_S), wait_for_workers=False
         )
+        self._excepthook = sys.excepthook
         self.objects: dict[str, Any] = {}
         self.source: Source | None = None
         self.gradients: Gradients | None = None
@@ -587,3 +590,7 @@ class Participant:
                     group.abort()
                 dist.destroy_process_group()
         roll.forget_store()
+        # torch counts the groups it has begun, even those that could not be made, and names them so; members that
+        # disagree on the count would not find each other. And every world wraps the hook of the one before.
+        torch_world.group_count = 0
+        sys.excepthook = self._excepthook
