@@ -22,8 +22,8 @@ CHANGES = 20
 
 def members(run: LocalRun) -> list[str]:
     """Those of the newest view."""
-    agreed = max(run.events("agreed"), key=lambda event: int(event["view"]), default={"members": []})
-    return list(agreed["members"])
+    views = {event["view"]: event["members"] for event in run.events("agreed")}
+    return list(views[max(views)]) if views else []
 
 
 def committed(run: LocalRun) -> int:

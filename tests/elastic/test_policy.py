@@ -80,12 +80,29 @@ def test_too_few_are_no_view() -> None:
     assert next_view(view("a/0.0", "b/0.0"), [agent("a", worker("a/0.0"))], RULES) is None
 
 
-def test_one_that_leaves_waits_for_the_end_of_the_step() -> None:
-    agents = [agent("a", worker("a/0.0"), worker("a/1.0")), agent("b", worker("b/0.0", "leaving"))]
-    change = next_view(view("a/0.0", "a/1.0", "b/0.0"), agents, RULES)
+def test_one_that_leaves_waits_for_the_end_of_a_step_of_the_others() -> None:
+    now = view("a/0.0", "a/1.0", "b/0.0")
+    leaver = agent("b", worker("b/0.0", "leaving", stepped=3))
+    assert next_view(now, [agent("a", worker("a/0.0"), worker("a/1.0")), leaver], RULES) is None
+    change = next_view(now, [agent("a", worker("a/0.0", stepped=3), worker("a/1.0")), leaver], RULES)
     assert change is not None
     assert (change.kind, change.urgent, names(change)) == ("leave", False, ["a/0.0", "a/1.0"])
     assert change.view.voters == ("a#1",)
+
+
+def test_those_who_alone_have_the_state_leave_only_after_others_have_come() -> None:
+    rules = replace(RULES, least=1, most=1)
+    leaver = agent("a", worker("a/0.0", "leaving", stepped=3))
+    assert next_view(view("a/0.0"), [leaver], rules) is None
+    fresh = agent("b", worker("b/0.0", "ready"))
+    change = next_view(view("a/0.0"), [leaver, fresh], rules)
+    assert change is not None
+    assert (change.kind, names(change)) == ("join", ["a/0.0", "b/0.0"])
+    both = replace(change.view, number=4)
+    assert next_view(both, [leaver, agent("b", worker("b/0.0"))], rules) is None, "it has not stepped yet"
+    after = next_view(both, [leaver, agent("b", worker("b/0.0", stepped=4))], rules)
+    assert after is not None
+    assert (after.kind, names(after)) == ("leave", ["b/0.0"])
 
 
 def test_one_that_comes_waits_a_moment_for_others_unless_there_is_no_room_for_more() -> None:
@@ -157,7 +174,9 @@ def test_laws_of_the_next_view(
     members = [member.worker for member in new.members]
     before = {member.worker for member in now.members}
     assert new.number == now.number + 1
-    assert RULES.least <= len(members) <= max(RULES.most, len(before))
+    leaving = sum(state == "leaving" for state in states.values())
+    assert RULES.least <= len(members) <= max(RULES.most + leaving, len(before))
+    assert before & set(members) or not before & states.keys(), "the state goes on while anyone has it"
     assert len(set(members)) == len(members)
     assert all(name in states for name in members), "nobody that is not there"
     assert all(states[name] == "ready" for name in members if name not in before), (
@@ -176,7 +195,7 @@ def test_laws_of_the_next_view(
         for a in agents
     ]
     then = next_view(new, agents_then, RULES)
-    assert then is None or then.kind == "join", "a change settles what it was for"
+    assert then is None or then.kind in ("join", "leave"), "a change settles what it was for"
 
 
 def test_slow_is_who_is_slower_than_the_others() -> None:

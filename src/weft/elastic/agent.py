@@ -453,6 +453,7 @@ class Agent:
         record = news["record"]
         self.committed = max(self.committed, record["step"] + 1)
         self._ends[ward.slot.number] = self._failures[ward.slot.number] = 0
+        ward.stepped = record["view"]
         if news["first"]:
             self.journal.event("stepped", view=record["view"], worker=ward.name, step=record["step"])
         self.journal.commit(record)
@@ -565,20 +566,23 @@ class Agent:
         self._changed.set()
 
     def _asked_to_leave(self) -> None:
-        """Our host is taken away: our workers leave at the end of the step, then we go."""
+        """Our host is taken away: our workers leave at the end of the step, then we go. Soon, or by force."""
         if self.leaving:
             for ward in self.wards.values():
                 ward.kill()
             return
+        self._leave()
+        asyncio.get_running_loop().call_later(
+            self.spec["grace"] + self.timing.detect_within, self._asked_to_leave
+        )
+
+    def _leave(self) -> None:
         self.leaving = True
         for ward in list(self.wards.values()):
             if ward.state == MEMBER:
                 self._see_off(ward, "its host is taken away")
             elif ward.state != FINISHED:
                 ward.kill()
-        asyncio.get_running_loop().call_later(
-            self.spec["grace"] + self.timing.detect_within, self._asked_to_leave
-        )
         self._beat()
 
     def obey(self, message: Message) -> None:
@@ -589,8 +593,8 @@ class Agent:
                     self.peers.add(name, Address(*where))
             case "over":
                 self._end(message["how"])
-            case "leave":
-                self._asked_to_leave() if not self.leaving else None
+            case "leave" if not self.leaving:  # no hurry: our host stays as long as it takes
+                self._leave()
             case "stop":
                 if message.get("now"):
                     for ward in self.wards.values():

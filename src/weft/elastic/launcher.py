@@ -84,7 +84,7 @@ class _Host:
     """One host of the run, as far as the launcher has got with it."""
 
     name: str
-    state: str = "away"  # away, asked, surveyed, called, running, done, leaving
+    state: str = "away"  # away, asked, surveyed, called, running, leaving, done, gone
     survey: Survey | None = None
     looked: bool = False
     agent: str = ""
@@ -95,6 +95,8 @@ class _Host:
     tries: int = 0
     retry_at: float = 0.0
     lives: int = 0
+    dismissed: bool = False  # it left because it was not wanted
+    workers: int = 0  # that take part, or could at once
     witness: bool = False  # on our own machine, which is none of the hosts: it votes and has no workers
     trouble: str = ""
 
@@ -184,7 +186,7 @@ class Launcher:
     def _away(self, host: _Host, trouble: str) -> None:
         host.state, host.trouble = "away", trouble
         host.retry_at = time.monotonic() + RETRY_S[min(host.tries, len(RETRY_S) - 1)]
-        host.tries += 1
+        host.tries, host.workers = host.tries + 1, 0
         self._locate_the_rest()
 
     def _gather(self, names: list[str]) -> None:
@@ -307,6 +309,7 @@ class Launcher:
             self._next_look = now + LOOK_S
             if self._wanted.look():
                 self._scale()
+            self._let_go()
             self._try_again(now)
 
     def _turn_once(self, timeout_s: float) -> None:
@@ -322,6 +325,9 @@ class Launcher:
         for host in list(self._hosts.values()):
             if host.state == "away" and (host.name in wanted or host.witness) and now >= host.retry_at:
                 self._call(host.name)
+            elif host.state == "gone" and host.dismissed and host.name in wanted:  # it is wanted again
+                host.dismissed = False
+                self._call(host.name)
 
     def _scale(self) -> None:
         """Other hosts are wanted than before."""
@@ -332,13 +338,23 @@ class Launcher:
             return
         self._config = replace(self._config, hosts=self._wanted.hosts)
         for name in wanted:
-            if name not in self._hosts or self._hosts[name].state in ("away", "done"):
+            if name not in self._hosts or self._hosts[name].state in ("away", "gone"):
                 self._say(f"{name} is wanted")
                 self._call(name)
+
+    def _let_go(self) -> None:
+        """Have hosts leave that are no longer wanted, once there are enough workers on the others."""
+        wanted = {entry.name for entry in self._wanted.hosts}
+        if (
+            self._ssh is None
+            or sum(self._hosts[name].workers for name in wanted & self._hosts.keys()) < self._elastic.least
+        ):
+            return
+        assert self._crew is not None
         for host in self._hosts.values():
             if host.name not in wanted and host.state == "running" and not host.witness:
                 self._say(f"{host.name} is no longer wanted; its workers leave")
-                host.state = "leaving"
+                host.state, host.dismissed = "leaving", True
                 self._crew.tell({"do": "leave"}, [host.name])
 
     def _hear(self, host: _Host | None, message: Message) -> None:
@@ -456,6 +472,8 @@ class Launcher:
 
     def _on_status(self, host: _Host, message: Message) -> None:
         self._view = max(self._view, message["view"])
+        states = [worker["state"] for worker in message["report"]["workers"]]
+        host.workers = sum(state in ("ready", "member") for state in states)
 
     def _on_news(self, host: _Host, message: Message) -> None:
         for line in tell_of(message["news"]):
@@ -476,7 +494,7 @@ class Launcher:
     def _on_closed(self, host: _Host, message: Message) -> None:
         assert self._crew is not None
         if host.state in ("done", "leaving"):
-            host.state = "done"
+            host.state = "gone"
             return
         was = host.state
         why = host.trouble or self._crew.explain(host.name)

@@ -30,6 +30,7 @@ class WorkerReport:
     since: float = 0.0  # for how many seconds it has been in that state
     broken: int = -1  # the view whose group it could not make or lost
     broken_for: float = 0.0
+    stepped: int = -1  # the last view in which it committed a step: it has the state
     waiting_s: float = -1.0  # for how long it has waited for the others; -1: it does not
 
     def to_json(self) -> dict[str, Any]:
@@ -109,12 +110,11 @@ def next_view(
             return None
         return _change(view, agents, [], ready, rules, "start", "the run begins", urgent=True)
     if lost:
-        names = ", ".join(member.worker for member in lost)
-        return _change(view, agents, staying, ready, rules, "death", f"lost {names}", urgent=True)
+        return _change(view, agents, staying, ready, rules, "death", f"lost {_names(lost)}", urgent=True)
     if leaving:
-        names = ", ".join(member.worker for member in leaving)
-        rest = [member for member in staying if member not in leaving]
-        return _change(view, agents, rest, ready, rules, "leave", f"{names} leaves", urgent=False)
+        change = _see_off(view, agents, staying, leaving, ready, rules, here)
+        if change is not None:
+            return change
     if min(broken, age_s) >= rules.broken_s:
         return _change(view, agents, staying, ready, rules, "broken", "the group broke", urgent=True)
     if min(age_s, *(here[member.worker][1].waiting_s for member in staying)) >= rules.waiting_s:
@@ -122,13 +122,34 @@ def next_view(
     if ready and len(staying) < rules.most and broken < 0:
         newest = min(here[member.worker][1].since for member in ready)
         if newest >= rules.gather_s or len(staying) + len(ready) >= rules.most:
-            names = ", ".join(member.worker for member in ready)
-            return _change(view, agents, staying, ready, rules, "join", f"{names} joins", urgent=False)
+            return _change(
+                view, agents, staying, ready, rules, "join", f"{_names(ready)} joins", urgent=False
+            )
     if weights:
         shifted = [replace(member, weight=weights.get(member.worker, member.weight)) for member in staying]
         if shifted != staying:
             return _change(view, agents, shifted, [], rules, "slow", "shares follow speeds", urgent=False)
     return None
+
+
+def _see_off(
+    view: View,
+    agents: Sequence[AgentReport],
+    staying: Sequence[Member],
+    leaving: Sequence[Member],
+    ready: Sequence[Member],
+    rules: Rules,
+    here: Mapping[str, tuple[AgentReport, WorkerReport]],
+) -> Change | None:
+    """Go on without those who leave, as soon as somebody else has the state."""
+    rest = [member for member in staying if member not in leaving]
+    if any(here[member.worker][1].stepped >= view.number for member in rest):
+        return _change(view, agents, rest, ready, rules, "leave", f"{_names(leaving)} leaves", urgent=False)
+    if rest or not ready:
+        return None
+    room = replace(rules, most=rules.most + len(leaving))
+    cause = f"{_names(ready)} joins before {_names(leaving)} leaves"
+    return _change(view, agents, staying, ready, room, "join", cause, urgent=False)
 
 
 def _change(
@@ -160,6 +181,10 @@ def choose_voters(agents: Sequence[str], witnesses: Iterable[str]) -> tuple[str,
     if len(agents) % 2:
         return tuple(agents)
     return (*agents, *sorted(witnesses)[:1])
+
+
+def _names(members: Iterable[Member]) -> str:
+    return ", ".join(member.worker for member in members)
 
 
 def _member(agent: AgentReport, report: WorkerReport) -> Member:

@@ -74,6 +74,7 @@ class Ward:
         self.tail = ""
         self.ports = (0, 0)
         self.evicted = ""  # why we ended it
+        self.stepped = -1  # the last view in which it committed a step
         self._state, self._since = STARTING, time.monotonic()
         self._broken, self._broken_at = -1, 0.0
         self._unheard = b""
@@ -115,6 +116,7 @@ class Ward:
             since=round(now - self._since, 3),
             broken=self._broken,
             broken_for=round(now - self._broken_at, 3),
+            stepped=self.stepped,
             waiting_s=round(self._page.read().waits_for(now), 3),
         )
 
