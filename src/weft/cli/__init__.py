@@ -19,6 +19,7 @@ VERBS = {
     "bench": ("weft.cli.bench", "Measure collectives."),
     "check": ("weft.cli.check", "Check hosts and the network between them."),
     "topology": ("weft.cli.topology", "Show what the machines look like."),
+    "learn": ("weft.cli.learn", "Fit models to tables."),
     "data": ("weft.cli.data", "Prepare tables for weft.learn."),
     "rankfile": ("weft.cli.rankfile", "Write the rank file for some hosts."),
     "ledger": ("weft.cli.ledger", "Check which samples an elastic run consumed."),

@@ -2,7 +2,7 @@
 
     from weft.learn import LogisticRegression
 
-Numba, SciPy and scikit-learn are loaded when the first name is used; torch never.
+Numba, SciPy and scikit-learn are loaded when the first name is used; torch only by `together()`.
 """
 
 from importlib import import_module
@@ -23,6 +23,7 @@ _HOMES = {
     "RandomForestRegressor": "weft.learn.trees.forest",
     "export_svg": "weft.learn.trees.picture",
     "export_text": "weft.learn.trees.picture",
+    "together": "weft.learn.workers",
 }
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Ridge",
     "export_svg",
     "export_text",
+    "together",
 ]
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from weft.learn.trees.decision_tree import DecisionTreeClassifier, DecisionTreeRegressor
     from weft.learn.trees.forest import RandomForestClassifier, RandomForestRegressor
     from weft.learn.trees.picture import export_svg, export_text
+    from weft.learn.workers import together
 
 
 def __getattr__(name: str) -> Any:

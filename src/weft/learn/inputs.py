@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
+from weft.learn import workers
 from weft.learn.data.form import Mapped
 from weft.learn.data.sizes import share_out
 from weft.learn.data.source import is_source, open_source
@@ -126,8 +127,8 @@ def with_class_weights(weights: Array, class_weight: Any, classes: Array, codes:
             f"class_weight must be 'balanced', a dict or None, got {type(class_weight).__name__}"
         )
     if class_weight == "balanced":
-        counts = np.bincount(codes, weights=weights, minlength=len(classes))
-        each = weights.sum() / (len(classes) * np.where(counts > 0, counts, 1))
+        (counts,) = workers.sums([np.bincount(codes, weights=weights, minlength=len(classes))])
+        each = counts.sum() / (len(classes) * np.where(counts > 0, counts, 1))
     else:
         each = compute_class_weight(class_weight, classes=classes, y=classes[codes])
     scaled: Array = weights * each[codes]
@@ -136,7 +137,8 @@ def with_class_weights(weights: Array, class_weight: Any, classes: Array, codes:
 
 def checked_classes(y: Array) -> tuple[Array, Array]:
     """The classes, and the code of each row."""
-    classes, codes = np.unique(y, return_inverse=True)
+    classes = workers.union(y)
+    codes = np.searchsorted(classes, y)
     if len(classes) < 2:
         raise ValueError(
             f"the target must have at least 2 classes to tell apart, got one class: {classes[0]!r}"

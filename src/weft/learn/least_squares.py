@@ -19,6 +19,7 @@ from weft.learn.history import History
 from weft.learn.metrics import Cholesky
 from weft.learn.tables import DenseTable, Table
 from weft.learn.threads import Crew
+from weft.learn.workers import sums
 
 Array = np.ndarray[Any, Any]
 
@@ -71,7 +72,7 @@ class LeastSquares:
         if not np.isfinite(matrix).all():
             self.table.check_finite()
         if self.intercept:
-            whole = np.full((1, 1), self.weights.sum(dtype=np.float64))
+            whole = np.full((1, 1), sums([self.weights.sum(dtype=np.float64)])[0])
             matrix = np.block([[matrix, cross[:, None]], [cross[None, :], whole]])
             gradient = np.vstack([gradient, b_gradient])
         return Normal(matrix, gradient, value)
@@ -194,5 +195,5 @@ def _column_squares(problem: LeastSquares) -> Array:
         return (problem.table.squares_times(block, problem.weights[block][:, None]),)
 
     (squares,) = problem.crew.total(part, problem.table.blocks())
-    ones = [problem.weights.sum(dtype=np.float64)] if problem.intercept else []
+    ones = sums([problem.weights.sum(dtype=np.float64)]) if problem.intercept else []
     return np.append(squares.ravel(), ones)

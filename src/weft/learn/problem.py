@@ -16,6 +16,7 @@ import numpy as np
 from weft.learn.losses import Loss
 from weft.learn.tables import Table
 from weft.learn.threads import Crew, add_up
+from weft.learn.workers import sums
 
 Array = np.ndarray[Any, Any]
 RUN = 32  # neighbouring rows sampled together: reading single rows from memory would cost as much
@@ -42,7 +43,9 @@ class Problem:
     def null_value(self) -> float:
         """The objective at zero: what any fit must better."""
         margins = np.zeros((len(self.y), self.loss.outputs) if self.loss.outputs > 1 else len(self.y))
-        return self.loss.value_and_slope(margins.astype(self.table.dtype), self.y, self.weights)[0]
+        return float(
+            sums([self.loss.value_and_slope(margins.astype(self.table.dtype), self.y, self.weights)[0]])[0]
+        )
 
     def split(self, point: Array) -> tuple[Array, Array]:
         """W and b of a point; b is zero where there is no intercept."""
@@ -78,9 +81,11 @@ class Problem:
         slopes: list[Array] = []
 
         def parts() -> Iterator[tuple[float, Array, Any]]:
-            for *sums, slope in self.crew.map(lambda block: self._part(point, block), self.table.blocks()):
+            for *parts_of_it, slope in self.crew.map(
+                lambda block: self._part(point, block), self.table.blocks()
+            ):
                 slopes.append(slope)
-                yield tuple(sums)
+                yield tuple(parts_of_it)
 
         value, gradient, b_gradient = add_up(parts())
         return *self._with_penalty(point, value, gradient, b_gradient), np.concatenate(slopes)
@@ -154,8 +159,10 @@ class Problem:
 
     def sample(self, rows: int, random: np.random.RandomState) -> Problem:
         """The same problem on some rows, which stand for all of them; itself where that would be most of them."""
-        if 2 * rows >= self.table.rows:
+        (everyone,) = sums([float(self.table.rows)])
+        if 2 * rows >= everyone:
             return self
+        rows = int(rows * self.table.rows / everyone)
         starts = np.sort(random.choice(self.table.rows // RUN, max(1, rows // RUN), replace=False)) * RUN
         chosen = (starts[:, None] + np.arange(RUN)).ravel()
         weights = self.weights[chosen]

@@ -16,7 +16,6 @@ import numpy as np
 from weft.learn.history import History
 from weft.learn.metrics import Metric, metric_at
 from weft.learn.problem import Problem
-from weft.learn.threads import Crew
 
 Array = np.ndarray[Any, Any]
 
@@ -61,7 +60,7 @@ def minimise(
     sample = problem.sample(rows, random)
     if sample is not problem:
         # Small enough for one thread; ten times closer than asked, so that its own error decides.
-        quick = _Search(replace(sample, crew=Crew(1, None)), plan, History(), search.floor)
+        quick = _Search(replace(sample, crew=problem.crew.alone()), plan, History(), search.floor)
         point, _ = quick.run(point, exact=True, tol=min(tol, 1e-3) / 10, steps=max_iter)
     while True:
         exact = sample is problem

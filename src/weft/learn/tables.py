@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import assert_all_finite
 
+from weft.learn import workers
 from weft.learn.data.form import Mapped
 
 Array = np.ndarray[Any, Any]
@@ -209,6 +210,8 @@ def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
     if not centred:
         return kind(X)
     some = X[:: max(1, len(X) // 1000)]
-    centre = some.mean(axis=0, dtype=np.float64)
+    count = float(workers.sums([1.0])[0])
+    centre, spread = workers.sums([some.mean(axis=0, dtype=np.float64), some.std(axis=0, dtype=np.float64)])
+    centre, spread = centre / count, spread / count
     # Columns that are centred already need no shift, and reading them is quicker without.
-    return kind(X, centre if np.any(np.abs(centre) > some.std(axis=0, dtype=np.float64)) else None)
+    return kind(X, centre if np.any(np.abs(centre) > spread) else None)

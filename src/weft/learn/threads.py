@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from weft.learn import workers
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -50,8 +52,12 @@ class Crew:
         return self._executor.map(quiet, items)
 
     def total(self, function: Callable[[T], tuple[Any, ...]], items: Sequence[T]) -> list[Any]:
-        """Sums of what the function returns, place by place, added in the order of the items."""
-        return add_up(self.map(function, items))
+        """Sums of what the function returns, place by place, added in the order of the items, then over workers."""
+        return workers.sums(add_up(self.map(function, items)))
+
+    def alone(self) -> Crew:
+        """One thread, for work too small for more."""
+        return Crew(1, None)
 
 
 def add_up(parts: Iterable[tuple[Any, ...]]) -> list[Any]:

@@ -45,8 +45,8 @@ class StoredTable:
     description: Description
 
     def features(self) -> np.memmap[Any, Any]:
-        """The rows, mapped; reading them is what brings them into memory."""
-        return np.load(self.folder / "X.npy", mmap_mode="r")  # type: ignore[no-any-return]
+        """The rows, mapped; reading brings them into memory, and writing would not reach the file."""
+        return np.load(self.folder / "X.npy", mmap_mode="c")  # type: ignore[no-any-return]
 
     def target(self) -> Array:
         if self.description.target is None:

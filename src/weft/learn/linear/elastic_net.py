@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
-from weft.learn import inputs
+from weft.learn import inputs, workers
 from weft.learn.history import History
 from weft.learn.linear.least_squares import LinearRegressor
 from weft.learn.losses import Squared
@@ -59,6 +59,7 @@ class ElasticNet(LinearRegressor):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self._check()
+        workers.refuse(self)
         X, y = inputs.checked_table(self, X, y, memory=memory, multi_output=True, y_numeric=True)
         weights = inputs.checked_weights(sample_weight, X)
         weights = (weights / weights.sum()).astype(X.dtype)

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import assert_all_finite
 
-from weft.learn import inputs
+from weft.learn import inputs, workers
 from weft.learn.history import History
 from weft.learn.least_squares import (
     LeastSquares,
@@ -89,7 +89,8 @@ class LinearRegression(LinearRegressor):
     def _solve(self, X: Any, targets: Array, weights: Array, crew: Crew) -> tuple[Array, Array]:
         history = History()
         rows, columns = X.shape
-        if not self.positive and columns <= min(rows, WIDEST):
+        many = float(workers.sums([float(rows)])[0])
+        if not self.positive and columns <= min(many, WIDEST):
             table = table_of(X, centred=self.fit_intercept)
             alpha = np.zeros(targets.shape[1])
             problem = LeastSquares(
@@ -102,6 +103,7 @@ class LinearRegression(LinearRegressor):
                 w, b = solve_normal(problem, normal, tol=min(self.tol, digits), history=history)
                 self._told([history], True, 0, self.tol)
                 return w, b - table.shift.astype(np.float64) @ w
+        workers.refuse(self, " where columns depend on each other, or coefficients must be positive")
         self.history_ = []
         return self._solve_directly(X, targets, weights)
 
@@ -193,9 +195,12 @@ class Ridge(LinearRegressor):
     def _solve(self, X: Any, targets: Array, weights: Array, alpha: Array, crew: Crew) -> tuple[Array, Array]:
         history, good, limit = History(), True, self.max_iter or 1000
         solver = _ridge_solver(X, self.solver, float(alpha.min()))
+        if workers.current() is not None:
+            solver = "cholesky" if X.shape[1] <= WIDEST else "cg"
         table = table_of(X, centred=self.fit_intercept and solver in ("cholesky", "cg"))
         problem = LeastSquares(table, targets, weights, alpha, self.fit_intercept, crew)
         if self.positive:
+            workers.refuse(self, " where coefficients must be positive")
             w, b, good = _positive(problem, self.tol, limit, history)
             self.solver_ = "coordinate"
         elif solver == "direct":

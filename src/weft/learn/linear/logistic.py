@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
-from weft.learn import inputs
+from weft.learn import inputs, workers
 from weft.learn.choice import ALIASES, OPEN, Choice, Shape, choose
 from weft.learn.history import History
 from weft.learn.linear.base import LinearClassifier, probabilities
@@ -150,7 +150,12 @@ class LogisticRegression(LinearClassifier):
         shape = Shape(
             table.rows, table.columns, table.stored, is_sparse, task.loss.outputs, l1=task.l1, l2=task.l2
         )
-        return choose(shape, self.solver, dual=self.dual)
+        choice = choose(shape, self.solver, dual=self.dual)
+        if workers.current() is None or choice.solver in ("newton", "lbfgs"):
+            return choice
+        if task.l1 > 0:
+            workers.refuse(self, " where it has an L1 penalty")
+        return choose(shape, "lbfgs")  # its sums are over everyone's rows
 
 
 def _start(

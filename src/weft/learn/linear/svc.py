@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
-from weft.learn import inputs
+from weft.learn import inputs, workers
 from weft.learn.choice import Choice, Shape, choose, smooth_plan
 from weft.learn.history import History
 from weft.learn.linear.base import LinearClassifier
@@ -63,6 +63,7 @@ class LinearSVC(LinearClassifier):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
         self._check()
+        workers.refuse(self)
         X, y = inputs.checked_table(self, X, y, memory=memory)
         check_classification_targets(y)
         self.classes_, codes = inputs.checked_classes(y)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from weft.learn import workers
 from weft.learn.threads import Crew
 from weft.learn.trees.binning_kernels import MISSING, code_columns, code_groups
 
@@ -46,10 +47,14 @@ class Bins:
 def find_bins(X: Any, max_bins: int, random: np.random.RandomState, categorical: Array | None = None) -> Bins:
     """Decide the bins from a sample of the rows of an array or CSC matrix."""
     rows, columns = X.shape
-    chosen = slice(None) if rows <= SAMPLE else np.sort(random.choice(rows, SAMPLE, replace=False))
-    some = X.tocsr()[chosen].toarray() if sparse.issparse(X) else X[chosen]
+    others = workers.current()
+    most = SAMPLE if others is None else SAMPLE // others.size
+    chosen = slice(None) if rows <= most else np.sort(random.choice(rows, most, replace=False))
+    some = np.asarray(X.tocsr()[chosen].toarray() if sparse.issparse(X) else X[chosen], np.float32)
+    if others is not None:
+        some = np.concatenate(others.gathered(some))
     kinds = np.zeros(columns, bool) if categorical is None else categorical
-    return bins_of_sample(np.asarray(some, np.float32), max_bins, kinds)
+    return bins_of_sample(some, max_bins, kinds)
 
 
 def bins_of_sample(sample: Array, max_bins: int, categorical: Array) -> Bins:

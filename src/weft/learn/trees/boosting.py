@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from weft.learn import inputs
+from weft.learn import inputs, workers
 from weft.learn.data.sizes import share_out
 from weft.learn.data.source import is_source
 from weft.learn.threads import Crew, crew_of, thread_count
@@ -83,6 +83,8 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         y = self._encoded(y, weights)
         random = check_random_state(self.random_state)
         held: Any = None
+        if self.n_iter_no_change is not None:
+            workers.refuse(self, " where n_iter_no_change tells when to stop")
         if self.n_iter_no_change is not None and X_val is not None:
             held = self._given(X_val, y_val, sample_weight_val)
         elif self.n_iter_no_change is not None:
@@ -108,9 +110,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         dense = X.toarray() if sparse.issparse(X) else X
         if not (self.warm_start and hasattr(self, "trees_")):
             self.trees_, scores = [], []
-            self.start_ = (
-                np.zeros(self._loss.outputs) if self.init == "zero" else self._loss.start(y, weights)
-            )
+            self.start_ = np.zeros(self._loss.outputs) if self.init == "zero" else self._start(y, weights)
         else:
             scores = list(self.train_score_[:-1])  # the last is found again
         if self.n_estimators < len(self.trees_):
@@ -125,7 +125,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         for done in range(len(self.trees_), self.n_estimators):
             chosen, rest = self._sample(alive, random)
             before = len(self.trees_)
-            seed = int(random.randint(1 << 31))
+            seed = workers.same_seed(int(random.randint(1 << 31)))
             now = self._settings_now(settings, random)
             trees, score = boosting_round(rows, chosen, self._loss, now, crew, seed=seed)
             self.trees_.append(trees)
@@ -138,6 +138,19 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
                 break
         self.train_score_ = np.array([*scores, self._loss.value(raw, y, weights)][: len(self.trees_)])
         self.n_estimators_ = self.n_iter_ = len(self.trees_)
+
+    def _start(self, y: Array, weights: Array) -> Array:
+        """The best constant; of workers together, from what their rows add up to."""
+        if workers.current() is None:
+            return self._loss.start(y, weights)
+        if hasattr(self._loss, "leaf"):
+            workers.refuse(self, f" where loss={self.loss!r}")
+        if hasattr(self, "classes_"):
+            codes = np.arange(len(self.classes_))
+            (counts,) = workers.sums([np.bincount(y.astype(np.intp), weights, minlength=len(codes))])
+            return self._loss.start(codes, counts)
+        total, weight = workers.sums([float(y @ weights), float(weights.sum())])
+        return self._loss.start(np.array([total / weight]), np.ones(1))
 
     def _sample(self, alive: Array, random: np.random.RandomState) -> tuple[Array, Array]:
         """The rows of one round, and those that take no part in it."""
@@ -359,7 +372,7 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
         inputs.check_choice("loss", self.loss, ("log_loss", "exponential"))
         check_classification_targets(y)
         self.classes_, codes = inputs.checked_classes(y)
-        if len(np.unique(codes[weights > 0])) < 2:
+        if len(workers.union(codes[weights > 0])) < 2:
             raise ValueError(
                 "y must have rows of at least 2 classes with weight, got one class after trimming"
             )

@@ -73,6 +73,26 @@ def newton_steps(
 
 
 @scalar_kernel
+def leaf_derivatives(
+    leaves: Array, start: Array, stop: Array, order: Array, first: Array, second: Array, out: Array
+) -> None:
+    """out[leaf] = the sums of both derivatives of its rows."""
+    for leaf in leaves:
+        for i in range(start[leaf], stop[leaf]):
+            row = order[i]
+            out[leaf, 0] += first[row]
+            out[leaf, 1] += second[row]
+
+
+@scalar_kernel
+def add_values(leaves: Array, start: Array, stop: Array, order: Array, values: Array, raw: Array) -> None:
+    """Add the values of leaves to the raw predictions of their rows."""
+    for leaf in leaves:
+        for i in range(start[leaf], stop[leaf]):
+            raw[order[i]] += values[leaf]
+
+
+@scalar_kernel
 def add_trees(
     X: Array,
     roots: Array,

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples, validate_data
 
-from weft.learn import inputs
+from weft.learn import inputs, workers
 from weft.learn.data.sizes import share_out
 from weft.learn.data.source import is_source
 from weft.learn.threads import Crew, crew_of, thread_count
@@ -97,7 +97,8 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
             splitter=self.splitter,
             constrained=self.monotonic_cst is not None,
         )
-        if choose_method(task, self.tree_method) == "exact":
+        asked = "hist" if workers.current() is not None else self.tree_method
+        if choose_method(task, asked) == "exact":
             super()._fit(X, y, sample_weight, check_input, missing_values_in_feature_mask)
             return self
         if check_input:
@@ -118,11 +119,13 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
         target, class_weights = self._target(y)
         if class_weights is not None:
             weights = class_weights if weights is None else weights * class_weights
-        settings = self._settings(rows, rows if weights is None else float(weights.sum()))
+        many, weight = workers.sums([float(rows), float(rows if weights is None else weights.sum())])
+        settings = self._settings(int(many), weight)
         shared = self._shared or SharedCodes(self._room)
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew:
-            grouped = settings.max_features >= self.n_features_in_
+            # By level where all features are looked at, and where workers must keep in step.
+            grouped = settings.max_features >= self.n_features_in_ or workers.current() is not None
             codes = shared.of(X, self.max_bins, crew, grouped=grouped)
             self.tree_ = fit_tree(codes, target, weights, settings, crew)
 
@@ -131,12 +134,14 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
         if not is_classifier(self):
             return Target(y.astype(np.float64), 0), None
         check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_ = workers.union(y)
+        codes = np.searchsorted(self.classes_, y)
         self.n_classes_ = np.intp(len(self.classes_))
         weights = None
         if self.class_weight is not None:
+            workers.refuse(self, " where classes have weights")
             weights = compute_sample_weight(self.class_weight, y)
-        return Target(codes.reshape(-1), len(self.classes_)), weights
+        return Target(codes, len(self.classes_)), weights
 
     def _settings(self, rows: int, weight: float) -> TreeSettings:
         leaf, split = self.min_samples_leaf, self.min_samples_split
@@ -152,7 +157,7 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
             max_features=self.max_features_,
             max_leaf_nodes=self.max_leaf_nodes or 0,
             min_impurity_decrease=self.min_impurity_decrease,
-            seed=int(check_random_state(self.random_state).randint(1 << 31)),
+            seed=workers.same_seed(int(check_random_state(self.random_state).randint(1 << 31))),
         )
 
 

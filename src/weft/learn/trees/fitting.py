@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.tree._tree import NODE_DTYPE, Tree
 
+from weft.learn import workers
 from weft.learn.threads import Crew
 from weft.learn.trees.binning import Codes
 from weft.learn.trees.growing import Rules, grow
@@ -25,7 +25,6 @@ from weft.learn.trees.packing import (
 from weft.learn.trees.split_kernels import ENTROPY, GINI, PAIR
 
 Array = np.ndarray[Any, Any]
-Merge = Callable[[Array], None]
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,7 @@ class Target:
     classes: int
 
 
-def fit_tree(
-    codes: Codes,
-    target: Target,
-    weights: Array | None,
-    settings: TreeSettings,
-    crew: Crew,
-    merge: Merge | None = None,
-) -> Tree:
+def fit_tree(codes: Codes, target: Target, weights: Array | None, settings: TreeSettings, crew: Crew) -> Tree:
     """Grow a tree on histograms; rows without weight take no part."""
     rows = codes.rows
     heavy = np.ones(rows) if weights is None else weights
@@ -76,6 +68,8 @@ def fit_tree(
         classes=target.classes > 0,
         max_features=settings.max_features,
     )
+    others = workers.current()
+    merge = None if others is None else others.add
     grown = grow(codes, order, words, rules, crew, seed=settings.seed, merge=merge)
     if settings.max_leaf_nodes > 0:
         grown = best_first(grown, settings.max_leaf_nodes)
@@ -91,7 +85,7 @@ def _packed(
     values = target.values[inside]
     count = settings.min_samples_leaf > 1
     if not target.classes:
-        centred = values - np.average(values, weights=weights)
+        centred = values - _mean(values, weights)
         extent = extent_of(weights, float(np.abs(centred).max()) or 1.0)
         packing = pair_packing(extent, count_rows=count, ones=ones)
         return packing, pack_pair(packing, weights, centred), PAIR
@@ -102,21 +96,28 @@ def _packed(
     return packing, pack_classes(packing, weights, values), GINI if settings.criterion == "gini" else ENTROPY
 
 
+def _mean(values: Array, weights: Array) -> float:
+    total, weight = workers.sums([float(values @ weights), float(weights.sum())])
+    return float(total / weight)
+
+
 def _least_gain(target: Target, criterion: int, settings: TreeSettings, weights: Array) -> float:
     """`min_impurity_decrease` in units of the score. Classes may be split for no gain, to gain further down."""
-    total = float(weights.sum())
+    (total,) = workers.sums([float(weights.sum())])
     halved = criterion == PAIR and target.classes > 0  # the score is of one class out of two
     scale = float(np.log(2.0)) if criterion == ENTROPY else 0.5 if halved else 1.0
-    least = settings.min_impurity_decrease * total * scale
+    least = settings.min_impurity_decrease * float(total) * scale
     if target.classes:
-        return least - 1e-9 * total
+        return float(least - 1e-9 * total)
     values = target.values
-    return max(least, 1e-12 * float(np.var(values)) * total)
+    spread = workers.largest(float(np.var(values)))
+    return max(least, 1e-12 * spread * float(total))
 
 
 def class_tree(grown: Grown, codes: Codes, target: Target, weights: Array, criterion: str) -> Tree:
     sums = np.zeros((len(grown.nodes), target.classes))
     add_classes(grown.leaves, grown.start, grown.stop, grown.order, target.values, weights, sums)
+    (sums,) = workers.sums([sums])
     sums = grown.parents_of_sums(sums)
     totals = sums.sum(axis=1)
     shares = sums / totals[:, None]
@@ -129,9 +130,10 @@ def class_tree(grown: Grown, codes: Codes, target: Target, weights: Array, crite
 
 def number_tree(grown: Grown, codes: Codes, target: Target, weights: Array) -> Tree:
     sums = np.zeros((len(grown.nodes), 3))
-    centre = float(target.values.mean())  # squares of large numbers would lose the small differences
+    centre = _mean(target.values, weights)  # squares of large numbers would lose the small differences
     centred = target.values - centre
     add_numbers(grown.leaves, grown.start, grown.stop, grown.order, centred, weights, sums)
+    (sums,) = workers.sums([sums])
     sums = grown.parents_of_sums(sums)
     means = sums[:, 1] / sums[:, 0]
     impurity = np.maximum(sums[:, 2] / sums[:, 0] - means**2, 0.0)
@@ -146,7 +148,8 @@ def _tree(grown: Grown, codes: Codes, values: Array, impurity: Array, weights: A
     nodes["feature"] = np.where(leaf, -2, grown.feature)
     nodes["threshold"] = grown.thresholds(codes.bins)
     nodes["impurity"] = impurity
-    nodes["n_node_samples"] = grown.stop - grown.start
+    (rows,) = workers.sums([grown.stop - grown.start])
+    nodes["n_node_samples"] = rows
     nodes["weighted_n_node_samples"] = weights
     nodes["missing_go_to_left"] = grown.missing_left
     tree = Tree(codes.columns, np.array([values.shape[2]], np.intp), 1)

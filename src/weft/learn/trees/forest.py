@@ -8,7 +8,7 @@ from joblib import parallel_config
 from sklearn import ensemble as sk
 from sklearn.utils.validation import _num_samples
 
-from weft.learn import inputs
+from weft.learn import inputs, workers
 from weft.learn.data.sizes import share_out
 from weft.learn.data.source import is_source
 from weft.learn.threads import thread_count
@@ -37,6 +37,7 @@ class HistogramForest:
 
         Rows of such are mapped, not read, and their codes are kept on disk where they take too much of `memory`.
         """
+        workers.refuse(self)
         names = None
         if is_source(X):
             mapped, y = inputs.stored_table(self, X, y, memory, missing=True)

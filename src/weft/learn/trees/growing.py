@@ -239,7 +239,9 @@ class _Growth:
             list(self.crew.map(both, groups))
         else:
             list(self.crew.map(build, groups))
-            self.merge(self.pool[builds[:, 2]])
+            built = self.pool[builds[:, 2]]
+            self.merge(built)
+            self.pool[builds[:, 2]] = built
             list(self.crew.map(search, groups))
         return gains, cuts
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.learn import workers
 from weft.learn.trees.binning import Bins
 from weft.learn.trees.depth_kernels import BIN, DEPTH, FEATURE, LEFT, NEXT, RIGHT, START, STOP, TO_LEFT
 
@@ -54,7 +55,7 @@ class Grown:
     @property
     def missing_left(self) -> Array:
         """Missing values go where the fit sent them; where it saw none, with the larger part of the rows."""
-        sizes = self.stop - self.start
+        (sizes,) = workers.sums([self.stop - self.start])
         inner = self.left >= 0
         larger = np.zeros(len(sizes), bool)
         larger[inner] = sizes[self.left[inner]] > sizes[self.right[inner]]

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.learn import workers
+
 Array = np.ndarray[Any, Any]
 
 ROOM = 62  # bits of a word that sums may use
@@ -66,8 +68,11 @@ class Extent:
 
 
 def extent_of(weights: Array, largest: float = 0.0) -> Extent:
+    """That of everyone's rows, where several workers fit together."""
     whole = bool(np.all(weights == np.floor(weights)))
-    return Extent(len(weights), float(weights.sum()), float(weights.max()), whole, largest)
+    rows, total, broken = workers.sums([float(len(weights)), float(weights.sum()), float(not whole)])
+    heaviest, steepest = workers.largest(float(weights.max(initial=0.0))), workers.largest(largest)
+    return Extent(int(rows), total, heaviest, not broken, steepest)
 
 
 def _bits(total: float) -> int:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.learn import workers
 from weft.learn.threads import Crew
 from weft.learn.trees.binning import Codes
-from weft.learn.trees.boosting_kernels import newton_steps, pack_derivatives
+from weft.learn.trees.boosting_kernels import (
+    add_values,
+    leaf_derivatives,
+    newton_steps,
+    pack_derivatives,
+)
 from weft.learn.trees.boosting_losses import BoostingLoss
 from weft.learn.trees.ensemble import BoostedTree, boosted_tree
 from weft.learn.trees.growing import Rules, grow
@@ -19,7 +24,6 @@ from weft.learn.trees.packing import Extent, Packing, derivative_packing, pack_p
 from weft.learn.trees.split_kernels import PAIR
 
 Array = np.ndarray[Any, Any]
-Merge = Callable[[Array], None]
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,6 @@ def boosting_round(
     crew: Crew,
     *,
     seed: int,
-    merge: Merge | None = None,
 ) -> tuple[list[BoostedTree], float]:
     """One tree for each output, grown on the rows `chosen`; their raw predictions move, those of others do not.
 
@@ -78,6 +81,8 @@ def boosting_round(
             l2=settings.l2,
             max_features=settings.max_features,
         )
+        others = workers.current()
+        merge = None if others is None else others.add
         grown = grow(rows.codes, order, words, rules, crew, seed=seed + output, merge=merge)
         if settings.max_leaves:
             grown = best_first(grown, settings.max_leaves)
@@ -92,21 +97,17 @@ def _words(
     """Derivatives of the chosen rows as words; second ones that only count rows leave more room to the first."""
     count = settings.min_rows > 1
     weights = rows.weights
-    plain = loss.curved == 1.0 and bool((weights == 1).all())
-    if plain:
-        largest = loss.steep or float(np.abs(g).max()) or 1.0
-        packing = pair_packing(
-            Extent(len(order), float(len(order)), 1.0, True, largest * (1 + 1e-9)),
-            count_rows=count,
-            ones=True,
-        )
+    many, uneven = workers.sums([float(len(order)), float((weights != 1).sum())])
+    if loss.curved == 1.0 and not uneven:
+        largest = loss.steep or workers.largest(float(np.abs(g).max(initial=0.0))) or 1.0
+        extent = Extent(int(many), many, 1.0, True, largest * (1 + 1e-9))
+        packing = pair_packing(extent, count_rows=count, ones=True)
         return packing, pack_pair(packing, np.ones(len(order)), g[order])
-    heaviest = float(weights.max())
-    steep = loss.steep * heaviest if loss.steep else float(np.abs(g).max())
-    curved = loss.curved * heaviest if loss.curved else float(h.max())
-    packing = derivative_packing(
-        Extent(len(order), 0.0, max(curved, 1e-300), False, max(steep, 1e-300)), count_rows=count
-    )
+    heaviest = workers.largest(float(weights.max(initial=0.0)))
+    steep = loss.steep * heaviest if loss.steep else workers.largest(float(np.abs(g).max(initial=0.0)))
+    curved = loss.curved * heaviest if loss.curved else workers.largest(float(h.max(initial=0.0)))
+    extent = Extent(int(many), 0.0, max(curved, 1e-300), False, max(steep, 1e-300))
+    packing = derivative_packing(extent, count_rows=count)
     n, a, _ = packing.fields
     words = np.empty((packing.words, len(order)), np.int64)
     if packing.words > 1:
@@ -126,6 +127,13 @@ def _steps(
     values = np.zeros(len(grown.nodes))
     leaf = getattr(loss, "leaf", None)
     raw = rows.raw[:, output]
+    if workers.current() is not None:
+        sums = np.zeros((len(values), 2))
+        leaf_derivatives(grown.leaves, grown.start, grown.stop, grown.order, g, h, sums)
+        (sums,) = workers.sums([sums])
+        values[grown.leaves] = -settings.rate * sums[grown.leaves, 0] / (sums[grown.leaves, 1] + settings.l2)
+        add_values(grown.leaves, grown.start, grown.stop, grown.order, values, raw)
+        return values
     if leaf is None:
         newton_steps(
             grown.leaves,

@@ -1,0 +1,85 @@
+"""`weft learn fit`: a model of a table, with no code."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from weft.cli.launching import launch_config, launch_options
+from weft.errors import UsageError
+
+
+@click.group("learn")
+def command() -> None:
+    """Fit models to tables."""
+
+
+@command.command("fit")
+@click.argument("table")
+@click.option("--target", required=True, metavar="COLUMN", help="The column to predict.")
+@click.option(
+    "--model", default="linear", show_default=True, help="linear, lasso, svm, tree, forest or boosting."
+)
+@click.option(
+    "--param", "params", multiple=True, metavar="K=V", help="A parameter of the model; may be repeated."
+)
+@click.option("--memory", default="4GB", show_default=True, help="The most memory that rows may take.")
+@click.option("--test", metavar="TABLE", help="Rows to score the model on.")
+@click.option("--out", metavar="FILE", help="Keep the model there, pickled.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as data.")
+@launch_options
+@click.pass_context
+def fit(ctx: click.Context, /, **options: Any) -> None:
+    """Fit a model to TABLE: a parquet, Arrow or CSV file, a folder, a glob, or what `weft data convert` made.
+
+    With -n or -H workers fit together, each on its share of the rows.
+    """
+    from weft.learn.fitting_job import FitConfig, as_argument, fit_job
+
+    as_json = options.pop("as_json")
+    config = FitConfig(
+        source=options.pop("table"),
+        params=dict(map(_param, options.pop("params"))),
+        **{name: options.pop(name) for name in ("target", "model", "memory", "test", "out")},
+    )
+    if not (options.get("workers") or options.get("hosts") or options.get("hostfile")):
+        _show(fit_job(config), as_json)
+        return
+    from weft.launch import run as launch
+    from weft.launch.command import Command
+    from weft.launch.outcome import render_failure
+
+    with TemporaryDirectory() as folder:
+        # Rank 0 may be on another host: then it prints the report itself.
+        told = Path(folder) / "report.json" if not (options["hosts"] or options["hostfile"]) else None
+        config = replace(config, report=str(told) if told else None)
+        job = Command("module", "weft.learn.fitting_job", (as_argument(config),))
+        outcome = launch.run(launch_config(job, options), to_stderr=as_json)
+        if outcome.ok and told is not None:
+            _show(json.loads(told.read_text()), as_json)
+    if not outcome.ok:
+        click.echo(render_failure(outcome), err=True)
+    ctx.exit(outcome.code)
+
+
+def _show(report: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(report))
+        return
+    for name, value in report.items():
+        click.echo(f"{name.replace('_', ' '):12} {value}")
+
+
+def _param(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--param must look like K=V, got {text!r}; write --param C=0.1")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, {"None": None, "True": True, "False": False}.get(value, value)

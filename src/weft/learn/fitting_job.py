@@ -1,0 +1,155 @@
+"""A fit as a job: a table, a target, a model; what the workers of `weft learn fit` carry out, and one process as well.
+
+python -m weft.learn.fitting_job '{"source": "table.parquet", "target": "y", ...}'
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft import learn
+from weft.errors import UsageError
+from weft.learn import workers
+from weft.learn.data.form import StoredTable
+from weft.learn.data.source import open_source
+
+Array = np.ndarray[Any, Any]
+
+# name: (for classes, for numbers)
+MODELS = {
+    "linear": ("LogisticRegression", "Ridge"),
+    "lasso": ("", "Lasso"),
+    "svm": ("LinearSVC", ""),
+    "tree": ("DecisionTreeClassifier", "DecisionTreeRegressor"),
+    "forest": ("RandomForestClassifier", "RandomForestRegressor"),
+    "boosting": ("GradientBoostingClassifier", "GradientBoostingRegressor"),
+}
+FEW = 100  # whole numbers with at most so many values are classes
+TESTED = 1 << 16  # rows that the score is taken from
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """What is to be fitted."""
+
+    source: str
+    target: str
+    model: str = "linear"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    memory: str = "4GB"
+    out: str | None = None
+    test: str | None = None
+    report: str | None = None  # where rank 0 is to write what it found
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise UsageError(f"--model must be one of {', '.join(MODELS)}, got {self.model!r}")
+
+
+def estimator_of(config: FitConfig, *, classes: bool) -> Any:
+    """The estimator that is asked for, with its parameters."""
+    name = MODELS[config.model][0 if classes else 1]
+    if not name:
+        kind = "numbers" if classes else "classes"
+        raise UsageError(
+            f"--model {config.model} must have a target of {kind}, got one of {'classes' if classes else 'numbers'}"
+        )
+    estimator = getattr(learn, name)()
+    unknown = sorted(set(config.params) - set(estimator.get_params()))
+    if unknown:
+        known = ", ".join(sorted(estimator.get_params()))
+        raise UsageError(f"--param must be one of {name}'s ({known}), got {', '.join(unknown)}")
+    return estimator.set_params(**config.params)
+
+
+def has_classes(table: StoredTable) -> bool:
+    """Whether a target is a class: it has names, or a few whole numbers."""
+    if table.description.classes is not None:
+        return True
+    some = table.target()[:100_000]
+    return bool((some == np.floor(some)).all()) and len(np.unique(some)) <= FEW
+
+
+def fit_job(config: FitConfig) -> dict[str, Any]:
+    """Fit, score and save; workers inside `together()` each take their share of the rows."""
+    others = workers.current()
+    if others is not None and others.rank > 0:
+        others.gathered(None)  # rank 0 converts what must be converted; the rest find it done
+    table = open_source(config.source, config.target, config.memory)
+    if others is not None and others.rank == 0:
+        others.gathered(None)
+    estimator = estimator_of(config, classes=has_classes(table))
+    began = time.perf_counter()
+    if others is None:
+        estimator.fit(table, config.target, memory=config.memory)
+    else:
+        start, stop = (
+            table.description.rows * part // others.size for part in (others.rank, others.rank + 1)
+        )
+        estimator.fit(np.asarray(table.features()[start:stop]), table.target()[start:stop])
+        estimator.feature_names_in_ = np.array(table.description.columns, object)
+    seconds = time.perf_counter() - began
+    report = {
+        "model": type(estimator).__name__,
+        "rows": table.description.rows,
+        "columns": len(table.description.columns),
+        "workers": 1 if others is None else others.size,
+        "seconds": round(seconds, 3),
+        "train_score": _score(estimator, table),
+    }
+    if getattr(estimator, "history_", None):
+        report["gap"] = estimator.history_[-1].gap
+    if config.test is not None:
+        report["test_score"] = _score(estimator, open_source(config.test, config.target, config.memory))
+    if config.out is not None and (others is None or others.rank == 0):
+        Path(config.out).write_bytes(pickle.dumps(estimator))
+        report["saved"] = config.out
+    return report
+
+
+def _score(estimator: Any, table: StoredTable) -> float:
+    """Accuracy or R², of rows spread over the table."""
+    step = max(1, table.description.rows // TESTED)
+    rows = np.asarray(table.features()[::step])
+    known = getattr(estimator, "feature_names_in_", None)
+    if known is not None and list(known) != list(table.description.columns):
+        raise UsageError(f"--test must have the columns {list(known)}, got {list(table.description.columns)}")
+    names = estimator.__dict__.pop("feature_names_in_", None)  # these rows have none to compare
+    try:
+        return round(float(estimator.score(rows, table.target()[::step])), 6)
+    finally:
+        if names is not None:
+            estimator.feature_names_in_ = names
+
+
+def main() -> None:
+    """What each worker runs; rank 0 prints the report."""
+    import weft
+
+    config = FitConfig(**json.loads(sys.argv[1]))
+    world = weft.init()
+    with workers.together():
+        report = fit_job(config)
+    if world.rank == 0:
+        if config.report:
+            Path(config.report).write_text(json.dumps(report))
+        else:
+            print(json.dumps(report), flush=True)
+    weft.shutdown()
+
+
+def as_argument(config: FitConfig) -> str:
+    return json.dumps(asdict(config))
+
+
+if __name__ == "__main__":
+    main()

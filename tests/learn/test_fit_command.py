@@ -1,0 +1,85 @@
+"""`weft learn fit`: a model of a table, by one process or by several."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from tests.learn.data import classes, numbers
+
+from weft.cli.learn import command
+from weft.errors import UsageError
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    X, y = classes(600, 4)
+    frame = pd.DataFrame(X.astype(np.float32), columns=list("abcd")).assign(y=y)
+    frame[:400].to_parquet(tmp_path / "train.parquet")
+    frame[400:].to_csv(tmp_path / "test.csv", index=False)
+    return tmp_path / "train.parquet"
+
+
+def told(*args: str) -> dict[str, Any]:
+    result = CliRunner().invoke(command, ["fit", *args, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    report: dict[str, Any] = json.loads(result.output)
+    return report
+
+
+def test_one_process_fits_scores_and_keeps_the_model(table: Path, tmp_path: Path) -> None:
+    out, test = tmp_path / "model.pkl", tmp_path / "test.csv"
+    report = told(str(table), "--target=y", "--param", "C=0.5", "--test", str(test), "--out", str(out))
+    assert report["model"] == "LogisticRegression"
+    assert (report["rows"], report["columns"], report["workers"]) == (400, 4, 1)
+    assert report["gap"] < 1e-4
+    model = pickle.loads(out.read_bytes())
+    assert model.C == 0.5
+    frame = pd.read_csv(test).astype(np.float32)
+    assert model.score(frame[list("abcd")], frame["y"]) == pytest.approx(report["test_score"], abs=1e-6)
+
+
+@pytest.mark.parametrize("model", ["tree", "forest", "boosting"])
+def test_other_models_of_a_number(table: Path, tmp_path: Path, model: str) -> None:
+    X, y = numbers(200, 3)
+    pd.DataFrame(X, columns=list("abc")).assign(y=y).to_parquet(tmp_path / "numbers.parquet")
+    assert told(str(tmp_path / "numbers.parquet"), "--target=y", "--model", model)["train_score"] > 0.8
+
+
+def test_what_cannot_be_meant_is_said(table: Path) -> None:
+    with pytest.raises(UsageError, match="--param must be one of LogisticRegression's"):
+        told(str(table), "--target=y", "--param", "depth=3")
+    with pytest.raises(UsageError, match="--model must be one of linear, lasso"):
+        told(str(table), "--target=y", "--model=magic")
+    with pytest.raises(UsageError, match="--model lasso must have a target of numbers, got one of classes"):
+        told(str(table), "--target=y", "--model=lasso")
+
+
+@pytest.mark.parametrize("model", ["linear", "boosting"])
+def test_two_workers_find_the_model_of_one(table: Path, tmp_path: Path, model: str) -> None:
+    out = tmp_path / "model.pkl"
+    args = [str(table), "--target=y", "--model", model, "--out", str(out), "--json"]
+    weft = [sys.executable, "-m", "weft", "learn", "fit", *args]
+    done = subprocess.run(
+        [*weft, "-n", "2"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["workers"] == 2
+    two = pickle.loads(out.read_bytes())
+    alone = told(*args[:-1])
+    one = pickle.loads(out.read_bytes())
+    assert report["train_score"] == pytest.approx(alone["train_score"], abs=0.01)
+    frame = pd.read_parquet(table)[list("abcd")]
+    np.testing.assert_allclose(two.predict_proba(frame), one.predict_proba(frame), atol=2e-3)

@@ -1,0 +1,142 @@
+"""Workers that fit together, each on its own rows, end with the model that one would have found."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.learn.data import classes, numbers, wide
+
+from weft.errors import UsageError
+from weft.learn import (
+    DecisionTreeClassifier,
+    DecisionTreeRegressor,
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    Lasso,
+    LinearRegression,
+    LogisticRegression,
+    RandomForestClassifier,
+    Ridge,
+    together,
+)
+
+Array = np.ndarray[Any, Any]
+
+
+class ThreadWorkers:
+    """Workers that are threads of this process."""
+
+    def __init__(self, rank: int, size: int, board: list[Any], barrier: threading.Barrier):
+        self.rank, self.size, self._board, self._barrier = rank, size, board, barrier
+
+    def gathered(self, thing: Any) -> list[Any]:
+        self._board[self.rank] = thing
+        self._barrier.wait(60)
+        things = list(self._board)
+        self._barrier.wait(60)
+        return things
+
+    def add(self, values: Array) -> None:
+        values[...] = np.sum(self.gathered(values.copy()), axis=0)
+
+    def largest(self, value: float) -> float:
+        return float(max(self.gathered(value)))
+
+
+def fitted(make: Callable[[], Any], X: Any, y: Array, size: int = 3) -> list[Any]:
+    """The models of workers, each of which has every third row."""
+    board, barrier = [None] * size, threading.Barrier(size)
+    models: list[Any] = [None] * size
+
+    def work(rank: int) -> None:
+        try:
+            with together(ThreadWorkers(rank, size, board, barrier)):
+                models[rank] = make().fit(X[rank::size], y[rank::size])
+        except BaseException as error:
+            models[rank] = error
+            barrier.abort()
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+    for model in models:
+        if isinstance(model, BaseException) and not isinstance(model, threading.BrokenBarrierError):
+            raise model
+    return models
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("rows", [300, 9000])
+def test_logistic_regression(count: int, rows: int) -> None:
+    X, y = classes(rows, 5, count)
+    models = fitted(lambda: LogisticRegression(tol=1e-9, random_state=0, class_weight="balanced"), X, y)
+    alone = LogisticRegression(tol=1e-9, class_weight="balanced").fit(X, y)
+    for model in models:
+        np.testing.assert_array_equal(model.coef_, models[0].coef_)
+        np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-4, atol=1e-4)
+
+
+def test_a_wide_sparse_table() -> None:
+    X, y = wide(600, 2000)
+    models = fitted(lambda: LogisticRegression(tol=1e-7), X, y)
+    alone = LogisticRegression(tol=1e-7).fit(X, y)
+    np.testing.assert_allclose(models[1].coef_, alone.coef_, atol=2e-3)
+
+
+@pytest.mark.parametrize("make", [lambda: Ridge(2.0), LinearRegression])
+def test_least_squares(make: Callable[[], Any]) -> None:
+    X, y = numbers(400, 6)
+    models = fitted(make, X + 100, y)
+    np.testing.assert_allclose(models[2].coef_, make().fit(X + 100, y).coef_, rtol=1e-7)
+
+
+@pytest.mark.parametrize("settings", [{}, {"min_samples_leaf": 4}, {"max_depth": 3}], ids=str)
+def test_a_tree_is_the_same_split_for_split(settings: dict[str, Any]) -> None:
+    X, y = classes(250, 5, 3)
+    y[y == 2] = 7  # not every worker needs to see every class
+    models = fitted(lambda: DecisionTreeClassifier(tree_method="hist", **settings), X, y)
+    alone = DecisionTreeClassifier(tree_method="hist", **settings).fit(X, y)
+    for model in models:
+        assert (model.tree_.__getstate__()["nodes"] == alone.tree_.__getstate__()["nodes"]).all()
+        np.testing.assert_allclose(model.tree_.value, alone.tree_.value)
+
+
+def test_trees_of_numbers() -> None:
+    X, y = numbers(250, 5)
+    models = fitted(lambda: DecisionTreeRegressor(tree_method="hist", max_depth=5), X, y)
+    alone = DecisionTreeRegressor(tree_method="hist", max_depth=5).fit(X, y)
+    np.testing.assert_allclose(models[0].predict(X), alone.predict(X))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_boosting(count: int) -> None:
+    X, y = classes(240, 5, count)
+    models = fitted(lambda: GradientBoostingClassifier(n_estimators=8, random_state=0), X, y)
+    alone = GradientBoostingClassifier(n_estimators=8, random_state=0).fit(X, y)
+    for model in models:
+        np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(X), rtol=1e-5)
+    X, y = numbers(240, 5)
+    number = fitted(lambda: GradientBoostingRegressor(n_estimators=8), X, y)[1]
+    np.testing.assert_allclose(
+        number.predict(X), GradientBoostingRegressor(n_estimators=8).fit(X, y).predict(X)
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [Lasso, RandomForestClassifier, lambda: GradientBoostingRegressor(loss="huber")]
+)
+def test_what_needs_all_rows_at_one_place_is_refused(make: Callable[[], Any]) -> None:
+    X, y = classes(60, 3)
+    with pytest.raises(UsageError, match=r"must be fitted by one worker.*, got a fit inside together\(\)"):
+        fitted(make, X, y)
+
+
+def test_without_a_group_it_is_said_what_to_do() -> None:
+    with pytest.raises(UsageError, match=r"together\(\) must come after weft.init\(\)"), together():
+        pass
