@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from weft.elastic import parts, pieces, state
-from weft.elastic.checkpoint import FIRST_STEPS, MOST_STEPS, REFUSED, Saver
+from weft.elastic.cadence import FIRST_STEPS, MOST_STEPS, Cadence
+from weft.elastic.checkpoint import REFUSED, Saver
 from weft.elastic.control import FixedLink
 from weft.elastic.shares import Summary
 from weft.elastic.snapshot import PIECE_BYTES, Snapshot, cut, rows_of
@@ -327,13 +328,18 @@ def test_how_often_follows_from_what_one_costs(tmp_path: Path) -> None:
         crew.step(step)
     crew.rest()
     assert saved_steps(tmp_path) == [FIRST_STEPS]
-    assert saver._cost_s is not None
-    saver._commits.clear()
-    saver._commits.extend(0.125 * index for index in range(10))
-    saver._cost_s = 0.024
-    assert saver._apart() == 20  # steps of 0.125 s: 0.024 s is 1 % of 2.4 s
-    saver._cost_s = 1e6
-    assert saver._apart() == MOST_STEPS
+    assert saver.cadence.cost_s is not None
+
+
+@pytest.mark.parametrize(("cost_s", "steps"), [(0.024, 20), (0.0001, 1), (1e6, MOST_STEPS)])
+def test_a_cost_of_one_percent_of_the_time(cost_s: float, steps: int) -> None:
+    cadence = Cadence()
+    for number in range(10):
+        cadence.committed(0.125 * number)
+    cadence.committed(100.0)  # an evaluation
+    cadence.last, cadence.cost_s = 10, cost_s
+    assert not cadence.due(10 + steps - 1)
+    assert cadence.due(10 + steps)
 
 
 def test_the_end_is_saved_too(tmp_path: Path) -> None:
@@ -371,9 +377,9 @@ def test_flags_hold_where_the_script_says_nothing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("WEFT_CHECKPOINT_EVERY", "5")
     saver = Saver(Told(), "secret")
     saver.configure(None, None)
-    assert (saver.directory, saver._every) == (tmp_path / "flag", 5)
+    assert (saver.directory, saver.cadence.every) == (tmp_path / "flag", 5)
     saver.configure(tmp_path, 7)
-    assert (saver.directory, saver._every) == (tmp_path, 7)
+    assert (saver.directory, saver.cadence.every) == (tmp_path, 7)
     with pytest.raises(UsageError, match="at least 1 step apart, got 0"):
         saver.configure(tmp_path, 0)
 
@@ -447,6 +453,17 @@ def test_a_torn_one_is_read_elsewhere_if_it_is_whole_there(tmp_path: Path) -> No
     crew = Crew(a, a, b)
     crew.resume()
     assert crew.committed == [0, 0, 3]
+
+
+def test_a_reader_that_is_lost_is_followed_by_another(tmp_path: Path) -> None:
+    run_to(3, tmp_path)
+    crew = Crew(*[tmp_path] * 3)
+    summaries = crew.meet()
+    assert [saver.reader(crew.view, summaries) for saver in crew.savers] == [0, 0, 0]
+    crew.savers, crew.links, crew.committed = crew.savers[1:], crew.links[1:], [0, 0]
+    crew.view = View(2, crew.view.members[1:], ())
+    ranks, images = crew.resume()
+    assert (ranks, len(images), crew.committed) == ([0], 1, [3, 0])
 
 
 def test_with_none_that_is_whole_the_run_begins_anew(tmp_path: Path) -> None:

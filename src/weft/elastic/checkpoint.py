@@ -6,29 +6,23 @@ no disk. A checkpoint is for the loss of all at once.
 At a commit, each member copies its share of the state to host memory, which is all that training waits for, and a
 thread writes it. All members save the same step or none does: who wants one and who still writes the one before is
 summed with the gradients. Nothing else is said between members, as a group may break at any time.
-
-Without a number of steps, one is due when its cost, what training waited for the last one and the processor time of
-the thread that wrote it, is at most 1 % of the time since; the first after 10 steps, and any after at most 1000.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import threading
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 
 from weft.elastic import parts, state
+from weft.elastic.cadence import Cadence
 from weft.elastic.control import Link
 from weft.elastic.shares import Summary
 from weft.elastic.snapshot import Snapshot, cut
@@ -37,8 +31,6 @@ from weft.errors import UsageError
 from weft.version import __version__
 
 KEEP = 2  # whole ones
-FIRST_STEPS, MOST_STEPS = 10, 1000
-COST = 0.01  # of the time of training
 REFUSED = -2  # on a card: there is a checkpoint, of something else
 CARD = 2  # numbers on a member's card
 
@@ -49,29 +41,27 @@ class Saver:
     def __init__(self, link: Link, run: str) -> None:
         self._link, self._run = link, f"{zlib.crc32(run.encode()):08x}"
         self.directory: Path | None = None
-        self._every: int | None = None  # steps; None: by what one costs
+        self.cadence = Cadence()
         self.asked = False  # by the script, for the next commit
         self._identity: dict[str, Any] = {}
         self._disk = 0
         self._disks: list[int] = []  # by rank
         self._refusal = ""
         self._torn: set[int] = set()
-        self._reading: tuple[int, int] | None = None  # rank and step that were tried last
+        self._reading = -1, 0, 0  # view, rank and step that were tried last
         self._snapshot = Snapshot()
         self._thread: threading.Thread | None = None
         self._agreed = False
-        self._last = 0  # step
         self._skipped = 0
-        self._cost_s: float | None = None
-        self._commits: deque[float] = deque(maxlen=20)  # when the last ones were
 
     def configure(self, directory: Path | None, every: int | None) -> None:
         """By what the script says, else by the flags of the run."""
         flags = os.environ.get("WEFT_CHECKPOINT"), os.environ.get("WEFT_CHECKPOINT_EVERY")
         self.directory = directory or (Path(flags[0]) if flags[0] else None)
-        self._every = every if every is not None else int(flags[1]) if flags[1] else None
-        if self._every is not None and self._every < 1:
-            raise UsageError(f"checkpoints must be at least 1 step apart, got {self._every}")
+        every = every if every is not None else int(flags[1]) if flags[1] else None
+        if every is not None and every < 1:
+            raise UsageError(f"checkpoints must be at least 1 step apart, got {every}")
+        self.cadence = Cadence(every)
 
     # -- when members meet ------------------------------------------------------------------------
 
@@ -114,11 +104,9 @@ class Saver:
 
     def reader(self, view: View, summaries: Sequence[Summary]) -> int | None:
         """The rank that has to read a checkpoint, as it has one newer than what anyone brings; all find the same."""
-        if self._reading is not None:
-            rank, step = self._reading
-            self._reading = None
-            if summaries[rank].committed < step and self._disks[rank] == self._disk:
-                self._torn.add(step)  # for us as well
+        number, rank, step = self._reading
+        if number == view.number and summaries[rank].committed < step and self._disks[rank] == self._disk:
+            self._torn.add(step)  # for us as well
         if any(summary.stays for summary in summaries):
             return None
         committed = max(summary.committed for summary in summaries)
@@ -131,10 +119,10 @@ class Saver:
             )
         newest = max(summary.saved for summary in summaries)
         if newest <= committed:
-            self._last = max(self._last, committed)
+            self.cadence.last = max(self.cadence.last, committed)
             return None
         rank = next(rank for rank, summary in enumerate(summaries) if summary.saved == newest)
-        self._reading = rank, newest
+        self._reading = view.number, rank, newest
         return rank
 
     def read(self, view: View) -> state.Image | None:
@@ -142,9 +130,8 @@ class Saver:
         from weft.elastic import pieces
 
         assert self.directory is not None
-        assert self._reading is not None
         began = time.monotonic()
-        step = self._reading[1]
+        step = self._reading[2]
         for saved in parts.find(self.directory):
             if saved.step in self._torn:
                 continue
@@ -182,17 +169,7 @@ class Saver:
         self._skipped += bool(wanted) and bool(unable)
 
     def _due(self, step: int) -> bool:
-        if self._every is not None:
-            return step % self._every == 0
-        return step - self._last >= self._apart() and not self._writes()
-
-    def _apart(self) -> int:
-        """Steps from one to the next, by what one costs."""
-        if self._cost_s is None or len(self._commits) < 2:
-            return FIRST_STEPS
-        times = list(self._commits)
-        step_s = median(later - earlier for earlier, later in pairwise(times))
-        return min(MOST_STEPS, math.ceil(self._cost_s / (COST * max(step_s, 1e-6))))
+        return self.cadence.due(step) and (self.cadence.every is not None or not self._writes())
 
     def _writes(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -203,7 +180,7 @@ class Saver:
         """A step is permanent: if all agreed to save it, copy our share, and have it written."""
         if self.directory is None:
             return
-        self._commits.append(time.monotonic())
+        self.cadence.committed(time.monotonic())
         if self._agreed:
             self._agreed = False
             self._save(view, rank, position, image)
@@ -218,7 +195,7 @@ class Saver:
         """All members are at the end: the last commit is saved too, and what is under way is finished."""
         if self._thread is not None:
             self._thread.join()
-        if self.directory is not None and position[0] > self._last:
+        if self.directory is not None and position[0] > self.cadence.last:
             self._save(view, rank, position, image)
             assert self._thread is not None
             self._thread.join()
@@ -227,7 +204,7 @@ class Saver:
         self, view: View, rank: int, position: tuple[int, int, int], image: Callable[[], state.Image]
     ) -> None:
         began = time.perf_counter()
-        self.asked, self._last = False, position[0]
+        self.asked, self.cadence.last = False, position[0]
         writers = [other for other, disk in enumerate(self._disks) if disk == self._disk]
         share = writers.index(rank), len(writers)
         now = image()
@@ -262,11 +239,11 @@ class Saver:
         copies: Sequence[torch.Tensor],
         news: dict[str, Any],
     ) -> None:
+        from weft.elastic import pieces as inside  # seconds, once: no part of what a checkpoint costs
+
         assert self.directory is not None
         began, busy = time.perf_counter(), time.thread_time()
         try:
-            from weft.elastic import pieces as inside
-
             whole = parts.add_part(
                 self.directory,
                 about,
@@ -280,7 +257,7 @@ class Saver:
             _warn(f"step {about['step']} could not be saved in {self.directory}: {error!r}; training goes on")
             return
         nbytes = sum(copy.nbytes for copy in copies)
-        self._cost_s = news["blocking_s"] + time.thread_time() - busy
+        self.cadence.cost_s = news["blocking_s"] + time.thread_time() - busy
         seconds = round(time.perf_counter() - began, 4)
         self._link.tell("saved", step=about["step"], seconds=seconds, bytes=nbytes, **news)
 
