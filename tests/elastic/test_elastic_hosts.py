@@ -45,6 +45,12 @@ def test_a_host_whose_cable_is_cut_waits_and_comes_back_with_the_same_processes(
     run.stands("h1/0", "h2/0", "h3/0", after=stepped.t)
     assert run.workers("h2") == workers
     run.sees_said("h2 is back")
+    cut = time.time()
+    run.cluster.cut("h1")  # the first voter, which still believes that it leads
+    stepped = run.stands("h2/0", "h3/0", after=cut)
+    print("leader cut off: stepped", stepped.t - cut)
+    run.cluster.heal("h1")
+    run.stands("h1/0", "h2/0", "h3/0", after=stepped.t)
     run.ends()
     run.is_sound(finished=3)
 
@@ -181,3 +187,19 @@ def test_what_cannot_begin_is_refused(on_hosts: OnHosts) -> None:
     run.start("--elastic", "1:2", "-H", "h1")
     assert "h1: the host must answer, got silence" in run.ends(code=2)
     run.leaves_nothing()
+
+
+def test_a_slow_link_is_told_of(on_hosts: OnHosts) -> None:
+    run = on_hosts(3)
+    run.start("--elastic", "2:3", "-H", "h1,h2,h3", "--slow", "evict", more=("--width", "1000"), pause=0.02)
+    run.steps("h1", 5)
+    slowed = run.committed("h1")
+    run.cluster.slow("h3", "4mbit")
+    slow = run.sees("a slow link", lambda e: e.event == "detected" and e.kind == "slow")
+    assert slow.who == ("h3/0.0",)
+    assert "behind a slow link" in slow.cause
+    print("slow link:", slow.cause, "after", run.committed("h1") - slowed, "steps")
+    assert run.committed("h1") - slowed <= 20
+    run.stands("h1/0", "h2/0", after=slow.t)
+    run.ends()
+    run.is_sound(finished=2)

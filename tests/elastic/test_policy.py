@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from weft.elastic.policy import (
     AgentReport,
     Change,
+    Links,
     Rules,
     Speeds,
     WorkerReport,
     choose_voters,
     next_view,
+    slow_links,
     slow_members,
     weights_by_speed,
 )
@@ -196,6 +198,22 @@ def test_laws_of_the_next_view(
     ]
     then = next_view(new, agents_then, RULES)
     assert then is None or then.kind in ("join", "leave"), "a change settles what it was for"
+
+
+def test_a_slow_link_is_that_of_the_host_whose_words_all_take_long() -> None:
+    quick, slow = 0.001, 0.05
+    pairs = {("a", "b"): quick, ("b", "a"): quick, ("a", "c"): slow, ("c", "a"): slow, ("b", "c"): slow}
+    assert slow_links(pairs) == {"c": (slow, quick)}
+    assert slow_links({("a", "b"): slow}) == {}, "it may be at either end"
+    assert slow_links({pair: 3 * seconds for pair, seconds in pairs.items()}).keys() == {"c"}
+    assert slow_links(dict.fromkeys(pairs, slow)) == {}, "a slow network is nobody's fault"
+    assert slow_links({pair: seconds / 10 for pair, seconds in pairs.items()}) == {}, "5 ms hold nobody up"
+    links = Links()
+    seen = []
+    for look in (pairs, {}, pairs, pairs, {}, {}):
+        links.look(look)
+        seen.append(bool(links.slow))
+    assert seen == [False, False, False, True, True, False]
 
 
 def test_slow_is_who_is_slower_than_the_others() -> None:

@@ -25,9 +25,11 @@ from weft.elastic.peers import Address, Message, Peers
 from weft.elastic.policy import (
     AgentReport,
     Change,
+    Links,
     Rules,
     Speeds,
     next_view,
+    slow_links,
     weights_by_speed,
 )
 from weft.elastic.spoken import Spoken
@@ -40,6 +42,7 @@ from weft.launch.wire import bytes_to_text, decode
 
 CHUNK_BYTES = 1 << 16
 URGENT = ("death", "broken", "start")  # kinds of changes that do not wait for the end of a step
+LINK_BEATS = 8  # between two looks at how long words take
 TRIES = 3  # a slot whose workers fail so often without committing a step is given up
 RESTART_S = (
     0.0,
@@ -85,6 +88,8 @@ class Agent:
         self._adopted_at = time.monotonic()
         self._speeds = Speeds()
         self._weights: dict[str, float] | None = None
+        self._links = Links()
+        self._next_look_at_links = 0.0
         self._told_lost: set[tuple[int, str]] = set()
         self._told_slow: set[str] = set()
         self.committed = 0
@@ -140,7 +145,7 @@ class Agent:
 
     def _beat(self) -> None:
         self._next_beat = time.monotonic() + self.timing.beat_s
-        self.peers.send_all({"kind": "status", **self._status()})
+        self.peers.beat({"kind": "status", **self._status()})
         self.launcher.say({"event": "status", **self._status()})
 
     def _status(self) -> Message:
@@ -157,6 +162,7 @@ class Agent:
                 for ward in self.wards.values()
                 if ward.alive
             },
+            "round_trip_s": self.peers.round_trip_s(),
             "roster": {
                 name: [where.host, where.address, where.port]
                 for name, where in [*self.peers.roster().items(), (self.name, self.where)]
@@ -193,6 +199,7 @@ class Agent:
         if self._first_ready_at is None:
             states = [worker.state for agent in living.values() for worker in agent.workers]
             self._first_ready_at = now if READY in states else None
+        self._look_at_links(living, now)
         change = next_view(
             view,
             list(living.values()),
@@ -277,6 +284,36 @@ class Agent:
             if self.spec["slow"] == "rebalance":
                 self._weights = weights_by_speed(self._speeds.seconds, self._speeds.slow, now)
         return self._weights
+
+    def _look_at_links(self, living: dict[str, AgentReport], now: float) -> None:
+        """Whose link is slow."""
+        if now < self._next_look_at_links:
+            return
+        self._next_look_at_links = now + LINK_BEATS * self.timing.beat_s
+        pairs = {
+            (name, peer): seconds
+            for name in living
+            for peer, seconds in (self.reports[name] if name != self.name else self._status())[
+                "round_trip_s"
+            ].items()
+            if peer in living
+        }
+        known = self._links.slow
+        self._links.look(pairs)
+        for agent in sorted(self._links.slow - known):
+            if agent in self.council.view.agents:
+                self._tell_slow_link(agent, *slow_links(pairs)[agent])
+
+    def _tell_slow_link(self, agent: str, own_s: float, usual_s: float) -> None:
+        view = self.council.view
+        who = [member.worker for member in view.members if member.agent == agent]
+        cause = f"behind a slow link: answers in {1e3 * own_s:.0f} ms, others in {1e3 * usual_s:.1f} ms"
+        self.journal.event(
+            "detected", view=view.number, kind="slow", who=who, cause=cause, policy=self.spec["slow"]
+        )
+        if self.spec["slow"] == "evict" and view.size - len(who) >= self.rules.least:
+            for worker in who:
+                self._evict(worker)
 
     def _tell_slow(self, worker: str) -> None:
         factor = self._speeds.seconds[worker] / self._speeds.usual
@@ -439,7 +476,9 @@ class Agent:
                 ward.breaks(news["view"])
                 self._changed.set()
             case "leaving":
-                if ward.state != LEAVING:
+                if self.over:  # it has nothing of its own to do when it is ended
+                    ward.kill()
+                elif ward.state != LEAVING:
                     self._see_off(ward, "asked to leave")
             case "commit":
                 self._committed(ward, news)

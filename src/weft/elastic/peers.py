@@ -12,8 +12,10 @@ import errno
 import json
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Protocol
 
 from weft.elastic.secret import NONCE_BYTES, PROOF_BYTES, is_proof, nonce, proof
@@ -21,6 +23,7 @@ from weft.elastic.secret import NONCE_BYTES, PROOF_BYTES, is_proof, nonce, proof
 Message = dict[str, Any]
 BACKLOG_BYTES = 4 << 20  # more than that unsent: the peer does not listen, and what we say is out of date
 LONGEST_LINE = 64 << 20
+ROUND_TRIPS = 15  # that are remembered of each peer
 LAST_CALLS, LISTEN_S = 10, 0.05  # to one that may be dead
 
 
@@ -53,6 +56,8 @@ class _Peer:
     dead: bool = False
     dropped: bool = False  # we gave the connection up: words of the peer may be lost
     calling: asyncio.Task[None] | None = None
+    stamp: tuple[float, float] | None = None  # its clock when it last spoke, ours when we heard it
+    round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=ROUND_TRIPS))
 
 
 class Peers:
@@ -93,6 +98,25 @@ class Peers:
             self._drop(peer)
             return
         peer.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+    def beat(self, message: Message) -> None:
+        """Say something to all, with our time, and theirs as they last told it: so they know how long words take."""
+        now = time.monotonic()
+        echoes = {p.name: [p.stamp[0], now - p.stamp[1]] for p in self._peers.values() if p.stamp is not None}
+        self.send_all({**message, "stamp": now, "echoes": echoes})
+
+    def round_trip_s(self) -> dict[str, float]:
+        """How long words usually take to each peer and back, where that is known."""
+        full = [
+            peer for peer in self._peers.values() if len(peer.round_trips) == ROUND_TRIPS and not peer.dead
+        ]
+        return {peer.name: median(peer.round_trips) for peer in full}
+
+    def _time(self, peer: _Peer, message: Message) -> None:
+        now = time.monotonic()
+        peer.stamp = message["stamp"], now
+        if (echo := message["echoes"].get(self.name)) is not None:
+            peer.round_trips.append(now - echo[0] - echo[1])
 
     def send_all(self, message: Message) -> None:
         for name in self._peers:
@@ -180,13 +204,17 @@ class Peers:
         if peer.writer is not None:  # it called again: the old connection is no good
             peer.writer.transport.abort()
             self._part(peer)
-        peer.writer, peer.heard_at, peer.dropped = writer, time.monotonic(), False
+        peer.writer, peer.heard_at, peer.dropped, peer.stamp = writer, time.monotonic(), False, None
+        peer.round_trips.clear()
         ended = False
         self._listener.met(peer.name)
         try:
             while line := await reader.readline():
                 peer.heard_at = time.monotonic()
-                self._listener.heard(peer.name, json.loads(line))
+                message = json.loads(line)
+                if "stamp" in message:
+                    self._time(peer, message)
+                self._listener.heard(peer.name, message)
             ended = True
         except OSError as error:
             ended = error.errno == errno.ECONNRESET

@@ -16,6 +16,7 @@ SLOW_FACTOR = 1.4  # so that 1.5 is surely seen
 SLOW_MICROS = 6  # micro-batches over which speeds are compared
 RARE, FEWEST = 4, 2  # one with a small share is not waited for; it is compared if it has computed a few
 LEAST_WEIGHT = 0.05
+LINK_FACTOR, LINK_S = 4.0, 0.02  # so much longer, and by so much, must words take over a link that is slow
 
 
 @dataclass(frozen=True)
@@ -250,6 +251,35 @@ class Speeds:
     @property
     def usual(self) -> float:
         return median([own for worker, own in self.seconds.items() if worker not in self.slow] or [1.0])
+
+
+class Links:
+    """Whose link is slow, from how long the words between agents take, there and back.
+
+    A link that training keeps busy holds up the agents' words as well. A host is found slow, or no longer slow, when
+    two looks in a row say so; with two hosts nobody knows at whose end it is.
+    """
+
+    def __init__(self) -> None:
+        self._before: frozenset[str] = frozenset()
+        self.slow: frozenset[str] = frozenset()
+
+    def look(self, seconds: Mapping[tuple[str, str], float]) -> None:
+        """Take in the usual time for each pair of agents."""
+        now = frozenset(slow_links(seconds))
+        self.slow = (now & self._before) | (self.slow & (now | self._before))
+        self._before = now
+
+
+def slow_links(seconds: Mapping[tuple[str, str], float]) -> dict[str, tuple[float, float]]:
+    """Agents whose words take far longer than those between the others; with both times."""
+    found = {}
+    for agent in {agent for pair in seconds for agent in pair}:
+        own = [time for pair, time in seconds.items() if agent in pair]
+        others = [time for pair, time in seconds.items() if agent not in pair]
+        if others and median(own) > max(LINK_FACTOR * median(others), median(others) + LINK_S):
+            found[agent] = median(own), median(others)
+    return found
 
 
 def slow_members(seconds: Mapping[str, float], factor: float = SLOW_FACTOR) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ parser.add_argument("--hurry", type=Path, help="no pause once this file is there
 parser.add_argument(
     "--slow", default="=0", help="NAME=SECONDS: workers whose names begin so take that much longer"
 )
+parser.add_argument("--width", type=int, default=16, help="of the hidden layer: what is sent grows with it")
 options = parser.parse_args()
 slow_name, _, slow_s = options.slow.partition("=")
 torch.set_num_threads(1)
@@ -46,7 +47,9 @@ def take_time() -> None:
 
 run = elastic.join(reproducible=True)
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 1)).double()
+model = nn.Sequential(
+    nn.Linear(8, options.width), nn.Tanh(), nn.Dropout(0.1), nn.Linear(options.width, 1)
+).double()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 loader = run.loader(Points(), batch=BATCH, micro=4)
 run.register(model=model, optimizer=optimizer)
