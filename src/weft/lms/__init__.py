@@ -19,12 +19,14 @@ _HOMES = {
     "forget": "weft.lms.api",
     "plan": "weft.lms.api",
     "stats": "weft.lms.api",
+    "wrap": "weft.lms.wrapping",
 }
 
-__all__ = ["fit", "forget", "plan", "stats"]
+__all__ = ["fit", "forget", "plan", "stats", "wrap"]
 
 if TYPE_CHECKING:
     from weft.lms.api import fit, forget, plan, stats
+    from weft.lms.wrapping import wrap
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ from weft.lms.transfer import Transfer, current_device, transfer_for
 _sessions: dict[tuple[Any, ...], Session] = {}
 _transfers: dict[tuple[torch.device, int | None], Transfer] = {}
 _latest: list[Session] = []
+_asked: dict[tuple[Any, ...], Session] = {}
 
 
 @contextmanager
@@ -28,14 +29,17 @@ def fit(
 ) -> Iterator[Session]:
     """Run a forward and a backward pass within `limit` bytes of device memory and `host` bytes of host memory.
 
-    `limit="auto"` is 95 % of what is free. The same limit again is the same budget: its plans are kept.
+    `limit="auto"` is 95 % of what is free. The same limit again is the same budget: its plans are kept. After an
+    out-of-memory error the next step leaves more room.
     """
     session = session_for(limit, host, transfer)
     session.begin()
     try:
         yield session
-    except BaseException:
+    except BaseException as error:
         session.end(failed=True)
+        if isinstance(error, torch.OutOfMemoryError):
+            session.tighten()
         raise
     session.end()
 
@@ -46,6 +50,11 @@ def session_for(
     transfer: Transfer | None = None,
 ) -> Session:
     """The budget that `fit` would use."""
+    asking = (limit, host, id(transfer), torch._C._cuda_getDevice() if torch.cuda.is_initialized() else -1)
+    known = _asked.get(asking)  # to look for devices takes longer than all else that a step that fits costs
+    if known is not None:
+        _latest[:] = [known]
+        return known
     asked = parse_limit(limit)
     host_bytes = None if host is None else parse_bytes("host", host)
     if transfer is None:
@@ -61,6 +70,7 @@ def session_for(
             transfer, budget, smallest=max(1 << 10, min(1 << 20, budget >> 14))
         )
     _latest[:] = [session]
+    _asked[asking] = session
     return session
 
 
@@ -107,6 +117,7 @@ def stats() -> dict[str, int | float]:
 def forget() -> None:
     """Drop all budgets and what was learned; pinned memory goes back when nothing uses it."""
     _sessions.clear()
+    _asked.clear()
     _latest.clear()
     for transfer in _transfers.values():
         release = getattr(transfer, "release", None)

@@ -7,6 +7,7 @@ the peak. A shape that fits as it is has its hooks taken off at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +27,7 @@ from weft.lms.sizes import show_bytes
 from weft.lms.transfer import Transfer
 
 MEASURED = 2  # planned steps that are measured again
+PATIENCE = 8  # steps with room to spare before it is used
 QUIET = 8  # of so many steps that fit, one is looked at
 AUTO = 0.95  # of what is free
 MARGIN = 0.01  # of the budget: for what no timeline sees
@@ -45,6 +47,8 @@ class Session:
     steps: int = 0
     peak: int = 0
     over: int = 0  # steps whose peak was above the budget
+    ignored: Callable[[], int] = lambda: 0  # bytes on the device that leave before they are missed
+    spare: int = 0  # room to leave in a step of which nothing is known
 
     def __post_init__(self) -> None:
         self.engine = Engine(self.transfer, self.smallest)
@@ -95,7 +99,7 @@ class Session:
             if shape.steps > MEASURED and shape.steps % QUIET:
                 return
         self._looks = True
-        base = self.transfer.allocated()
+        base = self.transfer.allocated() - self.ignored()
         if base > self.limit:
             raise BudgetError(
                 f"limit must hold what is on the device before the step, {show_bytes(base)}, got "
@@ -118,12 +122,20 @@ class Session:
         """What plans may use: a little less than the limit."""
         return int(self.limit * (1 - MARGIN))
 
+    def tighten(self) -> None:
+        """A step ran out of memory: leave more room in the next."""
+        self.spare = max(2 * self.spare, self.limit // 8)
+        if self._shape is not None:
+            self._shape.margin += self.limit // 20
+            if self._shape.plan.keeps_all:
+                self.shapes.forget(self._shape)
+
     def _headroom(self) -> int:
         """Room to leave where nothing is known yet."""
         known = [
             max(shape.recording.other) - min(shape.recording.other) for shape in self.shapes.known.values()
         ]
-        return min(max(known, default=0), self.limit // 4)
+        return max(min(max(known, default=0), self.limit // 4), min(self.spare, self.limit // 2))
 
     def _guess(self, key: Key) -> Shape | None:
         """For a shape never seen: as others were, larger or smaller."""
@@ -149,8 +161,11 @@ class Session:
         """Plan again if more, or much less, is in use than when the plan was made."""
         shift = base - shape.plan.recording.base
         peak = shape.plan.timeline.peak + shift
-        if peak > self.budget - shape.margin or (shift < -0.02 * self.limit and not shape.plan.keeps_all):
+        # Of steps that take turns, such as those with and without gradients from before, the larger one counts.
+        shape.slack = shape.slack + 1 if shift < -0.02 * self.limit and not shape.plan.keeps_all else 0
+        if peak > self.budget - shape.margin or shape.slack > PATIENCE:
             self._replan(shape, shape.recording.shifted(base))
+            shape.slack = 0
 
     def _replan(self, shape: Shape, recording: Recording) -> None:
         shape.recording = recording

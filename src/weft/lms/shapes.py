@@ -36,6 +36,7 @@ class Shape:
     guessed: bool = False
     steps: int = 0
     margin: int = 0  # learned from peaks that were higher than planned
+    slack: int = 0  # steps in a row that began with less in use than planned for
 
 
 @dataclass

@@ -1,0 +1,147 @@
+"""A model and its optimizer under a budget: every step is watched, and optimizer state pages to the host if it must."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import nn
+
+from weft.errors import UsageError
+from weft.lms.api import session_for
+from weft.lms.modules import name_modules
+from weft.lms.paging import Pager
+from weft.lms.session import Session
+from weft.lms.transfer import Transfer
+
+M = TypeVar("M", bound=nn.Module)
+ROOM = 0.25  # of the budget should be left for activations, or state is paged
+TRIES = 4
+
+
+def wrap(
+    model: M,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    limit: str | int | float = "auto",
+    host: str | int | float | None = None,
+    page: Literal["auto", "always", "never"] = "auto",
+    transfer: Transfer | None = None,
+) -> tuple[M, torch.optim.Optimizer | None]:
+    """Put a model, and its optimizer, under a budget; gives both back, changed in place.
+
+    A forward pass begins a step; one that runs out of memory is tried again with more room. Optimizer state lives on
+    the host if it would leave too little room for activations (`page="auto"`), or always, or never.
+    """
+    if page not in ("auto", "always", "never"):
+        raise UsageError(f"page must be 'auto', 'always' or 'never', got {page!r}; leave it out for 'auto'")
+    session = session_for(limit, host, transfer)
+    name_modules(model)
+    wrapped = Wrapped(model, session)
+    if optimizer is not None and pages_state(model, session.limit, page):
+        wrapped.page(optimizer)
+    if optimizer is not None:
+        optimizer.register_step_pre_hook(lambda *_: session.end())
+    return model, optimizer
+
+
+def pages_state(model: nn.Module, limit: int, page: str) -> bool:
+    """Decide: parameters, gradients and two numbers of state for each, and what is left of the budget."""
+    size = sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
+    fixed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    return page == "always" or (page == "auto" and fixed + 3 * size > (1 - ROOM) * limit)
+
+
+class Wrapped:
+    """What happens around a model's forward pass."""
+
+    def __init__(self, model: nn.Module, session: Session) -> None:
+        self.model, self.session = model, session
+        self.pager: Pager | None = None
+        self._forward = model.forward
+        self._calls = self._last_calls = 0  # forward passes since the optimizer's step, and before it
+        self._modules = self._last_modules = 0
+        model.forward = self.forward  # type: ignore[method-assign]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return self._forward(*args, **kwargs)
+        self._calls += 1
+        if self.pager is not None and self.session.steps < 4:
+            self.pager.let_go()  # steps that are recorded should see how it will be
+        self._modules = 0
+        state = _State(self.model)
+        for attempt in range(TRIES):
+            self.session.begin()
+            try:
+                return self._forward(*args, **kwargs)
+            except torch.OutOfMemoryError:
+                self.session.end(failed=True)
+                if attempt == TRIES - 1:
+                    raise
+            # Outside of the handler: the exception held the frames, and they the memory.
+            self.session.tighten()
+            if self.pager is not None:
+                self.pager.let_go()
+            state.restore()
+        raise AssertionError
+
+    def page(self, optimizer: torch.optim.Optimizer) -> None:
+        """Keep the optimizer's state on the host."""
+        session = self.session
+
+        def room() -> int:
+            return session.budget - session.transfer.allocated()
+
+        pager = self.pager = Pager(optimizer, session.transfer, room)
+        session.ignored = lambda: pager.leaving_bytes
+        optimizer.step = self._stepper(pager)  # type: ignore[method-assign]
+        optimizer.register_state_dict_pre_hook(lambda *_: pager.everything())
+        for module in self.model.modules():
+            if next(module.parameters(recurse=False), None) is not None:
+                module.register_forward_pre_hook(self._on_module)
+        for parameter in self.model.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._on_gradient)
+
+    def _stepper(self, pager: Pager) -> Callable[..., Any]:
+        def stepped(closure: Callable[[], Any] | None = None) -> Any:
+            self.session.end()
+            self._last_calls, self._calls = self._calls, 0
+            return pager.step(closure)
+
+        # Schedulers take a method apart and call its function themselves.
+        stepped.__func__ = lambda _, closure=None: stepped(closure)  # type: ignore[attr-defined]
+        return stepped
+
+    def _on_module(self, *_: object) -> None:
+        """Memory of state that has left is given back bit by bit, as the forward pass needs it."""
+        self._modules += 1
+        if self.pager is not None and torch.is_grad_enabled() and self._calls == 1:
+            self.pager.let_go(1 / max(1, self._last_modules - self._modules))
+            self._last_modules = max(self._last_modules, self._modules)
+
+    def _on_gradient(self, _: torch.Tensor) -> None:
+        """In the last backward pass before a step, state comes in where there is room."""
+        if self.pager is not None and self._calls == self._last_calls:
+            self.pager.bring_early()
+
+
+class _State:
+    """What a forward pass changes, so that it can be tried again: random numbers and buffers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._random = torch.get_rng_state()
+        self._device = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+        self._buffers = [
+            (buffer, buffer.detach().clone()) for buffer in model.buffers() if buffer.numel() < 1 << 20
+        ]
+
+    def restore(self) -> None:
+        torch.set_rng_state(self._random)
+        if self._device is not None:
+            torch.cuda.set_rng_state(self._device)
+        with torch.no_grad():
+            for buffer, before in self._buffers:
+                buffer.copy_(before)
