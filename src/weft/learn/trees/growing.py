@@ -80,7 +80,7 @@ def grow(
     seed: int = 0,
     merge: Callable[[Array], None] | None = None,
 ) -> Grown:
-    """Grow a tree for the rows `order` (int32), whose words are words[:, i]; both are permuted.
+    """Grow a tree for the rows `order` (int32, ascending), whose words are words[:, i]; both are permuted.
 
     `merge` adds up arrays of whole numbers over workers, in place; then every node is grown by level.
     """
@@ -154,7 +154,7 @@ class _Growth:
             self.merge(total)
             self.merge(rows)
         families = [Family((self._member(0, len(self.order), int(rows[0]), 0, total),))]
-        whole = bool(np.array_equal(self.order, np.arange(len(self.order))))
+        whole = len(self.order) == self.codes.rows  # rows come in order, each once
         while families := [one for one in families if any(member.open for member in one.members)]:
             most = BUDGET_BYTES // self.pool[:0].itemsize // (len(self.groups) * len(total) * 2048)
             parts = in_parts(families, most)
@@ -210,7 +210,16 @@ class _Growth:
         gains, cuts = np.empty((len(slots), columns)), np.empty((len(slots), columns, 3), np.int64)
 
         def build(group: int) -> None:
-            build_group(self.groups[group], self.order, self.words, builds, whole, self.pool, group)
+            build_group(
+                self.groups[group],
+                self.order,
+                self.words,
+                builds,
+                whole,
+                columns - 8 * group,
+                self.pool,
+                group,
+            )
 
         def search(group: int) -> None:
             search_group(

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from weft.learn.compiling import inlined, scalar_kernel
-from weft.learn.trees.histogram_kernels import add_group
+from weft.learn.prefetch_kernels import prefetch
+from weft.learn.trees.histogram_kernels import AHEAD, add_group
 from weft.learn.trees.split_kernels import (
     L2,
     MISSING,
@@ -25,13 +26,13 @@ Array = Any  # inside compiled code the types are Numba's
 
 @scalar_kernel
 def build_group(
-    codes: Array, order: Array, words: Array, builds: Array, whole: bool, pool: Array, group: int
+    codes: Array, order: Array, words: Array, builds: Array, whole: bool, wide: int, pool: Array, group: int
 ) -> None:
     """Fill the histograms pool[slot, group] of the nodes (start, stop, slot) in `builds`."""
     for b in range(builds.shape[0]):
         out = pool[builds[b, 2], group]
         out[:] = 0
-        add_group(codes, order, words, builds[b, 0], builds[b, 1], whole, out)
+        add_group(codes, order, words, builds[b, 0], builds[b, 1], whole, wide, out)
 
 
 @inlined
@@ -139,33 +140,28 @@ def split_rows(
 ) -> int:
     """Move rows of order[start:stop] that go left before the others, their words with them; returns the border.
 
-    What goes left is written where it was read or before; what goes right waits in the spare arrays.
+    Both sides are written to the spare arrays, one after the other, and copied back.
     """
+    last, left = order.shape[0] - 1, 0
     for i in range(start, stop):
-        marks[i] = sides[(codes[order[i]] >> shift) & 255]
-    middle, others = start, start
-    value, extra = words[0], spare_words[0]
-    for i in range(start, stop):
-        row, v, side = order[i], value[i], np.int64(marks[i])
-        order[middle] = row
-        value[middle] = v
-        spare[others] = row
-        extra[others] = v
-        middle += side  # type: ignore[assignment]
-        others += 1 - side  # type: ignore[assignment]
-    order[middle:stop] = spare[start:others]
-    value[middle:stop] = extra[start:others]
-    for w in range(1, words.shape[0]):
+        prefetch(codes, order[min(i + AHEAD, last)])
+        side = sides[(codes[order[i]] >> shift) & 255]
+        marks[i] = side
+        left += side
+    for w in range(words.shape[0]):
         value, extra = words[w], spare_words[w]
-        near, far = start, start
+        near, far = start, start + left
         for i in range(start, stop):
-            v, side = value[i], np.int64(marks[i])
-            value[near] = v
-            extra[far] = v
+            side = np.int64(marks[i])
+            place = near if side else far
+            extra[place] = value[i]
+            if w == 0:
+                spare[place] = order[i]
             near += side  # type: ignore[assignment]
             far += 1 - side  # type: ignore[assignment]
-        value[near:stop] = extra[start:far]
-    return middle
+        value[start:stop] = extra[start:stop]
+    order[start:stop] = spare[start:stop]
+    return start + left
 
 
 @scalar_kernel
