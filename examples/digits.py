@@ -17,11 +17,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
-from torch import Tensor, nn
+from torch import nn
 from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils import data
 
 import weft
 
@@ -47,20 +47,20 @@ class ReductionTime:
             self.seconds += time.perf_counter() - self._began
 
 
-def timed_all_reduce(clock: ReductionTime, bucket: GradBucket) -> Future[Tensor]:
+def timed_all_reduce(clock: ReductionTime, bucket: GradBucket) -> Future[torch.Tensor]:
     """A DDP communication hook: averages gradients as DDP does by itself, and keeps the time."""
 
-    def ended(future: Future[list[Tensor]]) -> Tensor:
+    def ended(future: Future[list[torch.Tensor]]) -> torch.Tensor:
         clock.end()
         return future.value()[0]
 
     clock.begin()
     gradients = bucket.buffer().div_(weft.size())
-    reduced: Future[Tensor] = dist.all_reduce(gradients, async_op=True).get_future().then(ended)
+    reduced: Future[torch.Tensor] = dist.all_reduce(gradients, async_op=True).get_future().then(ended)
     return reduced
 
 
-def load(test_share: float = 0.2) -> tuple[TensorDataset, TensorDataset]:
+def load(test_share: float = 0.2) -> tuple[data.TensorDataset, data.TensorDataset]:
     """Training and test pictures, split the same way on every worker."""
     digits = load_digits()
     pictures = torch.tensor(digits.data / 16.0, dtype=torch.float32).reshape(-1, 1, 8, 8)
@@ -68,7 +68,9 @@ def load(test_share: float = 0.2) -> tuple[TensorDataset, TensorDataset]:
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(labels)))
     cut = int(len(labels) * test_share)
     test, train = order[:cut], order[cut:]
-    return TensorDataset(pictures[train], labels[train]), TensorDataset(pictures[test], labels[test])
+    return data.TensorDataset(pictures[train], labels[train]), data.TensorDataset(
+        pictures[test], labels[test]
+    )
 
 
 def network() -> nn.Module:
@@ -88,9 +90,9 @@ def show(done: int, total: int, text: str) -> None:
     )
 
 
-def accuracy(model: nn.Module, data: TensorDataset, device: torch.device) -> float:
+def accuracy(model: nn.Module, test: data.TensorDataset, device: torch.device) -> float:
     model.eval()
-    pictures, labels = (tensor.to(device) for tensor in data.tensors)
+    pictures, labels = (tensor.to(device) for tensor in test.tensors)
     with torch.no_grad():
         right = (model(pictures).argmax(1) == labels).float().mean()
     model.train()
@@ -112,9 +114,12 @@ def main() -> int:
     train, test = load()
     # Each worker takes its share of every batch, so the result does not depend on how many there are.
     share = max(1, options.batch // context.size)
-    sampler: DistributedSampler[TensorDataset] = DistributedSampler(train, seed=0, drop_last=True)
-    loader = DataLoader(train, batch_size=share, sampler=sampler)
-    model = DistributedDataParallel(network().to(context.device))
+    sampler: data.DistributedSampler[data.TensorDataset] = data.DistributedSampler(
+        train, seed=0, drop_last=True
+    )
+    loader = data.DataLoader(train, batch_size=share, sampler=sampler)
+    net = network().to(context.device)
+    model = DistributedDataParallel(net)
     reducing = ReductionTime()
     model.register_comm_hook(reducing, timed_all_reduce)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
@@ -135,13 +140,14 @@ def main() -> int:
             samples += len(labels) * context.size
         training_s += time.perf_counter() - began
         if context.rank == 0:
-            reached = accuracy(model.module, test, context.device)
+            reached = accuracy(net, test, context.device)
             show(epoch + 1, options.epochs, f"loss {loss.item():.3f}  accuracy {reached:.1%}")
 
     code = 0
     if context.rank == 0:
         path = (options.output or Path(os.environ.get("WEFT_RUN_DIR", "."))) / "digits.pt"
-        torch.save(model.module.state_dict(), path)
+        torch.save(net.state_dict(), path)
+        reached = accuracy(net, test, context.device)
         where = f"{context.num_hosts} host{'s' * (context.num_hosts > 1)} ({context.device.type})"
         dimensions = os.environ.get("WEFT_DIMENSIONS", f"{context.size}x1x1x1")
         print(f"test accuracy   {reached:.1%} on {len(test)} pictures the model has not seen")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
+import time
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
@@ -33,3 +38,36 @@ def test_digits_reaches_its_goal_and_reports(shell: Shell) -> None:
         assert part in done.stdout
     assert (shell.run_dir() / "digits.pt").stat().st_size > 100_000
     assert "12/12" in done.stderr  # the progress bar's last state
+
+
+def test_the_elastic_example_differs_from_the_plain_one_in_at_most_six_lines() -> None:
+    plain, elastic = (
+        (EXAMPLES / name).read_text().split('"""', 2)[2].splitlines()
+        for name in ("digits.py", "elastic_digits.py")
+    )
+    changes = list(unified_diff(plain, elastic, lineterm="", n=0))[2:]
+    new = [line for line in changes if line.startswith("+")]
+    assert 0 < len(new) <= 6
+    shown = (EXAMPLES.parent / "docs" / "elastic.md").read_text()
+    assert all(line in shown for line in new)
+
+
+@pytest.mark.timeout(200)
+def test_elastic_digits_reaches_its_goal_though_a_worker_is_killed(shell: Shell) -> None:
+    run = shell.start("run", "--elastic", "1:2", "--run-dir", "run", str(EXAMPLES / "elastic_digits.py"))
+    events = shell.folder / "run" / "elastic"
+    pid, lines = None, [""]
+    while pid is None or not any("stepped" in line for line in lines):
+        assert run.poll() is None, run.communicate()
+        lines = [line for path in events.glob("*.events.jsonl") for line in path.read_text().splitlines()]
+        started = [json.loads(line) for line in lines if '"started"' in line and line.endswith("}")]
+        pid = started[-1]["pid"] if started else None
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    out, err = run.communicate(timeout=180)
+    assert run.returncode == 0, err
+    assert "killed by SIGKILL" in err
+    assert "12/12" in err
+    found = re.search(r"test accuracy   ([\d.]+)%", out)
+    assert found is not None
+    assert float(found[1]) >= 97.0

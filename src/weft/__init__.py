@@ -33,9 +33,11 @@ __all__ = [
     "world",
 ]
 
+_PARTS = ("elastic", "learn", "lms")  # packages that are loaded when they are first used
 _ARRAYS = ("allgather", "allreduce", "allreduce_n", "alltoall", "barrier", "broadcast", "reduce_scatter")
 
 if TYPE_CHECKING:
+    from weft import elastic as elastic
     from weft.collectives.arrays import (
         allgather,
         allreduce,
@@ -66,6 +68,8 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         module = import_module("weft.collectives.arrays" if name in _ARRAYS else "weft.launch.world")
         return getattr(module, name)
+    if name in _PARTS:
+        return import_module(f"weft.{name}")
     raise AttributeError(f"module 'weft' has no attribute {name!r}")
 
 

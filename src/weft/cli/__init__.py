@@ -22,6 +22,7 @@ VERBS = {
     "learn": ("weft.cli.learn", "Fit models to tables."),
     "data": ("weft.cli.data", "Prepare tables for weft.learn."),
     "rankfile": ("weft.cli.rankfile", "Write the rank file for some hosts."),
+    "scale": ("weft.cli.scale", "Give an elastic run other hosts while it goes on."),
     "ledger": ("weft.cli.ledger", "Check which samples an elastic run consumed."),
     "timeline": ("weft.cli.timeline", "Show the changes of an elastic run."),
 }

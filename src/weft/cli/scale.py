@@ -1,0 +1,45 @@
+"""`weft scale`: other hosts for an elastic run while it goes on."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from weft.cli.hosts import chosen_hosts
+from weft.errors import UsageError
+
+
+@click.command("scale")
+@click.argument("run")
+@click.option("-H", "--hosts", metavar="HOSTS", help="The hosts it shall have from now on: a,b:4.")
+@click.option("--hostfile", metavar="FILE", help="The same, one a line.")
+@click.option("--add", metavar="HOSTS", help="Hosts to take in.")
+@click.option("--remove", metavar="HOSTS", help="Hosts whose workers shall leave.")
+@click.option("--json", "as_json", is_flag=True, help="Print the hosts it shall have as data.")
+def command(
+    run: str, hosts: str | None, hostfile: str | None, add: str | None, remove: str | None, as_json: bool
+) -> None:
+    """Give an elastic run other hosts. RUN is its run directory, or `latest`.
+
+    New hosts are taken in at the end of a step; the workers of hosts that are dropped leave at the end of a step. With
+    neither, tells which hosts are wanted.
+    """
+    from weft.elastic.scaling import scale, wanted_hosts
+    from weft.launch.rundir import find_run
+    from weft.topology.hostlist import parse_hosts
+
+    folder = find_run(run)
+    if (hosts or hostfile) and (add or remove):
+        raise UsageError("hosts must be named in all (-H) or by what changes (--add, --remove), got both")
+    whole = chosen_hosts(hosts, hostfile)
+    if whole or add or remove:
+        scale(
+            folder, whole, add=parse_hosts(add) if add else (), remove=parse_hosts(remove) if remove else ()
+        )
+    wanted = wanted_hosts(folder)
+    if as_json:
+        click.echo(json.dumps([{"host": entry.name, "workers": entry.workers} for entry in wanted], indent=2))
+        return
+    for entry in wanted:
+        click.echo(entry.name if entry.workers is None else f"{entry.name} slots={entry.workers}")
