@@ -122,6 +122,9 @@ def _hyphened(name: str) -> str:
 @click.option(
     "--sbatch", metavar="FILE", help="Write a Slurm batch script instead of running; `-` prints it."
 )
+@click.option(
+    "--lms", metavar="BYTES", help="Train within this much device memory, 20GB say (see docs/lms.md)."
+)
 @click.option("--standalone", is_flag=True, hidden=True, help="torchrun's; one host needs nothing else here.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan, or the outcome, as data.")
@@ -206,6 +209,10 @@ def make_config(any_command: bool, **options: Any) -> LaunchConfig:
     rest: tuple[str, ...] = options.pop("command")
     module, nnodes = options.pop("module"), options.pop("nnodes")
     options.pop("standalone")
+    if (budget := options.pop("lms")) is not None:
+        from weft.lms.enabling import VARIABLE, check_limit
+
+        options["env"] = (*options["env"], f"{VARIABLE}={check_limit(budget)}")
     kind = "module" if module else "command" if any_command else "script"
     config = launch_config(Command(kind, rest[0], rest[1:]), options)  # type: ignore[arg-type]
     _check_nnodes(nnodes, len(config.host_names) or 1)

@@ -15,17 +15,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
+    "enable": "weft.lms.enabling",
     "fit": "weft.lms.api",
     "forget": "weft.lms.api",
+    "lightning_callback": "weft.lms.callbacks",
     "plan": "weft.lms.api",
     "stats": "weft.lms.api",
+    "trainer_callback": "weft.lms.callbacks",
     "wrap": "weft.lms.wrapping",
 }
 
-__all__ = ["fit", "forget", "plan", "stats", "wrap"]
+__all__ = ["enable", "fit", "forget", "lightning_callback", "plan", "stats", "trainer_callback", "wrap"]
 
 if TYPE_CHECKING:
     from weft.lms.api import fit, forget, plan, stats
+    from weft.lms.callbacks import lightning_callback, trainer_callback
+    from weft.lms.enabling import enable
     from weft.lms.wrapping import wrap
 
 

@@ -67,7 +67,7 @@ class Session:
             self.end()
         self._around.enter_context(self.transfer.watching())
         self._open, self._chosen, self._looks = True, False, False
-        self._push(self._first)
+        self._push(self.save_first)
 
     def _push(self, pack: Any) -> None:
         torch._C._autograd._push_saved_tensors_default_hooks(pack, self.engine.unpack)
@@ -78,7 +78,7 @@ class Session:
             torch._C._autograd._pop_saved_tensors_default_hooks()
             self._hooked = False
 
-    def _first(self, tensor: torch.Tensor) -> Packed:
+    def save_first(self, tensor: torch.Tensor) -> Packed:
         """Autograd saves: the first tensor that is no parameter tells the shape."""
         if isinstance(tensor, torch.nn.Parameter) or (tensor.is_leaf and tensor.requires_grad):
             return Kept(tensor)
