@@ -203,3 +203,24 @@ def test_a_slow_link_is_told_of(on_hosts: OnHosts) -> None:
     run.stands("h1/0", "h2/0", after=slow.t)
     run.ends()
     run.is_sound(finished=2)
+
+
+def test_hosts_that_are_all_lost_begin_again_and_a_launcher_that_was_cut_off_hears_of_the_end(
+    on_hosts: OnHosts,
+) -> None:
+    run = on_hosts(2)
+    run.start("--elastic", "1:2", "-H", "h1,h2")
+    began = run.stands("h1/0", "h2/0")
+    run.cluster.kill("h1")
+    run.cluster.kill("h2")
+    run.cluster.start("h1")
+    run.cluster.start("h2")
+    run.stands("h1/0", "h2/0", after=began.t + 0.1)
+    run.cluster.cut("head")
+    run.hurry()
+    run.sees("the end on h1", lambda e: e.event == "finished" and e.host == "h1")
+    run.sees("the end on h2", lambda e: e.event == "finished" and e.host == "h2")
+    run.sees_said("h2 is lost")
+    run.cluster.heal("head")
+    assert "all hosts were lost" in run.ends()
+    run.is_sound(finished=2)

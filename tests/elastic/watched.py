@@ -152,11 +152,9 @@ class Watched:
             )
 
         agreed = self.sees(f"a view of {', '.join(wanted)}", same, timeout_s, after)
-        return self.sees(
-            f"a step in view {agreed.view}",
-            lambda e: e.event == "stepped" and (e.view or 0) >= (agreed.view or 0),
-            timeout_s,
-        )
+        step = f"a step in view {agreed.view}"
+        since = agreed.view or 0
+        return self.sees(step, lambda e: e.event == "stepped" and (e.view or 0) >= since, timeout_s, after)
 
     # -- processes --------------------------------------------------------------------------------
 

@@ -18,9 +18,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from weft.elastic.council import Action, Council, Decided, Send
+from weft.elastic.council import Action, Council, Decided, Send, is_quorum
 from weft.elastic.door import carry, knock, let_in, open_door
-from weft.elastic.journal import Journal
+from weft.elastic.journal import Journal, outcome
 from weft.elastic.peers import Address, Message, Peers
 from weft.elastic.policy import (
     AgentReport,
@@ -43,6 +43,7 @@ from weft.launch.wire import bytes_to_text, decode
 CHUNK_BYTES = 1 << 16
 URGENT = ("death", "broken", "start")  # kinds of changes that do not wait for the end of a step
 LINK_BEATS = 8  # between two looks at how long words take
+ALONE_S = 600.0  # until an agent gives up that nobody hears
 TRIES = 3  # a slot whose workers fail so often without committing a step is given up
 RESTART_S = (
     0.0,
@@ -98,6 +99,7 @@ class Agent:
         self._stop_at: float | None = None
         self._changed = asyncio.Event()
         self._next_beat = 0.0
+        self._with_others_at = time.monotonic()
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -135,6 +137,7 @@ class Agent:
         if not self.over:
             self._lead(now)
             self._see_whether_it_can_go_on()
+            self._see_whether_anybody_is_left(now)
         if self.over and self._stop_at is not None and now >= self._stop_at:
             self._stop_at = None
             for ward in self.wards.values():
@@ -152,6 +155,7 @@ class Agent:
         return {
             "report": self._report().to_json(),
             "view": self.council.view.number,
+            "voters": self.council.view.voters,
             "over": self.over,
             "leaving": self.leaving,
             "committed": self.committed,
@@ -243,15 +247,12 @@ class Agent:
     def _adopt(self, view: View) -> None:
         """A view is decided: tell our workers."""
         self._proposed_at, self._adopted_at, self._weights = 0.0, time.monotonic(), None
-        kind = view.cause.partition(":")[0]
-        self.journal.event(
-            "agreed",
-            view=view.number,
-            cause=view.cause.partition(": ")[2],
-            kind=kind,
-            size=view.size,
-            members=[member.worker for member in view.members],
-        )
+        kind, _, cause = view.cause.partition(": ")
+        members = [member.worker for member in view.members]
+        if members:
+            self.journal.event(
+                "agreed", view=view.number, cause=cause, kind=kind, size=view.size, members=members
+            )
         for ward in self.wards.values():
             if not ward.alive or ward.state == STARTING:
                 continue
@@ -352,6 +353,13 @@ class Agent:
         trouble = next((status["trouble"] for status in statuses if status["trouble"]), "")
         if trouble:
             self._end(trouble)
+
+    def _see_whether_anybody_is_left(self, now: float) -> None:
+        """Without a launcher, and without enough others to decide anything, nobody would ever end us."""
+        if not self.launcher.lost or is_quorum(self.council.view.voters, self._living().keys()):
+            self._with_others_at = now
+        elif now - self._with_others_at > ALONE_S:
+            self._end(f"{self.host} was cut off from the others and from its launcher for {ALONE_S:g} s")
 
     # -- the other agents -------------------------------------------------------------------------
 
@@ -632,6 +640,8 @@ class Agent:
                     self.peers.add(name, Address(*where))
             case "over":
                 self._end(message["how"])
+            case "begin":  # whoever had decided anything is dead
+                self._act(self.council.receive("", {"kind": "decided", "view": message["view"]}))
             case "leave" if not self.leaving:  # no hurry: our host stays as long as it takes
                 self._leave()
             case "stop":
@@ -690,6 +700,10 @@ async def serve() -> int:
         if message["do"] == "elastic":
             if (there := knock(message["run"], message["host"])) is not None:
                 await carry(launcher, there)
+                return 0
+            if message["life"] and (over := outcome(Path(message["run_dir"]), message["host"])):
+                launcher.say({"event": "done", "over": over, "code": 0})
+                await launcher.drain()
                 return 0
             agent = Agent(message, launcher, port)
             break

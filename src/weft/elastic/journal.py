@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from weft.elastic.traces import EVENTS, LEDGER, mend, trace_file
+from weft.elastic.traces import EVENTS, LEDGER, mend, read_lines, trace_file
+from weft.errors import UsageError
 
 Message = dict[str, Any]
 
@@ -70,3 +71,15 @@ class Journal:
             if not self._trouble:
                 self._trouble = f"{path}: {error.strerror}"
                 self._tell({"event": "trouble", "host": self._host, "cause": self._trouble, "t": time.time()})
+
+
+def outcome(run_dir: Path, host: str) -> str:
+    """How the run ended, as the agent of this host wrote it down; nothing if it did not."""
+    try:
+        lines = read_lines(trace_file(run_dir, host, EVENTS))
+    except UsageError:
+        return ""
+    ends = [
+        line["cause"] for _, line in lines if line["event"] in ("finished", "failed") and "worker" not in line
+    ]
+    return str(ends[-1]) if ends else ""

@@ -7,6 +7,7 @@ agent on them.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import signal
 import time
@@ -95,6 +96,7 @@ class _Host:
     tries: int = 0
     retry_at: float = 0.0
     lives: int = 0
+    view: int = -1  # the newest that its agent knows
     dismissed: bool = False  # it left because it was not wanted
     workers: int = 0  # that take part, or could at once
     witness: bool = False  # on our own machine, which is none of the hosts: it votes and has no workers
@@ -120,12 +122,15 @@ class Launcher:
         self._run = ""
         self._ranks = 0
         self._view = 0
+        self._voting: set[str] = set()  # in the newest view we know of
+        self._not_lost_at = time.monotonic()
         self._over = ""
         self._failures: list[str] = []
         self._interrupted: int | None = None
         self._next_look = 0.0
 
     def close(self) -> None:
+        self._wanted.close()
         if self._crew is not None:
             self._crew.close()
 
@@ -228,7 +233,16 @@ class Launcher:
         self._first = View(0, (), self._voters(here), "")
         write_whole(
             path / "elastic" / "control.json",
-            json.dumps({"run": self._run, "secret": self._secret, "agents": self._roster()}) + "\n",
+            json.dumps(
+                {
+                    "run": self._run,
+                    "launcher": os.getpid(),
+                    "hosts": [vars(entry) for entry in self._wanted.hosts],
+                    "secret": self._secret,
+                    "agents": self._roster(),
+                }
+            )
+            + "\n",
         )
         (path / "elastic" / "control.json").chmod(0o600)
         for host in here:
@@ -297,7 +311,7 @@ class Launcher:
             "roster": {name: where for name, where in self._roster().items() if name != host.agent},
         }
         self._crew.tell(spec, [host.name])
-        host.state = "running"
+        host.state, host.view = "running", -1
         host.lives += 1
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -311,6 +325,8 @@ class Launcher:
                 self._scale()
             self._let_go()
             self._try_again(now)
+            if self._all_were_lost(now):
+                self._begin_anew()
 
     def _turn_once(self, timeout_s: float) -> None:
         assert self._crew is not None
@@ -471,7 +487,9 @@ class Launcher:
         self._console.write(message["rank"], message["stream"], text_to_bytes(message["text"]))
 
     def _on_status(self, host: _Host, message: Message) -> None:
-        self._view = max(self._view, message["view"])
+        host.view = message["view"]
+        if host.view >= self._view:
+            self._view, self._voting = host.view, set(message["voters"])
         states = [worker["state"] for worker in message["report"]["workers"]]
         host.workers = sum(state in ("ready", "member") for state in states)
 
@@ -514,6 +532,26 @@ class Launcher:
         self._gather([host.name])
         self._first = View(self._view + 1, (), (host.agent,), "")
         self._start(host)
+
+    def _all_were_lost(self, now: float) -> bool:
+        """Whether all agents that had the run are dead: every host has been reached, and its agent is another one."""
+        ran = [
+            host for host in self._hosts.values() if host.lives and not host.witness and host.state != "gone"
+        ]
+        reached = all(host.state == "running" and host.view >= 0 for host in ran)
+        if not ran or not reached or self._voting & {host.agent for host in ran}:
+            self._not_lost_at = now
+        # One of them may be about to hear that it has become a voter.
+        return now - self._not_lost_at > self._elastic.detect_within_s
+
+    def _begin_anew(self) -> None:
+        """Have the agents that are here make a view of their own; workers resume from what was saved."""
+        assert self._crew is not None
+        here = [host for host in self._hosts.values() if host.state == "running"]
+        self._say("all hosts were lost; those that are back begin again from what was saved")
+        self._first = View(self._view + 1, (), self._voters(here), "start: all hosts were lost")
+        self._view, self._voting = self._first.number, set(self._first.voters)
+        self._crew.tell({"do": "begin", "view": self._first.to_json()}, [host.name for host in here])
 
     def _interrupt(self, number: int) -> None:
         assert self._crew is not None

@@ -27,6 +27,7 @@ class Spoken:
         self._unsent: deque[bytes] = deque()
         self._waiting = 0
         self._gone = False
+        self.lost = False  # it hears us no more, unless it comes back
         self._lines: asyncio.Queue[Message | None] = asyncio.Queue()
         self._unheard = b""
         self._loop = asyncio.get_running_loop()
@@ -42,7 +43,7 @@ class Spoken:
         self._connection = connection
         self._in = self._out = connection.fileno()
         self._unsent.clear()
-        self._waiting, self._gone, self._unheard = 0, False, b""
+        self._waiting, self._gone, self.lost, self._unheard = 0, False, False, b""
         self._open()
 
     def _open(self) -> None:
@@ -60,6 +61,7 @@ class Spoken:
         except OSError:
             data = b""
         if not data:
+            self.lost = True
             self._loop.remove_reader(self._in)
             self._lines.put_nowait(None)
             return

@@ -7,6 +7,7 @@ has, and says so once.
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from weft.errors import HostListError
 from weft.topology.hostlist import HostEntry, parse_hosts, read_hostfile
 
 DISCOVER_TIMEOUT_S = 10.0
+DISCOVER_EVERY_S = 1.0
 SCALE_FILE = "hosts"  # in RUN/elastic, written by `weft scale`
 
 
@@ -30,6 +32,7 @@ class Wanted:
         self._seen = self._stamp(elastic.hostfile)
         self.scale_file: Path | None = None
         self._scaled: tuple[int, int] | None = None
+        self._asking = Asking(elastic.discover) if elastic.discover is not None else None
 
     def look(self) -> bool:
         """See whether other hosts are wanted than before."""
@@ -44,13 +47,17 @@ class Wanted:
                 self._warn(f"{error}; the run keeps {names}")
         return self.hosts != before
 
+    def close(self) -> None:
+        if self._asking is not None:
+            self._asking.close()
+
     def _read(self) -> tuple[HostEntry, ...]:
         """What is newly said; nothing if nothing has changed."""
         if self.scale_file is not None and (stamp := self._stamp(self.scale_file)) != self._scaled:
             self._scaled = stamp
             return read_hostfile(self.scale_file)
-        if self._elastic.discover is not None:
-            return discover(self._elastic.discover)
+        if self._asking is not None:
+            return self._asking.news()
         if (
             self._elastic.hostfile is not None
             and (stamp := self._stamp(self._elastic.hostfile)) != self._seen
@@ -66,6 +73,41 @@ class Wanted:
         except OSError:
             return None
         return (status.st_mtime_ns, status.st_size) if status is not None else None
+
+
+class Asking:
+    """Asks a discovery script again and again, in a thread of its own: it may take its time."""
+
+    def __init__(self, command: str, every_s: float = DISCOVER_EVERY_S) -> None:
+        self._command, self._every_s = command, every_s
+        self._told: tuple[HostEntry, ...] = ()
+        self._found: tuple[HostEntry, ...] | HostListError = ()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._ask, name="weft-discover", daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        while not self._over.is_set():
+            try:
+                self._found = discover(self._command)
+            except HostListError as error:
+                self._found = error
+            self._over.wait(self._every_s)
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._over.set()
+        self._thread.join(DISCOVER_TIMEOUT_S)
+
+    def news(self) -> tuple[HostEntry, ...]:
+        """What it found, if that is not what it found before."""
+        found = self._found
+        if isinstance(found, HostListError):
+            raise found
+        if found == self._told:
+            return ()
+        self._told = found
+        return found
 
 
 def discover(command: str) -> tuple[HostEntry, ...]:
