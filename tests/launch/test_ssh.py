@@ -227,6 +227,40 @@ def test_a_host_that_loses_power_ends_the_run(on_own_four: Launcher) -> None:
     assert survivors == []
 
 
+RESTARTED = """
+import os, time
+count, world = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["WORLD_SIZE"]
+print("up", os.environ["RANK"], flush=True)
+if count == "0":
+    time.sleep(300)
+print(f"restart {count} rank {os.environ['RANK']} of {world} at {os.environ['MASTER_ADDR']}")
+"""
+
+
+@pytest.mark.parametrize("lost", ["h1", "h3"])
+def test_a_restart_goes_on_without_a_host_that_is_lost(on_own_four: Launcher, lost: str) -> None:
+    """As torchrun does with --nnodes MIN:MAX, but as soon as the host is known to be lost; the leader's, too."""
+    process = on_own_four.start_sleepers(RESTARTED, 4, "--nnodes", "3:4", "--max-restarts", "1")
+    on_own_four.cluster.kill(lost)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "restart 1 of 1 with 3 workers" in err
+    said = sorted(line.partition("] ")[2] for line in out.splitlines() if "restart 1" in line)
+    assert [line.partition(" at ")[0] for line in said] == [
+        f"restart 1 rank {rank} of 3" for rank in range(3)
+    ]
+    assert len({line.partition(" at ")[2] for line in said}) == 1
+
+
+def test_a_restart_needs_as_many_hosts_as_were_asked_for(on_own_four: Launcher) -> None:
+    process = on_own_four.start_sleepers(RESTARTED, 4, "--nnodes", "3:4", "--max-restarts", "3")
+    on_own_four.cluster.kill("h4")
+    on_own_four.cluster.kill("h3")
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "lost" in err
+
+
 def test_a_killed_agent_leaves_nothing_on_its_host(on_own_four: Launcher) -> None:
     process = on_own_four.start_sleepers(SLEEPER, 4)
     agents = [pid for pid, line in on_own_four.cluster.processes("h2") if "weft.launch.agent" in line]

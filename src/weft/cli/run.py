@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,11 @@ def _hyphened(name: str) -> str:
     context_settings={"allow_interspersed_args": False, "token_normalize_func": _hyphened},
 )
 @launch_options
-@click.option("--nnodes", metavar="N", help="torchrun's spelling: must equal the number of hosts named.")
+@click.option(
+    "--nnodes",
+    metavar="MIN:MAX",
+    help="torchrun's spelling; MAX must equal the hosts named. After a host is lost a restart needs MIN.",
+)
 @click.option(
     "--max-restarts",
     type=int,
@@ -215,22 +220,20 @@ def make_config(any_command: bool, **options: Any) -> LaunchConfig:
         options["env"] = (*options["env"], f"{VARIABLE}={check_limit(budget)}")
     kind = "module" if module else "command" if any_command else "script"
     config = launch_config(Command(kind, rest[0], rest[1:]), options)  # type: ignore[arg-type]
-    _check_nnodes(nnodes, len(config.host_names) or 1)
-    return config
+    least = _least_hosts(nnodes, len(config.host_names) or 1)
+    return replace(config, min_hosts=least) if least is not None else config
 
 
-def _check_nnodes(nnodes: str | None, hosts: int) -> None:
+def _least_hosts(nnodes: str | None, hosts: int) -> int | None:
+    """How few hosts a restart may go on with, as torchrun's MIN:MAX has it; None if it must have all."""
     if nnodes is None:
-        return
-    if ":" in nnodes:
-        low, _, high = nnodes.partition(":")
-        if low != high:
-            raise UsageError(
-                f"--nnodes must be one number, got {nnodes}; write --nnodes {high}, for the number cannot change"
-            )
-        nnodes = low
-    if nnodes != str(hosts):
+        return None
+    least, colon, most = nnodes.partition(":")
+    if colon and not (least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
+        raise UsageError(f"--nnodes must be N or MIN:MAX with 1 <= MIN <= MAX, got {nnodes}; write 2:4")
+    if (most if colon else least) != str(hosts):
         raise UsageError(
             f"--nnodes must equal the hosts that are named, got {nnodes} for {hosts}; weft starts every host "
             "itself, so name them with -H host1,host2"
         )
+    return int(least) if colon and least != most else None

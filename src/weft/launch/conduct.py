@@ -9,7 +9,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
@@ -91,6 +91,7 @@ class Conductor:
         grace_s: float,
         lost_after_s: float,
         sweep: Callable[[str], object],
+        replan: Callable[[Collection[str]], Plan | None] | None = None,
         translate: Translate | None = None,
         polite: Callable[[int], int] = int,
     ) -> None:
@@ -103,6 +104,7 @@ class Conductor:
         self._grace_s = grace_s
         self._lost_after_s = lost_after_s
         self._sweep = sweep  # ends what is left of the run on a host whose agent is gone
+        self._replan = replan  # a plan without the hosts that are lost, if that is wanted
         self._translate = translate
         self._polite = polite  # the signal by which a starter is asked to give its workers another one
         self._interrupted_by: int | None = None
@@ -126,15 +128,29 @@ class Conductor:
             while True:
                 self._attempt(restarts)
                 outcome = self._outcome(time.monotonic() - began, restarts)
-                if outcome.ok or self._interrupted_by or self._lost or restarts >= self._plan.max_restarts:
+                if outcome.ok or self._interrupted_by or restarts >= self._plan.max_restarts:
+                    return outcome
+                if self._lost and not self._go_without_the_lost():
                     return outcome
                 restarts += 1
                 assert outcome.failure is not None
+                who = outcome.failure.host if outcome.failure.rank is None else f"rank {outcome.failure.rank}"
                 self._console.say(
-                    f"weft: rank {outcome.failure.rank} failed ({outcome.failure.reason}); "
-                    f"restart {restarts} of {self._plan.max_restarts}"
+                    f"weft: {who} failed ({outcome.failure.reason}); restart {restarts} of {self._plan.max_restarts}"
+                    + (f" with {self._plan.world_size} workers" if outcome.failure.rank is None else "")
                 )
                 self._begin()
+
+    def _go_without_the_lost(self) -> bool:
+        """Plan what follows for the hosts that are left, as torchrun does with --nnodes MIN:MAX; False: too few are."""
+        plan = self._replan(self._lost.keys()) if self._replan else None
+        if plan is None:
+            return False
+        for host in self._lost:
+            self._crew.forget(host)
+        self._lost.clear()
+        self._plan, self._tasks = plan, tasks_of(plan)
+        return True
 
     def _attempt(self, attempt: int) -> None:
         env = {
@@ -185,7 +201,7 @@ class Conductor:
                     self._stop_soon(now)
             case "done":
                 self._done.add(host)
-            case "closed" if host not in self._done and host not in self._lost:
+            case "closed" if host in self._tasks and host not in self._done and host not in self._lost:
                 self._lose(host, f"lost: {self._crew.explain(host)}")
                 self._sweep(host)
             case "failed":

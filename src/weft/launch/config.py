@@ -46,6 +46,9 @@ class LaunchConfig:
     python: str | None = None  # on every host; None: the one that runs the launcher
     run_dir: Path | None = None
     max_restarts: int = 0
+    min_hosts: int | None = (
+        None  # a restart may do without hosts that are lost, down to so many; None: it may not
+    )
     port: int | None = None
     interface: str | None = None  # a network card, against our own choice
     skip_checks: bool = False

@@ -152,6 +152,15 @@ class Crew:
         # A new table in one step: another thread goes through the old one.
         self.connections = {**self.connections, command.host: connection}
 
+    def forget(self, host: str) -> None:
+        """Have nothing more to do with a host that is lost."""
+        left = dict(self.connections)
+        connection = left.pop(host, None)
+        self.connections = left
+        if connection is not None:
+            connection.dismiss()
+            connection.close(time.monotonic())
+
     def _beat(self) -> None:
         while not self._over.wait(BEAT_S):
             for connection in self.connections.values():
@@ -160,7 +169,7 @@ class Crew:
     def hear(self, timeout_s: float) -> tuple[str, Message]:
         """The next thing that any agent said; raises `Empty` when nothing comes."""
         host, message = self.inbox.get(timeout=timeout_s)
-        if message["event"] == "output":
+        if message["event"] == "output" and host in self.connections:
             self.connections[host].make_room()
         return host, message
 

@@ -9,6 +9,7 @@ import contextlib
 import subprocess
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from weft.errors import ConnectError, UsageError
 from weft.launch.address import Reach, candidates, card_used, choose_address
@@ -44,6 +45,11 @@ class Hosts(ABC):
     def explain(self, name: str, code: int | None, complaint: str) -> str:
         """Why an agent on another host ended, and how to mend it."""
         return explain_agent(name, code, complaint)
+
+    def keep(self, names: Sequence[str]) -> None:
+        """Have nothing more to do with the other hosts."""
+        self.names = tuple(names)
+        self.reached = {}  # another host may be the leader now
 
     def close(self) -> None:
         if self._crew is not None:

@@ -11,17 +11,18 @@ import re
 import shlex
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from weft.errors import UsageError
 from weft.launch.conduct import Conductor, tasks_of
-from weft.launch.config import LaunchConfig
+from weft.launch.config import LaunchConfig, carried_variables
 from weft.launch.crew import Crew
 from weft.launch.hosts import Hosts
 from weft.launch.outcome import Outcome
 from weft.launch.output import Console
-from weft.launch.plan import Plan, Site
+from weft.launch.plan import Plan, Site, make_plan
 
 CONNECT_TIMEOUT_S = 5
 
@@ -174,5 +175,28 @@ class SshEngine:
             grace_s=self._config.grace_s,
             lost_after_s=self._config.lost_after_s,
             sweep=lambda host: self.hosts.sweep(host, run_id),
+            replan=self._replan if self._config.min_hosts is not None else None,
         )
         return conductor.run()
+
+    def _replan(self, lost: Collection[str]) -> Plan | None:
+        """The same run on the hosts that are left; None if they are too few."""
+        left = [name for name in self.hosts.names if name not in lost]
+        if len(left) < max(1, self._config.min_hosts or 1):
+            return None
+        self.hosts.keep(left)
+        share = self._config.workers and -(-self._config.workers // len(self._config.hosts))
+        config = replace(
+            self._config,
+            hosts=tuple(entry for entry in self._config.hosts if entry.name in left),
+            workers=None,
+            per_host=share or self._config.per_host,
+        )
+        return make_plan(
+            config,
+            self.sites(),
+            engine=self.name,
+            port=self.port(),
+            python=self.python,
+            carried=carried_variables(),
+        )
