@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 _HOMES = {
     "enable": "weft.lms.enabling",
+    "estimate": "weft.lms.estimating",
     "fit": "weft.lms.api",
     "forget": "weft.lms.api",
     "lightning_callback": "weft.lms.callbacks",
@@ -25,12 +26,23 @@ _HOMES = {
     "wrap": "weft.lms.wrapping",
 }
 
-__all__ = ["enable", "fit", "forget", "lightning_callback", "plan", "stats", "trainer_callback", "wrap"]
+__all__ = [
+    "enable",
+    "estimate",
+    "fit",
+    "forget",
+    "lightning_callback",
+    "plan",
+    "stats",
+    "trainer_callback",
+    "wrap",
+]
 
 if TYPE_CHECKING:
     from weft.lms.api import fit, forget, plan, stats
     from weft.lms.callbacks import lightning_callback, trainer_callback
     from weft.lms.enabling import enable
+    from weft.lms.estimating import estimate
     from weft.lms.wrapping import wrap
 
 

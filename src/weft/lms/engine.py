@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary, ref
@@ -279,7 +280,7 @@ class Engine:
 
     def _rebuild(self, record: Record) -> None:
         assert record.recipe is not None
-        with torch.no_grad(), torch.autocast(self.transfer.device.type, enabled=False):
+        with torch.no_grad(), self._as_saved():
             record.tensor = self.value(record.recipe)
         record.stream = self.transfer.stream()
         self.counts.rebuilt += 1
@@ -336,9 +337,14 @@ class Engine:
                 return tried
         return None
 
+    def _as_saved(self) -> AbstractContextManager[Any]:
+        """Inputs have the types they were used with: autocast, which made them so, must not do it again."""
+        kind = self.transfer.device.type
+        return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
+
     def _building(self, recipe: Recipe) -> Callable[[], torch.Tensor]:
         def build() -> torch.Tensor:
-            with torch.no_grad(), torch.autocast(self.transfer.device.type, enabled=False):
+            with torch.no_grad(), self._as_saved():
                 return self.value(recipe)
 
         return build

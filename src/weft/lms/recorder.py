@@ -133,6 +133,8 @@ class Recorder:
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Compared eight bytes at a time where that is possible: the answer of a comparison takes memory, too."""
+    if first.device.type == "meta":
+        return True  # an estimate has no bits to compare
     if first.numel() % 8 == 0:
         first, second = first.view(torch.int64), second.view(torch.int64)
     return torch.equal(first, second)

@@ -1,0 +1,46 @@
+"""Before anything runs: does it fit, and at what cost?"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.lms.families import FAMILIES, GptBlock, Transformer
+from tests.lms.stage import Stage
+
+from weft import lms
+from weft.errors import UsageError
+
+
+def test_a_model_far_too_large_for_this_machine() -> None:
+    with torch.device("meta"):
+        model = Transformer(24, lambda: GptBlock(2048, 16), 2048).bfloat16()
+        batch = torch.empty(16, 2048, 2048, dtype=torch.bfloat16)
+    found = lms.estimate(model, batch, limit=26 << 30)
+    assert found.peak / 2**30 == pytest.approx(51.8, rel=0.05)  # 51.75 GiB were measured on an H200
+    assert found.fits
+    assert found.plan is not None
+    assert 1.0 < found.plan.slowdown < 1.15
+    assert "fits: budget" in str(found)
+    assert "does not fit: limit must hold" in str(lms.estimate(model, batch, limit="2GB"))
+
+
+def test_it_agrees_with_a_step_that_ran() -> None:
+    torch.manual_seed(0)
+    made = Stage(Transformer(3, lambda: GptBlock(64, 4), 64), torch.randn(4, 64, 64))
+    found = lms.estimate(made.model, made.x, limit="1GB")
+    assert found.plan is not None
+    assert found.plan.keeps_all
+    assert found.peak == pytest.approx(made.native.native.peak, rel=0.15)
+
+
+def test_optimizer_state_counts() -> None:
+    make, data = FAMILIES["resnet"]
+    model = make()
+    lean, fat = (lms.estimate(model, data(), state=state) for state in (0, 2))
+    assert fat.peak - lean.peak == 2 * lean.parameters
+
+
+def test_a_model_that_needs_values() -> None:
+    make, data = FAMILIES["experts"]  # which expert gets which token depends on the data
+    with pytest.raises(UsageError, match="on shapes alone"):
+        lms.estimate(make(), data())
