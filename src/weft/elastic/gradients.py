@@ -20,6 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from weft.errors import UsageError
+
 FIRST_BUCKET_BYTES = 1 << 20  # small: it sets off while most of the backward pass is still to come
 BUCKET_BYTES = 25 << 20
 
@@ -73,6 +75,7 @@ class Gradients:
         self.error: Exception | None = None
         self._backward_ends: Callable[[], None] | None = None
         self._queued = False
+        self._inside = False  # between the beginning of a micro-batch and that of the next, or its end
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._arrive)  # type: ignore[no-untyped-call]
             for parameter in self.parameters
@@ -90,6 +93,7 @@ class Gradients:
         With the last one of a step, each bucket is reduced as soon as it is whole.
         """
         self._weight, self._last, self._backward_ends, self._queued = weight, last, then, False
+        self._inside = True
         self._row = micro if self._rows > 1 else 0
         self._launched = 0
         for bucket in self.buckets:
@@ -98,6 +102,11 @@ class Gradients:
     def _arrive(self, parameter: Tensor) -> None:
         """Take a gradient that the backward pass has just finished."""
         if self._backward_ends is None:
+            if self._inside:
+                raise UsageError(
+                    "every micro-batch must have one backward pass, got a second; add up the losses and call "
+                    "backward once"
+                )
             return  # not ours: a backward pass outside of the loop
         bucket, slot = self._slots[id(parameter)]
         gradient = parameter.grad
@@ -123,6 +132,10 @@ class Gradients:
         then, self._backward_ends = self._backward_ends, None
         if then is not None:
             then()
+
+    def end(self) -> None:
+        """The loop body of a micro-batch has ended: backward passes until the next one are not ours."""
+        self._inside, self._backward_ends = False, None
 
     # -- one step ---------------------------------------------------------------------------------
 

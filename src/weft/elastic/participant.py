@@ -193,6 +193,8 @@ class Participant:
     def close_ticket(self) -> None:
         """The loop body has ended: if it was the one that applied the step, the step commits."""
         ticket, self.ticket = self.ticket, None
+        if self.gradients is not None:
+            self.gradients.end()
         if self.ready:
             self._commit()
             return

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -46,7 +46,7 @@ def sample(index: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 class Points(Dataset[Any]):
     def __len__(self) -> int:
-        return options.length
+        return int(options.length)
 
     def __getitem__(self, index: int) -> Any:
         return sample(index)
@@ -73,7 +73,7 @@ def fault(at: str) -> None:
 
 
 def deadlock() -> None:
-    threading.Thread(target=lambda: [time.sleep(0.1) for _ in range(10_000)], daemon=True).start()
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
     lock = threading.Lock()
     lock.acquire()
     lock.acquire()
@@ -88,7 +88,7 @@ def fail() -> None:
     raise ValueError("on purpose")
 
 
-FAULTS = {
+FAULTS: dict[str, Callable[[], object]] = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "leave": lambda: os.kill(os.getpid(), signal.SIGTERM),
@@ -112,7 +112,7 @@ def wait_for_votes(self: Any) -> None:
     original_reduce(self)
 
 
-original_fetch, inner.fetch = inner.fetch, fetch
+original_fetch, inner.fetch = inner.fetch, fetch  # type: ignore[attr-defined]
 original_reduce = inner.Participant._reduce
 inner.Participant._reduce = wait_for_votes  # type: ignore[method-assign]
 
