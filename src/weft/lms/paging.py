@@ -2,7 +2,8 @@
 
 An optimizer's step goes through its parameters in chunks. A chunk's state is copied in while the chunk before it is
 stepped, and back out after it. Where there is room the copies start during the backward pass, as activations leave,
-and the memory is given back during the next forward pass, as activations come: then they cost nothing.
+and memory is given back when the next passes need it, and no sooner: then they cost nothing. Every other step goes
+through the chunks backwards, since those that were stepped last are the likeliest to be still there.
 """
 
 from __future__ import annotations
@@ -68,17 +69,25 @@ class Page:
 class Pager:
     """Steps an optimizer whose state is on the host."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, transfer: Transfer, room: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        transfer: Transfer,
+        room: Callable[[], int],
+        spare: int = 2 * CHUNK,
+    ) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):
             raise UsageError(
                 "paging must be able to step parameters a few at a time, got LBFGS, whose step takes them together; "
                 "use another optimizer or wrap the model alone"
             )
         self.optimizer, self.transfer, self.room = optimizer, transfer, room
+        self.spare = spare  # bytes that a pass may want at any moment
         self.pages: dict[int, list[Page]] = {}  # by parameter
         self._leaving: deque[Page] = deque()
         self._step = optimizer.step
         self._next = 0  # chunk to bring in
+        self._backwards = False
 
     @property
     def leaving_bytes(self) -> int:
@@ -86,7 +95,7 @@ class Pager:
         return sum(page.bytes for page in self._leaving if page.leaving)
 
     def chunks(self) -> list[list[torch.nn.Parameter]]:
-        """Parameters in the order in which they are stepped, a chunk's worth of state at a time."""
+        """Parameters in the order in which they are stepped next, a chunk's worth of state at a time."""
         found: list[list[torch.nn.Parameter]] = []
         size = CHUNK
         for group in self.optimizer.param_groups:
@@ -96,22 +105,19 @@ class Pager:
                     size = 0
                 found[-1].append(parameter)
                 size += 2 * parameter.nbytes
-        return found
-
-    def bring(self, index: int) -> bool:
-        """Start the copies in of a chunk; False if there is none."""
-        chunks = self.chunks()
-        if index >= len(chunks):
-            return False
-        for parameter in chunks[index]:
-            for page in self.pages.get(id(parameter), ()):
-                page.bring()
-        return True
+        return found[::-1] if self._backwards else found
 
     def bring_early(self) -> None:
-        """During the backward pass: the next chunk, if there is room for it."""
-        if self.pages and self.room() > 2 * CHUNK and self.bring(self._next):
+        """During the backward pass: the next chunk, if there is room for it and for what is going on."""
+        chunks = self.chunks() if self.pages else []
+        if self._next < len(chunks) and self.room() > self.spare + need(chunks[self._next]):
+            self._bring(chunks[self._next])
             self._next += 1
+
+    def _bring(self, chunk: list[torch.nn.Parameter]) -> None:
+        for parameter in chunk:
+            for page in self.pages.get(id(parameter), ()):
+                page.bring()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """The optimizer's step, chunk by chunk."""
@@ -121,12 +127,11 @@ class Pager:
                 loss = closure()
         chunks = self.chunks()
         groups = [(group, group["params"]) for group in self.optimizer.param_groups]
-        self.bring(0)
         try:
             for index, chunk in enumerate(chunks):
-                self._make_room()
-                if index + 1 >= self._next:
-                    self.bring(index + 1)
+                for ahead in chunks[index : index + 2]:
+                    self.make_room(need(ahead))
+                    self._bring(ahead)
                 self._step_some({id(parameter) for parameter in chunk}, groups)
                 for page in self._pages_of(chunk):
                     page.send()
@@ -134,7 +139,7 @@ class Pager:
         finally:
             for group, parameters in groups:
                 group["params"] = parameters
-            self._next = 0
+            self._next, self._backwards = 0, not self._backwards
         return loss
 
     def _step_some(
@@ -161,14 +166,15 @@ class Pager:
                 ]
             yield from self.pages.get(id(parameter), ())
 
-    def _make_room(self) -> None:
-        while self._leaving and self.room() < 2 * CHUNK:
+    def make_room(self, wanted: int | None = None) -> None:
+        """Give memory back until so much is free, those first that left first."""
+        wanted = self.spare if wanted is None else wanted
+        while self._leaving and self.room() < wanted:
             self._leaving.popleft().leave()
 
-    def let_go(self, share: float = 1.0) -> None:
-        """Give memory back until no more than 1 - `share` of it is left."""
-        left = len(self._leaving) - int(len(self._leaving) * share + 0.999)
-        while len(self._leaving) > left:
+    def let_go(self) -> None:
+        """Give all memory back."""
+        while self._leaving:
             self._leaving.popleft().leave()
 
     def everything(self) -> None:
@@ -178,3 +184,8 @@ class Pager:
             for page in pages:
                 page.bring()
                 page.ready()
+
+
+def need(chunk: list[torch.nn.Parameter]) -> int:
+    """Bytes that stepping a chunk may take: its state, and as much again for what an optimizer makes on the way."""
+    return 4 * sum(parameter.nbytes for parameter in chunk)

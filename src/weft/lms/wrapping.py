@@ -17,6 +17,7 @@ from weft.lms.transfer import Transfer
 
 M = TypeVar("M", bound=nn.Module)
 ROOM = 0.25  # of the budget should be left for activations, or state is paged
+SPARE = 0.06  # of the budget is kept free for whatever a pass wants next, while state is leaving
 TRIES = 4
 
 
@@ -61,7 +62,6 @@ class Wrapped:
         self.pager: Pager | None = None
         self._forward = model.forward
         self._calls = self._last_calls = 0  # forward passes since the optimizer's step, and before it
-        self._modules = self._last_modules = 0
         model.forward = self.forward  # type: ignore[method-assign]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,7 +70,6 @@ class Wrapped:
         self._calls += 1
         if self.pager is not None and self.session.steps < 4:
             self.pager.let_go()  # steps that are recorded should see how it will be
-        self._modules = 0
         state = _State(self.model)
         for attempt in range(TRIES):
             self.session.begin()
@@ -94,7 +93,7 @@ class Wrapped:
         def room() -> int:
             return session.budget - session.transfer.allocated()
 
-        pager = self.pager = Pager(optimizer, session.transfer, room)
+        pager = self.pager = Pager(optimizer, session.transfer, room, spare=int(SPARE * session.limit))
         session.ignored = lambda: pager.leaving_bytes
         optimizer.step = self._stepper(pager)  # type: ignore[method-assign]
         optimizer.register_state_dict_pre_hook(lambda *_: pager.everything())
@@ -116,16 +115,18 @@ class Wrapped:
         return stepped
 
     def _on_module(self, *_: object) -> None:
-        """Memory of state that has left is given back bit by bit, as the forward pass needs it."""
-        self._modules += 1
-        if self.pager is not None and torch.is_grad_enabled() and self._calls == 1:
-            self.pager.let_go(1 / max(1, self._last_modules - self._modules))
-            self._last_modules = max(self._last_modules, self._modules)
+        """Memory of state that has left is given back as the forward pass needs it."""
+        if self.pager is not None and torch.is_grad_enabled():
+            self.pager.make_room()
 
     def _on_gradient(self, _: torch.Tensor) -> None:
-        """In the last backward pass before a step, state comes in where there is room."""
-        if self.pager is not None and self._calls == self._last_calls:
+        """In the last backward pass before a step, state comes in where there is room; before that it leaves."""
+        if self.pager is None:
+            return
+        if self._calls == self._last_calls:
             self.pager.bring_early()
+        else:
+            self.pager.make_room()
 
 
 class _State:
