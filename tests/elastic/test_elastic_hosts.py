@@ -116,7 +116,7 @@ def test_two_of_four_hosts_are_lost_at_once(on_hosts: OnHosts) -> None:
 def test_a_host_that_was_down_comes_late_and_others_are_added_and_removed(on_hosts: OnHosts) -> None:
     run = on_hosts(4)
     run.cluster.kill("h3")
-    run.start("--elastic", "1:3", "-H", "h1,h2,h3", "--start-within", "0")
+    run.start("--elastic", "1:3", "-H", "h1,h2,h3", "--start-within", "0", "--detect-within", "5")
     began = run.stands("h1/0", "h2/0")
     run.cluster.start("h3")
     late = run.stands("h1/0", "h2/0", "h3/0", after=began.t)
@@ -138,7 +138,7 @@ def test_a_watched_hostfile_may_break_and_is_followed_when_it_is_whole(on_hosts:
     run = on_hosts(3)
     hostfile = run.folder / "hosts"
     hostfile.write_text("h1\nh2\n")
-    run.start("--elastic", "1:2", "--hostfile", str(hostfile), "--per-host", "1")
+    run.start("--elastic", "1:2", "--hostfile", str(hostfile), "--per-host", "1", "--detect-within", "5")
     began = run.stands("h1/0", "h2/0")
     hostfile.write_text("")
     run.sees_said("; the run keeps h1, h2")
@@ -157,7 +157,7 @@ def test_hosts_found_by_a_script_come_and_go(on_hosts: OnHosts) -> None:
     run = on_hosts(2)
     found = run.folder / "found"
     found.write_text("h1\n")
-    run.start("--elastic", "1:1", "--discover", f"cat {found}", "--per-host", "1")
+    run.start("--elastic", "1:1", "--discover", f"cat {found}", "--per-host", "1", "--detect-within", "5")
     began = run.stands("h1/0")
     found.write_text("h2\n")
     run.stands("h2/0", after=began.t)

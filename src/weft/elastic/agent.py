@@ -71,9 +71,11 @@ class Agent:
             waiting_s=self.timing.detect_within,
             start_within_s=spec["start_within"],
         )
-        self.where = Address(self.host, spec["address"], port)
+        self.where = Address(self.host, spec["address"], 0 if self.witness else port)
         self.council = Council(self.name, View.from_json(spec["view"]))
-        self.peers = Peers(self.name, spec["secret"], self, retry_s=self.timing.retry_s)
+        self.peers = Peers(
+            self.name, spec["secret"], self, retry_s=self.timing.retry_s, calls_all=self.witness
+        )
         self.peers.visitor = self._visit
         self.journal = Journal(Path(spec["run_dir"]), self.host, spec["run"], tell=self._tell_event)
         self.slots = [Slot(**slot) for slot in spec["slots"]]

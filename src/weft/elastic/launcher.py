@@ -255,7 +255,7 @@ class Launcher:
 
     def _roster(self) -> dict[str, list[Any]]:
         return {
-            host.agent: [host.name, host.address, host.port]
+            host.agent: [host.name, host.address, 0 if host.witness else host.port]
             for host in self._hosts.values()
             if host.state in ("called", "running")
         }
@@ -410,7 +410,7 @@ class Launcher:
         """Find the address at which the other hosts reach this one."""
         assert self._crew is not None
         assert host.survey is not None
-        if self._ssh is None:
+        if self._ssh is None or host.witness:  # nobody calls a witness
             self._located(host, LOOPBACK, "lo")
             return
         own = candidates(host.survey, self._config.interface)

@@ -1,6 +1,7 @@
 """The links between the agents of a run: one connection for each pair, kept up as long as both live.
 
-Every agent listens; of each pair the one with the smaller name calls. Both prove that they know the run's secret. What
+Every agent listens; of each pair the one with the smaller name calls. A witness calls all and is called by none: the
+machine it is on may be out of reach. Both prove that they know the run's secret. What
 is sent while there is no connection is lost: those who care repeat it when they meet again.
 """
 
@@ -63,19 +64,22 @@ class _Peer:
 class Peers:
     """All other agents of the run."""
 
-    def __init__(self, name: str, secret: str, listener: Listener, *, retry_s: float) -> None:
+    def __init__(
+        self, name: str, secret: str, listener: Listener, *, retry_s: float, calls_all: bool = False
+    ) -> None:
         self.name, self._secret, self._listener, self._retry_s = name, secret, listener, retry_s
+        self._calls_all = calls_all
         self._peers: dict[str, _Peer] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # -- who there is -----------------------------------------------------------------------------
 
     def add(self, name: str, where: Address) -> None:
-        """Learn of an agent; a call to it is made by whichever of us has the smaller name."""
+        """Learn of an agent; one without a port is to call us, others whichever of us has the smaller name."""
         if name == self.name or name in self._peers:
             return
         peer = self._peers[name] = _Peer(name, where)
-        if self.name < name:
+        if where.port and (self._calls_all or self.name < name):
             peer.calling = self._start(self._call(peer))
 
     def roster(self) -> dict[str, Address]:
@@ -220,7 +224,7 @@ class Peers:
             ended = error.errno == errno.ECONNRESET
         finally:
             if peer.writer is writer:
-                if ended and not peer.dropped:
+                if ended and not peer.dropped and peer.where.port:
                     await self._see_whether_it_died(peer)
                 self._part(peer)
 
