@@ -20,6 +20,11 @@ def squared(model: nn.Module, x: Tensor) -> Tensor:
     return result
 
 
+def back(loss: Tensor, retain_graph: bool = False) -> None:
+    """`backward`, which torch leaves without types."""
+    torch.autograd.backward(loss, retain_graph=retain_graph)
+
+
 @dataclass
 class Stage:
     """One model and one batch, trained natively and within budgets."""
@@ -41,7 +46,7 @@ class Stage:
         self.model.zero_grad(set_to_none=True)
         torch.manual_seed(self.seed)  # dropout
         buffers = [buffer.clone() for buffer in self.model.buffers()]
-        self.forward(self.model, self.x).backward()
+        back(self.forward(self.model, self.x))
         with torch.no_grad():
             for buffer, before in zip(self.model.buffers(), buffers, strict=True):
                 buffer.copy_(before)
@@ -57,7 +62,7 @@ class Stage:
         transfer = self.device()
         self.model.zero_grad(set_to_none=True)
         with lms.fit(limit, transfer=transfer):
-            self.forward(self.model, self.x).backward()
+            back(self.forward(self.model, self.x))
         self.model.zero_grad(set_to_none=True)
         return lms.plan()
 
@@ -73,7 +78,7 @@ class Stage:
             self.model.zero_grad(set_to_none=True)
             torch.manual_seed(self.seed)
             with lms.fit(limit, transfer=transfer):
-                self.forward(self.model, self.x).backward()
+                back(self.forward(self.model, self.x))
             assert_equal(self.model, self.expected, f"step {index}")
         self.model.zero_grad(set_to_none=True)
         return transfer

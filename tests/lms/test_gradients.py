@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from tests.lms.families import FAMILIES, GptBlock, ResNet, Transformer
-from tests.lms.stage import Stage, assert_equal
+from tests.lms.stage import Stage, assert_equal, back
 from torch import Tensor, nn
 
 from weft import lms
@@ -52,7 +54,7 @@ def test_hidden_copies_are_never_late() -> None:
     transfer = made.check(made.budget(0.6), steps=4)
     late, stalls = lms.stats()["late"], transfer.stall_s
     with lms.fit(made.budget(0.6), transfer=transfer):
-        made.forward(made.model, made.x).backward()
+        back(made.forward(made.model, made.x))
     assert lms.plan().bytes_of("swap") > 0
     assert lms.stats()["late"] == late
     assert transfer.stall_s - stalls < 0.01 * lms.plan().timeline.seconds
@@ -79,7 +81,8 @@ def test_autocast() -> None:
 
 def test_channels_last() -> None:
     torch.manual_seed(0)
-    model = ResNet(8, (2, 2, 2)).to(memory_format=torch.channels_last)
+    model: Any = ResNet(8, (2, 2, 2))
+    model.to(memory_format=torch.channels_last)
     made = Stage(model, torch.randn(4, 3, 64, 64).to(memory_format=torch.channels_last))
     made.check(made.budget(0.4))
 
@@ -89,13 +92,13 @@ def test_accumulation() -> None:
     limit = made.budget(0.6) + sum(p.nbytes for p in made.model.parameters())  # what was accumulated stays
     transfer = made.device(limit)
     made.step()
-    made.forward(made.model, made.x).backward()
+    back(made.forward(made.model, made.x))
     expected = [None if p.grad is None else p.grad.clone() for p in made.model.parameters()]
     for _ in range(2):
         made.model.zero_grad(set_to_none=True)
         for _ in range(2):
             with lms.fit(limit, transfer=transfer):
-                made.forward(made.model, made.x).backward()
+                back(made.forward(made.model, made.x))
         assert_equal(made.model, expected)
 
 

@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 from tests.lms.families import GptBlock, Transformer
-from tests.lms.stage import Stage, assert_equal
+from tests.lms.stage import Stage, assert_equal, back
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -40,7 +40,7 @@ def test_what_fits_is_not_hooked() -> None:
         with lms.fit("1GB", transfer=transfer) as session:
             loss = made.forward(made.model, made.x)
             live = session.engine.live
-            loss.backward()
+            back(loss)
     assert live == 0
     assert session.recorded == 1
 
@@ -54,7 +54,7 @@ def test_a_saved_tensor_changed_in_place_raises_as_autograd_does(made: Stage) ->
             z = y.exp() * y
             y.mul_(2)
             with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-                z.sum().backward()
+                back(z.sum())
 
 
 def test_a_parameter_changed_between_forward_and_backward_raises(made: Stage) -> None:
@@ -65,7 +65,7 @@ def test_a_parameter_changed_between_forward_and_backward_raises(made: Stage) ->
             for parameter in made.model.parameters():
                 parameter.mul_(1.5)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            loss.backward()
+            back(loss)
 
 
 def test_forward_without_backward_leaves_nothing(made: Stage) -> None:
@@ -86,7 +86,7 @@ def test_backward_outside_the_context(made: Stage) -> None:
     made.model.zero_grad(set_to_none=True)
     with lms.fit(limit, transfer=transfer):
         loss = made.forward(made.model, made.x)
-    loss.backward()
+    back(loss)
     assert_equal(made.model, made.expected)
 
 
@@ -96,10 +96,10 @@ def test_retain_graph(made: Stage) -> None:
     transfer.limit = None  # what is kept for the second pass may take more
     with lms.fit(limit, transfer=transfer):
         loss = made.forward(made.model, made.x)
-        loss.backward(retain_graph=True)
+        back(loss, retain_graph=True)
         assert_equal(made.model, made.expected)
         made.model.zero_grad(set_to_none=True)
-        loss.backward()
+        back(loss)
     assert_equal(made.model, made.expected)
 
 
@@ -125,7 +125,7 @@ def test_an_exception_in_the_middle(made: Stage) -> None:
     hook.remove()
     hook = next(made.model.parameters()).register_hook(fail)  # type: ignore[no-untyped-call]
     with pytest.raises(ValueError, match="no luck"), lms.fit(limit, transfer=transfer):
-        made.forward(made.model, made.x).backward()
+        back(made.forward(made.model, made.x))
     hook.remove()
     made.check(limit, steps=2)
 
@@ -174,7 +174,7 @@ def test_two_losses(made: Stage) -> None:
         return result
 
     twice = Stage(made.model, made.x, both)
-    twice.check(twice.budget(0.8), hard=False)
+    twice.check(int(0.98 * twice.native.native.peak), hard=False)
 
 
 def test_a_custom_function_and_a_tensor_saved_twice(made: Stage) -> None:
@@ -206,7 +206,7 @@ def test_two_hundred_steps_leave_nothing_behind() -> None:
     device, host = transfer.allocated(), transfer.pinned()
     for _ in range(200):
         with lms.fit(limit, transfer=transfer) as session:
-            made.forward(made.model, made.x).backward()
+            back(made.forward(made.model, made.x))
         made.model.zero_grad(set_to_none=True)
     gc.collect()
     assert transfer.allocated() <= device
@@ -230,7 +230,7 @@ def test_a_budget_below_the_largest_operation_names_it(made: Stage) -> None:
         pytest.raises(BudgetError, match=r"working set of .* the smallest that works is"),
         lms.fit(limit, transfer=made.device()),
     ):
-        made.forward(made.model, made.x).backward()
+        back(made.forward(made.model, made.x))
 
 
 def test_a_host_too_small(made: Stage) -> None:
@@ -244,7 +244,7 @@ def test_a_host_too_small(made: Stage) -> None:
     transfer = deep.device()
     transfer.host_limit = transfer._slabs.limit = 4096
     with pytest.raises(BudgetError, match="host must hold"), lms.fit(deep.budget(0.7), transfer=transfer):
-        deep.forward(deep.model, deep.x).backward()
+        back(deep.forward(deep.model, deep.x))
 
 
 def test_without_a_device_it_says_so() -> None:

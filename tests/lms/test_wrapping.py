@@ -38,7 +38,7 @@ def make(kind: str, model: nn.Module) -> torch.optim.Optimizer:
     if kind == "sgd":
         return torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     half = list(model.parameters())
-    groups = [{"params": half[::2]}, {"params": half[1::2], "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": half[::2]}, {"params": half[1::2], "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, 1e-3)
 
 

@@ -14,6 +14,7 @@ from weft.lms.session import AUTO, Session
 from weft.lms.sizes import parse_bytes, parse_limit
 from weft.lms.transfer import Transfer, current_device, transfer_for
 
+_cuda: Any = torch.cuda
 _sessions: dict[tuple[Any, ...], Session] = {}
 _transfers: dict[tuple[torch.device, int | None], Transfer] = {}
 _latest: list[Session] = []
@@ -50,7 +51,7 @@ def session_for(
     transfer: Transfer | None = None,
 ) -> Session:
     """The budget that `fit` would use."""
-    asking = (limit, host, id(transfer), torch._C._cuda_getDevice() if torch.cuda.is_initialized() else -1)
+    asking = (limit, host, id(transfer), torch._C._cuda_getDevice() if _cuda.is_initialized() else -1)
     known = _asked.get(asking)  # to look for devices takes longer than all else that a step that fits costs
     if known is not None:
         _latest[:] = [known]

@@ -62,7 +62,7 @@ class Wrapped:
         self.pager: Pager | None = None
         self._forward = model.forward
         self._calls = self._last_calls = 0  # forward passes since the optimizer's step, and before it
-        model.forward = self.forward  # type: ignore[method-assign]
+        model.forward = self.forward
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
@@ -100,7 +100,8 @@ class Wrapped:
         for module in self.model.modules():
             if next(module.parameters(recurse=False), None) is not None:
                 module.register_forward_pre_hook(self._on_module)
-        for parameter in self.model.parameters():
+        parameters: list[Any] = list(self.model.parameters())
+        for parameter in parameters:
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._on_gradient)
 
