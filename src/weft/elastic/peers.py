@@ -146,6 +146,7 @@ class Peers:
                 peer.writer.close()
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- calling and being called -----------------------------------------------------------------
 
