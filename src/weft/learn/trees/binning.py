@@ -16,7 +16,7 @@ from scipy import sparse
 
 from weft.learn import workers
 from weft.learn.threads import Crew
-from weft.learn.trees.binning_kernels import MISSING, code_columns, code_groups
+from weft.learn.trees.binning_kernels import MISSING, code_columns, group_columns
 
 Array = np.ndarray[Any, Any]
 
@@ -103,6 +103,16 @@ class Codes:
     values: Array
     columns: int
     bins: Bins
+    apart: Array | None = (
+        None  # the codes of grouped columns once more, (columns, rows): quicker to divide rows by
+    )
+
+    def column(self, column: int) -> Array:
+        """The codes of one column."""
+        if self.apart is not None:
+            codes: Array = self.apart[column]
+            return codes
+        return self.values[column // 8, :, column % 8] if self.grouped else self.values[column]
 
     @property
     def rows(self) -> int:
@@ -130,34 +140,43 @@ def empty_codes(rows: int, columns: int, *, grouped: bool, room: int | None = No
 def code_table(X: Any, bins: Bins, crew: Crew, *, grouped: bool, room: int | None = None) -> Codes:
     """The codes of an array or CSC matrix; an infinite value is an error that says where it is."""
     rows, columns = X.shape
-    codes = empty_codes(rows, columns, grouped=grouped, room=room)
+    values = empty_codes(rows, columns, grouped=grouped, room=room)
+    roomy = room is None or 2 * rows * columns <= room
+    apart = np.empty((columns, rows), np.uint8) if grouped and roomy else None
+    codes = Codes(values, columns, bins, apart)
     if sparse.issparse(X):
-        _code_sparse(X, bins, codes)
-    else:
-        starts = range(0, rows, CHUNK)
-        for start, bad in zip(
-            starts, crew.map(lambda start: code_rows(X, bins, start, codes), starts), strict=True
-        ):
-            if bad >= 0:
-                row, column = start + bad // columns, bad % columns
-                raise ValueError(
-                    f"Input X contains infinity or a value too large for dtype('float32'): "
-                    f"got {X[row, column]!r} in row {row}, column {column}"
-                )
-    return Codes(codes, columns, bins)
+        X = X.tocsr()  # to be cut into chunks of rows
+    starts = range(0, rows, CHUNK)
+    list(crew.map(lambda start: _code_rows(X, codes, start), starts))
+    return codes
 
 
-def code_rows(X: Array, bins: Bins, start: int, codes: Array) -> int:
-    """Code one chunk; returns the place of an infinite value in it, or -1."""
+def _code_rows(X: Any, codes: Codes, start: int) -> None:
+    """Code one chunk of rows."""
     part = X[start : start + CHUNK]
-    return (code_groups if codes.ndim == 3 else code_columns)(part, bins.cuts, start, codes)
+    columns = np.empty((codes.columns, part.shape[0]), np.uint8)
+    if sparse.issparse(part):
+        _code_sparse(part.tocsc(), codes.bins, columns)
+    else:
+        bad = code_columns(part, codes.bins.cuts, 0, columns)
+        if bad >= 0:
+            row, column = divmod(bad, codes.columns)
+            raise ValueError(
+                f"Input X contains infinity or a value too large for dtype('float32'): "
+                f"got {part[row, column]!r} in row {start + row}, column {column}"
+            )
+    stop = start + part.shape[0]
+    if codes.grouped:
+        group_columns(columns, start, codes.groups)
+    else:
+        codes.values[:, start:stop] = columns
+    if codes.apart is not None:
+        codes.apart[:, start:stop] = columns
 
 
 def _code_sparse(X: Any, bins: Bins, codes: Array) -> None:
-    X = X.tocsc()
     for column in range(X.shape[1]):
-        target = codes[column // 8, :, column % 8] if codes.ndim == 3 else codes[column]
-        cuts = bins.cuts[column]
+        target, cuts = codes[column], bins.cuts[column]
         target[:] = np.searchsorted(cuts, np.float32(0))
         inside = slice(X.indptr[column], X.indptr[column + 1])
         values = X.data[inside].astype(np.float32)

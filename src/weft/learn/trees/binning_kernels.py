@@ -46,27 +46,12 @@ def code_columns(values: Array, cuts: Array, first: int, codes: Array) -> int:
 
 
 @scalar_kernel
-def code_groups(values: Array, cuts: Array, first: int, codes: Array) -> int:
-    """As `code_columns`, with eight columns side by side: codes[group, first + row, column in the group]."""
-    rows, columns = values.shape
-    bad = -1
-    for start in range(0, rows, BLOCK):
-        stop = min(start + BLOCK, rows)
-        for column in range(columns):
-            edges = cuts[column]
-            for row in range(start, stop):
-                x = np.float32(values[row, column])
-                place = 0
-                place += 128 * (edges[place + 127] < x)
-                place += 64 * (edges[place + 63] < x)
-                place += 32 * (edges[place + 31] < x)
-                place += 16 * (edges[place + 15] < x)
-                place += 8 * (edges[place + 7] < x)
-                place += 4 * (edges[place + 3] < x)
-                place += 2 * (edges[place + 1] < x)
-                place += edges[place] < x
-                code = place if x == x else MISSING
-                if x - x != 0.0 and x == x:
-                    bad = row * columns + column
-                codes[column >> 3, first + row, column & 7] = code
-    return bad
+def group_columns(columns: Array, first: int, groups: Array) -> None:
+    """Put columns of codes side by side, eight to a group: groups[group, first + row] is a byte for each of them."""
+    count, rows = columns.shape
+    for group in range(groups.shape[0]):
+        for row in range(rows):
+            word = np.uint64(0)
+            for k in range(min(8, count - 8 * group)):
+                word |= np.uint64(columns[8 * group + k, row]) << np.uint64(8 * k)
+            groups[group, first + row] = word

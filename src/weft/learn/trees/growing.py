@@ -289,8 +289,7 @@ class _Growth:
         record = self.nodes[node]
         feature = record[FEATURE]
         middle = split_rows(
-            self.groups[feature // 8],
-            8 * (feature % 8),
+            self.codes.column(feature),
             sides.view(np.uint8),
             self.order,
             self.words,

@@ -9,7 +9,7 @@ from weft.learn.prefetch_kernels import prefetch
 
 Array = Any  # inside compiled code the types are Numba's
 
-AHEAD = 24  # rows whose codes are asked for before they are needed
+AHEAD = 48  # rows whose codes are asked for before they are needed
 
 
 @scalar_kernel

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.learn.compiling import inlined, scalar_kernel
-from weft.learn.prefetch_kernels import prefetch
-from weft.learn.trees.histogram_kernels import AHEAD, add_group
+from weft.learn.trees.histogram_kernels import add_group
 from weft.learn.trees.split_kernels import (
     L2,
     MISSING,
@@ -127,8 +126,7 @@ def category_sides(
 
 @scalar_kernel
 def split_rows(
-    codes: Array,
-    shift: int,
+    column: Array,
     sides: Array,
     order: Array,
     words: Array,
@@ -142,10 +140,9 @@ def split_rows(
 
     Both sides are written to the spare arrays, one after the other, and copied back.
     """
-    last, left = order.shape[0] - 1, 0
+    left = 0
     for i in range(start, stop):
-        prefetch(codes, order[min(i + AHEAD, last)])
-        side = sides[(codes[order[i]] >> shift) & 255]
+        side = sides[column[order[i]]]
         marks[i] = side
         left += side
     for w in range(words.shape[0]):
