@@ -79,6 +79,7 @@ class HealServer:
         with connection, suppress(OSError, ConnectError, ValueError):
             connection.settimeout(PATIENCE_S)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             admit(connection, self._secret)
             connection.settimeout(None)
             while True:

@@ -117,9 +117,9 @@ original_reduce = inner.Participant._reduce
 inner.Participant._reduce = wait_for_votes  # type: ignore[method-assign]
 
 torch.manual_seed(0 if "SAME" in os.environ else os.getpid())
-model = nn.Sequential(
-    nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 1)
-).double()
+model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 1)).to(
+    run.device, torch.float64
+)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 loader = run.loader(
     Stream() if options.stream else Points(),
@@ -136,6 +136,7 @@ slow, _, factor = (options.slow or "").rpartition(":")
 for _epoch in run.epochs(options.epochs):
     for x, y in loader:
         fault("forward")
+        x, y = x.to(run.device), y.to(run.device)
         loss = nn.functional.mse_loss(model(x).squeeze(1), y)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -151,7 +152,7 @@ for _epoch in run.epochs(options.epochs):
     if options.per_epoch:
         schedule.step()
 state = model.state_dict()
-digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in state.values())).hexdigest()[:12]
+digest = hashlib.sha256(b"".join(value.cpu().numpy().tobytes() for value in state.values())).hexdigest()[:12]
 result = {
     "worker": run.name,
     "rank": run.rank,
