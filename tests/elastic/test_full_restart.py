@@ -19,12 +19,18 @@ RESULT = ("--epochs", "4")
 
 
 def started(
-    folder: Path, limits: str, workers: int, saved: Path | None, *more: str, pause: str = "0.03"
+    folder: Path,
+    limits: str,
+    workers: int,
+    saved: Path | None,
+    *more: str,
+    pause: str = "0.03",
+    every: str = "3",
 ) -> LocalRun:
     folder.mkdir()
     flags = ["--detect-within", "2"]
     if saved is not None:
-        flags += ["--checkpoint", str(saved), "--checkpoint-every", "3"]
+        flags += ["--checkpoint", str(saved), "--checkpoint-every", every]
     args = ["--reproducible", "--epochs", "4", "--pause", pause, *more]
     return LocalRun(folder, limits, workers, args, flags).start()
 
@@ -84,7 +90,7 @@ def test_everything_is_killed_and_started_again_with_another_number_of_workers(t
 
 def test_all_workers_are_killed_and_then_the_agent(tmp_path: Path) -> None:
     saved = tmp_path / "saved"
-    run = started(tmp_path / "run", "2:2", 2, saved, pause="0.1")
+    run = started(tmp_path / "run", "2:2", 2, saved, pause="0.05")
     await_saved(run, saved, 3)
     kill(workers_of(run))
     back = run.await_event("stepped", worker="localhost/0.1")
@@ -100,9 +106,22 @@ def test_all_workers_are_killed_and_then_the_agent(tmp_path: Path) -> None:
 
 
 def test_without_a_checkpoint_it_begins_anew(tmp_path: Path) -> None:
-    run = started(tmp_path / "run", "1:1", 1, None)
+    run = started(tmp_path / "run", "1:1", 1, None, pause="0.02")
     run.await_event("stepped", worker="localhost/0.0")
     kill(workers_of(run))
     assert run.await_event("stepped", worker="localhost/0.1")["step"] == 0
     run.finish()
     run.check(reference(*RESULT), size=1)
+
+
+def test_a_member_lost_while_all_save_costs_no_more_than_that_checkpoint(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    fault = "localhost/1.0:9:kill-reduce"  # each step is saved: the thread writes the one before
+    run = started(tmp_path / "run", "1:2", 2, saved, "--fault", fault, pause="0.01", every="1").finish()
+    assert run.fired(fault)
+    run.check(reference(*RESULT))
+    found = parts.find(saved)
+    assert len(found) == 2
+    assert all(checkpoint.about for checkpoint in found)
+    assert found[0].step == 28
+    assert sorted(path.name for path in saved.glob("step-*")) == sorted(c.folder.name for c in found)
