@@ -69,6 +69,8 @@ def test_a_snapshot_is_a_copy_and_its_memory_is_used_again() -> None:
     assert [copy.data_ptr() for copy in again] == places
     assert again[0].tolist() == [0.0] * 10
     assert all(copy.untyped_storage().nbytes() == copy.nbytes for copy in again)  # else writers copy them
+    (less,) = snapshot.take(tensors, share[:1])  # there are more members now
+    assert less.data_ptr() == places[0]
 
 
 # -- on disk --------------------------------------------------------------------------------------

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 
-import numpy as np
 import torch
 from torch import Tensor
 
-PIECE_BYTES = 16 << 20  # a writer holds up the others threads of its process for a piece at most
+PIECE_BYTES = 16 << 20  # a writer may hold up the other threads of its process, for a piece at most
 _ALIGNMENT = 64
 
 
@@ -58,6 +58,7 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._layout: list[tuple[torch.Size, torch.dtype]] = []
+        self._block = torch.empty(0, dtype=torch.uint8)
         self._pinned = False
         self._copies: list[Tensor] = []
 
@@ -67,23 +68,23 @@ class Snapshot:
         pinned = any(tensor.is_cuda for tensor in live)
         layout = [(tensor.shape, tensor.dtype) for tensor in live]
         if layout != self._layout or pinned != self._pinned:
-            self._copies = []  # let go of the memory before we ask for more
-            self._copies = _room_for(layout, pinned=pinned)
-            self._layout, self._pinned = layout, pinned
+            self._make_room(layout, pinned)
         for copy, tensor in zip(self._copies, live, strict=True):
             copy.copy_(tensor, non_blocking=True)
         if pinned:
             torch.cuda.synchronize()
         return self._copies
 
-
-def _room_for(layout: Sequence[tuple[torch.Size, torch.dtype]], *, pinned: bool) -> list[Tensor]:
-    """One block of memory, cut in tensors that each own theirs: a writer would copy a part of something larger."""
-    sizes = [prod(shape) * dtype.itemsize for shape, dtype in layout]
-    padded = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
-    block = torch.empty(sum(padded), dtype=torch.uint8, pin_memory=pinned).numpy()
-    starts = np.cumsum([0, *padded])
-    return [
-        torch.from_numpy(block[start : start + size]).view(dtype).view(shape)
-        for start, size, (shape, dtype) in zip(starts, sizes, layout, strict=False)
-    ]
+    def _make_room(self, layout: list[tuple[torch.Size, torch.dtype]], pinned: bool) -> None:
+        """Cut a block of memory in tensors that each own theirs: a writer would copy a part of something larger."""
+        sizes = [prod(shape) * dtype.itemsize for shape, dtype in layout]
+        starts = [0, *accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)]
+        if starts[-1] > self._block.nbytes or pinned != self._pinned:
+            self._copies, self._block = [], torch.empty(0)  # let go of the memory before we ask for more
+            self._block = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=pinned)
+        memory = self._block.numpy()
+        self._layout, self._pinned = layout, pinned
+        self._copies = [
+            torch.from_numpy(memory[start : start + size]).view(dtype).view(shape)
+            for start, size, (shape, dtype) in zip(starts, sizes, layout, strict=False)
+        ]
