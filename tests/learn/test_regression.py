@@ -139,3 +139,18 @@ def test_dependent_columns_give_the_shortest_solution() -> None:
     coef = LinearRegression().fit(twice, y).coef_
     np.testing.assert_allclose(coef[:3], coef[3:], atol=1e-9)
     np.testing.assert_allclose(coef[:3] + coef[3:], LinearRegression().fit(X, y).coef_, atol=1e-9)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_rows_may_come_in_parts(form: Any, intercept: bool) -> None:
+    X, y = numbers(300, 5)
+    X = X + 1000
+    weights = np.random.default_rng(1).random(300)
+    parts = Ridge(0.5, fit_intercept=intercept)
+    for rows in np.array_split(np.arange(300), 4):
+        parts.partial_fit(form(X[rows]), y[rows], weights[rows])
+    whole = Ridge(0.5, fit_intercept=intercept).fit(X, y, weights)
+    np.testing.assert_allclose(parts.predict(X), whole.predict(X), rtol=1e-6)
+    parts.fit(X[:50], y[:50])
+    np.testing.assert_allclose(parts.coef_, Ridge(0.5, fit_intercept=intercept).fit(X[:50], y[:50]).coef_)

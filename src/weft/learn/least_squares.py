@@ -114,6 +114,13 @@ def solve_normal(
     return best[:columns], best[columns] if problem.intercept else np.zeros(outputs)
 
 
+def solved(normal: Normal, alpha: Array, columns: int) -> tuple[Array, Array]:
+    """W and b of normal equations alone, where the rows are no longer there to correct rounding by."""
+    metrics = [Cholesky(_with_alpha(normal.matrix, columns, one)) for one in _distinct(alpha)]
+    best = -_steps(metrics, normal.gradient)
+    return best[:columns], best[columns] if len(best) > columns else np.zeros(best.shape[1])
+
+
 def _steps(metrics: list[Cholesky], gradient: Array) -> Array:
     solved = [metrics[k % len(metrics)].solve(column) for k, column in enumerate(gradient.T)]
     return np.stack(solved, axis=1)

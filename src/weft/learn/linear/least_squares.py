@@ -11,6 +11,7 @@ from scipy.optimize import nnls
 from scipy.sparse.linalg import LinearOperator, lsqr
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import assert_all_finite
+from sklearn.utils.validation import validate_data
 
 from weft.learn import inputs, workers
 from weft.learn.history import History
@@ -21,6 +22,7 @@ from weft.learn.least_squares import (
     solve_rows,
 )
 from weft.learn.linear.base import LinearModel
+from weft.learn.linear.running import with_rows
 from weft.learn.losses import Squared
 from weft.learn.metrics import Cholesky
 from weft.learn.problem import Problem
@@ -168,6 +170,7 @@ class Ridge(LinearRegressor):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
+        self.__dict__.pop("_running", None)  # a fit begins anew
         inputs.check_number("tol", self.tol)
         inputs.check_choice("solver", self.solver, SOLVERS)
         if self.max_iter is not None:
@@ -180,6 +183,22 @@ class Ridge(LinearRegressor):
         with crew_of(thread_count(self.n_jobs, stored)) as crew:
             w, b = self._solve(X, targets, weights, alpha, crew)
         self._keep(w, b, y.ndim == 1, X.dtype)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Add rows to those of calls before: the model is that of all of them, and no row is kept."""
+        workers.refuse(self, " where rows come in parts")
+        first = not hasattr(self, "_running")
+        options = {"accept_sparse": "csr", "multi_output": True, "y_numeric": True, "dtype": np.float64}
+        X, y = validate_data(self, X, y, reset=first, **options)
+        weights = inputs.checked_weights(sample_weight, X)
+        targets = y.reshape(len(y), -1).astype(np.float64)
+        alpha = self._alphas(targets.shape[1])
+        with crew_of(thread_count(self.n_jobs, X.nnz if sparse.issparse(X) else X.size)) as crew:
+            before: Running | None = None if first else self._running
+            self._running: Running = with_rows(before, X, targets, weights, self.fit_intercept, crew)
+        self._keep(*self._running.solution(alpha, X.shape[1]), y.ndim == 1, X.dtype)
+        self.n_iter_, self.history_ = np.ones(len(alpha), np.int32), []
         return self
 
     def _alphas(self, outputs: int) -> Array:

@@ -49,12 +49,19 @@ def find_bins(X: Any, max_bins: int, random: np.random.RandomState, categorical:
     rows, columns = X.shape
     others = workers.current()
     most = SAMPLE if others is None else SAMPLE // others.size
-    chosen = slice(None) if rows <= most else np.sort(random.choice(rows, most, replace=False))
+    chosen = slice(None) if rows <= most else _some_of(rows, most, random)
     some = np.asarray(X.tocsr()[chosen].toarray() if sparse.issparse(X) else X[chosen], np.float32)
     if others is not None:
         some = np.concatenate(others.gathered(some))
     kinds = np.zeros(columns, bool) if categorical is None else categorical
     return bins_of_sample(some, max_bins, kinds)
+
+
+def _some_of(rows: int, count: int, random: np.random.RandomState) -> Array:
+    """Row numbers, ascending; of very many rows without a list of all of them."""
+    if rows < 8 * count:
+        return np.sort(random.choice(rows, count, replace=False))
+    return np.unique(random.randint(0, rows, count))
 
 
 def bins_of_sample(sample: Array, max_bins: int, categorical: Array) -> Bins:

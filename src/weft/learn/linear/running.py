@@ -1,0 +1,45 @@
+"""Least squares of rows that come in parts: what they add up to is kept, and the rows are not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from weft.learn.least_squares import LeastSquares, Normal, solved
+from weft.learn.tables import DenseTable, SparseTable
+from weft.learn.threads import Crew
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Running:
+    """The normal equations of all rows so far, of columns less `shift`."""
+
+    normal: Normal
+    shift: Array
+
+    def solution(self, alpha: Array, columns: int) -> tuple[Array, Array]:
+        """W and b of all rows so far."""
+        w, b = solved(self.normal, alpha, columns)
+        return w, b - self.shift @ w
+
+
+def with_rows(
+    before: Running | None, X: Any, targets: Array, weights: Array, intercept: bool, crew: Crew
+) -> Running:
+    """What there was before, and these rows. The first rows decide the shift, for columns that are far from zero."""
+    if before is not None:
+        shift = before.shift
+    else:
+        shift = X.mean(axis=0) if intercept and not sparse.issparse(X) else np.zeros(X.shape[1])
+    table = SparseTable(X) if sparse.issparse(X) else DenseTable(X, shift)
+    problem = LeastSquares(table, targets, weights, np.zeros(targets.shape[1]), intercept, crew)
+    normal = problem.normal_equations()
+    if before is not None:
+        old = before.normal
+        normal = Normal(old.matrix + normal.matrix, old.gradient + normal.gradient, old.value + normal.value)
+    return Running(normal, shift)
