@@ -22,7 +22,7 @@ from weft.learn.least_squares import (
     solve_rows,
 )
 from weft.learn.linear.base import LinearModel
-from weft.learn.linear.running import with_rows
+from weft.learn.linear.running import Running, with_rows
 from weft.learn.losses import Squared
 from weft.learn.metrics import Cholesky
 from weft.learn.problem import Problem
