@@ -11,7 +11,7 @@ from sklearn.tree._tree import NODE_DTYPE, Tree
 from weft.learn import workers
 from weft.learn.threads import Crew
 from weft.learn.trees.binning import Codes
-from weft.learn.trees.growing import Rules, grow
+from weft.learn.trees.growing import grow
 from weft.learn.trees.grown import Grown, best_first
 from weft.learn.trees.leaf_kernels import add_classes, add_numbers
 from weft.learn.trees.packing import (
@@ -22,6 +22,7 @@ from weft.learn.trees.packing import (
     pack_pair,
     pair_packing,
 )
+from weft.learn.trees.rules import Rules
 from weft.learn.trees.split_kernels import ENTROPY, GINI, PAIR
 
 Array = np.ndarray[Any, Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,41 +32,12 @@ from weft.learn.trees.level_kernels import (
     split_rows,
 )
 from weft.learn.trees.levels import Family, LevelPlan, Member, in_parts, plan_level
-from weft.learn.trees.packing import Packing
+from weft.learn.trees.rules import Rules
 
 Array = np.ndarray[Any, Any]
 
 BUDGET_BYTES = 1 << 29  # of histograms that are kept from one level to the next
 NEAR = 2048  # rows whose codes fit the cache: below, a node is finished depth first
-
-
-@dataclass(frozen=True)
-class Rules:
-    """When a node may be split, and what a cut is judged by."""
-
-    packing: Packing
-    criterion: int
-    max_depth: int = 1 << 30
-    min_split: int = 2
-    min_rows: int = 1
-    min_weight: float = 0.0
-    min_gain: float = 0.0
-    l2: float = 0.0
-    classes: bool = False  # the target is a class: a node of one class is a leaf
-    max_features: int = 1 << 30
-
-    @property
-    def quick(self) -> bool:
-        return self.packing.paired and self.criterion == 0
-
-    @property
-    def limits(self) -> Array:
-        least = max(float(self.min_rows) if self.packing.fields[0].scale == 1.0 else 0.0, self.min_weight)
-        # Sides that hold no row are never looked at, so that one row need not be counted.
-        rows = self.min_rows if self.min_rows > 1 else 0
-        return np.array(
-            [rows, self.min_weight, self.l2, self.min_gain, float(self.classes), least], np.float64
-        )
 
 
 def grow(

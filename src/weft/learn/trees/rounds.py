@@ -18,9 +18,10 @@ from weft.learn.trees.boosting_kernels import (
 )
 from weft.learn.trees.boosting_losses import BoostingLoss
 from weft.learn.trees.ensemble import BoostedTree, boosted_tree
-from weft.learn.trees.growing import Rules, grow
+from weft.learn.trees.growing import grow
 from weft.learn.trees.grown import Grown, best_first
 from weft.learn.trees.packing import Extent, Packing, derivative_packing, pack_pair, pair_packing
+from weft.learn.trees.rules import Rules
 from weft.learn.trees.split_kernels import PAIR
 
 Array = np.ndarray[Any, Any]
