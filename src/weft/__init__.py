@@ -37,7 +37,6 @@ _PARTS = ("elastic", "learn", "lms")  # packages that are loaded when they are f
 _ARRAYS = ("allgather", "allreduce", "allreduce_n", "alltoall", "barrier", "broadcast", "reduce_scatter")
 
 if TYPE_CHECKING:
-    from weft import elastic as elastic
     from weft.collectives.arrays import (
         allgather,
         allreduce,

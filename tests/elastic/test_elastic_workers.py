@@ -120,6 +120,15 @@ def test_without_reproducible_the_result_is_close(tmp_path: Path) -> None:
     assert [result["sum"] for result in run.results] == [pytest.approx(expected, rel=1e-9)] * len(run.results)
 
 
+def test_another_mode_serves_as_well(start: Start) -> None:
+    """Gloo does not know of elastic runs: what waits in it is given up from outside."""
+    asked = ["localhost/1.0:3:kill-forward", "localhost/1.1:5:stop-forward"]
+    flags = ("--detect-within", "2", "--mode", "gloo")
+    run = start("2:2", 2, *faults(*asked), flags=flags).finish()
+    assert all(run.fired(fault) for fault in asked), run.output
+    run.check(reference(), size=2)
+
+
 def test_survivors_keep_their_processes(start: Start) -> None:
     run = start("1:2", 2, "--epochs", "30", "--pause", "0.02")
     run.await_event("stepped", worker="localhost/1.0")

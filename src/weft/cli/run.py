@@ -149,6 +149,12 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     dry, as_json, sbatch = (options.pop(name) for name in ("dry_run", "as_json", "sbatch"))
     elastic = elastic_config(options)
     config = make_config(ctx.meta[_ANY_COMMAND], **options)
+    if elastic is not None:
+        from weft.elastic.launcher import launch_behind
+
+        if sbatch is not None:
+            raise UsageError("--elastic runs on the engines local and ssh, got --sbatch; drop one of the two")
+        config = launch_behind(config, elastic)
     if sbatch is not None:
         from weft.launch.slurm import write_batch_script
 
