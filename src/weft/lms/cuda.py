@@ -17,7 +17,7 @@ from weft.lms.slabs import Block, Slabs, tickets
 cuda: Any = torch.cuda
 SHARE = 0.75  # of the host's free memory may be pinned unless the caller says otherwise
 PROBE = 128 << 20
-SAFE = 0.97  # of the measured rate is counted on: copies out and back hardly ever run at once
+SAFE = 0.95  # of the measured rate is counted on: copies out and back hardly ever run at once
 BUSY = 2_000_000  # clock cycles, about a millisecond: to find and launch a recipe takes less
 
 
@@ -46,6 +46,10 @@ class CudaTransfer:
 
     def peak(self) -> int:
         return self._stats()["peak"]
+
+    def levels(self) -> tuple[int, int]:
+        stats = self._stats()
+        return stats["current"], stats["peak"]
 
     def _stats(self) -> dict[str, int]:
         # torch.cuda.memory_allocated would flatten some hundred figures first.
@@ -145,6 +149,9 @@ class CudaTransfer:
         """Give pinned memory back; only when nothing is swapped."""
         self.settle()
         self._slabs.release()
+        empty = getattr(torch._C, "_host_emptyCache", None)  # or torch would keep the pages pinned
+        if empty is not None:
+            empty()
 
 
 def _pinned(size: int) -> torch.Tensor:

@@ -197,7 +197,7 @@ class Engine:
     def _spare(self) -> int:
         """Room that the next operation may want, where nobody knows: as much as any so far, or a few tensors' worth."""
         growth = 0 if self.recorder is None else self.recorder.growth
-        return max(self._headroom, growth + growth // 8, 3 * self._largest)
+        return max(self._headroom, growth + growth // 8, 4 * self._largest)
 
     def _site(self, site: int) -> Record | None:
         return self._sites[site]() if site < len(self._sites) else None

@@ -19,8 +19,9 @@ from weft.lms.transfer import Transfer
 class Recorder:
     """One step's measurements. What the engine itself does between `close` and `open` is in none of them."""
 
-    def __init__(self, transfer: Transfer, tries_recipes: bool) -> None:
+    def __init__(self, transfer: Transfer, tries_recipes: bool, memory: bool = True) -> None:
         self.transfer = transfer
+        self.memory = memory  # or times alone, which are better without
         self.tries_recipes = tries_recipes
         self.growth = 0  # the most that memory rose within one interval: what room the next one may want
         self._base = transfer.allocated()
@@ -36,6 +37,9 @@ class Recorder:
 
     def open(self, sites: Sequence[ref[Record]]) -> None:
         """An interval begins."""
+        if not self.memory:
+            self._open = self.transfer.mark()
+            return
         alive = [record for record in (weak() for weak in sites) if record is not None]
         living = {record.site for record in alive}
         for site in self._living - living:
@@ -45,13 +49,17 @@ class Recorder:
         self._ours = sum(
             record.bytes for record in alive if record.tensor is not None or not record.weak.dead
         )
-        self._level = self.transfer.allocated()
-        self.highest = max(self.highest, self.transfer.peak())
+        self._level, peak = self.transfer.levels()
+        self.highest = max(self.highest, peak)
         self.transfer.reset_peak()
         self._open = self.transfer.mark()
 
     def close(self) -> None:
         """It is over: an event has come."""
+        if not self.memory:
+            self._other.append(0)
+            self._marks.append((self._open, self.transfer.mark()))
+            return
         peak = self.transfer.peak()
         self.highest = max(self.highest, peak)
         self.growth = max(self.growth, peak - self._level)

@@ -27,6 +27,8 @@ from weft.lms.sizes import show_bytes
 from weft.lms.transfer import Transfer
 
 MEASURED = 2  # planned steps that are measured again
+COMPARED = 3  # steps whose whole time is compared with the plan's
+QUICKER = 0.97
 PATIENCE = 8  # steps with room to spare before it is used
 QUIET = 8  # of so many steps that fit, one is looked at
 AUTO = 0.95  # of what is free
@@ -58,6 +60,7 @@ class Session:
         self._shape: Shape | None = None
         self._recorder: Recorder | None = None
         self._around = ExitStack()
+        self._started: Any = None
 
     # A step.
 
@@ -108,13 +111,19 @@ class Session:
             )
         shape = self._shape = shape or self._guess(key)
         if shape is not None:
+            self._compare(shape)
             self._adjust(shape, base)
         self.transfer.reset_peak()
         measure = shape is None or (shape.steps < MEASURED and not shape.plan.keeps_all and not shape.guessed)
-        self._recorder = Recorder(self.transfer, tries_recipes=shape is None) if measure else None
+        self._recorder = None
+        if measure:  # last without looking at memory: to look takes time, which would be taken for the step's
+            looks = shape is None or shape.steps < MEASURED - 1
+            self._recorder = Recorder(self.transfer, tries_recipes=shape is None, memory=looks)
         if shape is None:
             self._around.enter_context(named_modules())
         plan = None if shape is None else shape.plan
+        compared = shape is not None and not measure and shape.steps < MEASURED + COMPARED
+        self._started = self.transfer.mark() if compared else None
         self.engine.start(self.budget, plan, self._recorder, headroom=self._headroom())
 
     @property
@@ -157,6 +166,15 @@ class Session:
         )
         return plan if exact else replace(plan, keys=tuple((op, -1) for op, _ in plan.keys))
 
+    def _compare(self, shape: Shape) -> None:
+        """A step that was quicker than planned had less time to hide copies in: plan for that."""
+        if shape.marks is None:
+            return
+        took, planned = self.transfer.seconds(*shape.marks), shape.plan.timeline.seconds
+        shape.marks = None
+        if 0 < took < QUICKER * planned:
+            self._replan(shape, shape.recording.sped_up(max(0.5, took / planned)))
+
     def _adjust(self, shape: Shape, base: int) -> None:
         """Plan again if more, or much less, is in use than when the plan was made."""
         shift = base - shape.plan.recording.base
@@ -192,9 +210,13 @@ class Session:
         if self._recorder is not None:
             recording = self._recorder.finish()
             self.recorded += 1
-            self._note(self._recorder.highest)
+            self._note(self._recorder.highest or self.transfer.peak())
             self._learn_from(recording)
         elif self._looks:
+            shape = self._shape
+            if shape is not None and self._started is not None and not shape.plan.keeps_all:
+                shape.steps += 1
+                shape.marks = (self._started, self.transfer.mark())
             peak = self.transfer.peak()
             self._note(peak)
             self._look_at(peak)
@@ -212,7 +234,9 @@ class Session:
             self.shapes.add(key, self._shape)
             return
         shape.steps += 1
-        self._replan(shape, shape.recording.measured_again(recording))
+        shape.recording = shape.recording.measured_again(recording)
+        shape.plan = self._planned(shape.recording, shape.margin, None, exact=True)
+        self.replans += 1
 
     def _look_at(self, peak: int) -> None:
         """A step that was not measured: was it as planned?"""

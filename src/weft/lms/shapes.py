@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from math import ceil, log
+from typing import Any
 
 from weft.lms.plans import Plan
 from weft.lms.recording import Recording, Site
@@ -36,6 +37,7 @@ class Shape:
     guessed: bool = False
     steps: int = 0
     margin: int = 0  # learned from peaks that were higher than planned
+    marks: tuple[Any, Any] | None = None  # the start and end of a step, to be compared with the plan
     slack: int = 0  # steps in a row that began with less in use than planned for
 
 

@@ -71,6 +71,9 @@ class SimulatedTransfer:
     def peak(self) -> int:
         return max(self._arena.peak, self.allocated())
 
+    def levels(self) -> tuple[int, int]:
+        return self.allocated(), self.peak()
+
     def reset_peak(self) -> None:
         self._arena.peak = self._arena.allocated()
 

@@ -12,6 +12,8 @@ from typing import Literal
 from weft.lms.recording import Rates, Recording
 
 Choice = Literal["keep", "recipe", "swap"]
+LEAD = 0.005  # seconds that copies back should be early, where there is room: nothing runs exactly as it was measured
+SLOWER = 1.15  # than measured, at times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,9 @@ class _Player:
         starts, free = [], float("inf")
         for index in swapped:
             need = self.needs[index]
-            free = min(free, times[need]) - self.recording.sites[index].bytes / self.rates.back
+            free = (
+                min(free, times[need] - LEAD) - SLOWER * self.recording.sites[index].bytes / self.rates.back
+            )
             # Not while more is still being saved: room that is free now is for that.
             last_save = saves[bisect_right(saves, need) - 1]
             starts.append((max(last_save, bisect_right(times, free) - 1), index))

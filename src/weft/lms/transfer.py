@@ -34,6 +34,10 @@ class Transfer(Protocol):
         """The most bytes in use since `reset_peak`."""
         ...
 
+    def levels(self) -> tuple[int, int]:
+        """Both, at the price of one."""
+        ...
+
     def reset_peak(self) -> None: ...
 
     def capacity(self) -> int:
