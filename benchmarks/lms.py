@@ -344,7 +344,9 @@ def case_llama(report: Report, rounds: int) -> None:
 
 def unet(side: int) -> tuple[nn.Module, Step]:
     with torch.device("cuda"):
-        model = UNet3d(4, (16, 32, 64, 128, 256), inplace=False)  # as wide as the one IBM published
+        model = UNet3d(
+            4, (16, 32, 64, 128, 256), inplace=False
+        )  # of 32 to 320 channels, one operation's working set is too large
         x = torch.randn(1, 4, side, side, side)
 
     def forward() -> torch.Tensor:
