@@ -120,6 +120,15 @@ def test_without_reproducible_the_result_is_close(tmp_path: Path) -> None:
     assert [result["sum"] for result in run.results] == [pytest.approx(expected, rel=1e-9)] * len(run.results)
 
 
+def test_a_member_that_misses_a_commit_is_healed_by_those_who_have_it(start: Start) -> None:
+    fault = "localhost/1.0:3:miss-reduced"
+    run = start("2:2", 2, "--epochs", "3", *faults(fault)).finish()
+    assert run.fired(fault)
+    assert [event["worker"] for event in run.events("healed") if event["step"] == 4] == ["localhost/1.0"]
+    run.check(reference("--epochs", "3"), size=2)
+    assert {result["worker"] for result in run.results} == {"localhost/0.0", "localhost/1.0"}
+
+
 def test_another_mode_serves_as_well(start: Start) -> None:
     """Gloo does not know of elastic runs: what waits in it is given up from outside."""
     asked = ["localhost/1.0:3:kill-forward", "localhost/1.1:5:stop-forward"]

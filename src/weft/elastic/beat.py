@@ -15,7 +15,7 @@ from typing import Any
 OUTSIDE, LOADING, COMPUTING, WAITING, HEALING = range(5)  # what a worker does
 PHASES = ("outside", "loading", "computing", "waiting", "healing")
 PAGE_BYTES = mmap.PAGESIZE
-_PHASE, _SINCE, _STEPS, _MICROS, _BUSY_S, _FIRST = range(6)
+_PHASE, _SINCE, _STEPS, _MICROS, _BUSY_S, _LENIENT = range(6)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Progress:
     steps: int  # committed by this process
     micros: int  # micro-batches computed by this process
     busy_s: float  # spent on them
-    first: bool  # the first micro-batch is under way: kernels are compiled, memory is found
+    lenient: bool  # the first micro-batch: kernels are compiled; or the first of an epoch is loaded: files are opened
 
     def stuck_for(self, now: float) -> float:
         """For how long it has made no progress in its loop; 0 where none is to be expected."""
@@ -49,12 +49,14 @@ class Beat:
     def at(cls, descriptor: int) -> Beat:
         return cls(mmap.mmap(descriptor, PAGE_BYTES))
 
-    def say(self, phase: int) -> None:
+    def say(self, phase: int, *, lenient: bool = False) -> None:
+        """What is done from now on; `lenient`: it may well take longer than usual."""
         values = self._values
         now = time.monotonic()
         if values[_PHASE] == COMPUTING and phase != COMPUTING:
             values[_BUSY_S] += now - values[_SINCE]
         values[_SINCE] = now  # first: a reader in between must not see an old time with the new phase
+        values[_LENIENT] = lenient
         values[_PHASE] = phase
 
     def computed(self) -> None:
@@ -63,8 +65,7 @@ class Beat:
 
     def begin(self) -> None:
         """A micro-batch begins."""
-        self._values[_FIRST] = self._values[_MICROS] == 0
-        self.say(COMPUTING)
+        self.say(COMPUTING, lenient=self._values[_MICROS] == 0)
 
     def committed(self) -> None:
         self._values[_STEPS] += 1
@@ -86,7 +87,7 @@ class Page:
             steps=int(values[_STEPS]),
             micros=int(values[_MICROS]),
             busy_s=values[_BUSY_S],
-            first=bool(values[_FIRST]),
+            lenient=bool(values[_LENIENT]),
         )
 
     def close(self) -> None:

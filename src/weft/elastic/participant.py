@@ -26,7 +26,7 @@ from torch.distributed.distributed_c10d import _world as torch_world
 
 from weft.collectives.groups import roll
 from weft.elastic import state
-from weft.elastic.beat import HEALING, LOADING, OUTSIDE, WAITING, Beat
+from weft.elastic.beat import COMPUTING, HEALING, LOADING, OUTSIDE, WAITING, Beat
 from weft.elastic.checkpoint import CARD, Saver
 from weft.elastic.control import Link, RunOver
 from weft.elastic.gradients import Gradients, all_reduce
@@ -160,9 +160,9 @@ class Participant:
     def next_ticket(self, epoch: int) -> Ticket | None:
         """The next micro-batch to compute; None at the end of this epoch. The one before it is over with this."""
         self.close_ticket()
-        self._beat.say(LOADING)
         if self.view is None or self._change_due or self._link.lost_someone(self.view.number):
             self._adopt()
+        self._beat.say(LOADING, lenient=self.start == 0)
         if self.epoch != epoch:
             return None
         if self.step is None and not self._begin_step():
@@ -255,10 +255,11 @@ class Participant:
                 self.gradients.give_up()
                 self._adopt(error)
                 if self.step is not step or self.todo:
-                    return
+                    break
             else:
                 self.ready = True
-                return
+                break
+        self._beat.say(COMPUTING, lenient=self._first_in_view)
 
     def _reduce(self) -> None:
         assert self.view is not None

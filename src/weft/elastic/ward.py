@@ -23,7 +23,7 @@ STARTING, READY, MEMBER, LEAVING, FINISHED, GONE = (
 CHUNK_BYTES = 1 << 16
 TAIL_CHARACTERS = 16_000
 ANSWER_S = 5.0  # to make a group, or to find that it cannot be made
-FIRST_STEP_S = 60.0  # the first micro-batch of a process may compile kernels
+LENIENT_S = 300.0  # for what may take long the first time
 
 DESCRIPTOR = "WEFT_ELASTIC"
 # Losing a peer is nothing special here; torch's store would print pages about it.
@@ -82,7 +82,7 @@ class Ward:
         self._step_s = 0.0
         self._stopped_at: float | None = None
         self._asked_at: float | None = None  # told of an urgent view, and no word since
-        self._last = (0, 0.0)  # steps, and when there were so many
+        self._last = (0, self._since)  # steps, and when there were so many
 
     @property
     def pid(self) -> int:
@@ -96,6 +96,7 @@ class Ward:
     def state(self, state: str) -> None:
         if state != self._state:
             self._state, self._since = state, time.monotonic()
+            self._last = self._last[0], self._since
 
     @property
     def alive(self) -> bool:
@@ -117,8 +118,13 @@ class Ward:
             broken=self._broken,
             broken_for=round(now - self._broken_at, 3),
             stepped=self.stepped,
-            waiting_s=round(self._page.read().waits_for(now), 3),
+            waiting_s=round(self._waits_too_long_for(now), 3),
         )
+
+    def _waits_too_long_for(self, now: float) -> float:
+        """For how long it has waited for the others, less what that takes where steps are long; -1: it does not."""
+        waits_s = self._page.read().waits_for(now)
+        return max(-1.0, waits_s - 3 * self._step_s if self._step_s else waits_s - LENIENT_S)
 
     # -- progress ---------------------------------------------------------------------------------
 
@@ -131,15 +137,14 @@ class Ward:
         progress = self._page.read()
         steps, since = self._last
         if progress.steps > steps:
-            if steps:
-                took = (now - since) / (progress.steps - steps)
-                self._step_s = took if not self._step_s else 0.8 * self._step_s + 0.2 * took
+            took = (now - since) / (progress.steps - steps)  # the first time with the making of the group
+            self._step_s = took if not self._step_s else 0.8 * self._step_s + 0.2 * took
             self._last = progress.steps, now
         if idle_s := self._does_not_answer(now, timing, waits=progress.phase == WAITING):
             return idle_s
         limit = timing.stuck_s(self._step_s)
-        if progress.first:
-            limit = max(limit, FIRST_STEP_S)
+        if progress.lenient:
+            limit = max(limit, LENIENT_S)
         idle_s = progress.stuck_for(now)
         return idle_s if idle_s > limit else None
 

@@ -20,6 +20,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from weft import elastic
 from weft.elastic import participant as inner
+from weft.errors import CollectiveError
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=2)
@@ -84,6 +85,11 @@ def spin() -> None:
         pass
 
 
+def miss() -> None:
+    """As if the others had heard the end of a collective and this worker had not."""
+    raise CollectiveError("on purpose")
+
+
 def fail() -> None:
     raise ValueError("on purpose")
 
@@ -95,6 +101,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "deadlock": deadlock,
     "spin": spin,
     "fail": fail,
+    "miss": miss,
     "exit": lambda: os._exit(0),
 }
 
@@ -110,6 +117,7 @@ def fetch(*args: Any, **kwargs: Any) -> Any:
 def wait_for_votes(self: Any) -> None:
     fault("reduce")
     original_reduce(self)
+    fault("reduced")
 
 
 original_fetch, inner.fetch = inner.fetch, fetch  # type: ignore[attr-defined]
