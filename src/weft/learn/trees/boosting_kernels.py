@@ -20,7 +20,8 @@ def logistic_derivatives(raw: Array, y: Array, weights: Array, first: Array, sec
         stop = min(start + 8, raw.shape[0])
         product, even = 1.0, True
         for i in range(start, stop):
-            e = math.exp(-max(raw[i], -80.0))  # a product of eight stays finite
+            first[i] = max(raw[i], -80.0)  # in its own digits; a product of eight stays finite
+            e = math.exp(-first[i])
             p = 1.0 / (1.0 + e)
             first[i] = weights[i] * (p - y[i])
             second[i] = weights[i] * p * (1.0 - p)

@@ -36,29 +36,26 @@ def mixed(state: Any) -> Any:
 
 @inlined
 def _sort_rows(
-    column: Array, order: Array, words: Array, start: int, stop: int, entries: Array, bins: Array
+    column: Array, order: Array, words: Array, start: int, stop: int, keys: Array, entries: Array, bins: Array
 ) -> int:
-    """Entries of few rows: insertion by code, then sums of equal codes."""
-    count = 0
-    many = words.shape[0]
+    """Entries of few rows: their codes sorted by insertion, then the sums of equal ones."""
     for i in range(start, stop):
-        code = np.int64(column[order[i]])
-        j = count
-        while j > 0 and bins[j - 1] > code:
+        key = (np.int64(column[order[i]]) << 32) | i
+        j = i - start
+        while j > 0 and keys[j - 1] > key:
+            keys[j] = keys[j - 1]
             j -= 1
-        if j > 0 and bins[j - 1] == code:
-            for w in range(many):
-                entries[w, j - 1] += words[w, i]
-            continue
-        for k in range(count, j, -1):
-            bins[k] = bins[k - 1]
-            for w in range(many):
-                entries[w, k] = entries[w, k - 1]
-        bins[j] = code
+        keys[j] = key
+    count = -1
+    many = words.shape[0]
+    for k in range(stop - start):
+        code, i = keys[k] >> 32, keys[k] & 0xFFFFFFFF
+        new = count < 0 or bins[count] != code
+        count += new
+        bins[count] = code
         for w in range(many):
-            entries[w, j] = words[w, i]
-        count += 1
-    return count
+            entries[w, count] = words[w, i] + (0 if new else entries[w, count])
+    return count + 1
 
 
 @inlined
@@ -138,7 +135,7 @@ def grow_depth_first(
     """
     features, many = block.shape[0], words.shape[0]
     entries, bins = np.empty((many, 257), np.int64), np.empty(257, np.int64)
-    hist = np.empty((many, 256), np.int64)
+    hist, keys = np.empty((many, 256), np.int64), np.empty(SORTED, np.int64)
     left, right = np.empty(many, np.int64), np.empty(many, np.int64)
     total, missing = np.empty(many, np.int64), np.empty(many, np.int64)
     spare, spare_words = np.empty(len(order), np.int32), np.empty((many, len(order)), np.int64)
@@ -181,7 +178,7 @@ def grow_depth_first(
             visited += 1
             column = block[feature]
             if rows <= SORTED:
-                filled = _sort_rows(column, order, words, start, stop, entries, bins)
+                filled = _sort_rows(column, order, words, start, stop, keys, entries, bins)
             else:
                 filled = _count_rows(column, order, words, start, stop, hist, entries, bins)
             missing[:] = 0

@@ -11,6 +11,7 @@ import numpy as np
 from weft.learn import workers
 from weft.learn.trees.binning import Bins
 from weft.learn.trees.depth_kernels import BIN, DEPTH, FEATURE, LEFT, NEXT, RIGHT, START, STOP, TO_LEFT
+from weft.learn.trees.leaf_kernels import carry_up, list_depth_first
 
 Array = np.ndarray[Any, Any]
 
@@ -70,22 +71,15 @@ class Grown:
 
     def parents_of_sums(self, sums: Array) -> Array:
         """Sums over leaves (nodes, ...), filled in at the leaves, carried up to all nodes."""
-        for node in range(len(self.nodes) - 1, -1, -1):  # children come after their parents
-            if self.left[node] >= 0:
-                sums[node] = sums[self.left[node]] + sums[self.right[node]]
+        carry_up(np.ascontiguousarray(self.left), np.ascontiguousarray(self.right), sums)
         return sums
 
 
 def depth_first(nodes: Array) -> Array:
     """The numbers of the nodes in depth-first order, left before right."""
-    found, waiting = [], [0]
-    left, right = nodes[:, LEFT].tolist(), nodes[:, RIGHT].tolist()
-    while waiting:
-        node = waiting.pop()
-        found.append(node)
-        if left[node] >= 0:
-            waiting += [right[node], left[node]]
-    return np.array(found)
+    found = np.empty(len(nodes), np.int64)
+    left, right = np.ascontiguousarray(nodes[:, LEFT]), np.ascontiguousarray(nodes[:, RIGHT])
+    return found[: list_depth_first(left, right, found)]
 
 
 def renumbered(
