@@ -13,7 +13,7 @@ from weft.elastic import ledger
 OnHosts = Callable[[int], Watched]
 
 
-def test_an_agent_that_is_killed_takes_its_workers_along_and_is_started_again(on_hosts: OnHosts) -> None:
+def test_an_agent_that_is_killed_is_started_again_and_one_that_was_stopped_goes_on(on_hosts: OnHosts) -> None:
     run = on_hosts(3)
     run.start("--elastic", "2:3", "-H", "h1,h2,h3")
     run.stands("h1/0", "h2/0", "h3/0")
@@ -21,7 +21,14 @@ def test_an_agent_that_is_killed_takes_its_workers_along_and_is_started_again(on
     lost = run.sees("its loss", lambda e: e.event == "detected" and e.kind == "host" and e.who == ("h2/0.0",))
     stepped = run.stands("h1/0", "h3/0", after=killed)
     print("agent killed: detected", lost.t - killed, "stepped", stepped.t - killed)
-    run.stands("h1/0", "h2/0", "h3/0", after=stepped.t)
+    back = run.stands("h1/0", "h2/0", "h3/0", after=stepped.t)
+    workers = run.workers("h1")
+    stopped = run.agent("h1")
+    run.kill(stopped, signal.SIGSTOP)
+    alone = run.stands("h2/0", "h3/0", after=back.t)
+    run.kill(stopped, signal.SIGCONT)
+    run.stands("h1/0", "h2/0", "h3/0", after=alone.t)
+    assert run.workers("h1") == workers
     run.ends()
     run.is_sound(finished=3)
 

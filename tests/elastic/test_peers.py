@@ -101,6 +101,23 @@ def test_one_that_ends_is_dead_and_one_that_only_hangs_up_is_called_again() -> N
     run(test)
 
 
+def test_a_silence_while_we_stood_still_is_nobodys_fault() -> None:
+    async def test() -> None:
+        a, b = agents = [Agent(name) for name in "ab"]
+        await meet(*agents)
+        await asyncio.sleep(0.1)
+        silent_s = a.peers.silent_for("b")
+        assert silent_s >= 0.1
+        a.peers.excuse(0.05)
+        assert a.peers.silent_for("b") > 0.04
+        a.peers.excuse(9.0)
+        assert 0 <= a.peers.silent_for("b") < silent_s
+        await a.close()
+        await b.close()
+
+    run(test)
+
+
 def test_one_of_another_run_is_not_heard() -> None:
     async def test() -> None:
         a, b = Agent("a", "one secret"), Agent("b", "another")

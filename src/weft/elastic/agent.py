@@ -101,6 +101,7 @@ class Agent:
         self._stop_at: float | None = None
         self._changed = asyncio.Event()
         self._next_beat = 0.0
+        self._turned_at = time.monotonic()
         self._with_others_at = time.monotonic()
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -133,6 +134,9 @@ class Agent:
 
     def _turn(self) -> None:
         now = time.monotonic()
+        late_s, self._turned_at = now - self._turned_at - self.timing.look_s, now
+        if late_s > self.timing.beat_s:
+            self.peers.excuse(late_s)
         self.peers.drop_silent(self.timing.silence_s)
         self._restart(now)
         self._look_for_the_stuck()

@@ -69,6 +69,7 @@ class Peers:
     ) -> None:
         self.name, self._secret, self._listener, self._retry_s = name, secret, listener, retry_s
         self._calls_all = calls_all
+        self._closed = False
         self._peers: dict[str, _Peer] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -126,6 +127,12 @@ class Peers:
         for name in self._peers:
             self.send(name, message)
 
+    def excuse(self, seconds: float) -> None:
+        """We ourselves stood still for so long: that we heard nothing meanwhile is nobody's fault."""
+        now = time.monotonic()
+        for peer in self._peers.values():
+            peer.heard_at = min(now, peer.heard_at + seconds)
+
     def drop_silent(self, silence_s: float) -> None:
         """Call those anew from whom we hear nothing: TCP itself would try the old connection ever more rarely."""
         for name, peer in self._peers.items():
@@ -144,15 +151,17 @@ class Peers:
                 with contextlib.suppress(OSError, asyncio.TimeoutError):
                     await asyncio.wait_for(peer.writer.drain(), 0.5)
                 peer.writer.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._closed = True
+        while self._tasks:  # before Python 3.12, wait_for may swallow a cancellation
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=0.05)
 
     # -- calling and being called -----------------------------------------------------------------
 
     async def _call(self, peer: _Peer) -> None:
         """Keep a connection to this peer until it is known to be dead."""
-        while not peer.dead:
+        while not peer.dead and not self._closed:
             began = time.monotonic()
             try:
                 reader, writer = await asyncio.wait_for(
@@ -224,9 +233,9 @@ class Peers:
         except OSError as error:
             ended = error.errno == errno.ECONNRESET
         finally:
-            if peer.writer is writer:
-                if ended and not peer.dropped and peer.where.port:
-                    await self._see_whether_it_died(peer)
+            if peer.writer is writer and ended and not peer.dropped and peer.where.port:
+                await self._see_whether_it_died(peer)
+            if peer.writer is writer:  # it may have called again meanwhile
                 self._part(peer)
 
     async def _see_whether_it_died(self, peer: _Peer) -> None:
