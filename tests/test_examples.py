@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from difflib import unified_diff
 from pathlib import Path
@@ -71,3 +73,11 @@ def test_elastic_digits_reaches_its_goal_though_a_worker_is_killed(shell: Shell)
     found = re.search(r"test accuracy   ([\d.]+)%", out)
     assert found is not None
     assert float(found[1]) >= 97.0
+
+
+def test_lms_keeps_its_budget() -> None:
+    command = [sys.executable, str(EXAMPLES / "lms.py"), "--simulate"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "rebuild" in done.stdout
+    assert "0 steps over the budget" in done.stdout

@@ -139,3 +139,10 @@ def test_a_trainer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UsageError, match="transformers must be installed"):
         lms.trainer_callback("1GB")
+
+
+def test_auto_is_most_of_what_is_free(model: nn.Module) -> None:
+    transfer = SimulatedTransfer(limit=1_000_000)
+    with lms.fit("auto", transfer=transfer) as session:
+        pass
+    assert session.limit == 950_000

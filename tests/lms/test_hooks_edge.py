@@ -166,6 +166,17 @@ def test_nested_checkpoints(reentrant: bool) -> None:
     assert len(calls) == 4 * 2 * 2  # forward and recompute: looking for recipes starts no other
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's compiler looks at it
+def test_blocks_that_are_compiled() -> None:
+    torch.manual_seed(0)
+    model = Transformer(3, lambda: GptBlock(32, 4), 32)
+    for block in model.blocks:
+        block.forward = torch.compile(block.forward, backend="aot_eager")
+    made = Stage(model, torch.randn(4, 64, 32))
+    made.check(made.budget(0.8))
+    assert not lms.plan().keeps_all
+
+
 def test_two_losses(made: Stage) -> None:
     def both(model: nn.Module, x: Tensor) -> Tensor:
         y = model(x)
@@ -199,8 +210,10 @@ def test_a_custom_function_and_a_tensor_saved_twice(made: Stage) -> None:
 
 def test_two_hundred_steps_leave_nothing_behind() -> None:
     torch.manual_seed(0)
-    made = Stage(Transformer(2, lambda: GptBlock(16, 2), 16), torch.randn(2, 32, 16))
-    limit = made.budget(0.4)
+    made = Stage(
+        nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 64), nn.Tanh()), torch.randn(64, 16)
+    )
+    limit = made.budget(0.8)
     transfer = made.check(limit, steps=5)
     gc.collect()
     device, host = transfer.allocated(), transfer.pinned()

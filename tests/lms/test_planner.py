@@ -167,3 +167,13 @@ def test_every_release_is_of_a_swap_and_comes_back_before_its_use(
         for index in sites:
             assert choices[index] == "swap"
             assert event <= back[index] <= recording.sites[index].uses[0]
+
+
+def test_a_plan_looked_for_near_a_bad_one_is_nearly_as_good() -> None:
+    recording = transformer(24)
+    limit = make_plan(recording, 100_000 * MB, RATES).native.peak // 3
+    stretched = replace(recording, seconds=tuple(5 * value for value in recording.seconds))
+    bad = make_plan(stretched, limit, RATES)
+    near, anew = make_plan(recording, limit, RATES, like=bad), make_plan(recording, limit, RATES)
+    assert near.timeline.peak <= limit
+    assert near.slowdown < 1.03 * anew.slowdown

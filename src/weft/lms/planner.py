@@ -24,7 +24,7 @@ DEPTHS = (
     4,
     9,
 )  # of recipes that need what other recipes make: about half a transformer's block, and a whole one
-NEAR = (0, -1, 1, -3, 3, -9, 9)  # members tried around a plan that was good before
+NEAR = (0, -1, 1, -3, 3, -9, 9, -27, 27)  # members tried around a plan that was good before
 
 
 def make_plan(
@@ -41,7 +41,7 @@ def make_plan(
         return searches[0].kept()
     if like is not None and not like.keeps_all:
         again = searches[DEPTHS.index(like.depth)]
-        again.look([like.rebuilt + offset for offset in NEAR])
+        again.climb(like.rebuilt)
         if again.best is not None:
             return again.best.plan(again)
     best: _Member | None = None
@@ -123,6 +123,14 @@ class _Search:
             place = seen.index(self.best.count)
             for low, high in pairwise(seen[max(0, place - 1) : place + 2]):
                 self.look(low + (high - low) * part // parts for part in range(1, parts))
+
+    def climb(self, start: int) -> None:
+        """From a member to its neighbours, as long as one of them is better."""
+        centre = None
+        while centre != start:
+            centre = start
+            self.look([centre + offset for offset in NEAR])
+            start = centre if self.best is None else self.best.count
 
     def look(self, counts: Iterable[int]) -> None:
         for count in counts:

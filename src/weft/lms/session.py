@@ -187,7 +187,7 @@ class Session:
 
     def _replan(self, shape: Shape, recording: Recording) -> None:
         shape.recording = recording
-        shape.plan = self._planned(recording, shape.margin, shape.plan, exact=not shape.guessed)
+        shape.plan = self._planned(recording, shape.margin, None, exact=not shape.guessed)
         self.replans += 1
 
     def end(self, failed: bool = False) -> None:
@@ -234,9 +234,7 @@ class Session:
             self.shapes.add(key, self._shape)
             return
         shape.steps += 1
-        shape.recording = shape.recording.measured_again(recording)
-        shape.plan = self._planned(shape.recording, shape.margin, None, exact=True)
-        self.replans += 1
+        self._replan(shape, shape.recording.measured_again(recording))
 
     def _look_at(self, peak: int) -> None:
         """A step that was not measured: was it as planned?"""
