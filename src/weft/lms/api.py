@@ -90,9 +90,10 @@ def plan() -> Plan:
 
 
 def stats() -> dict[str, int | float]:
-    """What was done so far: IBM's words first, then ours. Bytes, and counts."""
+    """What was done so far: IBM's words first, then ours. Bytes and counts; milliseconds are those of the last plan."""
     session = latest()
     counts, (held, used) = session.engine.counts, session.transfer.pinned()
+    plan = session.last_plan() if session.shapes.known else None
     return {
         "limit": session.limit,
         "reclaimed": counts.swaps_out,
@@ -110,6 +111,8 @@ def stats() -> dict[str, int | float]:
         "recorded": session.recorded,
         "replans": session.replans,
         "shapes": len(session.shapes.known),
+        "recompute_ms": 0.0 if plan is None else plan.timeline.recipe_s * 1e3,
+        "stall_ms": 0.0 if plan is None else plan.timeline.stall_s * 1e3,
         "peak": session.peak,
         "over": session.over,
     }

@@ -227,7 +227,10 @@ class Session:
 
     def _learn_from(self, recording: Recording) -> None:
         shape, key = self._shape, self._key
-        if shape is None or self.engine.lost:
+        if shape is not None and self.engine.lost:
+            self.shapes.forget(shape)  # this was another step than it looked like: the next one is recorded
+            return
+        if shape is None:
             assert key is not None
             plan = self._planned(recording, 0, None, exact=True)
             self._shape = Shape(recording, plan, key.bytes, key.kind)
