@@ -32,7 +32,6 @@ from weft.version import __version__
 
 KEEP = 2  # whole ones
 REFUSED = -2  # on a card: there is a checkpoint, of something else
-CARD = 2  # numbers on a member's card
 
 
 class Saver:

@@ -8,38 +8,30 @@ by those who are left, from what they hold: parameters have not changed, so noth
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch._C._distributed_c10d import PrefixStore, TCPStore
-from torch.distributed.distributed_c10d import _world as torch_world
+from torch import nn
 
-from weft.collectives.groups import roll
 from weft.elastic import state
 from weft.elastic.beat import COMPUTING, HEALING, LOADING, OUTSIDE, WAITING, Beat
-from weft.elastic.checkpoint import CARD, Saver
+from weft.elastic.buffers import Buffers
+from weft.elastic.checkpoint import Saver
 from weft.elastic.control import Link, RunOver
+from weft.elastic.gathering import BROKEN, Gathering
 from weft.elastic.gradients import Gradients, all_reduce
-from weft.elastic.heal import HealServer, fetch, knock
+from weft.elastic.heal import HealServer, fetch
+from weft.elastic.introduction import Card, introduce
 from weft.elastic.order import Step
 from weft.elastic.shares import Settlement, Summary, deal, settle
 from weft.elastic.view import View
-from weft.errors import CollectiveError, ConnectError, UsageError
-
-CONNECT_S = 5.0  # to the store of the view's first member
-OPERATION_S = 1800.0  # agents see who is stuck; a reduction itself may wait long, for one who evaluates, say
-# What a group that has lost a member may raise: ours, torch's store's, a socket's.
-BROKEN = (RuntimeError, ConnectError, CollectiveError, OSError)
+from weft.errors import CollectiveError, UsageError
 
 
 @dataclass(frozen=True)
@@ -74,16 +66,11 @@ class Participant:
     ) -> None:
         self._link, self._beat, self._secret, self._reproducible = link, beat, secret, reproducible
         self._server = HealServer(address, secret)
-        self._store = TCPStore(
-            address, 0, None, is_master=True, timeout=timedelta(seconds=CONNECT_S), wait_for_workers=False
-        )
-        self._excepthook = sys.excepthook
+        self._gathering = Gathering(link, address)
         self.objects: dict[str, Any] = {}
         self.source: Source | None = None
         self.gradients: Gradients | None = None
-        self._buffers: list[Tensor] = []
-        self._kept: list[Tensor] = []  # buffers as of the last commit
-        self._next: list[Tensor] | None = None  # and as they will be, where we computed the first micro-batch
+        self._buffers = Buffers()
         self.view: View | None = None  # whose group stands
         self._rank = 0  # in that view
         self.committed = self.epoch = self.start = 0
@@ -100,8 +87,8 @@ class Participant:
         self._healed: state.Image | None = None
         self.on_leave: Callable[[], object] | None = None
         self.saver = Saver(link, secret)
-        link.on_urgent = self._let_go
-        link.tell("hello", store_port=self._store.port, heal_port=self._server.port)
+        link.on_urgent = self._gathering.let_go
+        link.tell("hello", store_port=self.store_port, heal_port=self.heal_port)
 
     # -- who we are -------------------------------------------------------------------------------
 
@@ -111,7 +98,7 @@ class Participant:
 
     @property
     def store_port(self) -> int:
-        return self._store.port
+        return self._gathering.port
 
     @property
     def heal_port(self) -> int:
@@ -135,8 +122,7 @@ class Participant:
         parameters = dict.fromkeys(parameter for module in modules for parameter in module.parameters())
         rows = self.source.micros_per_step if self._reproducible else 1
         self.gradients = Gradients(parameters, all_reduce, rows=rows)
-        self._buffers = [buffer for module in modules for buffer in module.buffers()]
-        self._kept = [buffer.clone() for buffer in self._buffers]
+        self._buffers = Buffers(modules)
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -182,9 +168,7 @@ class Participant:
         """The micro-batch is loaded; its computation begins."""
         assert self.ticket is not None
         assert self.gradients is not None
-        with torch.no_grad():
-            for buffer, kept in zip(self._buffers, self._kept, strict=True):
-                buffer.copy_(kept)
+        self._buffers.restore()
         self.gradients.begin(
             self.ticket.micro, self.ticket.weight, last=self.ticket.last, then=self._computed
         )
@@ -239,7 +223,7 @@ class Participant:
             self._beat.computed()
             self._held.add(ticket.micro)
             if ticket.micro == 0:
-                self._next = [buffer.clone() for buffer in self._buffers]
+                self._buffers.first_computed()
         if ticket.last:
             self._settle()
 
@@ -276,7 +260,7 @@ class Participant:
         votes[micros + 3 :] = self.gradients.touched()
         self.gradients.launch()
         works = [all_reduce(votes)]
-        buffers = self._buffers_to_sum()
+        buffers = self._buffers.to_sum()
         works += [all_reduce(flat) for flat in buffers.values()]
         self.gradients.wait()
         for work in works:
@@ -288,31 +272,8 @@ class Participant:
             )
         self._change_due = bool(votes[micros])
         self.saver.voted(float(votes[micros + 1]), float(votes[micros + 2]))
-        self._take_buffers(buffers)
+        self._buffers.take(buffers)
         self.gradients.show(votes[micros + 3 :].tolist())
-
-    def _buffers_to_sum(self) -> dict[torch.dtype, Tensor]:
-        """Buffers end as those of whoever computed the first micro-batch, as in DDP as those of the first rank.
-
-        Everyone else adds zeros. One tensor for each type.
-        """
-        flat: dict[torch.dtype, Tensor] = {}
-        for kind in dict.fromkeys(buffer.dtype for buffer in self._buffers):
-            ours = self._next if self._next is not None else self._buffers
-            whole = torch.cat([buffer.flatten() for buffer in ours if buffer.dtype is kind])
-            whole = whole.to(torch.uint8) if kind is torch.bool else whole
-            flat[kind] = whole if self._next is not None else whole.zero_()
-        return flat
-
-    def _take_buffers(self, flat: Mapping[torch.dtype, Tensor]) -> None:
-        with torch.no_grad():
-            for kind, whole in flat.items():
-                start = 0
-                for buffer in self._buffers:
-                    if buffer.dtype is kind:
-                        stop = start + buffer.numel()
-                        buffer.copy_(whole[start:stop].view_as(buffer))
-                        start = stop
 
     def _commit(self) -> None:
         assert self.step is not None
@@ -320,7 +281,7 @@ class Participant:
         assert self.view is not None
         assert self.source is not None
         step = self.step
-        self._kept = [buffer.clone() for buffer in self._buffers]
+        self._buffers.commit()
         self.committed, self.start = self.committed + 1, step.stop
         self._forget_step()
         self._healed = None
@@ -343,19 +304,13 @@ class Participant:
         """Drop what belongs to the present step only."""
         assert self.gradients is not None
         self.gradients.clear()
-        self.step, self._next = None, None
+        self._buffers.forget_step()
+        self.step = None
         self._held.clear()
         self.todo.clear()
         self.ready = self.applied = False
 
     # -- changes ----------------------------------------------------------------------------------
-
-    def _let_go(self) -> None:
-        """Somebody is lost: whatever waits for it gives up. Called in the thread of the link."""
-        group = dist.group.WORLD if dist.is_initialized() else None
-        if group is not None:
-            with suppress(RuntimeError):
-                group.abort()
 
     def _adopt(self, error: BaseException | None = None) -> None:
         """Make the group of the newest view, and have the same state as all its members."""
@@ -386,31 +341,8 @@ class Participant:
     def _form(self, view: View) -> None:
         rank = view.rank_of(self._link.name)
         assert rank is not None
-        self._leave_group()
         self.view = None
-        first = view.members[0]
-        store = self._store
-        if rank:
-            knock(first.address, first.store_port, CONNECT_S, lambda: self._link.lost_someone(view.number))
-            store = TCPStore(
-                first.address,
-                first.store_port,
-                None,
-                is_master=False,
-                timeout=timedelta(seconds=CONNECT_S),
-                wait_for_workers=False,
-            )
-        os.environ.update(RANK=str(rank), WORLD_SIZE=str(view.size))
-        with roll.interruptible(lambda: self._link.lost_someone(view.number)):
-            dist.init_process_group(
-                "weft",
-                store=PrefixStore(f"view/{view.number}", store),
-                rank=rank,
-                world_size=view.size,
-                timeout=timedelta(seconds=OPERATION_S),
-            )
-        if self._link.lost_someone(view.number):  # before the group was there to be let go of
-            raise CollectiveError("a member was lost while the group was made")
+        self._gathering.meet(view, rank)
         self._link.tell("grouped", view=view.number)
         self._rank = rank
         summaries = self._resume(view, rank, self._introduce(view))
@@ -448,52 +380,21 @@ class Participant:
     def _introduce(self, view: View) -> list[Summary]:
         """Tell the others what we bring, and hear what they do."""
         assert self.source is not None
-        most = self.source.micros_per_step
-        own = 6 + CARD
-        card = torch.zeros(own + most, dtype=torch.int64)
-        card[:own] = torch.tensor(
-            [
-                self.committed,
-                self.epoch,
-                self.start,
-                int(self._stays),
-                self.source.signature(),
-                state.schema(self.objects),
-                *self.saver.card(self.objects, self.source.header(), stays=self._stays),
-            ]
-        )
-        card[[own + micro for micro in self._held]] = 1
-        cards = [torch.empty_like(card) for _ in view.members]
-        dist.all_gather(cards, card)
-        self._compare(view, cards, card)
-        self.saver.meet([other[6:own].tolist() for other in cards])
-        return [
+        ours = Card(
             Summary(
-                committed=int(other[0]),
-                epoch=int(other[1]),
-                start=int(other[2]),
-                stays=bool(other[3]),
-                held=frozenset(torch.nonzero(other[own:]).flatten().tolist()),
-                saved=int(other[own - 1]),
-            )
-            for other in cards
-        ]
-
-    def _compare(self, view: View, cards: list[Tensor], ours: Tensor) -> None:
-        """A newcomer must run the same thing as those who are there; it is the one to go if not."""
-        staying = [rank for rank, card in enumerate(cards) if card[3]] or [0]
-        theirs, name = cards[staying[0]], view.members[staying[0]].worker
-        if self._stays:
-            return
-        if theirs[4] != ours[4]:
-            raise UsageError(
-                f"all members must read the same data in the same way, got another length, batch or seed than {name}; "
-                "check that the data set is the same on every host"
-            )
-        if theirs[5] != ours[5]:
-            raise UsageError(
-                f"all members must train the same model, got other objects or shapes than {name} registered"
-            )
+                committed=self.committed,
+                epoch=self.epoch,
+                start=self.start,
+                held=frozenset(self._held),
+                stays=self._stays,
+            ),
+            data=self.source.signature(),
+            schema=state.schema(self.objects),
+            saved=tuple(self.saver.card(self.objects, self.source.header(), stays=self._stays)),
+        )
+        cards = introduce(view, ours, self.source.micros_per_step)
+        self.saver.meet([list(card.saved) for card in cards])
+        return [card.summary for card in cards]
 
     def _heal(self, view: View, rank: int, settlement: Settlement) -> None:
         if rank in settlement.sources:
@@ -513,7 +414,7 @@ class Participant:
 
     def _image(self, *, on_host: bool = False) -> state.Image:
         """All that must not be lost, as of the last commit."""
-        extra = {"position": self._position, "buffers": self._kept}
+        extra = {"position": self._position, "buffers": self._buffers.kept}
         return state.image_of(self.objects, extra, on_host=on_host)
 
     def _be_healed(self, view: View, settlement: Settlement) -> None:
@@ -542,7 +443,7 @@ class Participant:
         self._forget_step()
         extra = state.load(image, self.objects)
         self.committed, self.epoch, self.start = extra["position"]
-        self._kept = [kept.clone() for kept in extra["buffers"]]
+        self._buffers.heal(extra["buffers"])
 
     def end_of_epoch(self) -> None:
         """The script is about to begin an epoch.
@@ -552,7 +453,7 @@ class Participant:
         """
         if self._healed is not None and not self._held:
             extra = state.load(self._healed, self.objects)
-            self._kept = [kept.clone() for kept in extra["buffers"]]
+            self._buffers.heal(extra["buffers"])
         self._healed = None
 
     def skip_to_epoch(self, epoch: int) -> None:
@@ -584,16 +485,3 @@ class Participant:
             self._adopt(error)
             return False
         return True
-
-    def _leave_group(self) -> None:
-        if dist.is_initialized():
-            group = dist.group.WORLD
-            with suppress(RuntimeError):
-                if group is not None:
-                    group.abort()
-                dist.destroy_process_group()
-        roll.forget_store()
-        # torch counts the groups it has begun, even those that could not be made, and names them so; members that
-        # disagree on the count would not find each other. And every world wraps the hook of the one before.
-        torch_world.group_count = 0
-        sys.excepthook = self._excepthook
