@@ -47,7 +47,7 @@ from weft.topology.detect import detect
 
 LOOK_S = 0.5  # between two looks at which hosts are wanted
 ANSWER_S = 20.0  # for all hosts to answer at the start
-RETRY_S = (0.5, 2.0, 5.0, 10.0)  # before a host that is lost, or was never there, is tried again
+RETRY_S = (0.5, 1.0, 2.0, 5.0)  # before a host that is lost, or was never there, is tried again
 # What each worker finds out for itself, when it joins.
 _NOT_TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_DIMENSIONS")
 
