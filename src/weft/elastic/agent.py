@@ -14,43 +14,25 @@ import secrets
 import signal
 import socket
 import time
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 from weft.elastic.council import Action, Council, Decided, Send, is_quorum
 from weft.elastic.door import carry, knock, let_in, open_door
+from weft.elastic.household import Household, why
 from weft.elastic.journal import Journal, outcome
 from weft.elastic.peers import Address, Message, Peers
-from weft.elastic.policy import (
-    AgentReport,
-    Change,
-    Links,
-    Rules,
-    Speeds,
-    next_view,
-    slow_links,
-    weights_by_speed,
-)
+from weft.elastic.policy import AgentReport, Change, Rules, next_view
+from weft.elastic.slowness import Slowness
 from weft.elastic.spoken import Spoken
 from weft.elastic.timing import Timing
 from weft.elastic.view import View
-from weft.elastic.ward import FINISHED, GONE, LEAVING, MEMBER, READY, STARTING, Slot, Ward
-from weft.launch import processes
+from weft.elastic.ward import FINISHED, LEAVING, MEMBER, READY, STARTING, Ward
 from weft.launch.outcome import describe_code
-from weft.launch.wire import bytes_to_text, decode
+from weft.launch.wire import decode
 
-CHUNK_BYTES = 1 << 16
 URGENT = ("death", "broken", "start")  # kinds of changes that do not wait for the end of a step
 LINK_BEATS = 8  # between two looks at how long words take
 ALONE_S = 600.0  # until an agent gives up that nobody hears
-TRIES = 3  # a slot whose workers fail so often without committing a step is given up
-RESTART_S = (
-    0.0,
-    1.0,
-    2.0,
-    5.0,
-)  # before a worker is started again in a slot where several have ended in a row
 
 
 class Agent:
@@ -78,23 +60,14 @@ class Agent:
         )
         self.peers.visitor = self._visit
         self.journal = Journal(Path(spec["run_dir"]), self.host, spec["run"], tell=self._tell_event)
-        self.slots = [Slot(**slot) for slot in spec["slots"]]
-        self.wards: dict[int, Ward] = {}  # by process id
+        self.household = Household(spec, self, self.journal, launcher)
+        self.slowness = Slowness(spec["slow"], self.rules.least, self.journal, self._evict)
         self.reports: dict[str, Message] = {}  # what the other agents last said of themselves
-        self._incarnations: defaultdict[int, int] = defaultdict(int)
-        self._ends: defaultdict[int, int] = defaultdict(int)  # in a row, by slot
-        self._failures: defaultdict[int, int] = defaultdict(int)
-        self._given_up: dict[int, str] = {}
-        self._starting_at: dict[int, float] = {}
         self._first_ready_at: float | None = None
         self._proposed_at = 0.0
         self._adopted_at = time.monotonic()
-        self._speeds = Speeds()
-        self._weights: dict[str, float] | None = None
-        self._links = Links()
         self._next_look_at_links = 0.0
         self._told_lost: set[tuple[int, str]] = set()
-        self._told_slow: set[str] = set()
         self.committed = 0
         self.leaving = False
         self.over = ""  # "finished", or why the run failed
@@ -109,15 +82,12 @@ class Agent:
     async def run(self) -> int:
         """Until the run is over and our workers are gone; gives our exit code."""
         loop = asyncio.get_running_loop()
-        processes.become_subreaper()
-        loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_leave)
         door = open_door(self.spec["run"], self.host)
         if door is not None:
             loop.add_reader(door.fileno(), self._let_in, door)
-        for slot in self.slots:
-            self._start(slot)
+        self.household.open()
         self.launcher.say({"event": "begun"})
         for name, where in self.spec["roster"].items():
             self.peers.add(name, Address(*where))
@@ -127,7 +97,7 @@ class Agent:
             self._changed.clear()
             self._turn()
         self._beat()
-        processes.kill_descendants(os.getpid())
+        self.household.close()
         await self.peers.close()
         self.journal.close()
         return 0 if self.over == "finished" or self.leaving else 1
@@ -138,7 +108,7 @@ class Agent:
         if late_s > self.timing.beat_s:
             self.peers.excuse(late_s)
         self.peers.drop_silent(self.timing.silence_s)
-        self._restart(now)
+        self.household.restart(wanted=not self.over and not self.leaving)
         self._look_for_the_stuck()
         if not self.over:
             self._lead(now)
@@ -146,9 +116,7 @@ class Agent:
             self._see_whether_anybody_is_left(now)
         if self.over and self._stop_at is not None and now >= self._stop_at:
             self._stop_at = None
-            for ward in self.wards.values():
-                if ward.state != FINISHED:
-                    ward.kill()
+            self.household.kill(but=FINISHED)
         if now >= self._next_beat:
             self._beat()
 
@@ -165,13 +133,9 @@ class Agent:
             "over": self.over,
             "leaving": self.leaving,
             "committed": self.committed,
-            "possible": 0 if self.leaving else len(self.slots) - len(self._given_up),
-            "trouble": next(iter(self._given_up.values()), ""),
-            "micros": {
-                ward.name: [ward.progress().micros, ward.progress().busy_s]
-                for ward in self.wards.values()
-                if ward.alive
-            },
+            "possible": 0 if self.leaving else self.household.possible,
+            "trouble": self.household.trouble,
+            "micros": self.household.micros(),
             "round_trip_s": self.peers.round_trip_s(),
             "roster": {
                 name: [where.host, where.address, where.port]
@@ -180,14 +144,13 @@ class Agent:
         }
 
     def _report(self) -> AgentReport:
-        workers = tuple(ward.report() for ward in self.wards.values() if ward.alive)
-        return AgentReport(self.name, self.host, self.where.address, workers, witness=self.witness)
+        return AgentReport(
+            self.name, self.host, self.where.address, self.household.reports(), witness=self.witness
+        )
 
     def _done(self) -> bool:
         """Whether there is nothing left for us to do."""
-        if self.wards or self._starting_at:
-            return False
-        return bool(self.over) or self.leaving
+        return self.household.empty and (bool(self.over) or self.leaving)
 
     # -- leading ----------------------------------------------------------------------------------
 
@@ -217,7 +180,7 @@ class Agent:
             age_s=now - self._adopted_at,
             waited_s=now - self._first_ready_at if self._first_ready_at is not None else 0.0,
             expected=self.spec["expected"],
-            weights=self._shares(living),
+            weights=self.slowness.weights(view, self._micros(living)),
         )
         if change is None or now < self._proposed_at + self.timing.retry_s:
             return
@@ -252,14 +215,15 @@ class Agent:
 
     def _adopt(self, view: View) -> None:
         """A view is decided: tell our workers."""
-        self._proposed_at, self._adopted_at, self._weights = 0.0, time.monotonic(), None
+        self._proposed_at, self._adopted_at = 0.0, time.monotonic()
+        self.slowness.forget_weights()
         kind, _, cause = view.cause.partition(": ")
         members = [member.worker for member in view.members]
         if members:
             self.journal.event(
                 "agreed", view=view.number, cause=cause, kind=kind, size=view.size, members=members
             )
-        for ward in self.wards.values():
+        for ward in self.household:
             if not ward.alive or ward.state == STARTING:
                 continue
             if view.rank_of(ward.name) is not None:
@@ -267,73 +231,32 @@ class Agent:
                     ward.state = MEMBER
             elif ward.state == MEMBER:
                 # The others went on without it: it may come back as somebody new.
-                ward.name = self._new_name(ward.slot)
+                self.household.rename(ward)
                 ward.state = STARTING
-            ward.tell(self._view_for(ward, view, urgent=kind in URGENT))
+            urgent = kind in URGENT
+            ward.tell({"do": "view", "view": view.to_json(), "name": ward.name, "urgent": urgent})
         self._changed.set()
 
-    def _view_for(self, ward: Ward, view: View, *, urgent: bool) -> Message:
-        return {"do": "view", "view": view.to_json(), "name": ward.name, "urgent": urgent}
+    def _status_of(self, agent: str) -> Message:
+        return self.reports[agent] if agent != self.name else self._status()
 
-    def _shares(self, living: dict[str, AgentReport]) -> dict[str, float] | None:
-        """Who is slow, and what that means for the shares."""
-        counts: dict[str, list[float]] = {}
-        for name in living:
-            status = self.reports.get(name) if name != self.name else self._status()
-            counts.update(status["micros"] if status else {})
-        now = {member.worker: member.weight for member in self.council.view.members}
-        if len(now) < 2 or not counts.keys() >= now.keys():
-            return None
-        if self._speeds.look({worker: (int(counts[worker][0]), counts[worker][1]) for worker in now}):
-            for worker in sorted(self._speeds.slow - self._told_slow):
-                self._tell_slow(worker)
-            self._told_slow = set(self._speeds.slow)
-            if self.spec["slow"] == "rebalance":
-                self._weights = weights_by_speed(self._speeds.seconds, self._speeds.slow, now)
-        return self._weights
+    def _micros(self, living: dict[str, AgentReport]) -> dict[str, list[float]]:
+        return {
+            worker: counts for agent in living for worker, counts in self._status_of(agent)["micros"].items()
+        }
 
     def _look_at_links(self, living: dict[str, AgentReport], now: float) -> None:
-        """Whose link is slow."""
+        """Now and then, see whose link is slow."""
         if now < self._next_look_at_links:
             return
         self._next_look_at_links = now + LINK_BEATS * self.timing.beat_s
-        pairs = {
-            (name, peer): seconds
-            for name in living
-            for peer, seconds in (self.reports[name] if name != self.name else self._status())[
-                "round_trip_s"
-            ].items()
+        round_trip_s = {
+            (agent, peer): seconds
+            for agent in living
+            for peer, seconds in self._status_of(agent)["round_trip_s"].items()
             if peer in living
         }
-        known = self._links.slow
-        self._links.look(pairs)
-        for agent in sorted(self._links.slow - known):
-            if agent in self.council.view.agents:
-                self._tell_slow_link(agent, *slow_links(pairs)[agent])
-
-    def _tell_slow_link(self, agent: str, own_s: float, usual_s: float) -> None:
-        view = self.council.view
-        who = [member.worker for member in view.members if member.agent == agent]
-        cause = f"behind a slow link: answers in {1e3 * own_s:.0f} ms, others in {1e3 * usual_s:.1f} ms"
-        self.journal.event(
-            "detected", view=view.number, kind="slow", who=who, cause=cause, policy=self.spec["slow"]
-        )
-        if self.spec["slow"] == "evict" and view.size - len(who) >= self.rules.least:
-            for worker in who:
-                self._evict(worker)
-
-    def _tell_slow(self, worker: str) -> None:
-        factor = self._speeds.seconds[worker] / self._speeds.usual
-        self.journal.event(
-            "detected",
-            view=self.council.view.number,
-            kind="slow",
-            who=[worker],
-            cause=f"{factor:.1f} times as slow as usual",
-            policy=self.spec["slow"],
-        )
-        if self.spec["slow"] == "evict" and self.council.view.size > self.rules.least:
-            self._evict(worker)
+        self.slowness.look_at_links(self.council.view, round_trip_s)
 
     def _evict(self, worker: str) -> None:
         """Have a slow worker ended by whoever watches it."""
@@ -345,15 +268,15 @@ class Agent:
                     self.peers.send(member.agent, {"kind": "evict", "worker": worker})
 
     def _end_slow(self, worker: str) -> None:
-        for ward in self.wards.values():
+        for ward in self.household:
             if ward.name == worker and ward.alive:
                 ward.evicted = "too slow"
-                self._given_up[ward.slot.number] = f"{worker} was too slow"
+                self.household.give_up(ward, f"{worker} was too slow")
                 ward.ask_to_leave()
 
     def _see_whether_it_can_go_on(self) -> None:
         """If fewer workers can ever be there than the run needs, it has failed."""
-        statuses = [self._status(), *(self.reports[name] for name in self._living() if name != self.name)]
+        statuses = [self._status_of(agent) for agent in self._living()]
         if sum(status["possible"] for status in statuses) >= self.rules.least:
             return
         trouble = next((status["trouble"] for status in statuses if status["trouble"]), "")
@@ -411,64 +334,8 @@ class Agent:
 
     # -- our workers ------------------------------------------------------------------------------
 
-    def _new_name(self, slot: Slot) -> str:
-        number = self._incarnations[slot.number]
-        self._incarnations[slot.number] += 1
-        # A host that comes back has an agent with another name, whose workers must not be taken for the old ones.
-        return f"{self.host}/{slot.number}.{self.spec['life']}{number}"
-
-    def _start(self, slot: Slot) -> None:
-        ward = Ward(self._new_name(slot), slot, self.spec["argv"], env=self.spec["env"], cwd=self.spec["cwd"])
-        self.wards[ward.pid] = ward
-        self.journal.event("started", worker=ward.name, pid=ward.pid)
-        ward.tell(
-            {
-                "do": "welcome",
-                "name": ward.name,
-                "secret": self.spec["secret"],
-                "most": self.rules.most,
-            }
-        )
-        loop = asyncio.get_running_loop()
-        loop.add_reader(ward.link.fileno(), self._hear_worker, ward)
-        for pipe, stream in ((ward.process.stdout, "out"), (ward.process.stderr, "err")):
-            assert pipe is not None
-            os.set_blocking(pipe.fileno(), False)
-            loop.add_reader(pipe.fileno(), self._forward, ward, pipe, stream)
-
-    def _restart(self, now: float) -> None:
-        for number, due in list(self._starting_at.items()):
-            if self.over or self.leaving or number in self._given_up:
-                del self._starting_at[number]
-            elif now >= due:
-                del self._starting_at[number]
-                self._start(next(slot for slot in self.slots if slot.number == number))
-
-    def _forward(self, ward: Ward, pipe: Any, stream: str) -> None:
-        try:
-            data = os.read(pipe.fileno(), CHUNK_BYTES)
-        except BlockingIOError:
-            return
-        if data:
-            text = bytes_to_text(data)
-            ward.wrote(stream, text)
-            self.journal.output(ward.slot.number, data)
-            self.launcher.say(
-                {"event": "output", "rank": ward.slot.rank, "stream": stream, "text": text}, may_drop=True
-            )
-            return
-        asyncio.get_running_loop().remove_reader(pipe.fileno())
-        pipe.close()
-
-    def _hear_worker(self, ward: Ward) -> None:
-        messages = ward.hear()
-        if messages is None:
-            asyncio.get_running_loop().remove_reader(ward.link.fileno())
-            return
-        for message in messages:
-            self._hear_news(ward, message)
-
-    def _hear_news(self, ward: Ward, news: Message) -> None:
+    def said(self, ward: Ward, news: Message) -> None:
+        """A worker said something."""
         match news.pop("say"):
             case "hello":
                 ward.ports = news["store_port"], news["heal_port"]
@@ -477,13 +344,7 @@ class Agent:
             case "ready":
                 ward.state = READY
                 if self.council.view.members:
-                    self.journal.event(
-                        "detected",
-                        view=self.council.view.number,
-                        kind="join",
-                        who=[ward.name],
-                        cause="it is ready",
-                    )
+                    self._detected("join", ward, "it is ready")
                 self._changed.set()
                 self._beat()
             case "broken":
@@ -505,98 +366,43 @@ class Agent:
     def _committed(self, ward: Ward, news: Message) -> None:
         record = news["record"]
         self.committed = max(self.committed, record["step"] + 1)
-        self._ends[ward.slot.number] = self._failures[ward.slot.number] = 0
+        self.household.committed(ward)
         ward.stepped = record["view"]
         if news["first"]:
             self.journal.event("stepped", view=record["view"], worker=ward.name, step=record["step"])
         self.journal.commit(record)
 
     def _see_off(self, ward: Ward, cause: str) -> None:
-        self.journal.event(
-            "detected", view=self.council.view.number, kind="leave", who=[ward.name], cause=cause
-        )
+        self._detected("leave", ward, cause)
         ward.ask_to_leave()
         self._changed.set()
         self._beat()
 
     def _look_for_the_stuck(self) -> None:
-        for ward in self.wards.values():
-            ward.flush()
-            if not ward.alive or ward.evicted or ward.state not in (MEMBER, LEAVING):
-                continue
-            idle_s = ward.stuck_for(self.timing)
-            if idle_s is not None:
-                ward.evicted = f"no progress for {idle_s:.1f} s"
-                self.journal.event(
-                    "detected",
-                    view=self.council.view.number,
-                    kind="stuck",
-                    who=[ward.name],
-                    cause=ward.evicted,
-                )
-                ward.kill()
+        for ward, idle_s in self.household.stuck(self.timing):
+            ward.evicted = f"no progress for {idle_s:.1f} s"
+            self._detected("stuck", ward, ward.evicted)
+            ward.kill()
 
-    def _reap(self) -> None:
-        for pid, code in processes.reap():
-            ward = self.wards.pop(pid, None)
-            if ward is not None:
-                self._ended(ward, code)
+    def _detected(self, kind: str, ward: Ward, cause: str) -> None:
+        self.journal.event("detected", view=self.council.view.number, kind=kind, who=[ward.name], cause=cause)
+
+    def ended(self, ward: Ward, code: int, state: str) -> None:
+        """A worker has ended."""
         self._changed.set()
-
-    def _ended(self, ward: Ward, code: int) -> None:
-        loop = asyncio.get_running_loop()
-        self._hear_last_words(ward)
-        ward.code = ward.process.returncode = code
-        state, ward.state = ward.state, GONE
-        processes.signal_group(ward.pid, signal.SIGKILL)  # what it started and left behind
-        ward.close(loop.remove_reader)
-        self.launcher.say({"event": "exit", "rank": ward.slot.rank, "worker": ward.name, "code": code})
         if state == FINISHED or self.over:
             if code and state == FINISHED:
                 self.journal.event("failed", worker=ward.name, cause=describe_code(code))
-                self.launcher.say({"event": "failed", "why": self._why(ward, code)})
+                self.launcher.say({"event": "failed", "why": why(ward, code)})
             return
         if state == LEAVING or self.leaving:
             return
         if not ward.evicted:
-            self.journal.event(
-                "detected",
-                view=self.council.view.number,
-                kind="death" if code else "leave",
-                who=[ward.name],
-                cause=describe_code(code) if code else "its script has ended",
-            )
-        self._decide_on_slot(ward, code)
+            cause = describe_code(code) if code else "its script has ended"
+            self._detected("death" if code else "leave", ward, cause)
+        self.household.follow(ward, code, in_vain=not self.committed)
         self._lead(time.monotonic())
         self._beat()
-
-    def _decide_on_slot(self, ward: Ward, code: int) -> None:
-        """Start another worker in its place, unless that has been in vain."""
-        slot = ward.slot.number
-        self._ends[slot] += 1
-        if code == 0:
-            self._given_up[slot] = f"{ward.name} ended before the run did"
-        elif code > 0:
-            self._failures[slot] += 1
-            if not self.committed or self._failures[slot] >= TRIES:
-                self._given_up[slot] = self._why(ward, code)
-        pause = RESTART_S[min(self._ends[slot] - 1, len(RESTART_S) - 1)]
-        self._starting_at[slot] = time.monotonic() + pause
-
-    def _why(self, ward: Ward, code: int) -> str:
-        lines = ward.tail.strip().splitlines()
-        return f"{ward.name} failed ({describe_code(code)})" + (f": {lines[-1].strip()}" if lines else "")
-
-    def _hear_last_words(self, ward: Ward) -> None:
-        """What it had written before it ended."""
-        self._hear_worker(ward)
-        for pipe, stream in ((ward.process.stdout, "out"), (ward.process.stderr, "err")):
-            while pipe is not None and not pipe.closed:
-                before = pipe.fileno()
-                self._forward(ward, pipe, stream)
-                if not pipe.closed and not _readable(before):
-                    asyncio.get_running_loop().remove_reader(before)
-                    pipe.close()
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -607,7 +413,7 @@ class Agent:
         self.over = how
         self.journal.event("finished" if how == "finished" else "failed", cause=how)
         grace_s = self.spec["grace"]
-        for ward in self.wards.values():
+        for ward in self.household:
             if how == "finished" and ward.state == MEMBER:
                 ward.tell({"do": "over"})
                 ward.state = FINISHED
@@ -621,8 +427,7 @@ class Agent:
     def _asked_to_leave(self) -> None:
         """Our host is taken away: our workers leave at the end of the step, then we go. Soon, or by force."""
         if self.leaving:
-            for ward in self.wards.values():
-                ward.kill()
+            self.household.kill()
             return
         self._leave()
         asyncio.get_running_loop().call_later(
@@ -631,7 +436,7 @@ class Agent:
 
     def _leave(self) -> None:
         self.leaving = True
-        for ward in list(self.wards.values()):
+        for ward in self.household:
             if ward.state == MEMBER:
                 self._see_off(ward, "its host is taken away")
             elif ward.state != FINISHED:
@@ -652,8 +457,7 @@ class Agent:
                 self._leave()
             case "stop":
                 if message.get("now"):
-                    for ward in self.wards.values():
-                        ward.kill()
+                    self.household.kill()
                 self._end("stopped on request")
 
     def _let_in(self, door: socket.socket) -> None:
@@ -670,12 +474,6 @@ class Agent:
 
 def _states(status: Message) -> list[tuple[str, str]]:
     return [(worker["worker"], worker["state"]) for worker in status["report"]["workers"]]
-
-
-def _readable(descriptor: int) -> bool:
-    import select
-
-    return bool(select.select([descriptor], [], [], 0)[0])
 
 
 def _listener() -> socket.socket:
