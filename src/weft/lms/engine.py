@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary, ref
 
 import torch
 
 from weft.errors import BudgetError
-from weft.lms.graph import Graph
+from weft.lms.counts import Counts
+from weft.lms.graph import Graph, fits_key
 from weft.lms.planner import DEPTHS
 from weft.lms.plans import Plan
 from weft.lms.recipes import Input, Recipe
@@ -26,21 +26,6 @@ from weft.lms.transfer import Transfer
 
 Packed = Handle | Kept
 DEPTH = DEPTHS[0]
-
-
-@dataclass
-class Counts:
-    """What was done, since the start."""
-
-    swaps_out: int = 0
-    bytes_out: int = 0
-    swaps_in: int = 0
-    bytes_in: int = 0
-    late: int = 0  # copies back that had not been started before they were wanted
-    rebuilt: int = 0
-    bytes_rebuilt: int = 0
-    evicted: int = 0  # moved because memory ran short, not because a plan said so
-    saved_bytes: int = 0  # that autograd saved, each storage once
 
 
 class Engine:
@@ -348,16 +333,3 @@ class Engine:
                 return self.value(recipe)
 
         return build
-
-
-def fits_key(key: tuple[str, int], tensor: torch.Tensor, size: int) -> bool:
-    """Whether a site is the one that was planned; a guess does not know its bytes."""
-    op, expected = key
-    return op == made_by(tensor) and expected in (size, -1)
-
-
-def made_by(tensor: torch.Tensor) -> str:
-    """The operation that made a tensor, by its node's name."""
-    base: Any = tensor._base if tensor._is_view() else tensor
-    node = base.grad_fn
-    return "input" if node is None else str(node.name()).removesuffix("Backward0")

@@ -93,3 +93,16 @@ class Graph:
         if handle is not None:
             return handle
         return self._build(before, Wanted(shape, dtype)) if number == 0 else None
+
+
+def fits_key(key: tuple[str, int], tensor: torch.Tensor, size: int) -> bool:
+    """Whether a site is the one that was planned; a guess does not know its bytes."""
+    op, expected = key
+    return op == made_by(tensor) and expected in (size, -1)
+
+
+def made_by(tensor: torch.Tensor) -> str:
+    """The operation that made a tensor, by its node's name."""
+    base: Any = tensor._base if tensor._is_view() else tensor
+    node = base.grad_fn
+    return "input" if node is None else str(node.name()).removesuffix("Backward0")

@@ -8,6 +8,7 @@ from weakref import ref
 
 import torch
 
+from weft.lms.graph import made_by
 from weft.lms.modules import current_module
 from weft.lms.recipes import Recipe
 from weft.lms.recording import Recording, Site
@@ -73,8 +74,6 @@ class Recorder:
                 self._holding.remove((site, weak))
 
     def saved(self, record: Record, tensor: torch.Tensor, fresh: bool, event: int) -> None:
-        from weft.lms.engine import made_by
-
         module = current_module()
         op = made_by(tensor)
         if fresh:
