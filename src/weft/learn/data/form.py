@@ -23,6 +23,7 @@ from weft.files import write_whole
 Array = np.ndarray[Any, Any]
 
 DESCRIPTION = "table.json"
+NEIGHBOURHOOD = 1 << 16  # bytes that the system maps around a page that is read
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,21 @@ class Mapped:
     def __getitem__(self, key: Any) -> Array:
         if isinstance(key, slice) and key.step is None:
             self.window.at(key.start or 0, len(self) if key.stop is None else key.stop)
-        part: Array = self.array[key]
+            part: Array = self.array[key]
+            return part
+        return self._scattered(key)
+
+    def _scattered(self, key: Any) -> Array:
+        """Rows from all over, copied: each brings its neighbourhood into memory, so it is let go again and again."""
+        rows = (
+            np.array(range(*key.indices(len(self))), np.intp) if isinstance(key, slice) else np.asarray(key)
+        )
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows
+        part = np.empty((len(rows), self.shape[1]), self.dtype)
+        step = max(1, self.window.size // NEIGHBOURHOOD)
+        for start in range(0, len(rows), step):
+            part[start : start + step] = self.array[rows[start : start + step]]
+            self.window.let_go()
         return part
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -136,7 +151,7 @@ class Window:
         self._map = _map_of(values)
         self._begin = int(getattr(_root(values), "offset", 0))
         self._row = values.shape[1] * values.itemsize
-        self._size = max(size, mmap.PAGESIZE)
+        self.size = max(size, mmap.PAGESIZE)
         self._ahead = -1
 
     def at(self, start: int, stop: int) -> None:
@@ -144,15 +159,21 @@ class Window:
         if self._map is None:
             return
         place = (self._begin % mmap.ALLOCATIONGRANULARITY) + start * self._row
-        window = place // self._size
+        window = place // self.size
         if window == self._ahead:
             return
         self._ahead = window
-        self._advise(mmap.MADV_WILLNEED, (window + 1) * self._size, self._size)
+        self._advise(mmap.MADV_WILLNEED, (window + 1) * self.size, self.size)
         # Two windows stay: threads may still read the one before.
-        self._advise(mmap.MADV_DONTNEED, 0, max(0, window - 1) * self._size)
+        self._advise(mmap.MADV_DONTNEED, 0, max(0, window - 1) * self.size)
         if window <= 1:
-            self._advise(mmap.MADV_DONTNEED, (window + 2) * self._size, len(self._map))
+            self._advise(mmap.MADV_DONTNEED, (window + 2) * self.size, len(self._map))
+
+    def let_go(self) -> None:
+        """Nothing of it is needed now."""
+        self._ahead = -1
+        if self._map is not None:
+            self._advise(mmap.MADV_DONTNEED, 0, len(self._map))
 
     def _advise(self, what: int, start: int, length: int) -> None:
         start -= start % mmap.PAGESIZE
