@@ -23,7 +23,7 @@ from weft.files import write_whole
 Array = np.ndarray[Any, Any]
 
 DESCRIPTION = "table.json"
-NEIGHBOURHOOD = 1 << 16  # bytes that the system maps around a page that is read
+NEIGHBOURHOOD = 1 << 21  # bytes that the system may map around a page that is read
 
 
 @dataclass(frozen=True)
