@@ -124,7 +124,8 @@ def test_a_host_that_was_down_comes_late_and_others_are_added_and_removed(on_hos
     assert "h3: the host must answer, got silence; is it up" in stderr
     assert "h2 is no longer wanted; its workers leave" in stderr
     faults = [event for event in run.events() if event.event == "detected" and event.t > asked]
-    assert {event.kind for event in faults} == {"leave", "join"}, run.told()
+    # On a busy machine one of them may well be slow.
+    assert {event.kind for event in faults} - {"slow"} == {"leave", "join"}, run.told()
     run.is_sound(finished=2)
     assert not ledger.check(run.run_dir).redone
 
