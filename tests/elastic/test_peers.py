@@ -17,7 +17,6 @@ class Agent:
     def __init__(self, name: str, secret: str = "secret", *, witness: bool = False) -> None:
         self.told: list[tuple[str, str]] = []
         self.peers = Peers(name, secret, self, retry_s=RETRY_S, calls_all=witness)
-        self.peers.visitor = self._visit
         self._witness = witness
 
     async def open(self) -> Address:
@@ -28,9 +27,6 @@ class Agent:
     async def close(self) -> None:
         self.server.close()
         await self.peers.close()
-
-    async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
-        self.told.append(("visit", name))
 
     def met(self, peer: str) -> None:
         self.told.append(("met", peer))

@@ -28,7 +28,6 @@ from weft.elastic.timing import Timing
 from weft.elastic.view import View
 from weft.elastic.ward import FINISHED, LEAVING, MEMBER, READY, STARTING, Ward
 from weft.launch.outcome import describe_code
-from weft.launch.wire import decode
 
 URGENT = ("death", "broken", "start")  # kinds of changes that do not wait for the end of a step
 LINK_BEATS = 8  # between two looks at how long words take
@@ -58,7 +57,6 @@ class Agent:
         self.peers = Peers(
             self.name, spec["secret"], self, retry_s=self.timing.retry_s, calls_all=self.witness
         )
-        self.peers.visitor = self._visit
         self.journal = Journal(Path(spec["run_dir"]), self.host, spec["run"], tell=self._tell_event)
         self.household = Household(spec, self, self.journal, launcher)
         self.slowness = Slowness(spec["slow"], self.rules.least, self.journal, self._evict)
@@ -122,8 +120,9 @@ class Agent:
 
     def _beat(self) -> None:
         self._next_beat = time.monotonic() + self.timing.beat_s
-        self.peers.beat({"kind": "status", **self._status()})
-        self.launcher.say({"event": "status", **self._status()})
+        status = self._status()
+        self.peers.beat({"kind": "status", **status})
+        self.launcher.say({"event": "status", **status})
 
     def _status(self) -> Message:
         return {
@@ -324,14 +323,6 @@ class Agent:
         if before is None or _states(before) != _states(status):
             self._changed.set()
 
-    async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
-        """A command asks for something; or an agent we have not heard of yet, which shall call again."""
-        if name != "command":
-            return
-        message = decode(await reader.readline(), "do")
-        if message is not None and message["do"] == "stop":
-            self._end("stopped on request")
-
     # -- our workers ------------------------------------------------------------------------------
 
     def said(self, ward: Ward, news: Message) -> None:
@@ -487,12 +478,10 @@ async def serve() -> int:
     """Tell the launcher where we listen, hear what the run is, and take part in it."""
     launcher = Spoken()
     agent: Agent | None = None
-    early: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if agent is None:
-            early.append((reader, writer))
-            writer.close()
+            writer.close()  # it calls again
         else:
             await agent.peers.answer(reader, writer)
 

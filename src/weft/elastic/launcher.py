@@ -78,8 +78,7 @@ class Launcher:
 
     def __init__(self, config: LaunchConfig, elastic: ElasticConfig, out: BinaryIO) -> None:
         self._config, self._elastic, self._out = config, elastic, out
-        self._remote = bool(config.host_names) and choose_engine(config) == "ssh"
-        self._ssh = SshHosts(config) if self._remote else None
+        self._ssh = SshHosts(config) if config.host_names and choose_engine(config) == "ssh" else None
         self._secret = new_secret()
         self._wanted = Wanted(config.hosts, elastic, warn=self._say)
         self._recruiting = Recruiting(config, self._ssh, self._on_called)
@@ -161,20 +160,8 @@ class Launcher:
         (path / "elastic").mkdir(exist_ok=True)
         self._wanted.scale_file = path / "elastic" / SCALE_FILE
         self._first = View(0, (), self._voters(here), "")
-        write_whole(
-            path / "elastic" / "control.json",
-            json.dumps(
-                {
-                    "run": self._run,
-                    "launcher": os.getpid(),
-                    "hosts": [vars(entry) for entry in self._wanted.hosts],
-                    "secret": self._secret,
-                    "agents": self._roster(),
-                }
-            )
-            + "\n",
-        )
-        (path / "elastic" / "control.json").chmod(0o600)
+        control = {"launcher": os.getpid(), "hosts": [vars(entry) for entry in self._wanted.hosts]}
+        write_whole(path / "elastic" / "control.json", json.dumps(control) + "\n")
         for host in here:
             self._start(host)
 

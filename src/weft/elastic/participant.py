@@ -206,9 +206,7 @@ class Participant:
         assert self.step is not None
         weights = [member.weight for member in self.view.members]
         shares = deal(self.source.micros(self.step), weights, held)
-        rank = self.view.rank_of(self._link.name)
-        assert rank is not None
-        self.todo = deque(shares[rank])
+        self.todo = deque(shares[self._rank])
         self._parts = {
             member.worker: sorted(own | set(share))
             for member, own, share in zip(self.view.members, held, shares, strict=True)

@@ -14,7 +14,6 @@ import json
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol
@@ -90,10 +89,6 @@ class Peers:
         """Seconds since we last heard from it; infinity if it is dead or unknown."""
         peer = self._peers.get(name)
         return float("inf") if peer is None or peer.dead else time.monotonic() - peer.heard_at
-
-    def connected(self, name: str) -> bool:
-        peer = self._peers.get(name)
-        return peer is not None and peer.writer is not None
 
     def send(self, name: str, message: Message) -> None:
         peer = self._peers.get(name)
@@ -192,17 +187,13 @@ class Peers:
         writer.write(self.name.encode() + b"\n")
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Somebody calls: another agent, or a command that asks for something."""
+        """Another agent calls. One we have not heard of yet is let go: it calls again."""
         with contextlib.suppress(OSError, EOFError, ValueError, asyncio.TimeoutError):
             name = await asyncio.wait_for(self._admit(reader, writer), 5.0)
             peer = self._peers.get(name)
-            if peer is None:
-                await self.visitor(reader, writer, name)
-            elif not peer.dead:
+            if peer is not None and not peer.dead:
                 await self._talk(peer, reader, writer)
         writer.close()
-
-    visitor: Callable[[asyncio.StreamReader, asyncio.StreamWriter, str], Any]
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         theirs = await reader.readexactly(NONCE_BYTES)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.elastic.beat import WAITING, Page, Progress
+from weft.elastic.control import DESCRIPTOR
 from weft.elastic.policy import WorkerReport
 from weft.elastic.timing import Timing
 from weft.launch import processes
@@ -25,7 +26,6 @@ TAIL_CHARACTERS = 16_000
 ANSWER_S = 5.0  # to make a group, or to find that it cannot be made
 LENIENT_S = 300.0  # for what may take long the first time
 
-DESCRIPTOR = "WEFT_ELASTIC"
 # Losing a peer is nothing special here; torch's store would print pages about it.
 QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 
@@ -70,7 +70,6 @@ class Ward:
         finally:
             theirs.close()
         self.code: int | None = None
-        self.open_pipes = 2
         self.tail = ""
         self.ports = (0, 0)
         self.evicted = ""  # why we ended it
