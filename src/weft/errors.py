@@ -5,10 +5,12 @@
     |   |-- HostListError   -H, a hostfile
     |   |-- RankfileError   --rankfile
     |   |-- DataError       a table, a file of one, or a bound on memory that cannot be worked with
+    |   |-- ModelError      a model, its card or its store that cannot be worked with
     |   |-- TopologyError   hosts that differ, dimensions that do not multiply to the world size
     |   `-- BudgetError     a budget of memory that no plan can keep, on the device or on the host
     |-- ConnectError        a host could not be reached or its agent could not be started
     |-- CheckError          the preflight found something that would make the run fail
+    |-- ParityError         an exported model does not answer as the model it was made from; no file is left
     |-- RunError            workers were started and the run failed
     `-- CollectiveError     an operation among ranks failed; the group is of no more use
         |-- PeerError       a peer died, hung or was cut off
@@ -43,6 +45,10 @@ class DataError(UsageError, ValueError):
     """A table cannot be read, or not within the memory that it may use."""
 
 
+class ModelError(UsageError, ValueError):
+    """A model, its card or its place in a store cannot be worked with."""
+
+
 class TopologyError(UsageError):
     """The hosts do not form the hierarchy that was asked for."""
 
@@ -61,6 +67,10 @@ class CheckError(WeftError):
     """The preflight found something that would make the run fail; nothing was started."""
 
     exit_code = 2
+
+
+class ParityError(WeftError):
+    """An exported model does not answer as the model it was made from; no file is left."""
 
 
 class RunError(WeftError):

@@ -1,0 +1,10 @@
+"""Models kept in a folder: names, versions, aliases, checksums; plain files that any tool can read.
+
+`catalogue.py` decides what is in a name's catalogue; `folder.py` carries it out on disk; `drafts.py` holds what is
+being pushed. None of it needs torch or onnx.
+"""
+
+from weft.serve.store.catalogue import LATEST, Record, StoredFile
+from weft.serve.store.folder import Entry, Store, default_store
+
+__all__ = ["LATEST", "Entry", "Record", "Store", "StoredFile", "default_store"]

@@ -1,0 +1,165 @@
+"""What a store knows of one name: its versions, their files and checksums, and which version an alias means.
+
+A catalogue is one small JSON file, replaced as a whole: whatever happens to a store is one change from one catalogue
+to the next. Numbers are given once and never again, also after a version is removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from weft.errors import ModelError
+
+LATEST = "latest"  # always the newest version
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """One file of a version."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """One version: its files, the model first, and when it was pushed (ISO 8601, UTC)."""
+
+    files: tuple[StoredFile, ...]
+    created: str
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def sha256(self) -> str:
+        """Of the only file; of several, that of the lines `sha256sum` would print for them."""
+        if len(self.files) == 1:
+            return self.files[0].sha256
+        lines = "".join(f"{file.sha256}  {file.name}\n" for file in self.files)
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All of one name; each change gives a new one."""
+
+    name: str
+    next: int = 1
+    versions: Mapping[int, Record] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    aliases: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+
+    def pushed(self, record: Record, aliases: Iterable[str] = ()) -> Catalogue:
+        for alias in aliases:
+            check_alias(alias)
+        return replace(
+            self,
+            next=self.next + 1,
+            versions={**self.versions, self.next: record},
+            aliases={**self.aliases, **dict.fromkeys(aliases, self.next)},
+        )
+
+    def tagged(self, version: int, alias: str) -> Catalogue:
+        check_alias(alias)
+        self._known(version)
+        return replace(self, aliases={**self.aliases, alias: version})
+
+    def untagged(self, alias: str) -> Catalogue:
+        if alias not in self.aliases:
+            raise ModelError(f"{self.name} must have the alias {alias!r}, got {self._choices()}")
+        return replace(self, aliases={key: value for key, value in self.aliases.items() if key != alias})
+
+    def removed(self, versions: Iterable[int]) -> Catalogue:
+        gone = set(versions)
+        for version in sorted(gone):
+            self._known(version)
+            if names := self.aliases_of(version):
+                raise ModelError(
+                    f"{self.name}@{version} must have no alias to be removed, got {', '.join(names)}; "
+                    f"tag another version, or `weft model untag {self.name}@{names[0]}`"
+                )
+        kept = {number: record for number, record in self.versions.items() if number not in gone}
+        return replace(self, versions=kept)
+
+    def find(self, which: str | None) -> int:
+        """The version that `which` means: a number, an alias, or nothing for the newest."""
+        if not self.versions:
+            raise ModelError(f"{self.name} must have a version, got none; push one first")
+        if which is None or which == LATEST:
+            return max(self.versions)
+        if which.isdecimal():
+            return self._known(int(which))
+        if which not in self.aliases:
+            raise ModelError(f"{self.name}@{which} must be a version or an alias, got {self._choices()}")
+        return self.aliases[which]
+
+    def aliases_of(self, version: int) -> tuple[str, ...]:
+        """Those someone gave it; `latest` is nobody's gift."""
+        return tuple(sorted(alias for alias, number in self.aliases.items() if number == version))
+
+    def _known(self, version: int) -> int:
+        if version not in self.versions:
+            raise ModelError(f"{self.name}@{version} must be a version, got {self._choices()}")
+        return version
+
+    def _choices(self) -> str:
+        numbers = ", ".join(map(str, sorted(self.versions))) or "none"
+        return f"versions {numbers}; aliases {', '.join([LATEST, *sorted(self.aliases)])}"
+
+    def to_text(self) -> str:
+        data = {
+            "next": self.next,
+            "aliases": dict(sorted(self.aliases.items())),
+            "versions": {str(number): asdict(record) for number, record in sorted(self.versions.items())},
+        }
+        return json.dumps(data, indent=1) + "\n"
+
+    @classmethod
+    def from_text(cls, name: str, text: str) -> Catalogue:
+        try:
+            data = json.loads(text)
+            versions = {int(number): _record(record) for number, record in data["versions"].items()}
+            aliases = {str(alias): int(number) for alias, number in data["aliases"].items()}
+            return cls(name, int(data["next"]), versions, aliases)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ModelError(f"the catalogue of {name} cannot be read: {error!r}") from error
+
+
+def split_reference(reference: str) -> tuple[str, str | None]:
+    """`name@3`, `name@production` or `name`."""
+    name, at, which = reference.partition("@")
+    check_name(name)
+    if at and not which:
+        raise ModelError(f"a model must be named NAME, NAME@VERSION or NAME@ALIAS, got {reference!r}")
+    return name, which or None
+
+
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ModelError(
+            f"a model's name must be letters, digits, dots, dashes and underscores, got {name!r}; give another"
+        )
+
+
+def check_alias(alias: str) -> None:
+    if alias == LATEST:
+        raise ModelError(f"an alias must not be {LATEST!r}: it always means the newest version")
+    if not _ALIAS.fullmatch(alias):
+        raise ModelError(
+            f"an alias must begin with a letter and hold letters, digits, dots, dashes and underscores, got {alias!r}"
+        )
+
+
+def _record(data: Mapping[str, Any]) -> Record:
+    files = (StoredFile(str(file["name"]), str(file["sha256"]), int(file["size"])) for file in data["files"])
+    return Record(tuple(files), str(data["created"]))
