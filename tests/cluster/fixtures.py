@@ -45,8 +45,14 @@ def shared_cluster() -> Iterator[VirtualCluster]:
 
 
 @pytest.fixture(scope="session")
-def slurm() -> Iterator[Slurm]:
-    """Four nodes of a Slurm for all tests that end their jobs."""
+def shared_slurm() -> Iterator[Slurm]:
     require(virtual.missing() or virtual_slurm.missing())
     with VirtualCluster(4) as built, Slurm(built) as started:
         yield started
+
+
+@pytest.fixture
+def slurm(shared_slurm: Slurm) -> Slurm:
+    """Four nodes of a Slurm for all tests that end their jobs; all are idle, so the first of them are given."""
+    shared_slurm.await_idle()
+    return shared_slurm

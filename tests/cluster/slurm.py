@@ -127,7 +127,11 @@ class Slurm:
         self._daemon(["slurmctld", "-D"], "head")
         for node in self.nodes:
             self._daemon(["slurmd", "-D", "-N", node], node)
-        wait_until(self._all_idle, "idle nodes", timeout_s=20)
+        self.await_idle()
+
+    def await_idle(self) -> None:
+        """Until no node has anything left to do of a job that is over."""
+        wait_until(self._all_idle, "idle nodes", timeout_s=60)
 
     def _daemon(self, argv: list[str], host: str) -> None:
         with (self.folder / f"{host}.{argv[0]}.out").open("w") as output:

@@ -109,7 +109,7 @@ def test_those_who_alone_have_the_state_leave_only_after_others_have_come() -> N
 
 def test_one_that_comes_waits_a_moment_for_others_unless_there_is_no_room_for_more() -> None:
     now = view("a/0.0", "b/0.0")
-    there = [agent("a", worker("a/0.0")), agent("b", worker("b/0.0"))]
+    there = [agent("a", worker("a/0.0", stepped=3)), agent("b", worker("b/0.0"))]
     fresh = [worker("c/0.0", "ready", since=0.1)]
     assert next_view(now, [*there, agent("c", *fresh)], RULES) is None
     fresh.append(worker("c/1.0", "ready", since=0.1))
@@ -118,6 +118,16 @@ def test_one_that_comes_waits_a_moment_for_others_unless_there_is_no_room_for_mo
     assert (change.kind, change.urgent) == ("join", False)
     full = replace(RULES, most=2)
     assert next_view(now, [*there, agent("c", *fresh)], full) is None
+
+
+def test_nobody_joins_a_view_before_its_members_have_met() -> None:
+    """Who was told of both views at once would go to the later, and the others wait for it in the earlier."""
+    now, fresh = view("a/0.0", "b/0.0"), agent("c", worker("c/0.0", "ready"))
+    agents = [agent("a", worker("a/0.0", stepped=2)), agent("b", worker("b/0.0", stepped=-1)), fresh]
+    assert next_view(now, agents, RULES) is None
+    assert next_view(now, agents, RULES, weights={"a/0.0": 0.5}) is None
+    met = [agent("a", worker("a/0.0", stepped=3)), *agents[1:]]
+    assert names(next_view(now, met, RULES)) == ["a/0.0", "b/0.0", "c/0.0"]
 
 
 def test_a_group_that_broke_with_nobody_dead_is_made_again() -> None:
@@ -132,7 +142,7 @@ def test_a_group_that_broke_with_nobody_dead_is_made_again() -> None:
 
 
 def test_new_shares_are_a_view_of_the_same_members() -> None:
-    agents = [agent("a", worker("a/0.0")), agent("b", worker("b/0.0"))]
+    agents = [agent("a", worker("a/0.0", stepped=3)), agent("b", worker("b/0.0"))]
     change = next_view(view("a/0.0", "b/0.0"), agents, RULES, weights={"b/0.0": 0.5})
     assert change is not None
     assert [member.weight for member in change.view.members] == [1.0, 0.5]

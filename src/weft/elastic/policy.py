@@ -120,6 +120,8 @@ def next_view(
         return _change(view, agents, staying, ready, rules, "broken", "the group broke", urgent=True)
     if min(age_s, *(here[member.worker][1].waiting_s for member in staying)) >= rules.waiting_s:
         return _change(view, agents, staying, ready, rules, "broken", "all wait for each other", urgent=True)
+    if not _stepped(view, staying, here):
+        return None
     if ready and len(staying) < rules.most and broken < 0:
         newest = min(here[member.worker][1].since for member in ready)
         if newest >= rules.gather_s or len(staying) + len(ready) >= rules.most:
@@ -144,9 +146,9 @@ def _see_off(
 ) -> Change | None:
     """Go on without those who leave, as soon as somebody else has the state."""
     rest = [member for member in staying if member not in leaving]
-    if any(here[member.worker][1].stepped >= view.number for member in rest):
+    if _stepped(view, rest, here):
         return _change(view, agents, rest, ready, rules, "leave", f"{_names(leaving)} leaves", urgent=False)
-    if rest or not ready:
+    if rest or not ready or not _stepped(view, leaving, here):
         return None
     room = replace(rules, most=rules.most + len(leaving))
     cause = f"{_names(ready)} joins before {_names(leaving)} leaves"
@@ -198,6 +200,17 @@ def _member(agent: AgentReport, report: WorkerReport) -> Member:
         store_port=report.store_port,
         heal_port=report.heal_port,
     )
+
+
+def _stepped(
+    view: View, members: Iterable[Member], here: Mapping[str, tuple[AgentReport, WorkerReport]]
+) -> bool:
+    """Whether one of these has committed a step in this view.
+
+    Then all members have made its group. Before that, a change that does not interrupt anybody could part them: a
+    newcomer that hears of both views at once goes to the later one, and the others wait for it in the earlier.
+    """
+    return any(here[member.worker][1].stepped >= view.number for member in members)
 
 
 def _broken_for(view: View, here: Mapping[str, tuple[AgentReport, WorkerReport]]) -> float:
