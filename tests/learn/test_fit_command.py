@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -48,6 +49,15 @@ def test_one_process_fits_scores_and_keeps_the_model(table: Path, tmp_path: Path
     assert model.C == 0.5
     frame = pd.read_csv(test).astype(np.float32)
     assert model.score(frame[list("abcd")], frame["y"]) == pytest.approx(report["test_score"], abs=1e-6)
+
+
+def test_a_model_kept_as_onnx(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model.onnx"
+    report = told(str(table), "--target=y", "--model=tree", "--out", str(out))
+    session = onnxruntime.InferenceSession(out)
+    frame = pd.read_parquet(table)
+    (labels,) = session.run(["label"], {"X": frame[list("abcd")].to_numpy()})
+    assert (labels == frame["y"]).mean() == pytest.approx(report["train_score"], abs=1e-6)
 
 
 @pytest.mark.parametrize("model", ["tree", "forest", "boosting"])

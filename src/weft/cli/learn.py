@@ -30,7 +30,9 @@ def command() -> None:
 )
 @click.option("--memory", default="4GB", show_default=True, help="The most memory that rows may take.")
 @click.option("--test", metavar="TABLE", help="Rows to score the model on.")
-@click.option("--out", metavar="FILE", help="Keep the model there, pickled.")
+@click.option(
+    "--out", metavar="FILE", help="Keep the model there: as ONNX if it ends in .onnx, else pickled."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as data.")
 @launch_options
 @click.pass_context

@@ -23,6 +23,7 @@ _HOMES = {
     "RandomForestRegressor": "weft.learn.trees.forest",
     "export_svg": "weft.learn.trees.picture",
     "export_text": "weft.learn.trees.picture",
+    "to_onnx": "weft.learn.onnx",
     "together": "weft.learn.workers",
 }
 
@@ -41,6 +42,7 @@ __all__ = [
     "Ridge",
     "export_svg",
     "export_text",
+    "to_onnx",
     "together",
 ]
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from weft.learn.linear.least_squares import LinearRegression, Ridge
     from weft.learn.linear.logistic import LogisticRegression
     from weft.learn.linear.svc import LinearSVC
+    from weft.learn.onnx import to_onnx
     from weft.learn.trees.boosting import GradientBoostingClassifier, GradientBoostingRegressor
     from weft.learn.trees.decision_tree import DecisionTreeClassifier, DecisionTreeRegressor
     from weft.learn.trees.forest import RandomForestClassifier, RandomForestRegressor

@@ -111,9 +111,16 @@ def fit_job(config: FitConfig) -> dict[str, Any]:
     if config.test is not None:
         report["test_score"] = _score(estimator, open_source(config.test, config.target, config.memory))
     if config.out is not None and (others is None or others.rank == 0):
-        Path(config.out).write_bytes(pickle.dumps(estimator))
+        Path(config.out).write_bytes(_as_bytes(estimator, config.out))
         report["saved"] = config.out
     return report
+
+
+def _as_bytes(estimator: Any, path: str) -> bytes:
+    """The model as ONNX where the file is named so, else pickled."""
+    if path.endswith(".onnx"):
+        return bytes(learn.to_onnx(estimator).SerializeToString())
+    return pickle.dumps(estimator)
 
 
 def _score(estimator: Any, table: StoredTable) -> float:
