@@ -1,8 +1,9 @@
 """From a trained model to an endpoint: one checked ONNX file, a store of them, a server.
 
-    from weft.serve import export
+    from weft.serve import Card
+    from weft.serve.export import export
 
-    export(model, samples, "digits.onnx", task="classify", labels=labels)
+    export(model, samples, "digits.onnx", card=Card(task="classify", labels=labels))
 
 `card.py` is what travels with a model; `export/` makes the file and checks it; `store/` keeps versions of it.
 torch, onnx and ONNX Runtime are loaded by what needs them.

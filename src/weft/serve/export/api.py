@@ -1,0 +1,348 @@
+"""Export a model: write its graph, check the file against the model, and only then call it done.
+
+All work happens in a folder beside the target; what is checked is moved there whole, and a failure leaves nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.errors import ModelError, ParityError
+from weft.serve.card import PRECISIONS, Card, Parity
+from weft.serve.export.axes import Axes, open_axes, smaller
+from weft.serve.export.file import axes_of_inputs, finish, opset_of, tidy
+from weft.serve.export.parity import Array, Comparison, Gate, accuracy, check, compare, gate_for
+from weft.serve.export.runtime import Session
+from weft.serve.export.samples import Samples, samples_from
+from weft.serve.onnx_file import external_files
+from weft.version import __version__
+
+OPSET = 20
+BATCHES = (1, 2, 5)
+AT_ONCE = 32  # rows, when all samples are asked
+LATENCY_RUNS = 10
+LARGEST = 1_900_000_000  # bytes of weights in one file: a protobuf message ends at 2 GB
+
+
+class Source(Protocol):
+    """A model that can be exported: `torch_source.py`, `learn_source.py`. Used between the ends of `ready()`."""
+
+    kind: str
+    versions: dict[str, str]
+
+    @property
+    def bytes(self) -> int: ...
+    def ready(self) -> Any: ...
+    def name_inputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
+    def answer(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
+    def write(
+        self, path: Path, inputs: Mapping[str, Array], axes: Axes, opset: int, *, external: bool
+    ) -> None: ...
+    def explain(self, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> str: ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """The model in one precision, as it was found."""
+
+    precision: str
+    size: int
+    latency_ms: float  # median of one row, all cores
+    parity: Parity
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was checked, and how it was found; smaller precisions come after the fp32 they were made from."""
+
+    path: Path
+    card: Card
+    steps: tuple[Step, ...]
+
+    @property
+    def parity(self) -> Parity:
+        return self.steps[-1].parity
+
+
+@dataclass(frozen=True)
+class _Question:
+    """Rows, and what the model answers to them."""
+
+    inputs: Mapping[str, Array]
+    answer: Mapping[str, Array]
+    batch: int
+    truth: Array | None = None
+
+
+def export(
+    model: Any,
+    samples: Any,
+    path: str | os.PathLike[str],
+    *,
+    card: Card | None = None,
+    dynamic: Sequence[str] | Axes = (),
+    opset: int = OPSET,
+    precision: str = "fp32",
+    calibration: Any = None,
+    truth: Any = None,
+    external_data: bool = False,
+    batches: Sequence[int] = BATCHES,
+    rtol: float | None = None,
+    atol: float | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Exported:
+    """Write `model`, a torch module or a fitted estimator of weft.learn, to `path` as ONNX, checked on `samples`.
+
+    `samples`: an array or tensor whose first axis is rows, several for several inputs, or a mapping by name.
+    `dynamic`: axes that stay open beside rows: "height", "width", "length", or {input: {axis: name}}.
+    `calibration`: rows that int8's ranges are measured on, in place of the samples. `truth`: class numbers of the
+    samples, for accuracy. `rtol`, `atol`: in place of the precision's usual gate. `card`: what the file shall say of
+    itself; versions, parity and time are filled in.
+    """
+    target = _target(Path(path))
+    _check_choices(precision, batches, opset)
+    source = source_of(model)
+    rows, ranges = _rows(source, samples, calibration, truth, precision)
+    facts = _facts(card or Card(), source, target)
+    _fits(rows, facts)
+    axes = open_axes(rows.inputs, dynamic, facts.picture)
+    external = external_data or source.bytes > LARGEST
+    classes = facts.task == "classify"
+    with source.ready(), _draft(target) as folder:
+        tell("asking the model")
+        questions = _questions(source, rows, axes, batches)
+        tell("writing the graph")
+        file = folder / target.name
+        source.write(file, rows.rows(2), axes, opset, external=external)
+        tidy(file)
+        _check_open(file, axes)
+        tell("checking fp32 against the model")
+        gate = gate_for("fp32", *((rtol, atol) if precision == "fp32" else (None, None)))
+        steps = [_step(file, "fp32", questions, gate, rows, batches, source, classes=classes)]
+        if precision != "fp32":
+            tell(f"making {precision}")
+            file = _reduced(file, precision, ranges, folder / precision / target.name, external=external)
+            tell(f"checking {precision} against the model")
+            gate = gate_for(precision, rtol, atol)
+            steps.append(_step(file, precision, questions, gate, rows, batches, source, classes=classes))
+        facts = replace(
+            facts,
+            versions=source.versions | _versions(file),
+            precision=precision,
+            parity=steps[-1].parity,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        finish(file, facts)
+        _move(file, target)
+    return Exported(target, facts, tuple(steps))
+
+
+def source_of(model: Any) -> Source:
+    """The source that understands the model."""
+    from weft.serve.export.learn_source import LearnSource, is_estimator
+
+    if is_estimator(model):
+        return LearnSource(model)
+    from torch import nn
+
+    from weft.serve.export.torch_source import TorchSource
+
+    if isinstance(model, nn.Module):
+        return TorchSource(model)
+    raise ModelError(
+        f"a model must be a torch module or a fitted estimator of weft.learn, got {type(model).__name__}"
+    )
+
+
+def _check_choices(precision: str, batches: Sequence[int], opset: int) -> None:
+    if precision not in PRECISIONS:
+        raise ModelError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if not batches or min(batches) < 1:
+        raise ModelError(f"batches must be sizes of at least 1, got {list(batches)}")
+    if not 18 <= opset <= 25:
+        raise ModelError(f"opset must be 18 to 25, got {opset}; {OPSET} is read by most servers")
+
+
+def _target(path: Path) -> Path:
+    if path.suffix != ".onnx":
+        raise ModelError(f"the file must be named .onnx, got {path}")
+    if not path.absolute().parent.is_dir():
+        raise ModelError(f"{path} must be in a folder that exists")
+    return path
+
+
+def _rows(
+    source: Source, samples: Any, calibration: Any, truth: Any, precision: str
+) -> tuple[Samples, Samples]:
+    """The samples to check on, and those to measure ranges on; what was made up serves for neither if it need not."""
+    ranges = samples_from(calibration) if calibration is not None else None
+    given = samples_from(samples) if samples is not None else ranges
+    if given is None:
+        raise ModelError("a model must be exported with samples; give rows, or their shape")
+    if given.made_up and ranges is not None:
+        given = ranges
+    if precision == "int8" and given.made_up:
+        raise ModelError("int8 must be calibrated on samples like those the model will see, got random ones")
+    known = np.asarray(truth) if truth is not None else given.truth
+    rows = Samples(source.name_inputs(given.inputs), known, given.made_up)
+    return rows, Samples(source.name_inputs(ranges.inputs)) if ranges is not None else rows
+
+
+def _facts(card: Card, source: Source, target: Path) -> Card:
+    task, labels = card.task, card.labels or getattr(source, "classes", ())
+    if task == "tensor":
+        task = "classify" if labels else "regress" if source.kind == "weft.learn" else task
+    run = card.run or os.environ.get("WEFT_RUN_ID", "")
+    features = card.features or getattr(source, "features", ())
+    return replace(card, name=card.name or target.stem, task=task, labels=labels, features=features, run=run)
+
+
+def _fits(rows: Samples, card: Card) -> None:
+    """Samples must be what the card says the inputs are."""
+    first = next(iter(rows.inputs.values()))
+    if card.picture is not None:
+        rules = card.picture
+        sides = (rules.height, rules.width)
+        wanted = (rules.channels, *sides) if rules.layout == "NCHW" else (*sides, rules.channels)
+        if first.shape[1:] != wanted:
+            raise ModelError(
+                f"samples must be pictures as the card says, {wanted} a row, got {first.shape[1:]}"
+            )
+    if card.tokens is not None and first.ndim > 1 and first.shape[1] > card.tokens.limit:
+        raise ModelError(f"samples must have at most {card.tokens.limit} tokens, got {first.shape[1]}")
+
+
+def _versions(file: Path) -> dict[str, str]:
+    import onnx
+    import onnxruntime
+
+    return {
+        "weft": __version__,
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "opset": str(opset_of(file)),
+    }
+
+
+def _questions(source: Source, rows: Samples, axes: Axes, batches: Sequence[int]) -> list[_Question]:
+    """Each batch size, another size of the open axes, and every sample once."""
+    asked: list[_Question] = []
+    start = 0
+    for batch in batches:
+        inputs = rows.rows(batch, start)
+        asked.append(_Question(inputs, source.answer(inputs), batch))
+        start += batch
+    again = source.answer(asked[-1].inputs)
+    found = compare(asked[-1].answer, again, batches[-1], Gate(rtol=0.0, atol=1e-5), classes=False)
+    if found.beyond is not None:
+        raise ParityError(
+            "the model must give the same answer to the same rows, got two: "
+            f"{found.worst}; take the randomness or the state out of it".replace(
+                "in the file", "the next time"
+            )
+        )
+    other = smaller(rows.rows(2), axes)
+    if other is not None:
+        asked.append(_Question(other, source.answer(other), 2))
+    for start in range(0, rows.count, AT_ONCE):
+        count = min(AT_ONCE, rows.count - start)
+        inputs = rows.rows(count, start)
+        truth = rows.truth[start : start + count] if rows.truth is not None else None
+        asked.append(_Question(inputs, source.answer(inputs), count, truth))
+    return asked
+
+
+def _step(
+    file: Path,
+    precision: str,
+    questions: Sequence[_Question],
+    gate: Gate,
+    rows: Samples,
+    batches: Sequence[int],
+    source: Source,
+    *,
+    classes: bool,
+) -> Step:
+    """Ask the file what the model was asked."""
+    session = Session(file)
+    total, hits, of_source, known = Comparison(), 0.0, 0.0, 0
+    for question in questions:
+        answer = session(question.inputs)
+        found = compare(question.answer, answer, question.batch, gate, classes=classes)
+        if found.beyond is not None:
+            try:
+                check(found, gate, precision)
+            except ParityError as error:
+                raise ParityError(f"{error}{source.explain(question.inputs, answer)}") from None
+        total += found
+        if question.truth is not None:
+            known += question.batch
+            hits += accuracy(answer, question.truth) * question.batch
+            of_source += accuracy(question.answer, question.truth) * question.batch
+    check(total, gate, precision)
+    parity = Parity(
+        largest=total.largest,
+        agreement=total.agreement,
+        batches=tuple(batches),
+        samples="random" if rows.made_up else "given",
+        rtol=gate.rtol or 0.0,
+        atol=gate.atol or 0.0,
+        accuracy=hits / known if known else None,
+        accuracy_source=of_source / known if known else None,
+    )
+    return Step(precision, _size(file), session.latency_ms(rows.rows(1), LATENCY_RUNS), parity)
+
+
+def _check_open(file: Path, axes: Axes) -> None:
+    found = axes_of_inputs(file)
+    for name, open_ones in axes.items():
+        for axis, word in open_ones.items():
+            size = found[name][axis] if name in found else word
+            if isinstance(size, int):
+                raise ModelError(
+                    f"axis {axis} ({word}) of {name} must stay open, got {size}: the model treats it as a constant; "
+                    "look for shapes that become Python numbers"
+                )
+
+
+def _reduced(file: Path, precision: str, ranges: Samples, target: Path, *, external: bool) -> Path:
+    from weft.serve.export.precision import to_fp16, to_int8
+
+    target.parent.mkdir()
+    if precision == "fp16":
+        to_fp16(file, target, external=external)
+    else:
+        to_int8(file, target, ranges, external=external)
+    return target
+
+
+@contextmanager
+def _draft(target: Path) -> Iterator[Path]:
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
+    except OSError as error:
+        raise ModelError(f"{target} must be in a folder that can be written: {error.strerror}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _size(file: Path) -> int:
+    return sum(file.with_name(name).stat().st_size for name in (file.name, *external_files(file)))
+
+
+def _move(file: Path, target: Path) -> None:
+    # Weights first: a model is not there before they are.
+    for name in (*external_files(file), file.name):
+        file.with_name(name).replace(target.with_name(name))
