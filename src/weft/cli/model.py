@@ -1,0 +1,221 @@
+"""`weft model`: look into a model file, and keep models in a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from weft.serve.describe import Description, Latency
+    from weft.serve.store import Entry, Store
+
+
+def _store_option(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--store", metavar="DIR", help="The store ($WEFT_STORE, or a folder of the user's own)."
+    )(function)
+
+
+def _json_option(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option("--json", "as_json", is_flag=True, help="Print it as data.")(function)
+
+
+@click.group("model")
+def command() -> None:
+    """Look into models, and keep them in a store: NAME, NAME@VERSION or NAME@ALIAS."""
+
+
+@command.command("show")
+@click.argument("model", metavar="FILE.onnx|NAME[@VERSION]")
+@click.option(
+    "--runs", default=20, show_default=True, help="Runs that latency is the median of; 0: do not run it."
+)
+@click.option("--threads", default=0, help="Threads to run it on (all cores we may use).")
+@_store_option
+@_json_option
+def show(model: str, runs: int, threads: int, store: str | None, as_json: bool) -> None:
+    """Print a model's card, inputs, outputs, size, parameters, operations and latency."""
+    from weft.serve.describe import describe, measure
+
+    entry = None
+    path = Path(model)
+    if not (path.suffix == ".onnx" or path.is_file()):
+        entry = _store(store).verify(model)
+        path = entry.path
+    found = describe(path)
+    latency = measure(path, found.card, runs, threads) if runs > 0 else None
+    if as_json:
+        data = asdict(found) | {"path": str(found.path), "card": found.card.to_json()}
+        data["latency"] = asdict(latency) if latency else None
+        data["entry"] = entry.to_json() if entry else None
+        click.echo(json.dumps(data))
+        return
+    for name, value in _facts(found, latency, entry):
+        click.echo(f"{name:12} {value}")
+
+
+@command.command("push")
+@click.argument("file", metavar="FILE.onnx")
+@click.argument("name", required=False)
+@click.option(
+    "--alias", "aliases", multiple=True, help="Let this alias mean the new version; may be repeated."
+)
+@_store_option
+@_json_option
+def push(file: str, name: str | None, aliases: Sequence[str], store: str | None, as_json: bool) -> None:
+    """Keep a copy of FILE as the next version of NAME, by default the name on its card."""
+    _print([_store(store).push(file, name, aliases)], as_json)
+
+
+@command.command("list")
+@click.argument("name", required=False)
+@_store_option
+@_json_option
+def list_models(name: str | None, store: str | None, as_json: bool) -> None:
+    """Print what is in the store."""
+    _print(_store(store).list(name), as_json, many=True)
+
+
+@command.command("tag")
+@click.argument("model", metavar="NAME[@VERSION]")
+@click.argument("alias")
+@_store_option
+@_json_option
+def tag(model: str, alias: str, store: str | None, as_json: bool) -> None:
+    """Let ALIAS mean this version from now on."""
+    _print([_store(store).tag(model, alias)], as_json)
+
+
+@command.command("untag")
+@click.argument("model", metavar="NAME@ALIAS")
+@_store_option
+@_json_option
+def untag(model: str, store: str | None, as_json: bool) -> None:
+    """Forget an alias; the version stays."""
+    _print([_store(store).untag(model)], as_json)
+
+
+@command.command("pull")
+@click.argument("model", metavar="NAME[@VERSION]")
+@click.option("-o", "--output", default=".", help="A file, or a folder that exists (here).")
+@click.option("--force", is_flag=True, help="Replace what is there.")
+@_store_option
+def pull(model: str, output: str, force: bool, store: str | None) -> None:
+    """Copy a version out of the store, its checksum verified; prints where it went."""
+    click.echo(_store(store).pull(model, output, replace=force))
+
+
+@command.command("rm")
+@click.argument("model", metavar="NAME@VERSION")
+@click.option("--all", "every", is_flag=True, help="Every version of NAME.")
+@_store_option
+@_json_option
+def rm(model: str, every: bool, store: str | None, as_json: bool) -> None:
+    """Remove a version that no alias means."""
+    _print(_store(store).rm(model, every=every), as_json, many=True)
+
+
+@command.command("verify")
+@click.argument("model", metavar="NAME[@VERSION]", required=False)
+@_store_option
+@_json_option
+def verify(model: str | None, store: str | None, as_json: bool) -> None:
+    """Compare every byte of a version, or of all, with what was pushed."""
+    kept = _store(store)
+    entries = [kept.resolve(model)] if model else kept.list()
+    _print([kept.verify(entry) for entry in entries], as_json, many=True)
+
+
+def _store(folder: str | None) -> Store:
+    from weft.serve.store import Store
+
+    return Store(folder)
+
+
+def _print(entries: Sequence[Entry], as_json: bool, *, many: bool = False) -> None:
+    from weft.lms.sizes import show_bytes
+
+    if as_json:
+        data = [entry.to_json() for entry in entries]
+        click.echo(json.dumps(data if many else data[0]))
+        return
+    rows = [("model", "aliases", "size", "sha256", "pushed")]
+    rows += [
+        (
+            f"{entry.name}@{entry.version}",
+            ", ".join(entry.aliases) or "-",
+            show_bytes(entry.size),
+            entry.sha256[:12],
+            entry.created[:19].replace("T", " "),
+        )
+        for entry in entries
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _facts(found: Description, latency: Latency | None, entry: Entry | None) -> list[tuple[str, str]]:
+    from weft.lms.sizes import show_bytes, show_seconds
+
+    card = found.card
+    facts = [("name", card.name or found.path.stem)]
+    if entry is not None:
+        facts += [("version", f"{entry.version} ({', '.join(entry.aliases) or 'no alias'})")]
+        facts += [("sha256", entry.sha256)]
+    facts += [("task", card.task), ("file", f"{found.path}, {show_bytes(found.size)}, {card.precision}")]
+    facts += [("input", str(port)) for port in found.inputs]
+    facts += [("output", str(port)) for port in found.outputs]
+    facts += [("parameters", f"{found.parameters:,}"), ("operations", _operations(found))]
+    if latency is not None:
+        many = f"{latency.threads} thread{'s' * (latency.threads > 1)}"
+        facts += [
+            (
+                "latency",
+                f"{show_seconds(latency.median_ms / 1e3)} for one row (median of {latency.runs}, {many})",
+            )
+        ]
+    if card.labels:
+        more = f" ... ({len(card.labels)})" if len(card.labels) > 8 else ""
+        facts += [("labels", ", ".join(card.labels[:8]) + more)]
+    if card.features:
+        facts += [("features", ", ".join(card.features))]
+    for name, part in (("picture", card.picture), ("tokens", card.tokens)):
+        if part is not None:
+            facts += [(name, ", ".join(f"{key} {_plain(value)}" for key, value in asdict(part).items()))]
+    if card.parity is not None:
+        facts += [("parity", _parity(card.parity))]
+    facts += [("run", card.run), ("notes", card.notes), ("exported", card.created)]
+    facts += [("versions", ", ".join(f"{key} {value}" for key, value in card.versions.items()))]
+    return [(name, value) for name, value in facts if value]
+
+
+def _operations(found: Description) -> str:
+    for unit, size in (("GFLOPs", 10**9), ("MFLOPs", 10**6), ("kFLOPs", 10**3)):
+        if found.flops >= size:
+            text = f"{found.flops / size:.3g} {unit}"
+            break
+    else:
+        text = f"{found.flops} FLOPs"
+    left = f"; {found.uncounted} nodes of unknown shape are not counted" if found.uncounted else ""
+    return f"{text} in Conv, Gemm and MatMul for one row{left}"
+
+
+def _parity(parity: Any) -> str:
+    text = f"largest difference {parity.largest:.2g} on {parity.samples} samples, batches {_plain(parity.batches)}"
+    if parity.agreement is not None:
+        text += f", same class {parity.agreement:.1%}"
+    if parity.accuracy is not None:
+        text += f", accuracy {parity.accuracy:.1%} (model {parity.accuracy_source:.1%})"
+    return text
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(_plain, value)) or "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
