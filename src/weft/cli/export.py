@@ -51,7 +51,7 @@ TASKS = ("classify", "detect", "regress", "embed", "tensor")
 @click.option("--run", default="", metavar="ID", help="The training run it comes from.")
 @click.option("--notes", default="", help="Anything else the file shall say.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as data.")
-def command(model: str, /, **options: Any) -> None:
+def command(model: str, **options: Any) -> None:
     """Write MODEL to an ONNX file, check it against the model, and leave it only if it answers the same.
 
     MODEL is MODULE:FACTORY or FILE.py:FACTORY, which gives a torch module, or a pickled estimator of weft.learn.

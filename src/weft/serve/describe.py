@@ -119,8 +119,12 @@ def _open_size(name: str, card: Card) -> int:
 def _parameters(graph: Any) -> int:
     """Numbers that were learned: not shapes and indices, nor the scales of int8."""
     scales = {name for node in graph.node if "quantize" in node.op_type.lower() for name in node.input[1:]}
-    kept = (tensor for tensor in graph.initializer if tensor.name not in scales and _is_weight(tensor))
-    count = sum(prod(tensor.dims) for tensor in kept)
+    small = {node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}  # biases are int32
+    count = sum(
+        prod(tensor.dims)
+        for tensor in graph.initializer
+        if tensor.name not in scales and (tensor.name in small or _is_weight(tensor))
+    )
     for node in graph.node:  # trees keep theirs in the node
         for attribute in node.attribute:
             count += len(attribute.floats) + (prod(attribute.t.dims) if _is_weight(attribute.t) else 0)

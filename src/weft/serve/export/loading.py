@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import pickle
 import sys
+import warnings
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -200,5 +201,7 @@ def _read_checkpoint(model: Any, folder: Path) -> Mapping[str, Any]:
     if wrong:
         raise ModelError(f"{folder} must have the weights of the model, got of another shape {_some(wrong)}")
     state = {prefix + name: torch.empty_like(wanted[name], device="cpu") for name in names}
-    load(state, storage_reader=reader, no_dist=True)
+    with warnings.catch_warnings():  # it remarks that we are alone
+        warnings.simplefilter("ignore")
+        load(state, storage_reader=reader, no_dist=True)
     return {name: state[prefix + name] for name in names}
