@@ -22,6 +22,7 @@ VERBS = {
     "learn": ("weft.cli.learn", "Fit models to tables."),
     "data": ("weft.cli.data", "Prepare tables for weft.learn."),
     "serve": ("weft.cli.serve", "Serve models over REST and gRPC."),
+    "client": ("weft.cli.client", "Ask a server that speaks the open inference protocol."),
     "export": ("weft.cli.export", "Write a trained model to a checked ONNX file."),
     "model": ("weft.cli.model", "Look into models, and keep them in a store."),
     "rankfile": ("weft.cli.rankfile", "Write the rank file for some hosts."),

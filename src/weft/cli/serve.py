@@ -1,0 +1,223 @@
+"""`weft serve`: models behind the open inference protocol; `weft serve keys`: who may call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.serve.server.options import ModelOptions, Traffic
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+class Serve(click.Command):
+    """A command whose first word may be `keys`, which has commands of its own."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args[:1] == ["keys"]:
+            return keys.make_context(f"{info_name} keys", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command("serve", cls=Serve)
+@click.argument("models", nargs=-1)
+@click.option(
+    "--store", metavar="DIR", help="A store of models: serve all of it, or the names that are given."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=8000, show_default=True, help="For REST; 0: any that is free.")
+@click.option("--grpc-port", default=8001, show_default=True, help="For gRPC; 0: any that is free.")
+@click.option("--no-grpc", is_flag=True, help="REST only.")
+@click.option("--max-batch", default=16, show_default=True, help="Most rows in one run; 1: no batching.")
+@click.option(
+    "--delay-ms",
+    default=0.0,
+    show_default=True,
+    help="How long a request may wait for others to join its batch.",
+)
+@click.option("--replicas", default=1, show_default=True, help="Copies of each model that run side by side.")
+@click.option("--queue", default=256, show_default=True, help="Requests that may wait; one more gets 429.")
+@click.option("--timeout-s", default=30.0, show_default=True, help="The longest that a request may take.")
+@click.option(
+    "--threads", default=0, show_default=True, help="Threads of a replica; 0: its share of the cores."
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME:K=V,...",
+    help="Other options for one model: digits:max_batch=8,delay_ms=5.",
+)
+@click.option(
+    "--canary",
+    multiple=True,
+    metavar="NAME=ALIAS:PERCENT",
+    help="A share of the requests for another version.",
+)
+@click.option(
+    "--shadow", multiple=True, metavar="NAME=ALIAS", help="A copy of each request for another version."
+)
+@click.option("--keys", "key_file", type=FILE, help="Ask for keys; `weft serve keys add` makes them.")
+@click.option("--insecure", is_flag=True, help="Listen beyond this machine without keys.")
+@click.option("--tls-cert", type=FILE, help="A certificate chain, PEM.")
+@click.option("--tls-key", type=FILE, help="Its private key, PEM.")
+@click.option("--max-body", default=64 << 20, show_default=True, help="Largest request, in bytes.")
+@click.option("--max-pixels", default=50_000_000, show_default=True, help="Largest picture.")
+@click.option("--detect-url", is_flag=True, help="Let callers name pictures by URL; the server fetches them.")
+@click.option(
+    "--fetch-from",
+    multiple=True,
+    metavar="CIDR",
+    help="A private network that URLs may point into after all.",
+)
+@click.option("--state", type=FILE, help="Keep loads, unloads and traffic there, over restarts.")
+@click.option("--log-requests", is_flag=True, help="A log line for every request, not only those that fail.")
+@click.option("--drain-s", default=30.0, show_default=True, help="How long SIGTERM waits for what was taken.")
+@click.option("--poll-s", default=1.0, show_default=True, help="How often the store is asked for changes.")
+@click.option(
+    "--ready-file", type=FILE, help="Write the addresses there, as JSON, once requests are welcome."
+)
+def command(models: tuple[str, ...], **options: Any) -> None:
+    """Serve MODELS: model.onnx, name=model.onnx, name@alias of a store, or module:factory of a torch module.
+
+    `weft serve keys add|list|revoke` looks after API keys.
+    """
+    from weft.serve.server.options import ModelOptions, ServerOptions
+    from weft.serve.server.repository import Repository
+    from weft.serve.server.running import run
+    from weft.serve.server.sources import source_of
+    from weft.serve.store import Store
+
+    if not models and not options["store"]:
+        raise UsageError("weft serve needs a model, got none; name model.onnx, name@alias or --store DIR")
+    store = Store(options["store"]) if options["store"] else None
+    sources = [source_of(text, store) for text in models]
+    shared = ModelOptions(
+        **{name: options[name] for name in ("max_batch", "delay_ms", "replicas", "queue", "timeout_s")},
+        threads=options["threads"],
+        device=options["device"],
+    )
+    traffic = _traffic(options["canary"], options["shadow"])
+    server = ServerOptions(
+        host=options["host"],
+        http_port=options["port"],
+        grpc_port=None if options["no_grpc"] else options["grpc_port"],
+        keys=options["key_file"],
+        fetch=options["detect_url"],
+        **{
+            name: options[name]
+            for name in ("insecure", "tls_cert", "tls_key", "max_body", "max_pixels", "fetch_from", "state")
+        },
+        **{name: options[name] for name in ("log_requests", "drain_s", "poll_s", "ready_file")},
+    )
+    run(
+        lambda: Repository(
+            sources,
+            # Names that were given are all there is; without any the whole store is served.
+            store=store if not models else None,
+            options=_settings(shared, options["settings"]),
+            traffic=traffic,
+            state=server.state,
+        ),
+        server,
+        click.echo,
+    )
+
+
+def _settings(shared: ModelOptions, texts: tuple[str, ...]) -> Callable[[str], ModelOptions]:
+    found: dict[str, ModelOptions] = {}
+    for text in texts:
+        name, colon, rest = text.partition(":")
+        if not colon:
+            raise UsageError(f"--set must look like NAME:K=V, got {text!r}; write --set digits:max_batch=8")
+        found[name] = found.get(name, shared).changed(rest)
+    return lambda name: found.get(name, shared)
+
+
+def _traffic(canaries: tuple[str, ...], shadows: tuple[str, ...]) -> dict[str, Traffic]:
+    from dataclasses import replace
+
+    from weft.serve.server.options import Traffic
+
+    found: dict[str, Traffic] = {}
+    for text in canaries:
+        name, _, rest = text.partition("=")
+        alias, _, percent = rest.rpartition(":")
+        try:
+            found[name] = Traffic(canary=alias, percent=float(percent))
+        except ValueError:
+            alias = ""
+        if not alias:
+            raise UsageError(
+                f"--canary must look like NAME=ALIAS:PERCENT, got {text!r}; write digits=staging:10"
+            )
+    for text in shadows:
+        name, _, alias = text.partition("=")
+        if not alias:
+            raise UsageError(f"--shadow must look like NAME=ALIAS, got {text!r}; write digits=staging")
+        found[name] = replace(found.get(name, Traffic()), shadow=alias)
+    return found
+
+
+@click.group("keys")
+def keys() -> None:
+    """API keys: hashed in a file, revoked while servers run."""
+
+
+def _key_file(kind: Callable[..., None]) -> Callable[..., None]:
+    return click.option("--keys", "path", type=FILE, default=Path("keys.json"), show_default=True)(kind)
+
+
+@keys.command("add")
+@click.argument("name")
+@_key_file
+def add(name: str, path: Path) -> None:
+    """Make a key for NAME and print it: it is not kept anywhere else."""
+    from weft.serve.server.keys import add_key
+
+    record, text = add_key(path, name)
+    click.echo(
+        f"key {record.id} for {record.name}, in {path} as a hash; the key itself, shown once:", err=True
+    )
+    click.echo(text)
+
+
+@keys.command("list")
+@_key_file
+@click.option("--json", "as_json", is_flag=True, help="Print them as data.")
+def list_(path: Path, as_json: bool) -> None:
+    """Who has a key."""
+    from weft.serve.server.keys import read_keys
+
+    records = read_keys(path)
+    if as_json:
+        shown = [
+            {"id": one.id, "name": one.name, "created": one.created, "revoked": one.revoked}
+            for one in records
+        ]
+        click.echo(json.dumps(shown, indent=2))
+        return
+    for record in records:
+        end = f"revoked {record.revoked}" if record.revoked else "valid"
+        click.echo(f"{record.id}  {record.name:20} {record.created}  {end}")
+
+
+@keys.command("revoke")
+@click.argument("which")
+@_key_file
+def revoke(which: str, path: Path) -> None:
+    """Take a key back, by its id or name; running servers follow within a second."""
+    from weft.serve.server.keys import revoke_key
+
+    record = revoke_key(path, which)
+    click.echo(f"key {record.id} for {record.name} is revoked")

@@ -1,0 +1,115 @@
+"""What a request brings: the few headers we read, and its body, never larger than the bound."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from itertools import count
+from os import urandom
+from typing import Any
+
+import msgspec
+
+from weft.serve.server.refusal import GoneError, RefusalError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_WINDOWS = {b"gzip": 31, b"deflate": 15}  # what zlib calls the two formats
+_PREFIX = urandom(6).hex()
+_NUMBERS = count(1)
+
+
+class Head(msgspec.Struct):
+    """The headers that matter to every door."""
+
+    request_id: bytes = b""
+    length: int | None = None
+    json_length: int | None = None  # of the binary extension
+    encoding: bytes = b""
+    key: bytes = b""
+    kind: bytes = b""  # Content-Type
+    parent: bytes = b""  # traceparent: the caller's span
+
+
+def read_head(headers: list[tuple[bytes, bytes]]) -> Head:
+    """Read them once; whoever sent no request id is given one."""
+    head = Head()
+    for name, value in headers:
+        if name == b"content-length":
+            head.length = _number("Content-Length", value)
+        elif name == b"inference-header-content-length":
+            head.json_length = _number("Inference-Header-Content-Length", value)
+        elif name == b"content-type":
+            head.kind = value
+        elif name == b"x-request-id":
+            head.request_id = value[:200]
+        elif name == b"content-encoding":
+            head.encoding = value.strip().lower()
+        elif name == b"x-api-key":
+            head.key = value
+        elif name == b"authorization" and value[:7].lower() == b"bearer ":
+            head.key = value[7:].strip()
+        elif name == b"traceparent":
+            head.parent = value
+    if not head.request_id:
+        head.request_id = f"{_PREFIX}-{next(_NUMBERS):x}".encode()
+    return head
+
+
+async def read_body(receive: Receive, head: Head, limit: int) -> bytes:
+    """The whole body, unpacked; one that is too large is refused before it is read."""
+    if head.length is not None and head.length > limit:
+        raise _too_large(limit)
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise GoneError
+    body: bytes = message.get("body", b"")
+    if message.get("more_body"):
+        parts, size = [body], len(body)
+        while message.get("more_body"):
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise GoneError
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            parts.append(part)
+        body = b"".join(parts)
+    if head.encoding and head.encoding != b"identity":
+        body = _unpacked(body, head.encoding, limit)
+    return body
+
+
+def _unpacked(body: bytes, encoding: bytes, limit: int) -> bytes:
+    if encoding not in _WINDOWS:
+        raise RefusalError(
+            415, f"Content-Encoding must be gzip or deflate, got {encoding.decode('latin-1')!r}"
+        )
+    unpacker = zlib.decompressobj(_WINDOWS[encoding])
+    try:
+        whole = unpacker.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise RefusalError(400, f"the body must be {encoding.decode()}: {error}") from None
+    if len(whole) > limit:
+        raise _too_large(limit)
+    if not unpacker.eof:
+        raise RefusalError(400, f"the body must be whole {encoding.decode()}, got one that is cut short")
+    return whole
+
+
+def _too_large(limit: int) -> RefusalError:
+    return RefusalError(413, f"the body must be at most {limit} bytes (--max-body)")
+
+
+def _number(name: str, value: bytes) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise RefusalError(400, f"{name} must be a number of bytes, got {value.decode('latin-1')!r}")
+    return number

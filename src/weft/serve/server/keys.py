@@ -1,0 +1,119 @@
+"""API keys: shown once when made, kept only as hashes, revoked in the file while servers run.
+
+A key is 32 random bytes, so one round of SHA-256 is enough: there is nothing to guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+
+from weft.errors import UsageError
+from weft.files import write_whole
+from weft.serve.server.refusal import RefusalError
+
+PREFIX = "weft_"
+_LOOK_S = 0.5  # how long a revoked key may still be let in
+
+
+@dataclass(frozen=True)
+class KeyRecord:
+    """What is kept of a key."""
+
+    id: str
+    name: str
+    sha256: str
+    created: str
+    revoked: str | None = None
+
+
+def add_key(path: Path, name: str) -> tuple[KeyRecord, str]:
+    """A new key, and its text, which is not kept anywhere."""
+    records = read_keys(path)
+    text = PREFIX + secrets.token_urlsafe(32)
+    record = KeyRecord(secrets.token_hex(4), name, digest(text.encode()), _now())
+    _write(path, [*records, record])
+    return record, text
+
+
+def revoke_key(path: Path, which: str) -> KeyRecord:
+    """By its id or its name."""
+    records = read_keys(path)
+    found = [record for record in records if which in (record.id, record.name) and record.revoked is None]
+    if len(found) != 1:
+        known = ", ".join(f"{record.id} ({record.name})" for record in records if record.revoked is None)
+        raise UsageError(
+            f"a key must be named by its id or its only name, got {which!r}; there is {known or 'none'}"
+        )
+    revoked = replace(found[0], revoked=_now())
+    _write(path, [revoked if record.id == revoked.id else record for record in records])
+    return revoked
+
+
+def read_keys(path: Path) -> list[KeyRecord]:
+    try:
+        return [KeyRecord(**entry) for entry in json.loads(path.read_text())]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"{path} must be a file of keys made by `weft serve keys add`: {error}") from error
+
+
+def digest(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()
+
+
+class KeyRing:
+    """Who may come in; the file is looked at again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, int] | None = None
+        self._looked = -_LOOK_S
+        self._valid: frozenset[str] = frozenset()
+        if not path.exists():
+            raise UsageError(
+                f"--keys must name a file of keys, got nothing at {path}; `weft serve keys add` makes one"
+            )
+        self._look()
+
+    def check(self, key: bytes) -> None:
+        if monotonic() - self._looked > _LOOK_S:
+            self._look()
+        if not key:
+            raise RefusalError(401, "a key must be given: Authorization: Bearer KEY, or X-Api-Key: KEY")
+        if digest(key) not in self._valid:
+            raise RefusalError(401, "the key must be a valid one, got one that is unknown or revoked")
+
+    def _look(self) -> None:
+        self._looked = monotonic()
+        try:
+            state = self._path.stat()
+        except OSError:
+            self._valid, self._stamp = frozenset(), None  # no file, no keys
+            return
+        stamp = (state.st_mtime_ns, state.st_ino)
+        if stamp != self._stamp:
+            self._valid = frozenset(
+                record.sha256 for record in read_keys(self._path) if record.revoked is None
+            )
+            self._stamp = stamp
+
+
+def _write(path: Path, records: list[KeyRecord]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mask = os.umask(0o077)
+    try:
+        write_whole(path, json.dumps([asdict(record) for record in records], indent=1) + "\n")
+    finally:
+        os.umask(mask)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

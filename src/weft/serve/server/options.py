@@ -1,0 +1,118 @@
+"""How a model is served, and how the server is: typed, checked when made."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from weft.errors import UsageError
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """How one model is run."""
+
+    max_batch: int = 16  # rows; 1: no batching
+    delay_ms: float = 0.0  # how long a request may wait for company while a replica is free
+    replicas: int = 1
+    queue: int = 256  # requests that may wait; one more is answered 429
+    timeout_s: float = 30.0
+    threads: int = 0  # a replica's; 0: its share of the cores
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_batch", 1), ("replicas", 1), ("queue", 1), ("threads", 0), ("delay_ms", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.timeout_s <= 0:
+            raise UsageError(f"timeout_s must be above 0, got {self.timeout_s}")
+        if self.device not in DEVICES:
+            raise UsageError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
+
+    def share(self) -> int:
+        """Threads of one replica."""
+        return self.threads or max(1, usable_cores() // self.replicas)
+
+    def changed(self, text: str) -> ModelOptions:
+        """With some of them set anew: `max_batch=8,delay_ms=5`."""
+        kinds = {field.name: type(getattr(self, field.name)) for field in fields(self)}
+        values: dict[str, object] = {}
+        for part in text.split(","):
+            name, _, value = part.partition("=")
+            if name not in kinds:
+                raise UsageError(f"a model's options must be among {', '.join(kinds)}, got {part!r}")
+            try:
+                values[name] = kinds[name](value)
+            except ValueError:
+                raise UsageError(f"{name} must be {kinds[name].__name__}, got {value!r}") from None
+        return replace(self, **values)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Who answers besides the version that a name stands for."""
+
+    canary: str | None = None  # a version or an alias
+    percent: float = 0.0  # of the requests, answered by the canary
+    shadow: str | None = None  # gets a copy of every request; its answers are dropped
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.percent <= 100:
+            raise UsageError(f"a canary's share must be 0 to 100 percent, got {self.percent}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """Where the server listens and what it lets in."""
+
+    host: str = "127.0.0.1"
+    http_port: int = 8000
+    grpc_port: int | None = 8001  # none: no gRPC
+    keys: Path | None = None
+    insecure: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    max_body: int = 64 << 20  # bytes, also of what a compressed body unpacks to
+    max_pixels: int = 50_000_000
+    fetch: bool = False  # /detect_url
+    fetch_from: tuple[str, ...] = ()  # networks that may be fetched from though they are private
+    log_requests: bool = False
+    drain_s: float = 30.0
+    poll_s: float = 1.0  # how often the store is asked whether an alias has moved
+    state: Path | None = None
+    ready_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise UsageError("--tls-cert and --tls-key must be given together, got one of them")
+        if not (self.keys or self.insecure or is_loopback(self.host)):
+            raise UsageError(
+                f"a server on {self.host} must ask for keys (--keys FILE, `weft serve keys add`), got none; "
+                "bind to 127.0.0.1, or say --insecure if the network is trusted"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    import ipaddress
+
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def usable_cores() -> int:
+    """Cores this process may use: its affinity, and what a container's quota leaves of them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            cores = min(cores, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):
+        pass
+    return cores

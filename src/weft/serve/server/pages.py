@@ -1,0 +1,39 @@
+"""The pages for people: one to try a model, one that shows the API. Plain files, no build step."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from weft.serve.server.openapi import document
+from weft.serve.server.rest import Handler, as_json
+
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src 'self' blob: data:"
+)
+
+
+def routes() -> list[Route]:
+    return [
+        Route("/", _page("try.html")),
+        Route("/docs", _page("docs.html")),
+        Route("/v2/docs", _page("docs.html")),
+        Route("/openapi.json", _openapi),
+    ]
+
+
+def _page(name: str) -> Handler:
+    text = (files("weft.serve.server") / "html" / name).read_text()
+
+    async def show(request: Request) -> Response:
+        return HTMLResponse(text, headers={"content-security-policy": _POLICY})
+
+    return show
+
+
+async def _openapi(request: Request) -> Response:
+    return as_json(document())

@@ -1,0 +1,118 @@
+"""Something that computes: a runner takes named arrays and gives the outputs in order.
+
+`OnnxRunner` is an ONNX Runtime session with a share of the cores and no spinning; `torch_runner.py` has the other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.errors import ModelError, UsageError
+from weft.serve.card import Card, read_card
+from weft.serve.server.refusal import RefusalError
+from weft.serve.server.tensors import Array, TensorSpec
+
+ONNX_TYPES = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(string)": "BYTES",
+}
+
+
+class Runner(Protocol):
+    """One replica. `run` is called from one thread at a time, and may take as long as it needs."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    card: Card
+    platform: str
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs, in order; a RefusalError where the feeds are to blame."""
+        ...
+
+
+class OnnxRunner:
+    """A session of ONNX Runtime."""
+
+    platform = "onnxruntime_onnx"
+
+    def __init__(self, path: Path, *, threads: int, device: str = "auto") -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        # Threads that spin while they wait take the cores from everybody else.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        options.log_severity_level = 3
+        try:
+            self._session = ort.InferenceSession(str(path), options, providers=_providers(device))
+        except UsageError:
+            raise
+        except Exception as error:  # the runtime raises its own kinds, from C++
+            raise ModelError(f"{path} must be a model that ONNX Runtime can load: {_short(error)}") from error
+        self._invalid = (
+            ort.capi.onnxruntime_pybind11_state.InvalidArgument,
+            ort.capi.onnxruntime_pybind11_state.RuntimeException,
+            ort.capi.onnxruntime_pybind11_state.Fail,
+        )
+        self.inputs = tuple(map(_spec, self._session.get_inputs()))
+        self.outputs = tuple(map(_spec, self._session.get_outputs()))
+        self.card = read_card(self._session.get_modelmeta().custom_metadata_map)
+        self._names = [output.name for output in self.outputs]
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        # The runtime reads whole values: bytes cut out of a body may begin anywhere.
+        feeds = {
+            name: array if array.flags.aligned and array.flags.c_contiguous else np.array(array, order="C")
+            for name, array in feeds.items()
+        }
+        try:
+            results: list[Array] = self._session.run(self._names, feeds)
+        except self._invalid as error:
+            raise RefusalError(400, f"the model refused its inputs: {_short(error)}") from None
+        return results
+
+
+def _providers(device: str) -> list[str]:
+    import onnxruntime as ort
+
+    known = ort.get_available_providers()
+    cuda = "CUDAExecutionProvider" in known
+    if device == "cuda" and not cuda:
+        raise UsageError(
+            f"device cuda needs an ONNX Runtime with CUDA, got one with {', '.join(known)}; "
+            "install onnxruntime-gpu in place of onnxruntime"
+        )
+    return (["CUDAExecutionProvider"] if cuda and device != "cpu" else []) + ["CPUExecutionProvider"]
+
+
+def _spec(node: Any) -> TensorSpec:
+    if node.type not in ONNX_TYPES:
+        raise ModelError(
+            f"{node.name!r} must be a tensor of a type that the protocol knows, got {node.type}; "
+            "export the model with plain outputs"
+        )
+    shape = tuple(size if isinstance(size, int) and size >= 0 else -1 for size in node.shape)
+    return TensorSpec(node.name, ONNX_TYPES[node.type], shape)
+
+
+def _short(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:500] if lines else type(error).__name__
