@@ -25,13 +25,10 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     name = type(estimator).__name__
     if name not in ENSEMBLES:
         return {}
-    failures = {
+    return {
         f"check_sample_weight_equivalence_on_{form}_data": "rows are drawn, not weighted"
         for form in ("dense", "sparse")
     }
-    if name == "RandomForestClassifier":
-        failures["check_classifiers_one_label_sample_weights"] = "a sample may hold one class"
-    return failures
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -25,11 +25,10 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     """What scikit-learn expects of its own forests."""
     if not isinstance(estimator, RandomForestClassifier | RandomForestRegressor):
         return {}
-    failures = {
+    return {
         f"check_sample_weight_equivalence_on_{form}_data": "rows are drawn, not weighted"
         for form in ("dense", "sparse")
     }
-    return failures | {"check_classifiers_one_label_sample_weights": "a sample may hold one class"}
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]

@@ -8,17 +8,23 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-import numba
-from numba.core import event
-
+from weft.errors import UsageError
 from weft.files import cache_folder
 
-F = TypeVar("F", bound=Callable[..., Any])
+_numba: Any  # its own types would say that a kernel is no function
+_event: Any
+try:
+    _numba, _event = import_module("numba"), import_module("numba.core.event")
+except ModuleNotFoundError as missing:  # fits on an accelerator do without
+    if missing.name != "numba":
+        raise
+    _numba = _event = None
 
-_numba: Any = numba  # its own types would say that a kernel is no function
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Sums may be taken in another order, so that they can be vectorised; NaN and infinity keep their meaning.
 _REORDER = {"reassoc", "contract", "nsz", "arcp"}
@@ -36,6 +42,8 @@ def scalar_kernel(function: F) -> F:
 
 def inlined(function: F) -> F:
     """A small function that kernels call; it is compiled into each of them."""
+    if _numba is None:
+        return function
     decorate: Callable[[F], F] = _numba.njit(nogil=True, error_model="numpy")
     return decorate(function)
 
@@ -50,18 +58,29 @@ def kernel_folder() -> Path:
 
 @cache
 def _fingerprint() -> str:
-    digest = hashlib.sha256(numba.__version__.encode())
+    digest = hashlib.sha256(_numba.__version__.encode())
     for path in sorted(Path(__file__).parent.rglob("*kernels.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def _compiled(function: F, fastmath: set[str]) -> F:
+    if _numba is None:
+        return _absent(function)
     with _cache_here():
         decorate: Callable[[F], F] = _numba.njit(
             cache=True, nogil=True, error_model="numpy", fastmath=fastmath
         )
         return decorate(function)
+
+
+def _absent(function: F) -> F:
+    def refuse(*args: Any) -> Any:
+        raise UsageError(
+            "fits on this machine's cores must have Numba, got none; pip install 'weft[learn]', or use device='cuda'"
+        )
+
+    return cast("F", refuse)
 
 
 @contextmanager
@@ -76,19 +95,20 @@ def _cache_here() -> Iterator[None]:
         _numba.config.CACHE_DIR = before
 
 
-class _Announcer(event.Listener):
-    """Tells why the first fit takes seconds."""
+if _numba is not None:
 
-    told = False
+    class _Announcer(_event.Listener):  # type: ignore[misc]
+        """Tells why the first fit takes seconds."""
 
-    def on_start(self, event: Any) -> None:
-        ours = event.data["dispatcher"].py_func.__module__.startswith("weft.learn")
-        if ours and not self.told:
-            self.told = True
-            print("weft.learn: compiling kernels, once; later processes start warm", file=sys.stderr)
+        told = False
 
-    def on_end(self, event: Any) -> None:
-        pass
+        def on_start(self, event: Any) -> None:
+            ours = event.data["dispatcher"].py_func.__module__.startswith("weft.learn")
+            if ours and not self.told:
+                self.told = True
+                print("weft.learn: compiling kernels, once; later processes start warm", file=sys.stderr)
 
+        def on_end(self, event: Any) -> None:
+            pass
 
-_numba.core.event.register("numba:compile", _Announcer())
+    _event.register("numba:compile", _Announcer())

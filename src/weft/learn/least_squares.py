@@ -8,7 +8,7 @@ the same in the space of rows, or conjugate gradients where both sides are long.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,43 +39,49 @@ class LeastSquares:
 
     def gradient(self, w: Array, b: Array) -> tuple[Array, Array, Array]:
         """Objectives (outputs,), and the gradients by W (columns, outputs) and b (outputs,)."""
-        dtype = self.table.dtype
-
-        def part(block: slice) -> tuple[Array, Array, Array]:
-            off = self.table.times(block, w.astype(dtype)) + b.astype(dtype) - self.targets[block]
-            slope = off * self.weights[block][:, None]
-            losses = np.einsum("ik,ik->k", slope, off, dtype=np.float64) / 2
-            return losses, self.table.transposed_times(block, slope), slope.sum(axis=0, dtype=np.float64)
-
-        losses, w_gradient, b_gradient = self.crew.total(part, self.table.blocks())
+        losses, w_gradient, b_gradient = self.crew.total(
+            lambda block: self._gradient_part(w, b, block), self.table.blocks()
+        )
         if not np.isfinite(w_gradient).all():
             self.table.check_finite()
         losses += self.alpha * np.einsum("jk,jk->k", w, w) / 2
         return losses, w_gradient + self.alpha * w, b_gradient * self.intercept
 
+    def _gradient_part(self, w: Array, b: Array, block: slice) -> tuple[Array, Array, Array]:
+        dtype = self.table.dtype
+        off = self.table.times(block, w.astype(dtype)) + b.astype(dtype) - self.targets[block]
+        slope = off * self.weights[block][:, None]
+        losses = np.einsum("ik,ik->k", slope, off, dtype=np.float64) / 2
+        return losses, self.table.transposed_times(block, slope), slope.sum(axis=0, dtype=np.float64)
+
     def normal_equations(self) -> Normal:
         """Second derivatives without the penalty, the gradient at zero and the objective there, in one pass."""
-        even = bool(np.all(self.weights == 1))
-
-        def part(block: slice) -> tuple[Any, ...]:
-            weights, targets = self.weights[block], self.targets[block]
-            slope = -targets if even else -targets * weights[:, None]
-            return (
-                *self.table.gram(block, None if even else weights),
-                self.table.transposed_times(block, slope),
-                slope.sum(axis=0, dtype=np.float64),
-                -np.einsum("ik,ik->k", slope, targets, dtype=np.float64) / 2,
-            )
-
+        even = bool((self.weights == 1).all())
         matrix: Array
-        matrix, cross, gradient, b_gradient, value = self.crew.total(part, self.table.blocks())
+        matrix, cross, gradient, b_gradient, value = self.crew.total(
+            lambda block: self._normal_part(block, even), self.table.blocks()
+        )
         if not np.isfinite(matrix).all():
             self.table.check_finite()
         if self.intercept:
-            whole = np.full((1, 1), sums([self.weights.sum(dtype=np.float64)])[0])
+            whole = np.full((1, 1), sums([self.weight()])[0])
             matrix = np.block([[matrix, cross[:, None]], [cross[None, :], whole]])
             gradient = np.vstack([gradient, b_gradient])
         return Normal(matrix, gradient, value)
+
+    def _normal_part(self, block: slice, even: bool) -> tuple[Any, ...]:
+        weights, targets = self.weights[block], self.targets[block]
+        slope = -targets if even else -targets * weights[:, None]
+        return (
+            *self.table.gram(block, None if even else weights),
+            self.table.transposed_times(block, slope),
+            slope.sum(axis=0, dtype=np.float64),
+            -np.einsum("ik,ik->k", slope, targets, dtype=np.float64) / 2,
+        )
+
+    def weight(self) -> float:
+        """That of all rows of this worker."""
+        return float(self.weights.sum(dtype=np.float64))
 
 
 @dataclass(frozen=True)
@@ -152,14 +158,7 @@ def solve_gradients(
     squares = _column_squares(problem)
     good = True
     for k in range(outputs):
-        one = LeastSquares(
-            problem.table,
-            problem.targets[:, k : k + 1],
-            problem.weights,
-            problem.alpha[k : k + 1],
-            problem.intercept,
-            problem.crew,
-        )
+        one = replace(problem, targets=problem.targets[:, k : k + 1], alpha=problem.alpha[k : k + 1])
         start = one.gradient(np.zeros((columns, 1)), np.zeros(1))
         origin = _flat(one, start)
 
@@ -202,5 +201,5 @@ def _column_squares(problem: LeastSquares) -> Array:
         return (problem.table.squares_times(block, problem.weights[block][:, None]),)
 
     (squares,) = problem.crew.total(part, problem.table.blocks())
-    ones = sums([problem.weights.sum(dtype=np.float64)]) if problem.intercept else []
+    ones = sums([problem.weight()]) if problem.intercept else []
     return np.append(squares.ravel(), ones)

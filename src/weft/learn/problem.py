@@ -117,13 +117,10 @@ class Problem:
 
     def hessian(self, point: Array, first: int, second: int, columns: Array | None = None) -> Array:
         """Second derivatives between two outputs, of all columns or some, and of the intercept, which is last."""
-
-        def part(block: slice) -> tuple[Array, Array, Any]:
-            curvature = np.abs(self.curvatures(point, block)[:, first, second])  # of one sign for all rows
-            return *self.table.gram(block, curvature, columns), curvature.sum(dtype=np.float64)
-
         gram: Array
-        gram, cross, whole = self.crew.total(part, self.table.blocks())
+        gram, cross, whole = self.crew.total(
+            lambda block: self._products(point, block, first, second, columns), self.table.blocks()
+        )
         count = len(gram)
         if self.intercept:
             gram = np.block([[gram, cross[:, None]], [cross[None, :], np.full((1, 1), whole + self.b_l2)]])
@@ -131,6 +128,12 @@ class Problem:
             return -gram  # b_l2 is for one output only
         gram[np.arange(count), np.arange(count)] += self.l2
         return gram
+
+    def _products(
+        self, point: Array, block: slice, first: int, second: int, columns: Array | None
+    ) -> tuple[Array, Array, Any]:
+        curvature = np.abs(self.curvatures(point, block)[:, first, second])  # of one sign for all rows
+        return *self.table.gram(block, curvature, columns), curvature.sum(dtype=np.float64)
 
     def whole_hessian(self, point: Array, columns: Array | None = None) -> Array:
         """Second derivatives between all outputs, in the order of a point."""
@@ -147,24 +150,21 @@ class Problem:
 
     def diagonal(self, point: Array) -> Array:
         """The diagonal of all second derivatives, as a point."""
-        each = np.arange(self.loss.outputs)
-
-        def part(block: slice) -> tuple[Array, Any]:
-            curvature = self.curvatures(point, block)[:, each, each]
-            return self.table.squares_times(block, curvature), curvature.sum(axis=0, dtype=np.float64)
-
-        squares, whole = self.crew.total(part, self.table.blocks())
+        squares, whole = self.crew.total(lambda block: self._squares(point, block), self.table.blocks())
         diagonal = (squares + self.l2).ravel()
         return np.concatenate([diagonal, whole + self.b_l2]) if self.intercept else diagonal
+
+    def _squares(self, point: Array, block: slice) -> tuple[Array, Any]:
+        each = np.arange(self.loss.outputs)
+        curvature = self.curvatures(point, block)[:, each, each]
+        return self.table.squares_times(block, curvature), curvature.sum(axis=0, dtype=np.float64)
 
     def sample(self, rows: int, random: np.random.RandomState) -> Problem:
         """The same problem on some rows, which stand for all of them; itself where that would be most of them."""
         (everyone,) = sums([float(self.table.rows)])
         if 2 * rows >= everyone:
             return self
-        rows = int(rows * self.table.rows / everyone)
-        starts = np.sort(random.choice(self.table.rows // RUN, max(1, rows // RUN), replace=False)) * RUN
-        chosen = (starts[:, None] + np.arange(RUN)).ravel()
+        chosen = drawn_rows(int(rows * self.table.rows / everyone), self.table.rows, random)
         weights = self.weights[chosen]
         scale = self.weights.sum() / max(weights.sum(), np.finfo(weights.dtype).tiny)
         return replace(
@@ -173,3 +173,10 @@ class Problem:
             y=self.y[chosen],
             weights=(weights * scale).astype(weights.dtype),
         )
+
+
+def drawn_rows(count: int, rows: int, random: np.random.RandomState) -> Array:
+    """Some of the rows, in runs of neighbours."""
+    starts = np.sort(random.choice(rows // RUN, max(1, count // RUN), replace=False)) * RUN
+    drawn: Array = (starts[:, None] + np.arange(RUN)).ravel()
+    return drawn

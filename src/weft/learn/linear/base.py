@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from weft.learn.gpu.place import home_of
 from weft.learn.history import History, Progress
 
 Array = np.ndarray[Any, Any]
@@ -33,6 +34,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
 
     def _margins(self, X: Any) -> Array:
         check_is_fitted(self)
+        if home_of(X) is not None:
+            from weft.learn.gpu.fits import margins_on
+
+            return margins_on(self, X)
         X = validate_data(self, X, accept_sparse="csr", reset=False, dtype=[np.float64, np.float32])
         margins: Array = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         return margins

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
 from weft.learn import inputs, workers
+from weft.learn.gpu.place import place_of
 from weft.learn.history import History
 from weft.learn.least_squares import (
     LeastSquares,
@@ -40,8 +42,24 @@ SOLVERS = ("auto", "cholesky", "rows", "cg", "svd", "lsqr", "sparse_cg", "sag", 
 class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: ignore[misc]
     """A linear model of one number, or of several at once."""
 
+    positive: bool
+
     def predict(self, X: Any) -> Array:
         return self._margins(X)
+
+    def _fit_on(
+        self,
+        place: str,
+        data: tuple[Any, Any, Any],
+        memory: str | int | None,
+        alpha: Callable[[int], Array],
+    ) -> Self:
+        from weft.learn.gpu.fits import fit_numbers
+
+        if self.positive:
+            raise ValueError("a fit on an accelerator must not ask for positive=True; leave device out")
+        fit_numbers(self, place, data, memory, alpha)
+        return self
 
     def _keep(self, w: Array, b: Array, flat: bool, dtype: Any) -> None:
         self.coef_ = (w[:, 0] if flat else w.T).astype(dtype)
@@ -63,12 +81,14 @@ class LinearRegression(LinearRegressor):
         tol: float = 1e-6,
         n_jobs: int | None = None,
         positive: bool = False,
+        device: str | None = None,
     ):
         self.fit_intercept = fit_intercept
         self.copy_X = copy_X
         self.tol = tol
         self.n_jobs = n_jobs
         self.positive = positive
+        self.device = device
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -79,6 +99,9 @@ class LinearRegression(LinearRegressor):
         inputs.check_number("tol", self.tol)
         if self.positive and sparse.issparse(X):
             raise TypeError("X must be dense where coefficients must be positive, got a sparse matrix")
+        place = place_of(self.device, X)
+        if place is not None:
+            return self._fit_on(place, (X, y, sample_weight), memory, np.zeros)
         X, y = inputs.checked_table(self, X, y, memory=memory, multi_output=True, y_numeric=True)
         weights = inputs.checked_weights(sample_weight, X)
         targets = y.reshape(len(y), -1).astype(np.float64)
@@ -158,6 +181,7 @@ class Ridge(LinearRegressor):
         positive: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
+        device: str | None = None,
     ):
         self.alpha = alpha
         self.fit_intercept = fit_intercept
@@ -168,6 +192,7 @@ class Ridge(LinearRegressor):
         self.positive = positive
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.device = device
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self.__dict__.pop("_running", None)  # a fit begins anew
@@ -175,6 +200,9 @@ class Ridge(LinearRegressor):
         inputs.check_choice("solver", self.solver, SOLVERS)
         if self.max_iter is not None:
             inputs.check_count("max_iter", self.max_iter, least=1)
+        place = place_of(self.device, X)
+        if place is not None:
+            return self._fit_on(place, (X, y, sample_weight), memory, self._alphas)
         X, y = inputs.checked_table(self, X, y, memory=memory, multi_output=True, y_numeric=True)
         weights = inputs.checked_weights(sample_weight, X).astype(X.dtype)
         targets = y.reshape(len(y), -1).astype(X.dtype)

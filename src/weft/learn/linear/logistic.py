@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from weft.learn import inputs, workers
 from weft.learn.choice import ALIASES, OPEN, Choice, Shape, choose
+from weft.learn.gpu.place import place_of
 from weft.learn.history import History
 from weft.learn.linear.base import LinearClassifier, probabilities
 from weft.learn.linear.solving import Outcome, Task, solve
@@ -27,7 +28,7 @@ class LogisticRegression(LinearClassifier):
     Parameters are scikit-learn's, with these differences: `tol` bounds the gap to the optimum, relative to it;
     `solver="auto"` chooses from the table's shape among "newton", "lbfgs", "dual" and "coordinate" (scikit-learn's
     names are understood); the intercept is never penalised; `n_jobs=None` uses all cores on large tables;
-    `multi_class="ovr"` fits one model for each class.
+    `multi_class="ovr"` fits one model for each class; `device="cuda"` fits on a GPU, as do tables that lie there.
 
     After a fit, `history_` holds the objective, the gap and the time of every pass.
     """
@@ -50,6 +51,7 @@ class LogisticRegression(LinearClassifier):
         verbose: int = 0,
         warm_start: bool = False,
         n_jobs: int | None = None,
+        device: str | None = None,
     ):
         self.penalty = penalty
         self.C = C
@@ -66,10 +68,14 @@ class LogisticRegression(LinearClassifier):
         self.verbose = verbose
         self.warm_start = warm_start
         self.n_jobs = n_jobs
+        self.device = device
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
         l1, l2 = self._penalties()
+        place = place_of(self.device, X)
+        if place is not None:
+            return self._fit_on(place, (X, y, sample_weight), memory, l1, l2)
         X, y = inputs.checked_table(self, X, y, memory=memory)
         check_classification_targets(y)
         before = getattr(self, "coef_", None), getattr(self, "intercept_", None)
@@ -79,6 +85,19 @@ class LogisticRegression(LinearClassifier):
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew:
             self._fit(X, codes, weights, (l1, l2), before, crew)
+        return self
+
+    def _fit_on(
+        self, place: str, data: tuple[Any, Any, Any], memory: str | int | None, l1: float, l2: float
+    ) -> Self:
+        from weft.learn.gpu.fits import fit_classes
+
+        if l1 > 0 or self.dual or ALIASES.get(self.solver) in ("dual", "coordinate"):
+            raise ValueError(
+                "a fit on an accelerator must have an L2 penalty or none, and a primal solver, got "
+                f"l1_ratio={self.l1_ratio!r}, solver={self.solver!r}; leave device out"
+            )
+        fit_classes(self, place, data, memory, loss="logistic", l2=l2)
         return self
 
     def _fit(

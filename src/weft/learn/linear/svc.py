@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from weft.learn import inputs, workers
 from weft.learn.choice import Choice, Shape, choose, smooth_plan
+from weft.learn.gpu.place import place_of
 from weft.learn.history import History
 from weft.learn.linear.base import LinearClassifier
 from weft.learn.linear.solving import Outcome, Task, solve, solve_dual
@@ -45,6 +46,7 @@ class LinearSVC(LinearClassifier):
         random_state: Any = None,
         max_iter: int = 1000,
         n_jobs: int | None = None,
+        device: str | None = None,
     ):
         self.penalty = penalty
         self.loss = loss
@@ -59,10 +61,14 @@ class LinearSVC(LinearClassifier):
         self.random_state = random_state
         self.max_iter = max_iter
         self.n_jobs = n_jobs
+        self.device = device
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
         self._check()
+        place = place_of(self.device, X)
+        if place is not None:
+            return self._fit_on(place, (X, y, sample_weight), memory)
         workers.refuse(self)
         X, y = inputs.checked_table(self, X, y, memory=memory)
         check_classification_targets(y)
@@ -72,6 +78,20 @@ class LinearSVC(LinearClassifier):
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew:
             self._fit(X, codes, (self.C * weights).astype(X.dtype), crew)
+        return self
+
+    def _fit_on(self, place: str, data: tuple[Any, Any, Any], memory: str | int | None) -> Self:
+        from weft.learn.gpu.fits import fit_classes
+
+        if self.loss == "hinge" or self.penalty == "l1" or self.dual is True:
+            raise ValueError(
+                "a fit on an accelerator must have loss='squared_hinge', penalty='l2' and a primal solver, got "
+                f"loss={self.loss!r}, penalty={self.penalty!r}, dual={self.dual!r}; leave device out"
+            )
+        scaling = float(self.intercept_scaling)
+        fit_classes(
+            self, place, data, memory, loss="squared_hinge", l2=1.0, scale=float(self.C), scaling=scaling
+        )
         return self
 
     def _fit(self, X: Any, codes: Array, weights: Array, crew: Crew) -> None:

@@ -1,0 +1,173 @@
+"""Fits of linear models on an accelerator: what the estimators of `linear` do, with tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from torch import Tensor
+
+from weft.learn import inputs, workers
+from weft.learn.choice import Shape, choose, smooth_plan
+from weft.learn.gpu.losses import TensorLoss
+from weft.learn.gpu.problem import TensorLeastSquares, TensorProblem
+from weft.learn.gpu.tables import SparseTensorTable, TensorTable
+from weft.learn.gpu.tensors import classes_of, is_tensor_like, table_on, tensor_of, vector_on
+from weft.learn.history import History
+from weft.learn.least_squares import solve_gradients, solve_normal
+from weft.learn.smooth import minimise
+from weft.learn.threads import Crew
+
+Array = np.ndarray[Any, Any]
+
+WIDEST = 5000  # unknowns for which a matrix of their products is cheap
+
+
+def fit_classes(
+    model: Any,
+    place: str,
+    data: tuple[Any, Any, Any],
+    memory: str | int | None,
+    *,
+    loss: str,
+    l2: float,
+    scale: float = 1.0,
+    scaling: float | None = None,
+) -> None:
+    """Set `classes_`, `coef_`, `intercept_` and how the fit went; `loss` is "logistic" or "squared_hinge"."""
+    X, y, sample_weight = data
+    workers.refuse(model, " where it is on an accelerator")
+    with table_on(place, model, X, y, memory, centred=model.fit_intercept and loss == "logistic") as (
+        table,
+        y,
+    ):
+        if not is_tensor_like(y):
+            check_classification_targets(y)
+        model.classes_, codes = classes_of(y, table.device)
+        weights = scale * _weights(table, sample_weight, model.class_weight, model.classes_, codes)
+        count = len(model.classes_)
+        together = count > 2 and loss == "logistic" and model.multi_class == "multinomial"
+        each = range(count) if count > 2 else [1]
+        tasks = (
+            [(TensorLoss("multinomial", count), codes)]
+            if together
+            else [(TensorLoss(loss), (codes == k) * 2 - 1) for k in each]
+        )
+        outcomes = [
+            _minimised(model, table, kind, target, weights, l2, scaling, History(output))
+            for output, (kind, target) in enumerate(tasks)
+        ]
+        dtype = table.dtype
+    model.coef_ = np.hstack([w for w, *_ in outcomes]).T.astype(dtype)
+    model.intercept_ = np.concatenate([b for _, b, *_ in outcomes]).astype(dtype)
+    histories = [history for *_, history in outcomes]
+    passes = [max(1, len(history.steps)) for history in histories]
+    model.n_iter_ = np.array(passes, np.int32) if loss == "logistic" else max(passes)
+    model._told(histories, all(good for _, _, good, _ in outcomes), model.max_iter, model.tol)
+
+
+def _minimised(
+    model: Any,
+    table: TensorTable,
+    loss: TensorLoss,
+    target: Tensor,
+    weights: Tensor,
+    l2: float,
+    scaling: float | None,
+    history: History,
+) -> tuple[Array, Array, bool, History]:
+    """W, b, whether the gap is closed, and how it went."""
+    is_sparse = isinstance(table, SparseTensorTable)
+    shape = Shape(table.rows, table.columns, table.stored, is_sparse, loss.outputs, l2=l2)
+    choice = choose(shape, getattr(model, "solver", "auto"))
+    plan = choice.plan if choice.solver == "newton" else smooth_plan(shape, "lbfgs")
+    problem = TensorProblem(
+        table,
+        target.to(table.torch_dtype),
+        weights,
+        loss,
+        l2,
+        model.fit_intercept,
+        Crew(1, None),
+        b_l2=l2 / scaling**2 if scaling else 0.0,
+    )
+    point, good = minimise(
+        problem,
+        np.zeros(problem.size),
+        plan,
+        tol=float(model.tol),
+        max_iter=max(1, model.max_iter),
+        history=history,
+        random=check_random_state(model.random_state),
+    )
+    w, b = problem.split(point)
+    if loss.outputs > 1:
+        b = b - b.mean()
+        w = w if l2 > 0 else w - w.mean(axis=1, keepdims=True)
+    return w, b - table.shift @ w, good, history
+
+
+def fit_numbers(
+    model: Any, place: str, data: tuple[Any, Any, Any], memory: str | int | None, alpha: Any
+) -> None:
+    """Least squares; `alpha(outputs)` are the penalties."""
+    X, y, sample_weight = data
+    workers.refuse(model, " where it is on an accelerator")
+    history, good, limit = History(), True, getattr(model, "max_iter", None) or 1000
+    with table_on(place, model, X, y, memory, centred=model.fit_intercept) as (table, y):
+        flat = y.ndim == 1
+        targets = vector_on(table, y).reshape(table.rows, -1)
+        if not bool(torch.isfinite(targets).all()):
+            raise ValueError("Input y contains NaN or infinity")
+        weights = _weights(table, sample_weight, None, None, None)
+        problem = TensorLeastSquares(
+            table, targets, weights, alpha(targets.shape[1]), model.fit_intercept, Crew(1, None)
+        )
+        wide = table.columns > (1000 if isinstance(table, SparseTensorTable) else WIDEST)
+        if wide:
+            w, b, good = solve_gradients(problem, tol=model.tol, max_iter=limit, history=history)
+        else:
+            w, b = solve_normal(problem, problem.normal_equations(), tol=model.tol, history=history)
+        b = b - table.shift @ w
+        dtype = table.dtype
+    model._keep(w, b, flat, dtype)
+    model.n_iter_ = np.full(w.shape[1], max(1, len(history.steps)), np.int32)
+    model.solver_ = "cg" if wide else "cholesky"
+    model._told([history], good, limit, model.tol)
+
+
+def _weights(
+    table: TensorTable, sample_weight: Any, class_weight: Any, classes: Array | None, codes: Tensor | None
+) -> Tensor:
+    if sample_weight is None:
+        weights = torch.ones(table.rows, dtype=table.torch_dtype, device=table.device)
+    elif is_tensor_like(sample_weight):
+        weights = vector_on(table, sample_weight)
+        if weights.shape != (table.rows,) or not bool((weights >= 0).all()) or not bool(weights.any()):
+            raise ValueError(
+                "sample_weight must be one number of at least 0 for each row, and not zero everywhere"
+            )
+    else:
+        weights = vector_on(table, inputs.checked_weights(sample_weight, np.empty((table.rows, 0))))
+    if class_weight is None or classes is None or codes is None:
+        return weights
+    counts = torch.bincount(codes, weights.double(), minlength=len(classes)).cpu().numpy()
+    # One row of each class, as heavy as all of its rows, tells what its rows are to be multiplied with.
+    every = np.arange(len(classes))
+    each = inputs.with_class_weights(counts, class_weight, classes, every) / np.where(counts > 0, counts, 1)
+    return weights * torch.as_tensor(each, dtype=weights.dtype, device=weights.device)[codes]
+
+
+def margins_on(model: Any, X: Any) -> Array:
+    """X @ coef_.T + intercept_ of a table on an accelerator, multiplied there, brought home."""
+    X = tensor_of(X)
+    if X.ndim != 2 or X.shape[1] != model.n_features_in_:
+        raise ValueError(f"X must have {model.n_features_in_} columns, got the shape {tuple(X.shape)}")
+    dtype = X.dtype if X.dtype in (torch.float32, torch.float64) else torch.float32
+    coef = torch.as_tensor(np.ascontiguousarray(model.coef_.T), dtype=dtype, device=X.device)
+    product: Array = (X.to(dtype) @ coef).cpu().numpy()
+    margins: Array = product + model.intercept_
+    return margins

@@ -1,0 +1,65 @@
+"""The Triton kernel of `fused`; imported where there is Triton."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def loss_and_gradient(
+    table: Any,
+    coef: Any,
+    y: Any,
+    weights: Any,
+    found: Any,
+    rows: Any,
+    columns: Any,
+    row_stride: Any,
+    column_stride: Any,
+    programs: Any,
+    LOSS: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    """found[program] = the gradient by the columns, the sum of the slopes, the sum of the losses, of its rows."""
+    me = tl.program_id(0)
+    across = tl.arange(0, WIDTH)
+    inside = across < columns
+    w = tl.load(coef + across, mask=inside, other=0.0)
+    bias = tl.load(coef + columns)
+    gradient = tl.zeros([WIDTH], tl.float64)
+    slopes = tl.zeros([1], tl.float64)
+    losses = tl.zeros([1], tl.float64)
+    for tile in range(me, tl.cdiv(rows, HEIGHT), programs):
+        row = tile * HEIGHT + tl.arange(0, HEIGHT).to(tl.int64)
+        real = row < rows
+        place = row[:, None] * row_stride + across[None, :] * column_stride
+        x = tl.load(table + place, mask=real[:, None] & inside[None, :], other=0.0)
+        goal = tl.load(y + row, mask=real, other=0.0)
+        heavy = tl.load(weights + row, mask=real, other=0.0)
+        margin = tl.sum(x * w[None, :], axis=1) + bias
+        if LOSS == 0:
+            z = -goal * margin
+            small = tl.exp(-tl.abs(z))
+            loss = heavy * (tl.maximum(z, 0.0) + tl.log(1.0 + small))
+            share = tl.where(z >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
+            slope = -goal * heavy * share
+        elif LOSS == 1:
+            short = tl.maximum(1.0 - goal * margin, 0.0)
+            loss = heavy * short * short
+            slope = -2.0 * goal * heavy * short
+        else:
+            off = margin - goal
+            loss = heavy * off * off * 0.5
+            slope = heavy * off
+        gradient += tl.sum(x * slope[:, None], axis=0).to(tl.float64)
+        slopes += tl.sum(slope, axis=0).to(tl.float64)
+        losses += tl.sum(loss, axis=0).to(tl.float64)
+    home = found + me * (columns + 2)
+    tl.store(home + across, gradient, mask=inside)
+    one = tl.arange(0, 1)
+    tl.store(home + columns + one, slopes)
+    tl.store(home + columns + 1 + one, losses)
