@@ -9,6 +9,8 @@ from weft.errors import ModelError
 from weft.serve.card import Card, read_card, write_card
 from weft.serve.onnx_file import read_metadata
 
+SMALL = 64  # bytes of a tensor that stays in the graph
+
 
 def load_graph(path: Path) -> Any:
     """The model's message, weights in other files left there."""
@@ -19,6 +21,13 @@ def load_graph(path: Path) -> Any:
         return onnx.load(path, load_external_data=False)
     except Exception as error:  # of protobuf's, which has no types
         raise ModelError(f"{path} must be an ONNX file: {error}") from error
+
+
+def save(model: Any, path: Path, *, external: bool) -> None:
+    """Write a model in memory, its weights beside it if asked; shapes and the like stay in the graph."""
+    import onnx
+
+    onnx.save(model, path, save_as_external_data=external, location=f"{path.name}.data", size_threshold=SMALL)
 
 
 def tidy(path: Path) -> None:

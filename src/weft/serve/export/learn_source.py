@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.errors import ModelError
 from weft.serve.export.axes import Axes
+from weft.serve.export.file import save
 
 Array = np.ndarray[Any, Any]
 
@@ -64,15 +65,13 @@ class LearnSource:
     def write(
         self, path: Path, inputs: Mapping[str, Array], axes: Axes, opset: int, *, external: bool
     ) -> None:
-        import onnx
-
         from weft.learn.onnx import to_onnx
 
         try:
             made = to_onnx(self.model)
         except (TypeError, ValueError) as error:
             raise ModelError(f"the model cannot be written as ONNX: {error}") from error
-        onnx.save(made, path, save_as_external_data=external, location=f"{path.name}.data")
+        save(made, path, external=external)
 
     def explain(self, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> str:
         return ""

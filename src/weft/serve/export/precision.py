@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.errors import ModelError
+from weft.serve.export.file import save
 from weft.serve.export.quiet import quiet
 from weft.serve.export.samples import Samples
 
@@ -24,7 +25,7 @@ def to_fp16(source: Path, target: Path, *, external: bool) -> None:
 
     with quiet():
         half = convert_float_to_float16(onnx.load(source), keep_io_types=True)
-    _save(half, target, external=external)
+    save(half, target, external=external)
 
 
 def to_int8(source: Path, target: Path, samples: Samples, *, external: bool) -> None:
@@ -60,9 +61,3 @@ class _Reader:
 
     def get_next(self) -> dict[str, Array] | None:
         return next(self._batches, None)
-
-
-def _save(model: Any, path: Path, *, external: bool) -> None:
-    import onnx
-
-    onnx.save(model, path, save_as_external_data=external, location=f"{path.name}.data")
