@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from tests.learn.data import classes, numbers
@@ -38,8 +39,13 @@ def test_scikit_learn_is_content(estimator: Any, check: Callable[[Any], None]) -
 def test_the_example_of_the_slides_runs() -> None:
     X, y = classes()
     lr = LogisticRegression(device_ids=[0, 1])
-    with pytest.warns(UserWarning, match="runs on the CPU"):
+    if torch.cuda.is_available():
         lr.fit(X, y)
+    else:
+        with pytest.warns(UserWarning, match="runs on the CPU: torch finds no GPU"):
+            lr.fit(X, y)
+    with pytest.warns(UserWarning, match="GPUs fit smooth losses with an L2 penalty only"):
+        SupportVectorMachine(use_gpu=True).fit(X, y)
     assert log_loss(y, lr.predict_proba(X)) < 0.7
 
 

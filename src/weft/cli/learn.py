@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -67,6 +68,46 @@ def fit(ctx: click.Context, /, **options: Any) -> None:
     if not outcome.ok:
         click.echo(render_failure(outcome), err=True)
     ctx.exit(outcome.code)
+
+
+@command.command("explain")
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("table", required=False)
+@click.option(
+    "--target", metavar="COLUMN", help="The column of TABLE that was predicted: adds standard errors."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the table as data.")
+def explain(model: Path, table: str | None, target: str | None, as_json: bool) -> None:
+    """Tell what MODEL (of `weft learn fit --out`, pickled) goes by: coefficients, or importances and the tree.
+
+    Open only models that you trust: a pickle can run any code.
+    """
+    from weft.learn.explaining import explained
+    from weft.learn.trees.picture import export_text
+
+    try:
+        fitted = pickle.loads(model.read_bytes())
+    except pickle.UnpicklingError:
+        raise UsageError(f"{model} must be a pickled model, got another file; fit it with --out model.pkl")
+    found = explained(fitted, table, target)
+    if as_json:
+        # JSON has no word for what is not known.
+        told = [{name: _known(value) for name, value in one._asdict().items()} for one in found]
+        click.echo(json.dumps(told))
+        return
+    if hasattr(found[0], "share"):
+        wide = max(len(one.name) for one in found)
+        click.echo("\n".join(f"{one.name:{wide}}{one[1]:12.5f}" for one in found))
+        if hasattr(fitted, "tree_"):
+            names = list(getattr(fitted, "feature_names_in_", [])) or None
+            click.echo(export_text(fitted, feature_names=names, max_depth=4), nl=False)
+    else:
+        click.echo(str(found))
+
+
+def _known(value: Any) -> Any:
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and value != value else value
 
 
 def _show(report: dict[str, Any], as_json: bool) -> None:

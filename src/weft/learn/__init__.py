@@ -21,6 +21,7 @@ _HOMES = {
     "GradientBoostingRegressor": "weft.learn.trees.boosting",
     "RandomForestClassifier": "weft.learn.trees.forest",
     "RandomForestRegressor": "weft.learn.trees.forest",
+    "coefficients": "weft.learn.explaining",
     "export_svg": "weft.learn.trees.picture",
     "export_text": "weft.learn.trees.picture",
     "to_onnx": "weft.learn.onnx",
@@ -40,6 +41,7 @@ __all__ = [
     "RandomForestClassifier",
     "RandomForestRegressor",
     "Ridge",
+    "coefficients",
     "export_svg",
     "export_text",
     "to_onnx",
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from weft.learn.explaining import coefficients
     from weft.learn.linear.elastic_net import ElasticNet, Lasso
     from weft.learn.linear.least_squares import LinearRegression, Ridge
     from weft.learn.linear.logistic import LogisticRegression
