@@ -192,7 +192,7 @@ def _read_checkpoint(model: Any, folder: Path) -> Mapping[str, Any]:
     wanted = model.state_dict()
     first = next(iter(wanted), "")
     # Of all keys that end like the model's first, the one under which most of the others are.
-    prefixes = {name.removesuffix(first) for name in stored if name.endswith(first)}
+    prefixes = {name.removesuffix(first) for name in stored if name == first or name.endswith(f".{first}")}
     prefix = max(
         sorted(prefixes), key=lambda start: sum(start + name in stored for name in wanted), default=""
     )
@@ -204,4 +204,5 @@ def _read_checkpoint(model: Any, folder: Path) -> Mapping[str, Any]:
     with warnings.catch_warnings():  # it remarks that we are alone
         warnings.simplefilter("ignore")
         load(state, storage_reader=reader, no_dist=True)
-    return {name: state[prefix + name] for name in names}
+    more = {name.removeprefix(prefix) for name in stored if prefix and name.startswith(prefix)} - set(wanted)
+    return {name: state[prefix + name] for name in names} | dict.fromkeys(sorted(more))
