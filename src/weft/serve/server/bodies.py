@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from itertools import count
@@ -18,6 +19,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _WINDOWS = {b"gzip": 31, b"deflate": 15}  # what zlib calls the two formats
+_UPLOAD_S = 60
+_LINGER = 64 << 20  # bytes of a body too large that are read and dropped, so that its sender hears why
 _PREFIX = urandom(6).hex()
 _NUMBERS = count(1)
 
@@ -62,26 +65,48 @@ def read_head(headers: list[tuple[bytes, bytes]]) -> Head:
 async def read_body(receive: Receive, head: Head, limit: int) -> bytes:
     """The whole body, unpacked; one that is too large is refused before it is read."""
     if head.length is not None and head.length > limit:
+        if head.length <= limit + _LINGER:
+            await _drop(receive)
         raise _too_large(limit)
     message = await receive()
     if message["type"] == "http.disconnect":
         raise GoneError
     body: bytes = message.get("body", b"")
     if message.get("more_body"):
-        parts, size = [body], len(body)
-        while message.get("more_body"):
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise GoneError
-            part = message.get("body", b"")
-            size += len(part)
-            if size > limit:
-                raise _too_large(limit)
-            parts.append(part)
-        body = b"".join(parts)
+        try:
+            async with asyncio.timeout(_UPLOAD_S):
+                body = await _rest(receive, body, limit)
+        except TimeoutError:
+            raise RefusalError(408, f"a body must arrive within {_UPLOAD_S} s") from None
     if head.encoding and head.encoding != b"identity":
         body = _unpacked(body, head.encoding, limit)
     return body
+
+
+async def _rest(receive: Receive, first: bytes, limit: int) -> bytes:
+    parts, size = [first], len(first)
+    message: Message = {"more_body": True}
+    while message.get("more_body"):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise GoneError
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            parts.clear()
+            if message.get("more_body"):
+                await _drop(receive)
+            raise _too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _drop(receive: Receive) -> None:
+    size = 0
+    message: Message = {"more_body": True}
+    while message.get("more_body") and size <= _LINGER:
+        message = await receive()
+        size += len(message.get("body", b""))
 
 
 def _unpacked(body: bytes, encoding: bytes, limit: int) -> bytes:

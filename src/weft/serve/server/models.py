@@ -21,6 +21,10 @@ from weft.serve.server.tensors import NUMPY, Array, TensorSpec
 
 # A run this short costs less than the way to a thread and back, so it is done on the event loop.
 QUICK_S = 0.0004
+_STRIKE_S = (
+    0.01  # one this long, when a short one was expected, held everybody up: the next ones go to a thread
+)
+_REST_S = (1.0, 300.0)  # for so long, twice as long each time
 _FOLLOW = 0.05  # how fast the estimate of a run's time follows what is seen
 
 Build = Callable[[ModelOptions], Runner]
@@ -69,6 +73,7 @@ class Model:
             results = runner.run(feeds)
             took = perf_counter() - began
             self._pace.saw(feeds, took)
+            self._pace.held_up(took)
             self.tally.waiting.add(0.0)
             self.tally.ran(rows_of(feeds), took)
             return results
@@ -131,11 +136,18 @@ class Pace:
     def __init__(self) -> None:
         self._bytes = 1
         self._seconds = float("inf")
+        self._rest_s, self._rests_until = _REST_S[0], 0.0
 
     def quick(self, feeds: Mapping[str, Array]) -> bool:
-        if self._seconds > QUICK_S:
+        if self._seconds > QUICK_S or self._seconds * self._scale(feeds) > QUICK_S:
             return False
-        return self._seconds * self._scale(feeds) <= QUICK_S
+        return not self._rests_until or perf_counter() > self._rests_until
+
+    def held_up(self, seconds: float) -> None:
+        """Told how long a run on the event loop took: what a run costs may depend on values, too."""
+        if seconds > _STRIKE_S:
+            self._rests_until = perf_counter() + self._rest_s
+            self._rest_s = min(2 * self._rest_s, _REST_S[1])
 
     def saw(self, feeds: Mapping[str, Array], seconds: float) -> None:
         if self._seconds == float("inf"):

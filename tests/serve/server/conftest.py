@@ -1,0 +1,45 @@
+"""A server with small models, shared by the tests of a process, and servers of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.serve.server import serving_models
+from tests.serve.server.serving_process import Server, Starter
+
+
+@pytest.fixture(scope="session")
+def onnx_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of ONNX files."""
+    folder = tmp_path_factory.mktemp("models")
+    serving_models.times(folder / "double.onnx", 2)
+    serving_models.times(folder / "triple.onnx", 3)
+    serving_models.colours(folder / "colours.onnx")
+    serving_models.boxes(folder / "boxes.onnx")
+    serving_models.busy(folder / "busy.onnx")
+    serving_models.mixed(folder / "mixed.onnx")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(onnx_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Every model, for tests that leave it as it was."""
+    start = Starter(tmp_path_factory.mktemp("server"))
+    names = ("double", "colours", "boxes", "busy", "mixed")
+    files = [str(onnx_models / f"{name}.onnx") for name in names]
+    try:
+        yield start(
+            *files, "--max-body", "1000000", "--max-pixels", "1000000", "--set", "busy:queue=1,delay_ms=0.01"
+        )
+    finally:
+        start.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Starter]:
+    """Starts servers of the test's own."""
+    starter = Starter(tmp_path)
+    yield starter
+    starter.close()

@@ -1,0 +1,186 @@
+"""Pictures: decoded, fitted, refused; and the doors that take them."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from tests.serve.server.serving_process import Server
+
+from weft.serve.card import Card, Picture
+from weft.serve.server.answers import classes, detections
+from weft.serve.server.pictures import Geometry, decode, prepare, size_of
+from weft.serve.server.refusal import RefusalError
+from weft.serve.server.tensors import Array
+
+GREEN = (0, 255, 0)  # blue first, as cv2 has it
+
+
+def picture(
+    kind: str = ".png", colour: tuple[int, int, int] = GREEN, width: int = 32, height: int = 16
+) -> bytes:
+    pixels = np.full((height, width, 3), colour, np.uint8)
+    return bytes(cv2.imencode(kind, pixels)[1])
+
+
+def bomb(side: int = 60_000) -> bytes:
+    """A PNG of a few hundred bytes that says it is 3.6 billion pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    data = zlib.compress(b"\0" * 100_000)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("kind", [".png", ".jpg"])
+def test_sizes_are_read_from_the_header(kind: str) -> None:
+    assert size_of(picture(kind)) == (32, 16)
+    assert decode(picture(kind), 1000).shape == (16, 32, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"", 415),
+        (b"GIF89a", 415),
+        (picture(".jpg")[:-40], 400),
+        (picture(".jpg")[:30], 400),
+        (picture(".png")[:40], 400),
+        (b"\x89PNG\r\n\x1a\n", 400),
+        (b"\xff\xd8\xff" + b"\0" * 100, 400),
+        (bomb(), 413),
+    ],
+)
+def test_what_is_no_whole_picture_is_refused(data: bytes, status: int) -> None:
+    with pytest.raises(RefusalError) as caught:
+        decode(data, 1_000_000)
+    assert caught.value.status == status
+
+
+def gradient(height: int, width: int) -> Array:
+    """Blue grows to the right, green downwards."""
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[:, :, 0] = np.linspace(0, 255, width)
+    pixels[:, :, 1] = np.linspace(0, 255, height)[:, None]
+    return pixels
+
+
+def test_a_picture_becomes_what_its_card_says() -> None:
+    card = Picture(height=4, width=4, resize="stretch", mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0))
+    row, _ = prepare(np.full((8, 8, 3), (255, 0, 51), np.uint8), card)
+    assert row.shape == (1, 3, 4, 4)
+    assert row.dtype == np.float32
+    np.testing.assert_allclose(row[0, :, 0, 0], [(0.2 - 0.5) / 0.5, (0 - 0.25) / 0.25, 1.0], rtol=1e-5)
+    last, _ = prepare(np.full((8, 8, 3), (255, 0, 51), np.uint8), Picture(height=4, width=4, layout="NHWC"))
+    np.testing.assert_allclose(last[0, 0, 0], [0.2, 0.0, 1.0], rtol=1e-5)
+    grey, _ = prepare(
+        np.full((8, 8, 3), 255, np.uint8), Picture(height=4, width=4, colours="GREY", scale=1.0)
+    )
+    assert grey.shape == (1, 1, 4, 4)
+    assert grey.max() == 255
+    raw, _ = prepare(np.full((8, 8, 3), 200, np.uint8), Picture(height=4, width=4), "UINT8")
+    assert raw.dtype == np.uint8
+    assert raw.max() == 200
+
+
+def test_crop_keeps_the_middle_and_pad_keeps_everything() -> None:
+    wide = gradient(10, 30)
+    cut, geometry = prepare(wide, Picture(height=10, width=10, colours="BGR", scale=1.0))
+    np.testing.assert_array_equal(cut[0, 0], wide[:, 10:20, 0])
+    assert geometry.back(0, 0) == (10, 0)
+    inner, _ = prepare(gradient(20, 20), Picture(height=10, width=10, crop=0.5, colours="BGR", scale=1.0))
+    np.testing.assert_array_equal(inner[0, 0], gradient(20, 20)[5:15, 5:15, 0])
+    padded, geometry = prepare(wide, Picture(height=30, width=30, resize="pad", colours="BGR", scale=1.0))
+    assert (padded[0, :, :10] == 114).all()
+    np.testing.assert_array_equal(padded[0, 0, 10:20], wide[:, :, 0])
+    assert geometry.back(15, 15) == (15, 5)
+
+
+CARD = Card(task="classify", labels=("cat", "dog"))
+
+
+def test_logits_and_probabilities_both_end_as_probabilities() -> None:
+    logits = classes({"y": np.array([[0.0, 2.0]], np.float32)}, CARD)
+    assert logits[0]["label"] == "dog"
+    assert logits[0]["confidence"] == pytest.approx(0.8808, abs=1e-3)
+    assert sum(one["confidence"] for one in logits) == pytest.approx(1)
+    assert classes({"y": np.array([[0.7, 0.3]], np.float32)}, CARD)[0] == {
+        "label": "cat",
+        "confidence": pytest.approx(0.7),
+    }
+    assert classes({"y": np.array([[0.9]], np.float32)}, CARD)[0]["label"] == "dog"
+    with pytest.raises(RefusalError, match="number a class"):
+        classes({"y": np.array([1])}, CARD)
+
+
+def test_a_box_that_covers_a_better_one_is_left_out() -> None:
+    found = np.array([[[0, 0, 10, 10], [1, 0, 10, 10], [1, 0, 10, 10], [20, 20, 30, 30]]], np.float32)
+    certain = np.array([[[0.9, 0], [0.8, 0], [0, 0.7], [0.1, 0]]], np.float32)
+    geometry = Geometry(2.0, 2.0, 0, 0, 5, 5)
+    kept = detections({"boxes": found, "scores": certain}, CARD, geometry)
+    assert [(one["label"], one["confidence"]) for one in kept] == [
+        ("cat", pytest.approx(0.9)),
+        ("dog", pytest.approx(0.7)),
+    ]
+    assert (kept[0]["xmax"], kept[0]["ymax"]) == (5, 5)
+
+
+@pytest.mark.parametrize("kind", [".png", ".jpg"])
+def test_classify_and_detect(server: Server, kind: str, tmp_path: Path) -> None:
+    data = picture(kind)
+    best = server.call("POST", "/classify_upload", data, content_type="image/jpeg").json()
+    assert best[0]["label"] == "green"
+    assert best[0]["confidence"] > 0.9
+    found = server.call("POST", "/detect_upload?model=boxes", data).json()
+    assert found == [
+        {"label": "red", "confidence": pytest.approx(0.9), "xmin": 0, "ymin": 0, "xmax": 16, "ymax": 8},
+        {"label": "blue", "confidence": pytest.approx(0.7), "xmin": 16, "ymin": 8, "xmax": 32, "ymax": 16},
+    ]
+    assert len(server.call("POST", "/detect_upload?confidence=0.8", data).json()) == 1
+    (tmp_path / "p").write_bytes(data)
+    with server.client() as client:
+        assert client.picture("colours", tmp_path / "p", top=1) == best[:1]
+
+
+def test_a_form(server: Server) -> None:
+    head = b'--b\r\nContent-Disposition: form-data; name="f"; filename="p.png"\r\n\r\n'
+    body = head + picture() + b"\r\n--b--\r\n"
+    form = "multipart/form-data; boundary=b"
+    assert server.call("POST", "/classify_upload", body, content_type=form).json()[0]["label"] == "green"
+    assert server.call("POST", "/classify_upload", b"--b--\r\n", content_type=form).status == 400
+    assert server.call("POST", "/classify_upload", body, content_type="multipart/form-data").status == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "status", "told"),
+    [
+        ("/classify_upload", picture(".jpg")[:-40], 400, "whole JPEG"),
+        ("/classify_upload", bomb(), 413, "1 to 1000000 pixels"),
+        ("/classify_upload", b"text", 415, "JPEG or a PNG"),
+        ("/classify_upload?model=boxes", picture(), 400, "for the task classify"),
+        ("/classify_upload?top=x", picture(), 400, "top must be a number"),
+        ("/v2/models/double/picture", picture(), 400, "its card say how"),
+        ("/detect_upload?model=nobody", picture(), 404, "model must be one of"),
+    ],
+)
+def test_a_bad_picture_is_a_4xx_and_the_server_goes_on(
+    server: Server, path: str, data: bytes, status: int, told: str
+) -> None:
+    answer = server.call("POST", path, data)
+    assert answer.status == status
+    assert told in answer.json()["error"]
+    good: Any = server.call("POST", "/classify_upload", picture()).json()
+    assert good[0]["label"] == "green"
+
+
+def test_fetching_is_off_unless_switched_on(server: Server) -> None:
+    answer = server.call("GET", "/detect_url?url=http://example.com/x.jpg")
+    assert answer.status == 403
+    assert "--detect-url" in answer.json()["error"]
