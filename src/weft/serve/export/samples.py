@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 TRUTH = "y"  # in an .npz: the true class numbers
 MADE_UP = 8  # rows, where there are only shapes
-PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+PICTURES = (".jpg", ".jpeg", ".png")
 KINDS = {"float32": np.float32, "int64": np.int64, "int32": np.int32, "uint8": np.uint8, "bool": np.bool_}
 
 
