@@ -17,6 +17,7 @@ from weft.elastic.ledger import check
 from weft.elastic.records import read_ledger
 
 STEADY = str(Path(__file__).parent / "workers" / "steady.py")
+SLOW_TO_HEAL = str(Path(__file__).parent / "workers" / "slow_to_heal.py")
 CHANGES = 20
 
 
@@ -68,6 +69,13 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         return
+
+
+def test_the_others_compute_while_a_newcomer_is_healed(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path, "1:2", 2, [str(tmp_path)], script=SLOW_TO_HEAL).start().finish()
+    assert (tmp_path / "computed").exists(), run.output
+    is_sound(run, finished=2)
+    assert {result["committed"] for result in run.results} == {120}
 
 
 def steady(folder: Path, limits: str, workers: int, slow: str, policy: str) -> LocalRun:

@@ -55,6 +55,19 @@ def test_a_newcomer_gets_everything_from_several_sources() -> None:
     assert set(healed.sources) <= {"source 0", "source 1", "source 2"}
 
 
+def test_a_settled_image_does_not_change_while_gradients_are_computed() -> None:
+    theirs = registered(1)
+    model = theirs["model"]
+    assert isinstance(model, torch.nn.Module)
+    image = state.image_of(theirs, settled=True)
+    before = [tensor.clone() for tensor in image.tensors]
+    model(torch.randn(8, 40)).sum().backward()
+    assert all(map(torch.equal, image.tensors, before))
+    assert not all(map(torch.equal, state.image_of(theirs).tensors, before)), "the buffers have changed"
+    shared = {tensor.data_ptr() for tensor in image.tensors}
+    assert shared >= {parameter.data_ptr() for parameter in model.parameters()}, "parameters are not copied"
+
+
 def test_a_source_that_is_gone_costs_nothing() -> None:
     theirs = registered(2)
     living, dead = HealServer("127.0.0.1", "secret"), HealServer("127.0.0.1", "secret")

@@ -41,6 +41,12 @@ def test_a_slow_member_gets_less() -> None:
     assert [len(part) for part in deal(3, [0.1, 0.1, 10.0])] == [1, 1, 1]
 
 
+def test_a_member_without_weight_gets_nothing() -> None:
+    assert deal(4, [1.0, 0.0, 1.0]) == ((0, 1), (), (2, 3))
+    held = [frozenset({0, 3}), frozenset[int](), frozenset[int]()]
+    assert deal(4, [1.0, 0.0, 1.0], held) == ((), (), (1, 2))
+
+
 def test_the_newest_commit_of_those_who_stay_counts() -> None:
     ahead, behind = Summary(committed=8, stays=True), Summary(committed=7, stays=True)
     stray = Summary(committed=99)

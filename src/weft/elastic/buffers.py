@@ -61,5 +61,6 @@ class Buffers:
         self._next = None
 
     def heal(self, kept: Sequence[Tensor]) -> None:
-        """Take over those of another member's last commit; `load_state_dict` has put them in place already."""
+        """Take over those of another member's last commit."""
         self.kept = [there.to(live.device).clone() for there, live in zip(kept, self._live, strict=True)]
+        self.restore()

@@ -1,7 +1,8 @@
 """Healing: a member that lacks the newest commit gets it from those who have it, slices from several at once.
 
-Every worker has a server for that, in a thread. While somebody heals, the sources stand still, so their tensors are
-sent from where they are. A source that dies costs nothing but its slice: another sends that.
+Every worker has a server for that, in a thread. What a commit consists of does not change while somebody heals, so
+tensors are sent from where they are; see `healing.py`. A source that dies costs nothing but its slice: another sends
+that.
 """
 
 from __future__ import annotations

@@ -20,13 +20,13 @@ import torch.distributed as dist
 from torch import nn
 
 from weft.elastic import state
-from weft.elastic.beat import COMPUTING, HEALING, LOADING, OUTSIDE, WAITING, Beat
+from weft.elastic.beat import COMPUTING, LOADING, OUTSIDE, WAITING, Beat
 from weft.elastic.buffers import Buffers
 from weft.elastic.checkpoint import Saver
 from weft.elastic.control import Link, RunOver
 from weft.elastic.gathering import BROKEN, Gathering
 from weft.elastic.gradients import Gradients, all_reduce
-from weft.elastic.heal import HealServer, fetch
+from weft.elastic.healing import Healing
 from weft.elastic.introduction import Card, introduce
 from weft.elastic.order import Step
 from weft.elastic.shares import Settlement, Summary, deal, settle
@@ -64,8 +64,8 @@ class Participant:
     def __init__(
         self, link: Link, beat: Beat, *, address: str, secret: str, reproducible: bool = False
     ) -> None:
-        self._link, self._beat, self._secret, self._reproducible = link, beat, secret, reproducible
-        self._server = HealServer(address, secret)
+        self._link, self._beat, self._reproducible = link, beat, reproducible
+        self._healing = Healing(link, beat, address, secret)
         self._gathering = Gathering(link, address)
         self.objects: dict[str, Any] = {}
         self.source: Source | None = None
@@ -102,7 +102,7 @@ class Participant:
 
     @property
     def heal_port(self) -> int:
-        return self._server.port
+        return self._healing.port
 
     # -- what the script registers ----------------------------------------------------------------
 
@@ -152,6 +152,7 @@ class Participant:
         if self.epoch != epoch:
             return None
         if self.step is None and not self._begin_step():
+            self.await_healed()
             self.epoch, self.start = self.epoch + 1, 0
             return None
         assert self.step is not None
@@ -204,7 +205,10 @@ class Participant:
         assert self.view is not None
         assert self.source is not None
         assert self.step is not None
-        weights = [member.weight for member in self.view.members]
+        weights = [
+            0.0 if rank in self._healing.absent else member.weight
+            for rank, member in enumerate(self.view.members)
+        ]
         shares = deal(self.source.micros(self.step), weights, held)
         self.todo = deque(shares[self._rank])
         self._parts = {
@@ -239,6 +243,7 @@ class Participant:
                 if self.step is not step or self.todo:
                     break
             else:
+                self._healing.over()
                 self.ready = True
                 break
         self._beat.say(COMPUTING, lenient=self._first_in_view)
@@ -340,6 +345,7 @@ class Participant:
         rank = view.rank_of(self._link.name)
         assert rank is not None
         self.view = None
+        self._healing.over()
         self._gathering.meet(view, rank)
         self._link.tell("grouped", view=view.number)
         self._rank = rank
@@ -396,45 +402,36 @@ class Participant:
 
     def _heal(self, view: View, rank: int, settlement: Settlement) -> None:
         if rank in settlement.sources:
-            self._server.publish(view.number, self._image(on_host=True))
-        try:
-            if rank in settlement.behind:
-                self._beat.say(HEALING)
-                self._be_healed(view, settlement)
-                self._beat.say(WAITING)
-            dist.all_reduce(torch.zeros(1))  # until all are healed, the sources stand still
-        finally:
-            self._server.withdraw()
+            self._healing.offer(view, self._image(on_host=True, settled=True))
+        if rank in settlement.behind:
+            self._healed = self._healing.receive(view, settlement)
+            self._put(self._healed)
+            self._beat.say(WAITING)
+        self._healing.absent = frozenset(settlement.behind)
+        if not settlement.base.stays:  # the run begins: all have something to compute
+            self._meet_healed()
+
+    def _meet_healed(self) -> None:
+        dist.all_reduce(torch.zeros(1))
+        self._healing.over()
+
+    def await_healed(self) -> None:
+        """No reduction follows: stand still until all members have the newest commit, if some are being healed."""
+        while self._healing.absent:
+            self._beat.say(WAITING)
+            try:
+                self._meet_healed()
+            except BROKEN as error:
+                self._adopt(error)
 
     @property
     def _position(self) -> tuple[int, int, int]:
         return self.committed, self.epoch, self.start
 
-    def _image(self, *, on_host: bool = False) -> state.Image:
+    def _image(self, *, on_host: bool = False, settled: bool = False) -> state.Image:
         """All that must not be lost, as of the last commit."""
         extra = {"position": self._position, "buffers": self._buffers.kept}
-        return state.image_of(self.objects, extra, on_host=on_host)
-
-    def _be_healed(self, view: View, settlement: Settlement) -> None:
-        members = [view.members[source] for source in settlement.sources]
-        healed = fetch(
-            view.number,
-            [(member.worker, member.address, member.heal_port) for member in members],
-            self._secret,
-            cancelled=lambda: self._link.lost_someone(view.number),
-            came=lambda: self._beat.say(HEALING),
-        )
-        self._beat.say(HEALING)
-        self._put(healed.image)
-        self._healed = healed.image
-        self._link.tell(
-            "healed",
-            view=view.number,
-            bytes=healed.image.nbytes,
-            seconds=round(healed.seconds, 4),
-            sources=list(healed.sources),
-            step=self.committed,
-        )
+        return state.image_of(self.objects, extra, on_host=on_host, settled=settled)
 
     def _put(self, image: state.Image) -> None:
         """Take over a state; what we held of a step is void."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -269,6 +270,10 @@ class Loader:
                 seeded(self._seed, ticket.step, ticket.micro)
                 participant.begin()
                 yield batch
+        except GeneratorExit:
+            if not sys.is_finalizing():
+                participant.await_healed()  # the script leaves the loop, and may change what is registered
+            raise
         finally:
             participant.pause()
 

@@ -56,8 +56,13 @@ def deal(
     """What each member still has to compute of a step of so many micro-batches.
 
     With nothing held: runs of neighbours, as many to each as its weight says. Otherwise what nobody holds goes, piece
-    by piece, to whoever has the least for its weight.
+    by piece, to whoever has the least for its weight. A member without weight gets nothing.
     """
+    able = [rank for rank, weight in enumerate(weights) if weight]
+    if len(able) < len(weights):
+        parts = deal(micros, [weights[rank] for rank in able], [held[rank] for rank in able] if held else ())
+        shares = dict(zip(able, parts, strict=True))
+        return tuple(shares.get(rank, ()) for rank in range(len(weights)))
     if not any(held):
         return tuple(tuple(part) for part in _runs(micros, weights))
     taken: set[int] = set().union(*held)

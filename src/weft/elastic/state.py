@@ -51,18 +51,33 @@ def check(objects: Mapping[str, Any]) -> None:
             )
 
 
-def image_of(objects: Mapping[str, Any], extra: Any = None, *, on_host: bool = True) -> Image:
+def image_of(
+    objects: Mapping[str, Any], extra: Any = None, *, on_host: bool = True, settled: bool = False
+) -> Image:
     """The state as it is now. Tensors on the CPU are the live ones: they must not change while the image is used.
 
-    Others are copied to the host, or stay where they are.
+    Others are copied to the host, or stay where they are. With `settled`, gradients may be computed meanwhile, which
+    changes buffers, say: all but what optimizers alone change is copied.
     """
     states = {name: value.state_dict() for name, value in objects.items()}
     known = {id(tensor): name for name, tensor in _named((), {**states, "run": extra})}
     tensors: list[Tensor] = []
     names: list[str] = []
     buffer = io.BytesIO()
-    _Pickler(buffer, tensors, names, known, on_host=on_host).dump((states, extra))
+    live = _changed_by_optimizers(objects.values()) if settled else None
+    _Pickler(buffer, tensors, names, known, on_host=on_host, live=live).dump((states, extra))
     return Image(buffer.getvalue(), tuple(tensors), tuple(_unique(names)))
+
+
+def _changed_by_optimizers(objects: Iterable[Any]) -> set[int]:
+    """Where the tensors are that change in no other way: parameters, and an optimizer's own state."""
+    places: set[int] = set()
+    for value in objects:
+        if isinstance(value, torch.nn.Module):
+            places.update(parameter.data_ptr() for parameter in value.parameters())
+        elif isinstance(value, torch.optim.Optimizer):
+            places.update(tensor.data_ptr() for _, tensor in _named((), value.state_dict()["state"]))
+    return places
 
 
 def _named(path: tuple[str, ...], value: Any) -> Iterator[tuple[str, Tensor]]:
@@ -118,16 +133,27 @@ class _Pickler(pickle.Pickler):
     """Puts tensors aside and refers to them by number."""
 
     def __init__(
-        self, file: Any, tensors: list[Tensor], names: list[str], known: Mapping[int, str], *, on_host: bool
+        self,
+        file: Any,
+        tensors: list[Tensor],
+        names: list[str],
+        known: Mapping[int, str],
+        *,
+        on_host: bool,
+        live: set[int] | None,
     ) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        self._tensors, self._names, self._known, self._on_host = tensors, names, known, on_host
+        self._tensors, self._names, self._known = tensors, names, known
+        self._on_host, self._live = on_host, live
 
     def persistent_id(self, value: Any) -> tuple[int, bool, str] | None:
         if not isinstance(value, Tensor):
             return None
         plain = value.detach().to_dense() if value.is_sparse else value.detach()
-        self._tensors.append((plain.cpu() if self._on_host else plain).contiguous())
+        image = (plain.cpu() if self._on_host else plain).contiguous()
+        place = image.data_ptr()
+        copies = self._live is not None and place == value.data_ptr() and place not in self._live
+        self._tensors.append(image.clone() if copies else image)
         self._names.append(self._known.get(id(value), ""))
         return len(self._tensors) - 1, isinstance(value, torch.nn.Parameter), value.device.type
 

@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
 from weft import elastic
+from weft.elastic import healing
 from weft.elastic import participant as inner
 from weft.errors import CollectiveError
 
@@ -120,7 +121,7 @@ def wait_for_votes(self: Any) -> None:
     fault("reduced")
 
 
-original_fetch, inner.fetch = inner.fetch, fetch  # type: ignore[attr-defined]
+original_fetch, healing.fetch = healing.fetch, fetch  # type: ignore[attr-defined]
 original_reduce = inner.Participant._reduce
 inner.Participant._reduce = wait_for_votes  # type: ignore[method-assign]
 
