@@ -185,6 +185,6 @@ def test_the_command_converts_and_checks(tmp_path: Path) -> None:
     assert json.loads(result.output)["bad"][0]["line"] == 3
     np.save(out / "X.npy", np.zeros((3, 3), np.float32))
     with pytest.raises(
-        DataError, match=r"X.npy must have the shape \(300, 3\), got \(3, 3\); convert it again"
+        DataError, match=r"fast must hold a table of the shape \(300, 3\), got \(3, 3\); convert it again"
     ):
         open_stored(out)

@@ -32,7 +32,7 @@ def convert(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Convert SOURCES (parquet, Arrow or CSV files, folders or globs) to the mapped form in FOLDER.
+    """Convert SOURCES (parquet, Arrow, CSV or svmlight files, folders or globs) to the mapped form in FOLDER.
 
     Rows that cannot be used are left out and told by file and line; the good ones are kept.
     """

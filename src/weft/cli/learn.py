@@ -22,7 +22,7 @@ def command() -> None:
 
 @command.command("fit")
 @click.argument("table")
-@click.option("--target", required=True, metavar="COLUMN", help="The column to predict.")
+@click.option("--target", metavar="COLUMN", help="The column to predict; svmlight files say it themselves.")
 @click.option(
     "--model", default="linear", show_default=True, help="linear, lasso, svm, tree, forest or boosting."
 )
@@ -38,7 +38,7 @@ def command() -> None:
 @launch_options
 @click.pass_context
 def fit(ctx: click.Context, /, **options: Any) -> None:
-    """Fit a model to TABLE: a parquet, Arrow or CSV file, a folder, a glob, or what `weft data convert` made.
+    """Fit a model to TABLE: a parquet, Arrow, CSV or svmlight file, a folder, a glob, or what `weft data convert` made.
 
     With -n or -H workers fit together, each on its share of the rows.
     """

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from weft import learn
 from weft.errors import UsageError
@@ -42,7 +43,7 @@ class FitConfig:
     """What is to be fitted."""
 
     source: str
-    target: str
+    target: str | None = None
     model: str = "linear"
     params: Mapping[str, Any] = field(default_factory=dict)
     memory: str = "4GB"
@@ -95,13 +96,14 @@ def fit_job(config: FitConfig) -> dict[str, Any]:
         start, stop = (
             table.description.rows * part // others.size for part in (others.rank, others.rank + 1)
         )
-        estimator.fit(np.asarray(table.features()[start:stop]), table.target()[start:stop])
-        estimator.feature_names_in_ = np.array(table.description.columns, object)
+        estimator.fit(_in_memory(table.features()[start:stop]), table.target()[start:stop])
+        if not table.description.sparse:
+            estimator.feature_names_in_ = np.array(table.description.columns, object)
     seconds = time.perf_counter() - began
     report = {
         "model": type(estimator).__name__,
         "rows": table.description.rows,
-        "columns": len(table.description.columns),
+        "columns": table.description.count,
         "workers": 1 if others is None else others.size,
         "seconds": round(seconds, 3),
         "train_score": _score(estimator, table),
@@ -116,6 +118,10 @@ def fit_job(config: FitConfig) -> dict[str, Any]:
     return report
 
 
+def _in_memory(rows: Any) -> Any:
+    return rows if sparse.issparse(rows) else np.asarray(rows)
+
+
 def _as_bytes(estimator: Any, path: str) -> bytes:
     """The model as ONNX where the file is named so, else pickled."""
     if path.endswith(".onnx"):
@@ -126,8 +132,12 @@ def _as_bytes(estimator: Any, path: str) -> bytes:
 def _score(estimator: Any, table: StoredTable) -> float:
     """Accuracy or R², of rows spread over the table."""
     step = max(1, table.description.rows // TESTED)
-    rows = np.asarray(table.features()[::step])
+    rows = _in_memory(table.features()[::step])
     known = getattr(estimator, "feature_names_in_", None)
+    if table.description.count != estimator.n_features_in_:
+        raise UsageError(
+            f"--test must have {estimator.n_features_in_} columns, got {table.description.count}"
+        )
     if known is not None and list(known) != list(table.description.columns):
         raise UsageError(f"--test must have the columns {list(known)}, got {list(table.description.columns)}")
     names = estimator.__dict__.pop("feature_names_in_", None)  # these rows have none to compare

@@ -58,10 +58,9 @@ def checked_table(
     """
     if is_source(X):
         X, y = stored_table(estimator, X, y, memory)
-        if len(X) * X.shape[1] > SMALL:
-            return X, y
-        X = X.array.astype(np.float64)
-        return X, y
+        if sparse.issparse(X):
+            return X if X.data.size > SMALL else X.astype(np.float64), y
+        return X if len(X) * X.shape[1] > SMALL else X.array.astype(np.float64), y
     large = isinstance(X, np.ndarray) and X.dtype in (np.float32, np.float64) and X.size > SMALL
     options.setdefault("ensure_all_finite", not large)
     X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
@@ -71,11 +70,21 @@ def checked_table(
     return X, y
 
 
+def opened(X: Any, y: Any, memory: str | int | None) -> tuple[Any, Any]:
+    """A source, opened; a sparse one as the matrix that it holds, for fits that have no other way with it on disk."""
+    table = open_source(X, y, memory)
+    return (table.features(), table.target()) if table.description.sparse else (table, y)
+
+
 def stored_table(
     estimator: Any, X: Any, y: Any, memory: str | int | None, *, missing: bool = False
-) -> tuple[Mapped, Array]:
-    """Rows that stay on disk, and their target; `missing`: values may be absent."""
+) -> tuple[Any, Array]:
+    """Rows that stay on disk (`Mapped`, or a CSR matrix), and their target; `missing`: values may be absent."""
     table = open_source(X, y, memory)
+    if table.description.sparse:
+        estimator.n_features_in_ = table.description.width
+        estimator.__dict__.pop("feature_names_in_", None)
+        return table.features(), table.target()
     columns = table.description.columns
     if table.description.missing and not missing:
         raise _first_missing(table.features(), columns)

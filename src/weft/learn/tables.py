@@ -15,12 +15,15 @@ from scipy import sparse
 from sklearn.utils import assert_all_finite
 
 from weft.learn import workers
-from weft.learn.data.form import Mapped
+from weft.learn.data.form import Mapped, Window, map_of
 
 Array = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 1 << 20  # a block is read twice, for margins and for gradients: the second time from the cache
 BLOCK_NONZEROS = 1 << 19
+MAPPED = (
+    1 << 25
+)  # bytes of a sparse table on disk that are kept in memory, of its values and of its indices each
 
 
 class Table(Protocol):
@@ -141,6 +144,9 @@ class SparseTable:
         self.dtype = values.dtype
         self.shift = np.zeros(self.columns, values.dtype)
         self._parts: dict[int, Any] = {}
+        # Of a table on disk, what is past is let go.
+        mapped = map_of(values.data) is not None
+        self._windows = [Window(part, MAPPED) for part in (values.data, values.indices)] if mapped else []
 
     def blocks(self) -> Sequence[slice]:
         # A block's products with all columns are as long as the table is wide: worth it for many rows only.
@@ -183,11 +189,16 @@ class SparseTable:
 
     def _part(self, block: slice) -> Any:
         """A view of some rows; SciPy's own slicing would copy them at every pass."""
+        if self._windows:
+            ends = self.values.indptr[[block.start, block.stop]]
+            for window in self._windows:
+                window.at(int(ends[0]), int(ends[1]))
         if block.start not in self._parts:
             ends = self.values.indptr[block.start : block.stop + 1]
             inside = slice(int(ends[0]), int(ends[-1]))
+            within = (ends - ends[0]).astype(self.values.indices.dtype)
             self._parts[block.start] = sparse.csr_array(
-                (self.values.data[inside], self.values.indices[inside], ends - ends[0]),
+                (self.values.data[inside], self.values.indices[inside], within),
                 shape=(len(ends) - 1, self.columns),
             )
         return self._parts[block.start]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,40 +11,11 @@ import numpy as np
 from weft.errors import DataError
 from weft.learn.data.form import Description, RowsFile, StoredTable, describe
 from weft.learn.data.read import BadRow, Chunk, columns_of, read_chunks
+from weft.learn.data.report import Report, fingerprint
 from weft.learn.data.sizes import share_out
+from weft.learn.data.svmlight import LABEL, convert_svmlight, is_svmlight
 
 Array = np.ndarray[Any, Any]
-
-TOLD = 20  # bad rows that are kept for the report; all are counted
-
-
-@dataclass
-class Report:
-    """What a conversion did."""
-
-    folder: str
-    rows: int = 0
-    columns: int = 0
-    bytes: int = 0
-    bad_rows: int = 0
-    bad_files: list[str] = field(default_factory=list)
-    bad: list[BadRow] = field(default_factory=list)
-
-    @property
-    def clean(self) -> bool:
-        return not self.bad_rows and not self.bad_files
-
-    def add(self, row: BadRow) -> None:
-        self.bad_rows += 1
-        if len(self.bad) < TOLD:
-            self.bad.append(row)
-
-    def lines(self) -> list[str]:
-        """The report as text, one line for each thing that was left out."""
-        told = [str(row) for row in self.bad] + self.bad_files
-        if self.bad_rows > len(self.bad):
-            told.append(f"and {self.bad_rows - len(self.bad)} more rows")
-        return told
 
 
 def convert(
@@ -58,6 +27,8 @@ def convert(
     columns: list[str] | None = None,
 ) -> tuple[StoredTable, Report]:
     """Make the fast form of files in `folder`; those that cannot be read, or differ from the first, are left out."""
+    if any(map(is_svmlight, sources)):
+        return _sparse(sources, folder, target, memory, columns)
     names = _names(sources, target, columns)
     shares = share_out(memory, len(names) + 1)
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,6 +61,23 @@ def convert(
     report.rows, report.bytes = rows.rows, (folder / "X.npy").stat().st_size
     description = Description(rows.rows, tuple(names), target, classes, missing, fingerprint(sources, target))
     return describe(folder, description), report
+
+
+def _sparse(
+    sources: list[Path],
+    folder: Path,
+    target: str | None,
+    memory: str | int | None,
+    columns: list[str] | None,
+) -> tuple[StoredTable, Report]:
+    others = [source for source in sources if not is_svmlight(source)]
+    if others:
+        raise DataError(f"files must all be svmlight or none of them, got {others[0]} among them")
+    if columns is not None or target not in (None, LABEL):
+        raise DataError(
+            f"an svmlight file has no names: its target is {LABEL!r}, got {target or columns}; leave them out"
+        )
+    return convert_svmlight(sources, folder, memory)
 
 
 def _names(sources: list[Path], target: str | None, columns: list[str] | None) -> list[str]:
@@ -147,12 +135,3 @@ def _write_target(folder: Path, parts: list[Array]) -> tuple[Any, ...] | None:
     classes, codes = np.unique(whole.astype(str), return_inverse=True)
     np.save(folder / "y.npy", codes.astype(np.int32))
     return tuple(classes.tolist())
-
-
-def fingerprint(sources: list[Path], target: str | None) -> str:
-    """What a table was made from: names, sizes and times of the files."""
-    digest = hashlib.sha256(repr(target).encode())
-    for source in sources:
-        stat = source.stat()
-        digest.update(f"{source.resolve()}|{stat.st_size}|{stat.st_mtime_ns}".encode())
-    return digest.hexdigest()[:16]

@@ -1,7 +1,7 @@
 """The fast form of a table on disk: a folder of plain .npy files that are mapped into memory, and what they hold.
 
     table.json     rows, column names, classes of the target, where it came from
-    X.npy          float32, row by row
+    X.npy          float32, row by row; of a sparse table instead: indptr.npy, indices.npy, data.npy, as in CSR
     y.npy          the target: numbers, or codes of classes
 
 Any program that reads .npy can read it.
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from weft.errors import DataError
 from weft.files import write_whole
@@ -36,6 +37,16 @@ class Description:
     classes: tuple[Any, ...] | None  # of the target, where it is not a number
     missing: int  # values that are not there
     source: str  # a fingerprint of the files it was made from
+    width: int = 0  # columns of a sparse table, which have no names
+
+    @property
+    def sparse(self) -> bool:
+        return not self.columns
+
+    @property
+    def count(self) -> int:
+        """How many columns there are."""
+        return len(self.columns) or self.width
 
 
 @dataclass(frozen=True)
@@ -45,9 +56,19 @@ class StoredTable:
     folder: Path
     description: Description
 
-    def features(self) -> np.memmap[Any, Any]:
-        """The rows, mapped; reading brings them into memory, and writing would not reach the file."""
-        return np.load(self.folder / "X.npy", mmap_mode="c")  # type: ignore[no-any-return]
+    def features(self) -> Any:
+        """The rows, mapped, or a CSR matrix of mapped arrays; writing would not reach the file."""
+        if not self.description.sparse:
+            return np.load(self.folder / "X.npy", mmap_mode="c")
+        data, indices = (np.load(self.folder / f"{name}.npy", mmap_mode="c") for name in ("data", "indices"))
+        indptr = np.load(self.folder / "indptr.npy")
+        if indptr[-1] <= np.iinfo(np.int32).max:
+            indptr = indptr.astype(np.int32)
+        matrix = sparse.csr_matrix((self.description.rows, self.description.width), dtype=np.float32)
+        # Set one by one: SciPy would copy them, to make the types of both indices the same.
+        matrix.data, matrix.indices, matrix.indptr = np.asarray(data), np.asarray(indices), indptr
+        matrix.has_canonical_format = True
+        return matrix
 
     def target(self) -> Array:
         if self.description.target is None:
@@ -69,10 +90,12 @@ def open_stored(folder: Path) -> StoredTable:
         **{**data, "columns": tuple(data["columns"])}, classes=None if classes is None else tuple(classes)
     )
     table = StoredTable(folder, description)
-    shape = table.features().shape
-    expected = (description.rows, len(description.columns))
+    features = table.features()
+    shape, expected = features.shape, (description.rows, description.count)
+    if description.sparse and len(features.indptr) != description.rows + 1:
+        shape = (len(features.indptr) - 1, description.width)
     if shape != expected:
-        raise DataError(f"{folder / 'X.npy'} must have the shape {expected}, got {shape}; convert it again")
+        raise DataError(f"{folder} must hold a table of the shape {expected}, got {shape}; convert it again")
     return table
 
 
@@ -148,9 +171,9 @@ class Window:
     """Keeps a mapped array's part that is read in memory: what comes next is fetched ahead, what is past is let go."""
 
     def __init__(self, values: Array, size: int):
-        self._map = _map_of(values)
+        self._map = map_of(values)
         self._begin = int(getattr(_root(values), "offset", 0))
-        self._row = values.shape[1] * values.itemsize
+        self._row = int(np.prod(values.shape[1:])) * values.itemsize
         self.size = max(size, mmap.PAGESIZE)
         self._ahead = -1
 
@@ -190,5 +213,5 @@ def _root(values: Any) -> Any:
     return values
 
 
-def _map_of(values: Array) -> Any:
+def map_of(values: Array) -> Any:
     return getattr(_root(values), "_mmap", None)

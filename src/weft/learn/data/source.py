@@ -9,9 +9,13 @@ from typing import Any
 
 from weft.errors import DataError
 from weft.files import cache_folder
-from weft.learn.data.convert import convert, fingerprint
+from weft.learn.data.convert import convert
 from weft.learn.data.form import StoredTable, is_stored, open_stored
 from weft.learn.data.read import KINDS
+from weft.learn.data.report import fingerprint
+from weft.learn.data.svmlight import LABEL, SUFFIXES, is_svmlight
+
+NAMES = (*KINDS, *SUFFIXES)
 
 
 def is_source(X: Any) -> bool:
@@ -25,11 +29,11 @@ def files_of(X: Any) -> list[Path]:
         return [Path(name) for name in X.files]
     path = Path(X)
     if path.is_dir():
-        found = sorted(each for each in path.rglob("*") if each.suffix.lower() in KINDS)
+        found = sorted(each for each in path.rglob("*") if each.suffix.lower() in NAMES)
     else:
         found = [path] if path.exists() else sorted(map(Path, glob(str(X), recursive=True)))  # noqa: PTH207
     if not found:
-        raise DataError(f"{X} must name files that end in {', '.join(KINDS)}, got none")
+        raise DataError(f"{X} must name files that end in {', '.join(NAMES)}, got none")
     return found
 
 
@@ -39,11 +43,13 @@ def open_source(X: Any, target: Any, memory: str | int | None = None) -> StoredT
         return X
     if isinstance(X, str | Path) and is_stored(Path(X)):
         return open_stored(Path(X))
+    files = files_of(X)
+    if target is None and all(map(is_svmlight, files)):
+        target = LABEL
     if not isinstance(target, str):
         raise DataError(
             f"y must be the name of the target column where X is a path, got {type(target).__name__}"
         )
-    files = files_of(X)
     folder = cache_folder("tables") / fingerprint(files, target)
     if is_stored(folder):
         return open_stored(folder)

@@ -67,6 +67,8 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self._check()
         room = None
         if is_source(X):
+            X, y = inputs.opened(X, y, memory)
+        if is_source(X):
             X, y = inputs.stored_table(self, X, y, memory, missing=True)
             room = share_out(memory, X.shape[1]).codes_bytes
             self._categories = Categories((), {})

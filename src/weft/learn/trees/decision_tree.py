@@ -71,6 +71,8 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
         X may be a path, a glob or a pyarrow dataset, and y its target's name: rows then stay on disk, within `memory`.
         """
         if is_source(X):
+            X, y = inputs.opened(X, y, memory)
+        if is_source(X):
             X, y = inputs.stored_table(self, X, y, memory, missing=True)
             self._room = share_out(memory, X.shape[1]).codes_bytes
             check_input = False

@@ -40,6 +40,8 @@ class HistogramForest:
         workers.refuse(self)
         names = None
         if is_source(X):
+            X, y = inputs.opened(X, y, memory)
+        if is_source(X):
             mapped, y = inputs.stored_table(self, X, y, memory, missing=True)
             X, names = mapped.array, self.feature_names_in_
         self._shared = SharedCodes(None if names is None else share_out(memory, X.shape[1]).codes_bytes)
