@@ -35,7 +35,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def told(*args: str) -> dict[str, Any]:
     result = CliRunner().invoke(command, ["fit", *args, "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    report: dict[str, Any] = json.loads(result.output)
+    report: dict[str, Any] = json.loads(result.stdout)
     return report
 
 
@@ -49,6 +49,24 @@ def test_one_process_fits_scores_and_keeps_the_model(table: Path, tmp_path: Path
     assert model.C == 0.5
     frame = pd.read_csv(test).astype(np.float32)
     assert model.score(frame[list("abcd")], frame["y"]) == pytest.approx(report["test_score"], abs=1e-6)
+
+
+def test_a_file_says_what_to_do_and_options_win(table: Path, tmp_path: Path) -> None:
+    config = tmp_path / "fit.yaml"
+    config.write_text(f"table: {table}\ntarget: y\nmodel: tree\nparams:\n  max_depth: 2\n  max_bins: 20\n")
+    out = tmp_path / "model.pkl"
+    report = told(str(config), "--param", "max_depth=3", "--out", str(out))
+    model = pickle.loads(out.read_bytes())
+    assert (report["model"], model.max_depth, model.max_bins) == ("DecisionTreeClassifier", 3, 20)
+    for text, why in (
+        ("target: y", "must name a table, got none"),
+        ("table: a\ndepth: 3", "must hold table, target, model, params, memory, out, test, got depth"),
+        ("- 1", "must hold names and values"),
+        ("a: [", "must be a readable YAML file"),
+    ):
+        config.write_text(text)
+        with pytest.raises(UsageError, match=why):
+            told(str(config))
 
 
 def test_a_model_kept_as_onnx(table: Path, tmp_path: Path) -> None:

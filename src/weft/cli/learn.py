@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from weft.cli.launching import launch_config, launch_options
 from weft.errors import UsageError
@@ -40,16 +41,23 @@ def command() -> None:
 def fit(ctx: click.Context, /, **options: Any) -> None:
     """Fit a model to TABLE: a parquet, Arrow, CSV or svmlight file, a folder, a glob, or what `weft data convert` made.
 
+    A TABLE that ends in .yaml names the table and what to do with it, in the words of the options; options win.
+
     With -n or -H workers fit together, each on its share of the rows.
     """
-    from weft.learn.fitting_job import FitConfig, as_argument, fit_job
+    from weft.learn.fitting_job import FitConfig, as_argument, fit_job, settings_of
 
     as_json = options.pop("as_json")
-    config = FitConfig(
-        source=options.pop("table"),
-        params=dict(map(_param, options.pop("params"))),
-        **{name: options.pop(name) for name in ("target", "model", "memory", "test", "out")},
-    )
+    asked = {"source": options.pop("table"), "params": dict(map(_param, options.pop("params")))}
+    for name in ("target", "model", "memory", "test", "out"):
+        value = options.pop(name)
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            asked[name] = value
+    if Path(asked["source"]).suffix in (".yaml", ".yml"):
+        kept = settings_of(Path(asked.pop("source")))
+        asked["params"] = {**kept.get("params", {}), **asked["params"]}
+        asked = {**kept, **asked}
+    config = FitConfig(**asked)
     if not (options.get("workers") or options.get("hosts") or options.get("hostfile")):
         _show(fit_job(config), as_json)
         return

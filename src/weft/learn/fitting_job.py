@@ -10,7 +10,7 @@ import pickle
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,27 @@ class FitConfig:
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise UsageError(f"--model must be one of {', '.join(MODELS)}, got {self.model!r}")
+
+
+def settings_of(path: Path) -> dict[str, Any]:
+    """What a YAML file asks for, in FitConfig's words; the source is called `table` there."""
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise UsageError(f"reading {path} needs PyYAML; install weft[learn], or use options") from None
+    known = ["table", *(one.name for one in fields(FitConfig) if one.name not in ("source", "report"))]
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise UsageError(f"{path} must be a readable YAML file, got: {str(error).splitlines()[0]}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("params", {}), dict):
+        raise UsageError(f"{path} must hold names and values, with params as names and values, got {found!r}")
+    unknown = sorted(str(name) for name in set(found) - set(known))
+    if unknown:
+        raise UsageError(f"{path} must hold {', '.join(known)}, got {', '.join(unknown)}")
+    if "table" not in found:
+        raise UsageError(f"{path} must name a table, got none; add table: data.parquet")
+    return {"source": str(found.pop("table")), **found}
 
 
 def estimator_of(config: FitConfig, *, classes: bool) -> Any:
