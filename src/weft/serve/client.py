@@ -195,6 +195,7 @@ class Client:
         try:
             connection.connect()
         except OSError as error:
+            connection.close()
             raise ServerError(0, f"{host}:{port} must be a server that answers, got: {error}") from error
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._local.connection = connection

@@ -87,12 +87,12 @@ def _get(parts: SplitResult, address: str, limit: int, deadline: float) -> tuple
         connection.putheader("User-Agent", "weft")
         connection.putheader("Connection", "close")
         connection.endheaders()
-        answer = connection.getresponse()
-        if answer.status in (301, 302, 303, 307, 308) and (moved := answer.getheader("Location")):
-            return moved, b""
-        if answer.status != 200:
-            raise RefusalError(400, f"{parts.hostname} did not give the picture: status {answer.status}")
-        return None, _read(answer, limit, deadline)
+        with connection.getresponse() as answer:
+            if answer.status in (301, 302, 303, 307, 308) and (moved := answer.getheader("Location")):
+                return moved, b""
+            if answer.status != 200:
+                raise RefusalError(400, f"{parts.hostname} did not give the picture: status {answer.status}")
+            return None, _read(answer, limit, deadline)
     finally:
         connection.close()
         plain.close()

@@ -47,7 +47,10 @@ def run(
     """Serve until SIGTERM or SIGINT; what was taken is answered before this returns."""
     keys = KeyRing(options.keys) if options.keys is not None else None
     listening = _bind(options.host, options.http_port)
-    uvloop.run(_serve(make_repository, options, keys, listening, say))
+    try:
+        uvloop.run(_serve(make_repository, options, keys, listening, say))
+    finally:
+        listening.close()
 
 
 async def _serve(

@@ -1,0 +1,297 @@
+"""Who may come in, where the server may be made to go, and what the command line refuses."""
+
+from __future__ import annotations
+
+import http.server
+import ipaddress
+import json
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from tests.serve.server.serving_process import WEFT, Starter
+from tests.serve.server.test_server_pictures import picture
+
+from weft.cli.serve import command as serve
+from weft.errors import UsageError
+from weft.serve.client import Client, ServerError
+from weft.serve.server.fetching import checked_url, fetch, is_public
+from weft.serve.server.options import ModelOptions, ServerOptions
+from weft.serve.server.refusal import RefusalError
+
+ROW = np.ones((1, 4), np.float32)
+
+
+def weft(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([WEFT, *args], capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+
+
+def test_keys_are_hashed_asked_for_and_revoked(start: Starter, onnx_models: Path, tmp_path: Path) -> None:
+    import tritonclient.grpc as triton
+    from tritonclient.utils import InferenceServerException
+
+    added = weft("serve", "keys", "add", "me", cwd=tmp_path)
+    key, file = added.stdout.strip(), tmp_path / "keys.json"
+    assert added.returncode == 0
+    assert key not in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
+    other = weft("serve", "keys", "add", "you", cwd=tmp_path).stdout.strip()
+    server = start(str(onnx_models / "double.onnx"), "--keys", str(file), "--host", "0.0.0.0")
+    url = server.url.replace("0.0.0.0", "127.0.0.1")
+    with Client(url) as nobody, Client(url, key=key) as me, Client(url, key=other) as you:
+        assert nobody.live()
+        with pytest.raises(ServerError, match="a key must be given") as caught:
+            nobody.infer("double", {"x": ROW})
+        assert caught.value.status == 401
+        for path in ("/metrics", "/v2/models/double", "/v1/models", "/nothing"):
+            with pytest.raises(ServerError, match="key"):
+                nobody._request("GET", path)
+        for client in (me, you):
+            assert client.infer("double", {"x": ROW})["y"][0, 0] == 2
+        with triton.InferenceServerClient(server.grpc.replace("0.0.0.0", "127.0.0.1")) as calls:
+            given = triton.InferInput("x", [1, 4], "FP32")
+            given.set_data_from_numpy(ROW)
+            with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
+                calls.infer("double", [given])
+            assert calls.infer("double", [given], headers={"x-api-key": key}).as_numpy("y")[0, 0] == 2
+        listed = json.loads(weft("serve", "keys", "list", "--json", cwd=tmp_path).stdout)
+        assert [(one["name"], one["revoked"]) for one in listed] == [("me", None), ("you", None)]
+        assert weft("serve", "keys", "revoke", "me", cwd=tmp_path).returncode == 0
+        with pytest.raises(ServerError, match="unknown or revoked"):
+            ask_for_a_minute(me)
+        assert you.infer("double", {"x": ROW})["y"][0, 0] == 2
+    unknown = weft("serve", "keys", "revoke", "me", cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert "(you)" in unknown.stderr
+
+
+def ask_for_a_minute(client: Client) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        client.infer("double", {"x": ROW})
+
+
+def test_tls(start: Starter, onnx_models: Path, tmp_path: Path) -> None:
+    import grpc
+
+    from weft.serve.server.grpc_schema import SERVICE, message
+
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    command += ["-addext", "basicConstraints=critical,CA:TRUE", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    server = start(str(onnx_models / "double.onnx"), "--tls-cert", str(cert), "--tls-key", str(key))
+    assert server.url.startswith("https://")
+    with server.client(ca=cert) as client:
+        assert client.infer("double", {"x": ROW})["y"][0, 0] == 2
+    with server.client() as stranger, pytest.raises(ServerError, match="must be a server that answers"):
+        stranger.metadata()
+    credentials = grpc.ssl_channel_credentials(cert.read_bytes())
+    with grpc.secure_channel(server.grpc, credentials) as channel:
+        call = channel.unary_unary(
+            f"/{SERVICE}/ServerReady",
+            request_serializer=message("ServerReadyRequest").SerializeToString,
+            response_deserializer=message("ServerReadyResponse").FromString,
+        )
+        assert call(message("ServerReadyRequest")(), timeout=60).ready
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        ((), "needs a model, got none"),
+        (("nothing.onnx",), "must be an ONNX file, got nothing there"),
+        (("m.onnx", "--host", "0.0.0.0"), "must ask for keys"),
+        (("m.onnx", "--keys", "no.json"), "--keys must name a file"),
+        (("m.onnx", "--tls-cert", "x"), "must be given together"),
+        (("m.onnx", "--max-batch", "0"), "max_batch must be at least 1"),
+        (("m.onnx", "--device", "tpu"), "device must be one of"),
+        (("m.onnx", "--set", "m"), "must look like NAME:K=V"),
+        (("m.onnx", "--set", "m:speed=9"), "options must be among"),
+        (("m.onnx", "--canary", "m=x"), "must look like NAME=ALIAS:PERCENT"),
+        (("m.onnx", "other/m.onnx"), "different names"),
+        (("--store", "empty", "m@1"), "m"),
+    ],
+)
+def test_what_cannot_be_served_is_told(
+    args: tuple[str, ...], told: str, tmp_path: Path, onnx_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    for place in (tmp_path, tmp_path / "other"):
+        (place / "m.onnx").write_bytes((onnx_models / "double.onnx").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=told):
+        serve.main(["--port", "0", "--no-grpc", *args], standalone_mode=False)
+
+
+def test_a_port_that_is_taken(tmp_path: Path, onnx_models: Path) -> None:
+    model = str(onnx_models / "double.onnx")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = weft("serve", model, "--port", port, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "choose another with --port" in done.stderr
+        with pytest.raises(UsageError, match="choose another with --grpc-port"):
+            serve.main([model, "--port", "0", "--grpc-port", port], standalone_mode=False)
+
+
+def test_only_loopback_goes_without_keys() -> None:
+    for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
+        ServerOptions(host=host)
+    for host in ("0.0.0.0", "::", "10.0.0.1", "example.com"):
+        with pytest.raises(UsageError, match="must ask for keys"):
+            ServerOptions(host=host)
+        ServerOptions(host=host, insecure=True)
+
+
+def test_options_of_one_model() -> None:
+    assert ModelOptions().changed("max_batch=8,delay_ms=2.5") == ModelOptions(max_batch=8, delay_ms=2.5)
+    with pytest.raises(UsageError, match="max_batch must be int"):
+        ModelOptions().changed("max_batch=x")
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("1.1.1.1", True),
+        ("2606:4700::1111", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+        ("::1", False),
+        ("fe80::1", False),
+        ("fc00::1", False),
+        ("::ffff:127.0.0.1", False),
+    ],
+)
+def test_which_addresses_are_public(address: str, public: bool) -> None:
+    assert is_public(ipaddress.ip_address(address)) is public
+    assert is_public(ipaddress.ip_address(address), ["0.0.0.0/0", "::/0"])
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ftp://x/y", "gopher://x", "http://", "x", "http://x:99999/"]
+)
+def test_only_web_addresses_are_fetched(url: str) -> None:
+    with pytest.raises(RefusalError):
+        checked_url(url)
+
+
+class Web(http.server.BaseHTTPRequestHandler):
+    """A picture, and several traps."""
+
+    def do_GET(self) -> None:
+        body, status, headers = b"", 200, {}
+        if self.path == "/picture":
+            body = picture()
+        elif self.path == "/endless":
+            body = b"\xff" * 3_000_000
+        elif self.path == "/loop":
+            status, headers = 302, {"Location": "/loop"}
+        elif self.path == "/moved":
+            status, headers = 302, {"Location": "/picture"}
+        elif self.path == "/inside":
+            status, headers = 302, {"Location": "http://169.254.169.254/latest/meta-data"}
+        else:
+            status = 404
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        with suppress(OSError):  # it would not read all of it
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_fetching_checks_every_step(web: str) -> None:
+    here = ["127.0.0.0/8"]
+    assert fetch(f"{web}/picture", 1_000_000, here) == picture()
+    assert fetch(f"{web}/moved", 1_000_000, here) == picture()
+    for path, status, told in (
+        ("/endless", 413, "at most"),
+        ("/loop", 400, "redirects"),
+        ("/inside", 403, "public address"),
+        ("/nothing", 400, "status 404"),
+    ):
+        with pytest.raises(RefusalError, match=told) as caught:
+            fetch(web + path, 1_000_000, here)
+        assert caught.value.status == status
+    with pytest.raises(RefusalError, match="public address"):
+        fetch(f"{web}/picture", 1_000_000)
+    with pytest.raises(RefusalError, match="public address"):
+        fetch(web.replace("127.0.0.1", "localhost") + "/picture", 1_000_000)
+
+
+def test_detect_url(start: Starter, onnx_models: Path, web: str) -> None:
+    names = [str(onnx_models / f"{name}.onnx") for name in ("colours", "boxes")]
+    server = start(*names, "--detect-url", "--fetch-from", "127.0.0.0/8")
+    found = server.call("GET", f"/detect_url?url={quote(web + '/picture')}").json()
+    assert [one["label"] for one in found] == ["red", "blue"]
+    best = server.call("GET", f"/classify_url?url={quote(web + '/picture')}").json()
+    assert best[0]["label"] == "green"
+    assert server.call("GET", f"/detect_url?url={quote(web + '/inside')}").status == 403
+    assert server.call("GET", "/detect_url").status == 400
+    assert server.call("GET", "/detect_url?url=file:///etc/passwd").status == 400
+
+
+def test_spans_where_opentelemetry_is_configured(start: Starter, onnx_models: Path) -> None:
+    server = start(str(onnx_models / "double.onnx"), OTEL_TRACES_EXPORTER="console")
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    server.call("GET", "/v2/models/double", traceparent=parent)
+    server.process.terminate()
+    assert server.process.stdout is not None
+    told = server.process.stdout.read()
+    assert '"name": "GET /v2/models/double"' in told
+    assert "0x0af7651916cd43dd8448eb211c80319c" in told
+
+
+def test_a_torch_module_that_was_never_exported(start: Starter, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\n\n"
+        "def twice():\n"
+        "    layer = torch.nn.Linear(4, 4, bias=False)\n"
+        "    torch.nn.init.eye_(layer.weight).data.mul_(2)\n"
+        "    return layer\n"
+    )
+    server = start("mine:twice")
+    with server.client() as client:
+        told = client.metadata("twice")
+        assert told["platform"] == "pytorch_module"
+        assert told["inputs"] == [{"name": "input", "datatype": "FP32", "shape": [-1, 4]}]
+        assert client.infer("twice", {"input": ROW})["output_0"].tolist() == [[2, 2, 2, 2]]
+        with pytest.raises(ServerError, match="must have the shape"):
+            client.infer("twice", {"input": ROW[:, :2]})
+
+
+def test_requests_are_logged_where_asked_for(start: Starter, onnx_models: Path) -> None:
+    server = start(str(onnx_models / "double.onnx"), "--log-requests")
+    assert server.call("GET", "/v2", x_request_id="abc").status == 200
+    logged = server.logged(event="request", id="abc")
+    assert logged["status"] == 200
+    assert logged["ms"] > 0
