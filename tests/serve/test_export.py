@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from weft.errors import ModelError, ParityError
 from weft.serve.card import Card, Picture, Tokens, read_card
 from weft.serve.export import Exported, export
 from weft.serve.export.file import axes_of_inputs
+from weft.serve.export.torch_source import TorchSource
 
 LABELS = ("north", "east", "south", "west")
 
@@ -113,6 +115,17 @@ def test_open_axes_are_open(made: Made) -> None:
     assert np.abs(answer - expected).max() < 0.1
 
 
+def test_what_is_not_installed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "onnxscript" else find(name)
+    )
+    with pytest.raises(
+        ModelError, match=r"onnxscript must be installed to export; pip install 'weft\[export\]'"
+    ):
+        export(pictures(), torch.zeros(2, 3, 8, 8), tmp_path / "m.onnx")
+
+
 def test_nothing_but_the_file_is_left(made: Made) -> None:
     assert [path.name for path in made.done.path.parent.iterdir()] == ["m.onnx"]
     assert str(Path(__file__).parent).encode() not in made.done.path.read_bytes()  # where the source code lay
@@ -179,6 +192,24 @@ def test_a_file_that_answers_otherwise_is_not_left(tmp_path: Path) -> None:
     assert "x.size()[0] <= 3" in told  # why
     assert [path.name for path in tmp_path.iterdir()] == ["frozen.onnx"]
     assert target.read_text() == "what was there before"
+
+
+def test_the_first_node_that_differs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the exporter had written the second layer wrongly."""
+    write = TorchSource.write
+
+    def badly(self: TorchSource, path: Path, *args: Any, **options: Any) -> None:
+        write(self, path, *args, **options)
+        model = onnx.load(path)
+        (bias,) = [tensor for tensor in model.graph.initializer if tensor.name == "3.bias"]
+        bias.CopyFrom(onnx.numpy_helper.from_array(np.full(4, 3, np.float32), "3.bias"))
+        onnx.save(model, path)
+
+    monkeypatch.setattr(TorchSource, "write", badly)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    with pytest.raises(ParityError, match=r"the first node that differs is linear_1$"):
+        export(net, torch.randn(4, 3), tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_model_that_decides_by_values_is_told_to_be_served_in_torch(

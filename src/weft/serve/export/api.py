@@ -20,7 +20,7 @@ import numpy as np
 from weft.errors import ModelError, ParityError
 from weft.serve.card import PRECISIONS, Card, Parity
 from weft.serve.export.axes import Axes, open_axes, smaller
-from weft.serve.export.file import axes_of_inputs, finish, opset_of, tidy
+from weft.serve.export.file import axes_of_inputs, finish, opset_of, require, tidy
 from weft.serve.export.parity import Array, Comparison, Gate, accuracy, check, compare, gate_for
 from weft.serve.export.runtime import Session
 from weft.serve.export.samples import Samples, samples_from
@@ -48,7 +48,7 @@ class Source(Protocol):
     def write(
         self, path: Path, inputs: Mapping[str, Array], axes: Axes, opset: int, *, external: bool
     ) -> None: ...
-    def explain(self, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> str: ...
+    def explain(self, file: Path, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ def export(
     samples, for accuracy. `rtol`, `atol`: in place of the precision's usual gate. `card`: what the file shall say of
     itself; versions, parity and time are filled in.
     """
+    require("onnx", "onnxruntime", "onnxscript")
     target = _target(Path(path))
     _check_choices(precision, batches, opset)
     source = source_of(model)
@@ -283,7 +284,7 @@ def _step(
             try:
                 check(found, gate, precision)
             except ParityError as error:
-                raise ParityError(f"{error}{source.explain(question.inputs, answer)}") from None
+                raise ParityError(f"{error}{source.explain(file, question.inputs, answer)}") from None
         total += found
         if question.truth is not None:
             known += question.batch

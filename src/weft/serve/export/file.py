@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,16 @@ from weft.serve.onnx_file import read_metadata
 SMALL = 64  # bytes of a tensor that stays in the graph
 
 
+def require(*modules: str) -> None:
+    """Say what is missing, before anything is done."""
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            raise ModelError(f"{name} must be installed to export; pip install 'weft[export]'")
+
+
 def load_graph(path: Path) -> Any:
     """The model's message, weights in other files left there."""
+    require("onnx")
     import onnx
 
     read_metadata(path)  # it says what is missing or cut short

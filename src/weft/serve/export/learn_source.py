@@ -73,7 +73,7 @@ class LearnSource:
             raise ModelError(f"the model cannot be written as ONNX: {error}") from error
         save(made, path, external=external)
 
-    def explain(self, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> str:
+    def explain(self, file: Path, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> str:
         return ""
 
 

@@ -120,7 +120,7 @@ class TorchSource:
                     f"the graph of the model cannot be written as ONNX: {_short(error)}; {TORCH_PATH}"
                 ) from error
 
-    def explain(self, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> str:
+    def explain(self, file: Path, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> str:
         """Whether the difference came with the capture of the module or later."""
         assert self._program is not None
         try:
@@ -137,7 +137,12 @@ class TorchSource:
                 "; the graph that torch captured answers as the file does: its capture froze a decision that "
                 "forward takes in Python"
             )
-        return "; the graph that torch captured answers otherwise than the file: ONNX Runtime computes it differently"
+        from weft.serve.export.blame import first_difference
+
+        place = first_difference(self._program, file, inputs)
+        return "; the graph that torch captured answers otherwise than the file" + (
+            f", the first node that differs is {place}" if place else ""
+        )
 
     def _tensors(self, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
         return {name: torch.from_numpy(array.copy()).to(self._device) for name, array in inputs.items()}
