@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sets up a machine for `make`:
 #   setup.sh venv EXTRAS   a virtual environment in .venv with weft, editable, and these extras
-#   setup.sh system        the programs that the virtual cluster and the Slurm tests use
+#   setup.sh system        the programs that the virtual cluster, the Slurm tests and those of weft serve use
 # Where it may not install a system package it says exactly what to install.
 set -eu
 
@@ -44,6 +44,9 @@ install_system() {
     command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing="$missing nftables"
     [ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/slurmd ] || missing="$missing slurm-wlm"
     [ -x /usr/sbin/munged ] || missing="$missing munge"
+    command -v curl >/dev/null || missing="$missing curl"
+    command -v openssl >/dev/null || missing="$missing openssl"
+    command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing="$missing chromium"
     # shellcheck disable=SC2086  # the list is meant to be split
     [ -z "$missing" ] || install $missing || echo "setup: without them the tests that need them are skipped" >&2
 }

@@ -16,5 +16,5 @@ from weft.serve.server.v1 import V1
 
 def make_app(state: ServerState, keys: KeyRing | None, tracing: Tracing) -> Door:
     # A bare router: what a handler raises reaches the door, which answers for all of them.
-    routes = [*V1(state).routes(), *Pictures(state).routes(), *pages.routes(), *V2(state).routes()]
+    routes = [*V1(state).routes(), *Pictures(state).routes(), *pages.routes(state), *V2(state).routes()]
     return Door(state, Router(routes, redirect_slashes=False), keys, tracing)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
+from weft.serve.server.models import Model
 from weft.serve.server.tensors import NUMPY
 from weft.version import __version__
 
 Schema = dict[str, Any]
 
 
-def document() -> Schema:
+def document(models: Sequence[Model] = ()) -> Schema:
+    """All routes; where models may be named, their names and a request that works."""
+    names = sorted({model.name for model in models})
     return {
         "openapi": "3.1.0",
         "info": {
@@ -18,17 +23,17 @@ def document() -> Schema:
             "version": __version__,
             "description": "The open inference protocol V2, Seldon's and KServe's V1 doors, and doors for pictures.",
         },
-        "paths": {**_v2(), **_repository(), **_v1(), **_pictures(), **_others()},
+        "paths": {**_v2(names), **_repository(names), **_v1(names), **_pictures(names), **_others()},
         "components": {
-            "schemas": _schemas(),
+            "schemas": _schemas([_example(model) for model in models]),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
     }
 
 
-def _v2() -> Schema:
-    name, version = _path("name"), _path("version")
+def _v2(names: list[str]) -> Schema:
+    name, version = _path("name", names), _path("version")
     paths: Schema = {
         "/v2": {"get": _operation("The server: its name, version and extensions.", _ref("Server"))},
         "/v2/health/live": {"get": _operation("Whether the server lives.", {"type": "object"})},
@@ -54,7 +59,7 @@ def _v2() -> Schema:
     return paths
 
 
-def _repository() -> Schema:
+def _repository(names: list[str]) -> Schema:
     base = "/v2/repository/models/{name}"
     load = {
         "type": "object",
@@ -66,7 +71,7 @@ def _repository() -> Schema:
         "properties": {key: {"type": "string"} for key in ("name", "version", "state", "reason")},
     }
     ready = {"type": "object", "properties": {"ready": {"type": "boolean"}}}
-    name = _path("name")
+    name = _path("name", names)
     return {
         "/v2/repository/index": {
             "post": _operation(
@@ -89,7 +94,7 @@ def _repository() -> Schema:
     }
 
 
-def _v1() -> Schema:
+def _v1(names: list[str]) -> Schema:
     message = {
         "type": "object",
         "required": ["data"],
@@ -113,20 +118,20 @@ def _v1() -> Schema:
         },
     }
     instances = {"type": "object", "required": ["instances"], "properties": {"instances": {"type": "array"}}}
-    predict = _operation("KServe's V1.", {"type": "object"}, [_path("name")], body=_json(instances))
+    predict = _operation("KServe's V1.", {"type": "object"}, [_path("name", names)], body=_json(instances))
     seldon = _operation("Seldon's predictions.", {"type": "object"}, [_query("model")], body=_json(message))
     return {
         "/api/v1.0/predictions": {"post": seldon},
         "/api/v0.1/predictions": {"post": seldon},
         "/v1/models": {"get": _operation("Names of the models.", {"type": "object"})},
         "/v1/models/{name}": {
-            "get": _operation("Whether it can answer.", {"type": "object"}, [_path("name")])
+            "get": _operation("Whether it can answer.", {"type": "object"}, [_path("name", names)])
         },
         "/v1/models/{name}:predict": {"post": predict},
     }
 
 
-def _pictures() -> Schema:
+def _pictures(names: list[str]) -> Schema:
     binary = {"type": "string", "format": "binary"}
     form = {"type": "object", "required": ["file"], "properties": {"file": binary}}
     body = {
@@ -146,7 +151,7 @@ def _pictures() -> Schema:
         "/classify_upload": {"post": _operation("Classes of a picture.", found, [model, top], body=body)},
         "/v2/models/{name}/picture": {
             "post": _operation(
-                "A picture, by the model's task.", {}, [_path("name"), top, *tuning], body=body
+                "A picture, by the model's task.", {}, [_path("name", names), top, *tuning], body=body
             )
         },
     }
@@ -159,7 +164,7 @@ def _others() -> Schema:
     return {"/metrics": {"get": metrics}}
 
 
-def _schemas() -> Schema:
+def _schemas(examples: list[Schema]) -> Schema:
     parameters = {"type": "object"}
     tensor = {
         "name": {"type": "string"},
@@ -189,6 +194,7 @@ def _schemas() -> Schema:
         "InferRequest": {
             "type": "object",
             "required": ["inputs"],
+            "examples": [example for example in examples if len(str(example)) < 10_000],
             "properties": {
                 "id": {"type": "string"},
                 "parameters": parameters,
@@ -258,8 +264,20 @@ def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _path(name: str) -> Schema:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+def _path(name: str, known: Sequence[str] = ()) -> Schema:
+    schema: Schema = {"enum": list(known)} if known else {"type": "string", "minLength": 1}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _example(model: Model) -> Schema:
+    """Zeros, one row of them."""
+    inputs: list[Schema] = []
+    for spec in model.inputs.values():
+        shape = [max(size, 1) for size in spec.shape]
+        nothing: Any = {"BOOL": False, "BYTES": ""}.get(spec.datatype, 0)
+        data = [nothing] * math.prod(shape)
+        inputs.append({"name": spec.name, "shape": shape, "datatype": spec.datatype, "data": data})
+    return {"inputs": inputs}
 
 
 def _query(name: str, kind: str = "string", *, needed: bool = False) -> Schema:

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from weft.serve.server.openapi import document
 from weft.serve.server.rest import Handler, as_json
+from weft.serve.server.state import ServerState
 
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -17,12 +18,16 @@ _POLICY = (
 )
 
 
-def routes() -> list[Route]:
+def routes(state: ServerState) -> list[Route]:
+    async def openapi(request: Request) -> Response:
+        # It is open to all: behind keys it does not tell what is served.
+        return as_json(document([] if state.options.keys else state.repository.loaded()))
+
     return [
         Route("/", _page("try.html")),
         Route("/docs", _page("docs.html")),
         Route("/v2/docs", _page("docs.html")),
-        Route("/openapi.json", _openapi),
+        Route("/openapi.json", openapi),
     ]
 
 
@@ -33,7 +38,3 @@ def _page(name: str) -> Handler:
         return HTMLResponse(text, headers={"content-security-policy": _POLICY})
 
     return show
-
-
-async def _openapi(request: Request) -> Response:
-    return as_json(document())

@@ -1,0 +1,101 @@
+"""The page, in a real browser: a picture is dropped, a row is typed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.serve.server.serving_process import Server, Starter
+from tests.serve.server.test_server_pictures import picture
+
+if TYPE_CHECKING:
+    from playwright.sync_api import FilePayload, Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None and os.environ.get("CI") != "true",
+    reason="needs chromium: apt-get install chromium, or tools/setup.sh system",
+)
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        opened = browser.new_page()
+        opened.set_default_timeout(60_000)
+        yield opened
+        browser.close()
+
+
+def test_a_person_tries_models(page: Page, server: Server) -> None:
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=60_000)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    page.goto(server.url)
+    expect(page.locator("#model option")).to_have_count(5)
+
+    page.select_option("#model", "double")
+    expect(page.locator("#expects")).to_contain_text("x FP32 [-1,4]")
+    page.fill("#values", "1, 2, 3, 4")
+    page.click("#send")
+    expect(page.locator("#answer")).to_contain_text("[2,4,6,8]")
+    expect(page.locator("#took")).to_contain_text("answered in")
+
+    page.select_option("#model", "colours")
+    chosen: FilePayload = {"name": "green.png", "mimeType": "image/png", "buffer": picture()}
+    page.set_input_files("#file", chosen)
+    expect(page.locator("#answer .bar").first).to_contain_text("green")
+
+    page.select_option("#model", "boxes")
+    transfer = page.evaluate_handle(
+        """(bytes) => {
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([new Uint8Array(bytes)], "p.png", { type: "image/png" }));
+            return transfer;
+        }""",
+        list(picture()),
+    )
+    page.dispatch_event("#drop", "drop", {"dataTransfer": transfer})
+    expect(page.locator(".box")).to_have_count(2)
+    expect(page.locator(".box").first).to_have_attribute("style", re.compile("width: 50%"))
+    assert errors == []
+
+    page.select_option("#model", "double")
+    page.fill("#values", "1, 2, three")
+    page.click("#send")
+    expect(page.locator(".error")).to_contain_text("a row must be numbers, got three")
+    page.fill("#values", "1, 2")
+    page.click("#send")
+    expect(page.locator(".error")).to_contain_text("must have 4 values, got 2")
+
+    page.goto(f"{server.url}/docs")
+    expect(page.locator("details", has_text="/v2/models/{name}/infer").first).to_be_visible()
+
+
+def test_the_page_asks_for_a_key(page: Page, start: Starter, onnx_models: Path) -> None:
+    from playwright.sync_api import expect
+
+    from weft.serve.server.keys import add_key
+
+    _, key = add_key(start.folder / "keys.json", "me")
+    server = start(str(onnx_models / "double.onnx"), "--keys", "keys.json")
+    page.goto(server.url)
+    expect(page.locator(".error")).to_contain_text("a key must be given", timeout=60_000)
+    page.click("summary")
+    page.fill("#key", key)
+    page.press("#key", "Tab")
+    expect(page.locator("#model option")).to_have_count(1, timeout=60_000)
