@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from weft.errors import BudgetError, UsageError
+from weft.lms.guard import Guard
 from weft.lms.planner import make_plan
 from weft.lms.plans import Plan
 from weft.lms.recorder import Recorder
@@ -99,6 +100,7 @@ def _record(model: nn.Module, inputs: Any, loss: Any, transfer: SimulatedTransfe
             with (
                 torch.autograd.graph.saved_tensors_hooks(session.engine.pack, session.engine.unpack),
                 _FusedAttention(),
+                Guard(lambda _: None, 0, session.engine.graph.changed),
             ):
                 (loss or _summed)(_called(model, inputs)).backward()
             session.engine.recorder = None

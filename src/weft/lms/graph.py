@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
@@ -14,6 +15,7 @@ from weft.lms.records import Handle, Kept
 
 Saved = Handle | Kept
 _LEAF = "torch::autograd::AccumulateGrad"
+_CHANGED = "torch::autograd::CopySlices"  # a view was changed in place; the node does not say how
 
 
 class Graph:
@@ -25,10 +27,26 @@ class Graph:
         self._caught: list[Saved] | None = None
         self._depth = 0
         self._built: dict[int, Recipe | None] = {}
+        self._changes: list[Change] = []  # all that were ever seen
+        self._seen: dict[tuple[int, int], int] = {}  # of this step: storage and version, change
+        self._sees = False
 
-    def clear(self) -> None:
+    def clear(self, sees_changes: bool = False) -> None:
+        """A step begins; `changed` will be told of all that happens in place, or of nothing."""
         self._ours.clear()
         self._outputs.clear()
+        self._seen.clear()
+        self._sees = sees_changes
+
+    def changed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """An operation is about to change its first argument in place, which makes that one version older."""
+        change = change_of(func, args, kwargs)
+        key = (args[0].untyped_storage()._cdata, args[0]._version + 1)
+        self._seen.pop(key, None)
+        if change is not None:
+            if change not in self._changes:
+                self._changes.append(change)
+            self._seen[key] = self._changes.index(change)
 
     def note(self, tensor: torch.Tensor, handle: Saved) -> None:
         """At each save. The node that saves is the one made last: numbers are given just before inputs are saved."""
@@ -50,9 +68,22 @@ class Graph:
         if base is None or base.grad_fn is None or base.nbytes != base.untyped_storage().nbytes():
             return None
         try:
+            if base.grad_fn.name() == _CHANGED:
+                return self._rebuilt_change(base)
             return self._build(base.grad_fn, Wanted(tuple(base.shape), base.dtype))
         finally:
             self._built.clear()  # recipes hold handles, and handles hold memory
+
+    def _rebuilt_change(self, base: torch.Tensor) -> Recipe | None:
+        """What was there before, changed again."""
+        before = self.edge(base.grad_fn, 0, tuple(base.shape), base.dtype)
+        if before is None or not self._changes:
+            return None
+        ways = [change.apply for change in self._changes]
+        if not self._sees:
+            return Recipe(ways[0], (before,), tuple(ways[1:]))
+        way = self._seen.get((base.untyped_storage()._cdata, base._version))
+        return None if way is None else Recipe(ways[way], (before,), first=way)
 
     def _build(self, node: Any, want: Wanted) -> Recipe | None:
         found = RULES.get(node.name())
@@ -93,6 +124,30 @@ class Graph:
         if handle is not None:
             return handle
         return self._build(before, Wanted(shape, dtype)) if number == 0 else None
+
+
+@dataclass(frozen=True)
+class Change:
+    """What was done in place to a whole storage, as an operation that makes something new."""
+
+    op: Any
+    settings: tuple[Any, ...]
+    named: tuple[tuple[str, Any], ...]
+
+    def apply(self, value: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.op(value, *self.settings, **dict(self.named))
+        return result
+
+
+def change_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Change | None:
+    """None if it is not known how to do it again: not to all of a storage, or with other tensors."""
+    tensor, settings, named = args[0], args[1:], tuple(sorted(kwargs.items()))
+    simple = all(isinstance(value, (int, float, str, type(None))) for value in (*settings, *kwargs.values()))
+    name = func._schema.name.partition("::")[2]
+    plain = getattr(getattr(torch.ops.aten, name[:-1], None), func._overloadname, None)
+    whole = tensor.nbytes == tensor.untyped_storage().nbytes()
+    known = name.endswith("_") and plain is not None
+    return Change(plain, settings, named) if simple and whole and known else None
 
 
 def fits_key(key: tuple[str, int], tensor: torch.Tensor, size: int) -> bool:

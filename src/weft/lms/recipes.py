@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from weft.lms.records import Handle, Kept, check_version
+from weft.lms.records import Handle, Kept, Record, check_version
 
 EPSILONS = (1e-5, 1e-6, 1e-12, 1e-8, None)  # norms do not save theirs; the usual ones are tried
 DEPTH = 12  # of recipes within recipes
@@ -41,16 +41,21 @@ class Recipe:
     op: Callable[..., torch.Tensor]
     inputs: tuple[Input, ...]
     variants: tuple[Callable[..., torch.Tensor], ...] = ()  # other ways, where a setting is not known
+    first: int = 0  # the number of the first way, where others are known not to be it
+
+    def records(self) -> dict[int, Record]:
+        """What must be there, by site."""
+        found: dict[int, Record] = {}
+        for value in self.inputs:
+            if isinstance(value, Handle):
+                found[value.record.site] = value.record
+            elif isinstance(value, Recipe):
+                found |= value.records()
+        return found
 
     def sources(self) -> set[int]:
         """The sites that must be there."""
-        found: set[int] = set()
-        for value in self.inputs:
-            if isinstance(value, Handle):
-                found.add(value.record.site)
-            elif isinstance(value, Recipe):
-                found |= value.sources()
-        return found
+        return set(self.records())
 
     def whole(self) -> tuple[Recipe, ...]:
         """This recipe, and its variants as recipes of their own."""
@@ -123,9 +128,11 @@ RULES |= {
     "GeluBackward0": _unary(F.gelu, "approximate"),
     "SiluBackward0": _unary(F.silu),
     "LeakyReluBackward0": _unary(F.leaky_relu, "negative_slope"),
+    "LeakyReluBackward1": _of_edge(F.leaky_relu, "negative_slope"),  # in place
     "HardswishBackward0": _unary(F.hardswish),
     "HardtanhBackward0": _unary(F.hardtanh, "min_val", "max_val"),
     "EluBackward0": _of_edge(F.elu, "alpha"),
+    "EluBackward1": _of_edge(F.elu, "alpha"),
     "MishBackward0": _unary(F.mish),
     "SoftplusBackward0": _unary(F.softplus, "beta", "threshold"),
     "PowBackward0": _unary(torch.pow, "exponent"),

@@ -28,16 +28,19 @@ class Recorder:
         self._base = transfer.allocated()
         self._marks: list[tuple[Any, Any]] = []
         self._other: list[int] = []
+        self._rest: list[int] = []
         self._labels: list[str] = []
         self._sites: list[dict[str, Any]] = []
         self._holding: list[tuple[int, ref[Record]]] = []
         self._living: set[int] = set()
         self._open: Any = None
+        self._within = False
         self.highest = 0
-        self._ours = self._level = 0
+        self._ours = self._at_open = self._level = self._seen = 0
 
     def open(self, sites: Sequence[ref[Record]]) -> None:
         """An interval begins."""
+        self._within = True
         if not self.memory:
             self._open = self.transfer.mark()
             return
@@ -47,9 +50,7 @@ class Recorder:
             if site < len(self._sites):
                 self._sites[site]["gone"] = len(self._other) - 1
         self._living = living
-        self._ours = sum(
-            record.bytes for record in alive if record.tensor is not None or not record.weak.dead
-        )
+        self._ours = self._at_open = _on_device(alive)
         self._level, peak = self.transfer.levels()
         self.highest = max(self.highest, peak)
         self.transfer.reset_peak()
@@ -59,19 +60,34 @@ class Recorder:
         """It is over: an event has come."""
         if not self.memory:
             self._other.append(0)
+            self._rest.append(0)
             self._marks.append((self._open, self.transfer.mark()))
             return
-        peak = self.transfer.peak()
-        self.highest = max(self.highest, peak)
-        self.growth = max(self.growth, peak - self._level)
-        self._other.append(max(0, peak - self._ours))
+        self.look()
+        self._other.append(self._seen)
+        self._rest.append(max(0, self._level - self._at_open))
         self._marks.append((self._open, self.transfer.mark()))
+        self._within, self._seen = False, 0
         event = len(self._other) - 1
         for site, weak in tuple(self._holding):
             record = weak()
             if record is None or not record.held_elsewhere():
                 self._sites[site]["held"] = event
                 self._holding.remove((site, weak))
+
+    def look(self) -> None:
+        """What was highest so far counts with what was there so far: call before anything is moved in an interval."""
+        if self._within and self.memory:
+            peak = self.transfer.peak()
+            self.highest = max(self.highest, peak)
+            self.growth = max(self.growth, peak - self._level)
+            self._seen = max(self._seen, peak - self._ours)
+
+    def look_again(self, sites: Sequence[ref[Record]]) -> None:
+        """And call this after it."""
+        if self._within and self.memory:
+            self._ours = _on_device([record for record in (weak() for weak in sites) if record is not None])
+            self.transfer.reset_peak()
 
     def saved(self, record: Record, tensor: torch.Tensor, fresh: bool, event: int) -> None:
         module = current_module()
@@ -97,18 +113,24 @@ class Recorder:
             self._sites.append({})
         return self._sites[site]
 
-    def found(self, record: Record, recipe: Recipe, variant: int, cost: float) -> None:
-        self._entry(record.site).update(recipe_s=cost, needs=tuple(sorted(recipe.sources())), variant=variant)
+    def found(self, record: Record, recipe: Recipe, variant: int, cost: tuple[float, int]) -> None:
+        seconds, size = cost
+        needs = tuple(sorted(recipe.sources()))
+        self._entry(record.site).update(recipe_s=seconds, recipe_bytes=size, needs=needs, variant=variant)
 
     def try_recipe(
         self, record: Record, tensor: torch.Tensor, build: Callable[[], torch.Tensor]
-    ) -> float | None:
-        """Seconds to rebuild; None if it fails or gives other bits."""
+    ) -> tuple[float, int] | None:
+        """Seconds to rebuild, and bytes that it takes on the way; None if it fails or gives other bits."""
+        level, peak = self.transfer.levels()
+        self.highest = max(self.highest, peak)
+        self.transfer.reset_peak()
         try:
             self.transfer.busy()
             start = self.transfer.mark()
             result = build()
             end = self.transfer.mark()
+            taken = self.transfer.peak() - level - record.bytes
         except (RuntimeError, TypeError, ValueError, NotImplementedError):
             return None
         if result.untyped_storage().nbytes() != record.bytes or result.dtype != tensor.dtype:
@@ -117,7 +139,7 @@ class Recorder:
             return None  # a view of what it is to replace
         if not same_bits(flat_bytes(tensor), flat_bytes(result)):
             return None
-        return self.transfer.seconds(start, end)
+        return self.transfer.seconds(start, end), max(0, taken)
 
     def finish(self) -> Recording:
         """The step is over."""
@@ -133,9 +155,14 @@ class Recorder:
             sites=tuple(sites),
             seconds=tuple(seconds),
             other=tuple(self._other),
+            rest=tuple(self._rest),
             labels=(*self._labels, "the end of the step"),
             base=self._base,
         )
+
+
+def _on_device(records: Sequence[Record]) -> int:
+    return sum(record.bytes for record in records if record.tensor is not None or not record.weak.dead)
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:

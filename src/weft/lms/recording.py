@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+NEVER = 1 << 60
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
@@ -28,15 +30,18 @@ class Site:
     pack: int  # the event at which it was first saved
     uses: tuple[int, ...] = ()  # the events at which the backward pass asks for it
     held: int = 0  # until this event others keep it alive whatever we do
-    gone: int = 1 << 60  # at this event autograd had let it go
+    gone: int = NEVER  # before this event autograd let it go
     recipe_s: float | None = None  # to rebuild it from the sites it needs; None: there is no way
+    recipe_bytes: int = 0  # that to rebuild it takes on the way, besides itself
     needs: tuple[int, ...] = ()  # sites, all of them saved before this one
     variant: int = 0  # of the recipe's ways
 
     @property
     def last(self) -> int:
-        """The last event at which it is wanted; what is never wanted stays until autograd lets it go."""
-        return self.uses[-1] if self.uses else self.gone
+        """The event after which nobody wants it: its last use, or that of what the same node asks for after it."""
+        if not self.uses:
+            return self.gone
+        return max(self.uses[-1], self.gone - 1 if self.gone < NEVER else 0)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -51,11 +56,13 @@ class Recording:
     sites: tuple[Site, ...]
     seconds: tuple[float, ...]  # of compute in each interval
     other: tuple[int, ...]  # the most bytes that were not sites in each interval
+    rest: tuple[int, ...] = ()  # bytes that were not sites when each interval began
     labels: tuple[str, ...] = ()  # what happened at each event, for messages
     base: int = 0  # bytes in use when it began
 
     def __post_init__(self) -> None:
         assert len(self.seconds) == len(self.other)
+        assert len(self.rest) in (0, len(self.other))
         for index, site in enumerate(self.sites):
             assert all(need < index for need in site.needs)
 
@@ -74,16 +81,21 @@ class Recording:
 
         def grown(site: Site) -> Site:
             cost = None if site.recipe_s is None else site.recipe_s * ratio
-            return replace(site, bytes=int(site.bytes * ratio), recipe_s=cost)
+            size, taken = int(site.bytes * ratio), int(site.recipe_bytes * ratio)
+            return replace(site, bytes=size, recipe_s=cost, recipe_bytes=taken)
 
         # Of the rest some grows with the data and some does not: with one recording alone, expect the worse.
         least = min(self.other, default=0)
-        other = tuple(max(value, least + int((value - least) * ratio)) for value in self.other)
+
+        def worse(values: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(max(value, least + int((value - least) * ratio)) for value in values)
+
         return replace(
             self,
             sites=tuple(map(grown, self.sites)),
             seconds=tuple(value * ratio for value in self.seconds),
-            other=other,
+            other=worse(self.other),
+            rest=worse(self.rest),
         )
 
     def measured_again(self, later: Recording) -> Recording:
@@ -96,7 +108,9 @@ class Recording:
             replace(old, held=max(old.held, new.held))
             for old, new in zip(self.sites, later.sites, strict=True)
         )
-        return replace(self, sites=sites, seconds=later.seconds, other=later.other, base=later.base)
+        return replace(
+            self, sites=sites, seconds=later.seconds, other=later.other, rest=later.rest, base=later.base
+        )
 
     def sped_up(self, factor: float) -> Recording:
         """The same step where all takes less time: to measure an interval takes time, too."""
@@ -105,4 +119,5 @@ class Recording:
     def shifted(self, base: int) -> Recording:
         """The same step where more, or less, was in use when it began."""
         shift = base - self.base
-        return replace(self, other=tuple(max(0, value + shift) for value in self.other), base=base)
+        other, rest = (tuple(max(0, value + shift) for value in values) for values in (self.other, self.rest))
+        return replace(self, other=other, rest=rest, base=base)

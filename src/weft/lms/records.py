@@ -75,11 +75,7 @@ class Record:
 
     def held_elsewhere(self) -> bool:
         """Whether dropping it would free nothing yet."""
-        if self.tensor is None:
-            return not self.weak.dead
-        if self.tensor is not self.alias:
-            return False
-        return use_count(self.alias) > ALONE
+        return not self.weak.dead if self.tensor is None else use_count(self.tensor) > ALONE
 
     def revive(self) -> torch.Tensor | None:
         """The original, where somebody else still holds it."""

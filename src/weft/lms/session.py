@@ -16,6 +16,7 @@ import torch
 
 from weft.errors import BudgetError, UsageError
 from weft.lms.engine import Engine, Packed
+from weft.lms.guard import Guard, Guarding
 from weft.lms.modules import named_modules
 from weft.lms.planner import make_plan
 from weft.lms.plans import Plan
@@ -32,6 +33,7 @@ QUICKER = 0.97
 PATIENCE = 8  # steps with room to spare before it is used
 QUIET = 8  # of so many steps that fit, one is looked at
 AUTO = 0.95  # of what is free
+SLACK = 64 << 20  # bytes that an operation may take besides what shapes tell
 MARGIN = 0.01  # of the budget: for what no timeline sees
 
 
@@ -61,6 +63,7 @@ class Session:
         self._recorder: Recorder | None = None
         self._around = ExitStack()
         self._started: Any = None
+        self._modes = 0  # that a step of ours begins with
 
     # A step.
 
@@ -68,7 +71,9 @@ class Session:
         """A step may begin: look at the first tensor that is saved."""
         if self._open:
             self.end()
+        modes = torch._C._len_torch_dispatch_stack()
         self._around.enter_context(self.transfer.watching())
+        self._modes = torch._C._len_torch_dispatch_stack() - modes
         self._open, self._chosen, self._looks = True, False, False
         self._push(self.save_first)
 
@@ -125,6 +130,10 @@ class Session:
         compared = shape is not None and not measure and shape.steps < MEASURED + COMPARED
         self._started = self.transfer.mark() if compared else None
         self.engine.start(self.budget, plan, self._recorder, headroom=self._headroom())
+        if shape is None:
+            engine, slack = self.engine, min(SLACK, self.budget >> 6)
+            guard = Guard(engine.before_operation, slack, engine.graph.changed)
+            engine.guarded = self._around.enter_context(Guarding(guard, self._modes))
 
     @property
     def budget(self) -> int:
@@ -203,7 +212,7 @@ class Session:
         finally:
             self._around.close()
             self._recorder = None
-            self.engine.bury()
+            self.engine.mover.bury()
 
     def _learn(self) -> None:
         self.steps += 1

@@ -112,12 +112,18 @@ def between(small: Shape, large: Shape, size: int) -> Recording:
     def site(first: Site, second: Site) -> Site:
         both = first.recipe_s is not None and second.recipe_s is not None and first.needs == second.needs
         cost = power(first.recipe_s or 0.0, second.recipe_s or 0.0) if both else None
-        return replace(second, bytes=line(first.bytes, second.bytes), recipe_s=cost)
+        return replace(
+            second,
+            bytes=line(first.bytes, second.bytes),
+            recipe_s=cost,
+            recipe_bytes=line(first.recipe_bytes, second.recipe_bytes),
+        )
 
     return Recording(
         sites=tuple(map(site, one.sites, two.sites)),
         seconds=tuple(map(power, one.seconds, two.seconds)),
         other=tuple(map(line, one.other, two.other)),
+        rest=tuple(map(line, one.rest, two.rest)),
         labels=two.labels,
         base=base,
     )

@@ -207,12 +207,12 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in given:
             allocated += self.count(tensor)
             moved += tensor.nbytes
-        self.peak = max(self.peak, allocated)
         limit = self._transfer.limit
         if limit is not None and allocated > limit:
             raise torch.OutOfMemoryError(
                 f"the simulated device must hold {allocated} bytes for {func}, got {limit}"
             )
+        self.peak = max(self.peak, allocated)
         if not func.is_view:
             name = func._schema.name.partition("::")[2]
             self._transfer.advance(

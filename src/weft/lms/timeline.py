@@ -121,9 +121,7 @@ class _Player:
 
     def _look(self, interval: int) -> None:
         """The memory of an interval that is over; what was used last in it is gone now."""
-        memory = self.ours + self.recording.other[interval]
-        if memory > self.peak:
-            self.peak, self.peak_interval = memory, interval
+        self._reach(self.ours + self.recording.other[interval], interval)
         for index in self.loosed.pop(interval, ()):
             if index not in self.stays:
                 self._leave(index)
@@ -131,6 +129,10 @@ class _Player:
             self._leave(index)
             if self.choices[index] == "swap":
                 self.host -= self.recording.sites[index].bytes
+
+    def _reach(self, memory: int, interval: int) -> None:
+        if memory > self.peak:
+            self.peak, self.peak_interval = memory, interval
 
     def _at(self, event: int) -> None:
         for index in self.packs.get(event, ()):
@@ -205,6 +207,9 @@ class _Player:
             self.recipe_s += cost
             self.stays.add(index)
             self._enter(index)
+            if self.recording.rest:
+                taken = self.recording.sites[index].recipe_bytes + self.recording.rest[event + 1]
+                self._reach(self.ours + taken, event)
             return
         if index not in self.stays:
             self.queue = deque(due for due in self.queue if due[1] != index)
