@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from tests.learn.data import classes, numbers
+from tests.learn.walks import same_splits
 
 from weft.cli.data import command
 from weft.errors import DataError
@@ -29,6 +30,7 @@ from weft.learn import (
 from weft.learn.data.convert import convert
 from weft.learn.data.form import open_stored
 from weft.learn.data.sizes import share_out, size_of, size_text
+from weft.learn.trees.levels import in_batches
 
 Array = np.ndarray[Any, Any]
 
@@ -188,3 +190,18 @@ def test_the_command_converts_and_checks(tmp_path: Path) -> None:
         DataError, match=r"fast must hold a table of the shape \(300, 3\), got \(3, 3\); convert it again"
     ):
         open_stored(out)
+
+
+def test_codes_in_a_file_give_the_same_deep_tree() -> None:
+    X, y = classes(30_000, 11, 3)
+    plain = DecisionTreeClassifier(tree_method="hist").fit(X, y)
+    filed = DecisionTreeClassifier(tree_method="hist")
+    filed._room = 40_000  # bytes: codes go to a file, and small nodes are finished in batches
+    filed.fit(X, y)
+    assert plain.tree_.max_depth > 12
+    assert same_splits(filed.tree_, plain.tree_) == plain.tree_.node_count
+
+
+def test_batches_of_neighbours() -> None:
+    assert in_batches([], 5) == []
+    assert in_batches([3, 2, 4, 9, 1, 1], 5) == [slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 6)]

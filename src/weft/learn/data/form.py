@@ -192,11 +192,11 @@ class Window:
         if window <= 1:
             self._advise(mmap.MADV_DONTNEED, (window + 2) * self.size, len(self._map))
 
-    def let_go(self) -> None:
-        """Nothing of it is needed now."""
+    def let_go(self, start: int = 0, length: int | None = None) -> None:
+        """Nothing of it is needed now, or of some of its bytes."""
         self._ahead = -1
         if self._map is not None:
-            self._advise(mmap.MADV_DONTNEED, 0, len(self._map))
+            self._advise(mmap.MADV_DONTNEED, start, len(self._map) if length is None else length)
 
     def _advise(self, what: int, start: int, length: int) -> None:
         start -= start % mmap.PAGESIZE

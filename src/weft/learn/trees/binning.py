@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from weft.learn import workers
+from weft.learn.data.form import Mapped, Window, map_of
 from weft.learn.threads import Crew
 from weft.learn.trees.binning_kernels import MISSING, code_columns, group_columns
 
@@ -110,9 +111,10 @@ class Codes:
     values: Array
     columns: int
     bins: Bins
-    apart: Array | None = (
-        None  # the codes of grouped columns once more, (columns, rows): quicker to divide rows by
-    )
+    # The codes of grouped columns once more, (columns, rows): quicker to divide rows by.
+    apart: Array | None = None
+    window: Window | None = None  # where they are in a file
+    room: int | None = None  # bytes that are to be made do with, there
 
     def column(self, column: int) -> Array:
         """The codes of one column."""
@@ -120,6 +122,16 @@ class Codes:
             codes: Array = self.apart[column]
             return codes
         return self.values[column // 8, :, column % 8] if self.grouped else self.values[column]
+
+    def let_go(self, group: int | None = None) -> None:
+        """Codes in a file, all or those of a group, are not needed for now: they are to leave the process's memory."""
+        if self.window is None:
+            return
+        if group is None:
+            self.window.let_go()
+        else:
+            size = self.rows * 8
+            self.window.let_go(group * size, size)
 
     @property
     def rows(self) -> int:
@@ -150,11 +162,14 @@ def code_table(X: Any, bins: Bins, crew: Crew, *, grouped: bool, room: int | Non
     values = empty_codes(rows, columns, grouped=grouped, room=room)
     roomy = room is None or 2 * rows * columns <= room
     apart = np.empty((columns, rows), np.uint8) if grouped and roomy else None
-    codes = Codes(values, columns, bins, apart)
+    window = Window(values, 0) if map_of(values) is not None else None
+    codes = Codes(values, columns, bins, apart, window, room)
     if sparse.issparse(X):
         X = X.tocsr()  # to be cut into chunks of rows
     starts = range(0, rows, CHUNK)
     list(crew.map(lambda start: _code_rows(X, codes, start), starts))
+    if isinstance(X, Mapped):
+        X.window.let_go()
     return codes
 
 
@@ -179,6 +194,7 @@ def _code_rows(X: Any, codes: Codes, start: int) -> None:
         codes.values[:, start:stop] = columns
     if codes.apart is not None:
         codes.apart[:, start:stop] = columns
+    codes.let_go()
 
 
 def _code_sparse(X: Any, bins: Bins, codes: Array) -> None:

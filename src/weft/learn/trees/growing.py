@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from weft.learn.trees.level_kernels import (
     search_group,
     split_rows,
 )
-from weft.learn.trees.levels import Family, LevelPlan, Member, in_parts, plan_level
+from weft.learn.trees.levels import Family, LevelPlan, Member, in_batches, in_parts, plan_level
 from weft.learn.trees.rules import Rules
 
 Array = np.ndarray[Any, Any]
@@ -105,6 +105,7 @@ class _Growth:
         self.seed, self.merge = seed, merge
         self.fields, self.scales, self.limits = rules.packing.table, rules.packing.scales, rules.limits
         self.groups = codes.groups
+        self.budget = BUDGET_BYTES if codes.window is None or not codes.room else codes.room // 2
         # Cuts of categories, and of workers' rows together, are made by level only.
         self.near = 0 if merge or codes.bins.categorical.any() else NEAR
         self.spare, self.marks = np.empty_like(order), np.empty(len(order), np.uint8)
@@ -126,7 +127,7 @@ class _Growth:
         families = [Family((self._member(0, len(self.order), int(rows[0]), 0, total),))]
         whole = len(self.order) == self.codes.rows  # rows come in order, each once
         while families := [one for one in families if any(member.open for member in one.members)]:
-            most = BUDGET_BYTES // self.pool[:0].itemsize // (len(self.groups) * len(total) * 2048)
+            most = self.budget // self.pool[:0].itemsize // (len(self.groups) * len(total) * 2048)
             parts = in_parts(families, most)
             families = [child for part in parts for child in self._level(part, whole)]
             if len(parts) > 1:
@@ -190,6 +191,7 @@ class _Growth:
                 self.pool,
                 group,
             )
+            self.codes.let_go(group)
 
         def search(group: int) -> None:
             search_group(
@@ -269,6 +271,7 @@ class _Growth:
             self.spare_words,
             self.marks,
         )
+        self.codes.let_go(feature // 8)
         return middle, sides
 
     def _children(self, splits: list[Any], borders: list[tuple[int, Array]]) -> list[Family]:
@@ -298,9 +301,7 @@ class _Growth:
         tables = [np.array(self.nodes, np.int32)]
         gains = [np.array(self.gains)]
         count = len(self.nodes)
-        for node, (part, part_gains) in zip(
-            self.finish, self.crew.map(self._deepen, self.finish), strict=True
-        ):
+        for node, part, part_gains in self._deepened():
             start = self.nodes[node][START]
             part[:, START] += start
             part[:, STOP] += start
@@ -318,12 +319,35 @@ class _Growth:
         nodes, gains, sides = renumbered(nodes, gains, self.sides, depth_first(nodes))
         return nodes, gains, self.order, sides
 
-    def _deepen(self, node: int) -> tuple[Array, Array]:
+    def _deepened(self) -> Iterator[tuple[int, Array, Array]]:
+        """The subtrees of the small nodes."""
+        if self.codes.window is None:
+            yield from (
+                (node, *part)
+                for node, part in zip(self.finish, self.crew.map(self._deepen, self.finish), strict=True)
+            )
+            return
+        # Rows of small nodes are all over the file: those of many nodes are fetched group by group.
+        rows = [self.nodes[node][STOP] - self.nodes[node][START] for node in self.finish]
+        for some in in_batches(rows, (self.codes.room or 0) // 4 // self.codes.columns):
+            nodes = self.finish[some]
+            blocks = [np.empty((self.codes.columns, count), np.uint8) for count in rows[some]]
+            for group in range(len(self.groups)):
+                for node, block in zip(nodes, blocks, strict=True):
+                    start, stop = self.nodes[node][START : STOP + 1]
+                    part = block[8 * group : 8 * group + 8]
+                    gather_block(self.groups[group : group + 1], self.order, start, stop, part)
+                self.codes.let_go(group)
+            for node, block in zip(nodes, blocks, strict=True):
+                yield node, *self._deepen(node, block)
+
+    def _deepen(self, node: int, block: Array | None = None) -> tuple[Array, Array]:
         """Grow the subtree of a node whose rows fit the cache; its rows are put in the order of its leaves."""
         record = self.nodes[node]
         start, stop = record[START], record[STOP]
-        block = np.empty((self.codes.columns, stop - start), np.uint8)
-        gather_block(self.groups, self.order, start, stop, block)
+        if block is None:
+            block = np.empty((self.codes.columns, stop - start), np.uint8)
+            gather_block(self.groups, self.order, start, stop, block)
         local = np.arange(stop - start, dtype=np.int32)
         words = np.ascontiguousarray(self.words[:, start:stop])
         part = _deep(block, local, words, record[DEPTH], (self.seed << 20) ^ node, self.rules)

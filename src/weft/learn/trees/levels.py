@@ -68,3 +68,14 @@ def in_parts(families: list[Family], most: int) -> list[list[Family]]:
     each = max(1, most // 3)
     alone = [replace(family, slot=-1) for family in families]
     return [alone[start : start + each] for start in range(0, len(alone), each)]
+
+
+def in_batches(sizes: list[int], most: int) -> list[slice]:
+    """Neighbours whose sizes add up to at most `most`, as slices; one that is larger is alone."""
+    batches, start, total = [], 0, 0
+    for place, size in enumerate(sizes):
+        if place > start and total + size > most:
+            batches.append(slice(start, place))
+            start, total = place, 0
+        total += size
+    return [*batches, slice(start, len(sizes))] if sizes else []

@@ -17,6 +17,7 @@ from weft.learn import workers
 Array = np.ndarray[Any, Any]
 
 ROOM = 62  # bits of a word that sums may use
+STRETCH = 1 << 18
 TOGETHER = 1 << 20  # rows up to which half a word leaves ten bits to each of them
 
 
@@ -125,6 +126,13 @@ def class_packing(extent: Extent, classes: int, *, count_rows: bool, ones: bool)
 def pack_pair(packing: Packing, weights: Array, target: Array | float) -> Array:
     """Words (words, rows) of N and N * target."""
     words = np.zeros((packing.words, len(weights)), np.int64)
+    for some in _stretches(len(weights)):
+        goal = target[some] if isinstance(target, np.ndarray) else target
+        _pack_pair(packing, weights[some], goal, words[:, some])
+    return words
+
+
+def _pack_pair(packing: Packing, weights: Array, target: Array | float, words: Array) -> None:
     n, a, count = packing.fields
     heavy = np.rint(weights / n.scale).astype(np.int64)
     if packing.words > 1:
@@ -135,17 +143,22 @@ def pack_pair(packing: Packing, weights: Array, target: Array | float) -> Array:
     else:
         words[n.word] = np.maximum(heavy, 1)
         words[a.word] = np.rint(weights * target / a.scale)
-    return words
 
 
 def pack_classes(packing: Packing, weights: Array, codes: Array) -> Array:
     """Words of the weights of classes."""
     words = np.zeros((packing.words, len(weights)), np.int64)
     fields = packing.fields
-    which = np.array([one.word for one in fields[:-1]])[codes]
-    shift = np.array([one.shift for one in fields[:-1]])[codes]
-    heavy = np.maximum(np.rint(weights / fields[0].scale).astype(np.int64), 1)
-    words[which, np.arange(len(weights))] = heavy << shift
+    for some in _stretches(len(weights)):
+        which = np.array([one.word for one in fields[:-1]])[codes[some]]
+        shift = np.array([one.shift for one in fields[:-1]])[codes[some]]
+        heavy = np.maximum(np.rint(weights[some] / fields[0].scale).astype(np.int64), 1)
+        words[which, np.arange(some.start, some.stop)] = heavy << shift
     if fields[-1] != fields[0]:
         words[fields[-1].word] = 1
     return words
+
+
+def _stretches(rows: int) -> list[slice]:
+    """Rows that are worked on at once: what is made on the way takes little memory."""
+    return [slice(start, min(start + STRETCH, rows)) for start in range(0, rows, STRETCH)]
