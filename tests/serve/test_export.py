@@ -131,13 +131,17 @@ def test_nothing_but_the_file_is_left(made: Made) -> None:
     assert str(Path(__file__).parent).encode() not in made.done.path.read_bytes()  # where the source code lay
 
 
-def test_tokens_of_any_length_and_a_mask(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_tokens_of_any_length_and_a_mask_in_a_file_that_would_be_too_large(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(1)
     net = Sentences()
     ids = torch.randint(0, 50, (3, 12))
     mask = torch.rand(3, 12) > 0.3
     noise = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = noise.level
+    monkeypatch.setenv("WEFT_RUN_ID", "run-9")
+    monkeypatch.setattr("weft.serve.export.api.LARGEST", 1000)  # bytes, as if that were all a file can hold
     done = export(
         net,
         {"mask": mask, "ids": ids},
@@ -146,7 +150,8 @@ def test_tokens_of_any_length_and_a_mask(tmp_path: Path, capfd: pytest.CaptureFi
         dynamic=("length",),
     )
     assert axes_of_inputs(done.path) == {"ids": ["batch", "length"], "mask": ["batch", "length"]}
-    assert done.card.task == "tensor"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokens.onnx", "tokens.onnx.data"]
+    assert (done.card.task, done.card.run) == ("tensor", "run-9")
     assert done.parity.agreement is None
     more, all_of_them = np.arange(30).reshape(1, 30), np.ones((1, 30), bool)
     (answer,) = run(done.path, ids=more, mask=all_of_them)

@@ -147,6 +147,9 @@ def test_a_broken_file_is_told(tmp_path: Path) -> None:
     assert "cut short" in refusal("model", "show", cut)
     assert "cut short" in refusal("model", "push", cut, "--store", tmp_path / "store")
     assert "got nothing there" in refusal("model", "show", tmp_path / "none.onnx")
+    far = write_scaled(tmp_path / "far.onnx", external=True)
+    (tmp_path / "far.onnx.data").unlink()
+    assert "must have its weights beside it" in refusal("model", "show", far)
 
 
 def test_random_samples_are_called_so(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from weft.serve.card import Card, read_card
 from weft.serve.export.file import load_graph, shape_of
 from weft.serve.export.runtime import Session
-from weft.serve.onnx_file import external_files
+from weft.serve.onnx_file import size_with_weights
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...] | None  # None: not known
@@ -76,7 +76,7 @@ def describe(path: Path) -> Description:
     return Description(
         path,
         card,
-        sum(path.with_name(name).stat().st_size for name in (path.name, *external_files(path))),
+        size_with_weights(path),
         opset,
         tuple(map(_port, model.graph.input)),
         tuple(map(_port, model.graph.output)),

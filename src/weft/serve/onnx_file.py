@@ -45,6 +45,19 @@ def external_files(path: Path) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def size_with_weights(path: Path) -> int:
+    """Bytes of an ONNX file and of the files that hold weights of it."""
+    total = path.stat().st_size
+    for name in external_files(path):
+        try:
+            total += path.with_name(name).stat().st_size
+        except OSError as error:
+            raise ModelError(
+                f"{path} must have its weights beside it, got no {path.with_name(name)}"
+            ) from error
+    return total
+
+
 class _TornError(Exception):
     """The bytes are not a whole message."""
 

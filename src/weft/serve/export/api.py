@@ -24,7 +24,7 @@ from weft.serve.export.file import axes_of_inputs, finish, opset_of, require, ti
 from weft.serve.export.parity import Array, Comparison, Gate, accuracy, check, compare, gate_for
 from weft.serve.export.runtime import Session
 from weft.serve.export.samples import Samples, samples_from
-from weft.serve.onnx_file import external_files
+from weft.serve.onnx_file import external_files, size_with_weights
 from weft.version import __version__
 
 OPSET = 20
@@ -301,7 +301,7 @@ def _step(
         accuracy=hits / known if known else None,
         accuracy_source=of_source / known if known else None,
     )
-    return Step(precision, _size(file), session.latency_ms(rows.rows(1), LATENCY_RUNS), parity)
+    return Step(precision, size_with_weights(file), session.latency_ms(rows.rows(1), LATENCY_RUNS), parity)
 
 
 def _check_open(file: Path, axes: Axes) -> None:
@@ -337,10 +337,6 @@ def _draft(target: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _size(file: Path) -> int:
-    return sum(file.with_name(name).stat().st_size for name in (file.name, *external_files(file)))
 
 
 def _move(file: Path, target: Path) -> None:
