@@ -14,12 +14,15 @@ from weft.errors import UsageError
 from weft.learn import (
     DecisionTreeClassifier,
     DecisionTreeRegressor,
+    ElasticNet,
     GradientBoostingClassifier,
     GradientBoostingRegressor,
     Lasso,
     LinearRegression,
+    LinearSVC,
     LogisticRegression,
     RandomForestClassifier,
+    RandomForestRegressor,
     Ridge,
     together,
 )
@@ -114,6 +117,28 @@ def test_trees_of_numbers() -> None:
     np.testing.assert_allclose(models[0].predict(X), alone.predict(X))
 
 
+def test_forests() -> None:
+    X, y = classes(600, 5, 3)
+    y[:3] = 0
+    y[y == 2] = 7
+    X[0] = 50.0
+    words = np.array([f"c{code}" for code in y], "U8")
+    words[0] = "rare"  # one worker alone sees it
+    models = fitted(lambda: RandomForestClassifier(9, max_depth=6, max_features=3), X, words)
+    assert list(models[1].classes_) == ["c0", "c1", "c7", "rare"]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.predict_proba(X), models[0].predict_proba(X))
+    alone = RandomForestClassifier(9, max_depth=6, max_features=3, tree_method="hist").fit(X, words)
+    assert models[0].score(X, words) > alone.score(X, words) - 0.05
+    plain = fitted(lambda: RandomForestClassifier(1, bootstrap=False, max_features=None), X, words)[2]
+    one = RandomForestClassifier(1, bootstrap=False, max_features=None, tree_method="hist").fit(X, words)
+    np.testing.assert_allclose(plain.predict_proba(X), one.predict_proba(X))
+    X, y = numbers(300, 4)
+    of_numbers = fitted(lambda: RandomForestRegressor(5, max_depth=6), X, y)
+    np.testing.assert_array_equal(of_numbers[0].predict(X), of_numbers[2].predict(X))
+    assert of_numbers[0].score(X, y) > 0.7
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_boosting(count: int) -> None:
     X, y = classes(240, 5, count)
@@ -129,7 +154,43 @@ def test_boosting(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [Lasso, RandomForestClassifier, lambda: GradientBoostingRegressor(loss="huber")]
+    "make",
+    [
+        lambda: Lasso(0.1, tol=1e-9),
+        lambda: ElasticNet(0.1, tol=1e-9, positive=True),
+        lambda: Ridge(0.1, tol=1e-9),
+    ],
+)
+def test_penalties_that_leave_columns_out(make: Callable[[], Any]) -> None:
+    X, y = numbers(400, 12)
+    models = fitted(make, X + 3, y)
+    alone = make().fit(X + 3, y)
+    for model in models:
+        np.testing.assert_array_equal(model.coef_, models[0].coef_)
+        np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(model.intercept_, alone.intercept_, rtol=1e-4)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_l1_logistic_regression_and_squared_hinge(count: int) -> None:
+    X, y = classes(600, 12, count)
+    for make in (
+        lambda: LogisticRegression(l1_ratio=1.0, C=0.05, tol=1e-9),
+        lambda: LinearSVC(C=0.05, tol=1e-9),
+        lambda: LinearSVC(C=0.05, penalty="l1", dual=False, tol=1e-9),
+    ):
+        models, alone = fitted(make, X, y), make().fit(X, y)
+        np.testing.assert_allclose(models[2].coef_, alone.coef_, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LinearSVC(loss="hinge"),
+        lambda: Ridge(positive=True),
+        lambda: RandomForestClassifier(oob_score=True),
+        lambda: GradientBoostingRegressor(loss="huber"),
+    ],
 )
 def test_what_needs_all_rows_at_one_place_is_refused(make: Callable[[], Any]) -> None:
     X, y = classes(60, 3)

@@ -47,6 +47,10 @@ class Problem:
             sums([self.loss.value_and_slope(margins.astype(self.table.dtype), self.y, self.weights)[0]])[0]
         )
 
+    def weight(self) -> float:
+        """That of everyone's rows."""
+        return float(sums([float(self.weights.sum(dtype=np.float64))])[0])
+
     def split(self, point: Array) -> tuple[Array, Array]:
         """W and b of a point; b is zero where there is no intercept."""
         columns, outputs = self.table.columns, self.loss.outputs
@@ -87,7 +91,7 @@ class Problem:
                 slopes.append(slope)
                 yield tuple(parts_of_it)
 
-        value, gradient, b_gradient = add_up(parts())
+        value, gradient, b_gradient = sums(add_up(parts()))
         return *self._with_penalty(point, value, gradient, b_gradient), np.concatenate(slopes)
 
     def _part(self, point: Array, block: slice) -> tuple[float, Array, Any, Array]:

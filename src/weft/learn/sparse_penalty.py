@@ -9,7 +9,7 @@ exact, so that the data is read a few times in all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from weft.learn.history import History
 from weft.learn.problem import Problem
 from weft.learn.quadratic import minimise_quadratic
+from weft.learn.workers import sums
 
 Array = np.ndarray[Any, Any]
 
@@ -34,6 +35,10 @@ class L1Problem:
     l1: float
     positive: bool = False
     b_l1: float = 0.0  # only where scikit-learn's twin penalises the intercept
+    weight: float = field(init=False)  # of everyone's rows
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", self.smooth.weight())
 
     def penalty(self, at: Array) -> float:
         w, b = self.smooth.split(at)
@@ -90,11 +95,14 @@ def duality_gap(problem: L1Problem, point: Point) -> float:
     if smooth.l2 > 0:
         scales.append(1.0)
     bounds = []
-    for scale in scales:
+    values = sums(
+        [smooth.loss.dual_value(scale * point.slopes, smooth.y, smooth.weights) for scale in scales]
+    )
+    for scale, value in zip(scales, values, strict=True):
         over = np.maximum(scale * size - problem.l1, 0)
         penalty = float(over @ over) / (2 * smooth.l2) if smooth.l2 > 0 else 0.0
-        bounds.append(smooth.loss.dual_value(scale * point.slopes, smooth.y, smooth.weights) - penalty)
-    return max(point.value - max(bounds), 0.0) + _intercept_slack(problem, point)
+        bounds.append(value - penalty)
+    return max(point.value - float(max(bounds)), 0.0) + _intercept_slack(problem, point)
 
 
 def _intercept_slack(problem: L1Problem, point: Point) -> float:
@@ -103,7 +111,7 @@ def _intercept_slack(problem: L1Problem, point: Point) -> float:
     if not smooth.intercept or problem.b_l1:
         return 0.0
     push = point.gradient[-smooth.loss.outputs :]
-    return float(push @ push) / max(float(smooth.weights.sum()) / 8, 1e-300)
+    return float(push @ push) / max(problem.weight / 8, 1e-300)
 
 
 class _Models:
@@ -144,7 +152,7 @@ class _Models:
         if not smooth.intercept:
             return matrix
         cross = self._sums[places, None]
-        return np.block([[matrix, cross], [cross.T, np.full((1, 1), smooth.weights.sum(dtype=np.float64))]])
+        return np.block([[matrix, cross], [cross.T, np.full((1, 1), self.problem.weight)]])
 
     def _grow(self, new: Array) -> None:
         """Products of columns that were not looked at before, with each other and with those that were."""

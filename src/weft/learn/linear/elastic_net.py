@@ -59,10 +59,10 @@ class ElasticNet(LinearRegressor):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self._check()
-        workers.refuse(self)
         X, y = inputs.checked_table(self, X, y, memory=memory, multi_output=True, y_numeric=True)
         weights = inputs.checked_weights(sample_weight, X)
-        weights = (weights / weights.sum()).astype(X.dtype)
+        (total,) = workers.sums([float(weights.sum())])
+        weights = (weights / total).astype(X.dtype)
         targets = y.reshape(len(y), -1).astype(X.dtype)
         start = np.atleast_2d(self.coef_) if self.warm_start and hasattr(self, "coef_") else None
         stored = X.nnz if sparse.issparse(X) else X.size
@@ -86,7 +86,8 @@ class ElasticNet(LinearRegressor):
             if start is not None and start.shape == (outputs, columns):
                 point[:columns] = start[k]
             if self.fit_intercept:
-                point[columns] = np.average(y, weights=weights)
+                heavy, total = workers.sums([float(np.dot(weights, y)), float(weights.sum())])
+                point[columns] = heavy / total
             problem = L1Problem(smooth, self.alpha * self.l1_ratio, self.positive)
             point, fine = minimise_l1(
                 problem, point, tol=self.tol, max_iter=self.max_iter, history=histories[-1]

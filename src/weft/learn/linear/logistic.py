@@ -170,10 +170,8 @@ class LogisticRegression(LinearClassifier):
             table.rows, table.columns, table.stored, is_sparse, task.loss.outputs, l1=task.l1, l2=task.l2
         )
         choice = choose(shape, self.solver, dual=self.dual)
-        if workers.current() is None or choice.solver in ("newton", "lbfgs"):
+        if workers.current() is None or choice.solver != "dual":
             return choice
-        if task.l1 > 0:
-            workers.refuse(self, " where it has an L1 penalty")
         return choose(shape, "lbfgs")  # its sums are over everyone's rows
 
 

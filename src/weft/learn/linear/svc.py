@@ -69,7 +69,8 @@ class LinearSVC(LinearClassifier):
         place = place_of(self.device, X)
         if place is not None:
             return self._fit_on(place, (X, y, sample_weight), memory)
-        workers.refuse(self)
+        if self.loss == "hinge":
+            workers.refuse(self, " where loss='hinge'")
         X, y = inputs.checked_table(self, X, y, memory=memory)
         check_classification_targets(y)
         self.classes_, codes = inputs.checked_classes(y)
@@ -132,7 +133,7 @@ class LinearSVC(LinearClassifier):
         shape = Shape(table.rows, table.columns, table.stored, is_sparse, l1=task.l1, l2=task.l2)
         # Without a penalty of its own kind the primal is what scikit-learn's dual=False asks for.
         choice = choose(shape, dual=self.dual is True)
-        if self.dual is False and choice.solver == "dual":
+        if choice.solver == "dual" and (self.dual is False or workers.current() is not None):
             choice = Choice("lbfgs", smooth_plan(shape, "lbfgs"))
         return solve(task, choice, crew, start=None, random=random, **limits)
 

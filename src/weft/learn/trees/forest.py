@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
 from joblib import parallel_config
 from sklearn import ensemble as sk
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
 from weft.learn import inputs, workers
@@ -27,6 +29,7 @@ class HistogramForest:
     """What our two kinds of forest add to scikit-learn's: one table of codes for all trees, and threads."""
 
     n_jobs: int | None
+    oob_score: Any
     estimators_: list[Any]
     feature_names_in_: Any
     estimator_params: tuple[str, ...]
@@ -37,7 +40,8 @@ class HistogramForest:
 
         Rows of such are mapped, not read, and their codes are kept on disk where they take too much of `memory`.
         """
-        workers.refuse(self)
+        if self.oob_score:
+            workers.refuse(self, " where oob_score is asked for")
         names = None
         if is_source(X):
             X, y = inputs.opened(X, y, memory)
@@ -57,6 +61,8 @@ class HistogramForest:
         return self
 
     def _threads(self, X: Any) -> int:
+        if workers.current() is not None:
+            return 1  # all workers grow the same tree at a time
         columns = X.shape[1] if len(getattr(X, "shape", ())) == 2 else 1
         return thread_count(self.n_jobs, _num_samples(X) * columns) if hasattr(X, "__len__") else 1
 
@@ -129,6 +135,17 @@ class RandomForestClassifier(HistogramForest, sk.RandomForestClassifier):  # typ
         self.estimator_params = (*self.estimator_params, *ASKED_OF_TREES)
         self.tree_method = tree_method
         self.max_bins = max_bins
+
+    def _validate_y_class_weight(self, y: Any, sample_weight: Any) -> Any:
+        """scikit-learn's step from classes to codes; of workers together, everyone's classes."""
+        if workers.current() is None:
+            return super()._validate_y_class_weight(y, sample_weight)
+        if self.class_weight is not None:
+            workers.refuse(self, " where classes have weights")
+        check_classification_targets(y)
+        classes = workers.union(y[:, 0])
+        self.classes_, self.n_classes_ = [classes], [len(classes)]
+        return np.searchsorted(classes, y).astype(np.float64), None
 
 
 class RandomForestRegressor(HistogramForest, sk.RandomForestRegressor):  # type: ignore[misc]
