@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -165,6 +166,24 @@ def test_random_samples_are_called_so(tmp_path: Path) -> None:
     data = json.loads(done.stdout)
     assert data["card"] == json.loads(json.dumps(card.to_json()))
     assert [step["precision"] for step in data["steps"]] == ["fp32"]
+
+
+def test_int8_calibrated_on_pictures_in_folders_named_as_the_labels(folder: Path, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for label in LABELS:
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for number in range(3):
+            pixels = random.integers(0, 256, (20, 24, 3), np.uint8)
+            cv2.imwrite(str(tmp_path / "photos" / label / f"{number}.png"), pixels)
+    out = tmp_path / "m.onnx"
+    given = ("--weights", folder / "w.pt", "--labels", folder / "labels.txt", "--picture", "size=16")
+    more = ("--precision", "int8", "--calibration", tmp_path / "photos", "-o", out)
+    table = weft("export", f"{NETS}:Pictures", *given, *more).stdout.splitlines()
+    assert [line.split()[0] for line in table] == ["precision", "fp32", "int8", f"{out}:"]
+    parity = read_card(out).parity
+    assert parity is not None
+    assert parity.samples == "given"
+    assert parity.accuracy_source is not None  # of the folders' names
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,15 @@ def test_int8_is_judged_by_its_classes_where_there_are_classes() -> None:
         check(compare(source, near, 10, INT8, classes=False), INT8, "int8")
 
 
+def test_int8_must_answer_numbers() -> None:
+    source, file = {"y": np.eye(4)}, {"y": np.eye(4)}
+    file["y"][1, 2] = -np.inf
+    found = compare(source, file, 4, INT8, classes=True)
+    assert found.agreement == 1.0
+    with pytest.raises(ParityError, match=r"must answer numbers where the model does, got y\[1, 2\]"):
+        check(found, INT8, "int8")
+
+
 def test_comparisons_add_up() -> None:
     gate = Gate()
     parts = [

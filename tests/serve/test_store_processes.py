@@ -33,9 +33,9 @@ def stop(*args, **options):
 """
 PUSH_ONE = "folder.Store(sys.argv[1]).push(sys.argv[2], 'm', aliases=['production'])\n"
 PLACES = {
-    "while it copies": STOP + "folder._sync = stop\n" + PUSH_ONE,
+    "while it copies": STOP + "folder.sync = stop\n" + PUSH_ONE,
     "before it says so": STOP + "folder.Store._write = stop\n" + PUSH_ONE,
-    "while it says so": STOP + "folder.os.fsync = lambda handle: None\n"
+    "while it says so": STOP + "import os\nos.fsync = lambda handle: None\n"
     "import pathlib\npathlib.Path.replace = stop\n" + PUSH_ONE,
 }
 
@@ -105,7 +105,7 @@ def test_a_killed_first_push_leaves_no_name(tmp_path: Path, model: Path) -> None
 def test_the_draft_of_one_who_lives_is_not_swept(tmp_path: Path, model: Path) -> None:
     store = Store(tmp_path / "store")
     slow = STOP.replace("sys.stdin.read()", "sys.stdin.readline()")
-    with start(slow + "folder._sync = stop\n" + PUSH_ONE, store.folder, model) as process:
+    with start(slow + "folder.sync = stop\n" + PUSH_ONE, store.folder, model) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         assert process.stdout.readline() == "stopped\n"

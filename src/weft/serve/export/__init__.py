@@ -5,9 +5,9 @@
 
     export(model, samples, "digits.onnx", card=Card(task="classify", labels=labels))
 
-`torch_source.py` and `learn_source.py` turn a model into a graph and answer as the model does; `parity.py` compares
-those answers with the file's; `precision.py` makes smaller files; `api.py` ties them up. `loading.py` finds models and
-weights for the command line.
+`torch_source.py` and `learn_source.py` turn a model into a graph and answer as the model does; `asking.py` asks them
+and the file the same, `parity.py` compares; `precision.py` makes smaller files; `api.py` ties them up. `loading.py`
+finds models and weights for the command line.
 """
 
 from importlib import import_module

@@ -8,57 +8,28 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from weft.errors import ModelError, ParityError
+from weft.errors import ModelError
 from weft.serve.card import PRECISIONS, Card, Parity
-from weft.serve.export.axes import Axes, open_axes, smaller
+from weft.serve.export.asking import Source, Step, questions_for, step_of
+from weft.serve.export.axes import Axes, open_axes
 from weft.serve.export.file import axes_of_inputs, finish, opset_of, require, tidy
-from weft.serve.export.parity import Array, Comparison, Gate, accuracy, check, compare, gate_for
-from weft.serve.export.runtime import Session
+from weft.serve.export.parity import gate_for
 from weft.serve.export.samples import Samples, samples_from
-from weft.serve.onnx_file import external_files, size_with_weights
+from weft.serve.onnx_file import external_files
 from weft.version import __version__
 
 OPSET = 20
 BATCHES = (1, 2, 5)
-AT_ONCE = 32  # rows, when all samples are asked
-LATENCY_RUNS = 10
 LARGEST = 1_900_000_000  # bytes of weights in one file: a protobuf message ends at 2 GB
-
-
-class Source(Protocol):
-    """A model that can be exported: `torch_source.py`, `learn_source.py`. Used between the ends of `ready()`."""
-
-    kind: str
-    versions: dict[str, str]
-
-    @property
-    def bytes(self) -> int: ...
-    def ready(self) -> Any: ...
-    def name_inputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
-    def answer(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
-    def write(
-        self, path: Path, inputs: Mapping[str, Array], axes: Axes, opset: int, *, external: bool
-    ) -> None: ...
-    def explain(self, file: Path, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> str: ...
-
-
-@dataclass(frozen=True)
-class Step:
-    """The model in one precision, as it was found."""
-
-    precision: str
-    size: int
-    latency_ms: float  # median of one row, all cores
-    parity: Parity
 
 
 @dataclass(frozen=True)
@@ -72,16 +43,6 @@ class Exported:
     @property
     def parity(self) -> Parity:
         return self.steps[-1].parity
-
-
-@dataclass(frozen=True)
-class _Question:
-    """Rows, and what the model answers to them."""
-
-    inputs: Mapping[str, Array]
-    answer: Mapping[str, Array]
-    batch: int
-    truth: Array | None = None
 
 
 def export(
@@ -121,7 +82,7 @@ def export(
     classes = facts.task == "classify"
     with source.ready(), _draft(target) as folder:
         tell("asking the model")
-        questions = _questions(source, rows, axes, batches)
+        questions = questions_for(source, rows, axes, batches)
         tell("writing the graph")
         file = folder / target.name
         source.write(file, rows.rows(2), axes, opset, external=external)
@@ -129,13 +90,13 @@ def export(
         _check_open(file, axes)
         tell("checking fp32 against the model")
         gate = gate_for("fp32", *((rtol, atol) if precision == "fp32" else (None, None)))
-        steps = [_step(file, "fp32", questions, gate, rows, batches, source, classes=classes)]
+        steps = [step_of(file, "fp32", questions, gate, rows, batches, source, classes=classes)]
         if precision != "fp32":
             tell(f"making {precision}")
             file = _reduced(file, precision, ranges, folder / precision / target.name, external=external)
             tell(f"checking {precision} against the model")
             gate = gate_for(precision, rtol, atol)
-            steps.append(_step(file, precision, questions, gate, rows, batches, source, classes=classes))
+            steps.append(step_of(file, precision, questions, gate, rows, batches, source, classes=classes))
         facts = replace(
             facts,
             versions=source.versions | _versions(file),
@@ -233,75 +194,6 @@ def _versions(file: Path) -> dict[str, str]:
         "onnxruntime": onnxruntime.__version__,
         "opset": str(opset_of(file)),
     }
-
-
-def _questions(source: Source, rows: Samples, axes: Axes, batches: Sequence[int]) -> list[_Question]:
-    """Each batch size, another size of the open axes, and every sample once."""
-    asked: list[_Question] = []
-    start = 0
-    for batch in batches:
-        inputs = rows.rows(batch, start)
-        asked.append(_Question(inputs, source.answer(inputs), batch))
-        start += batch
-    again = source.answer(asked[-1].inputs)
-    found = compare(asked[-1].answer, again, batches[-1], Gate(rtol=0.0, atol=1e-5), classes=False)
-    if found.beyond is not None:
-        raise ParityError(
-            "the model must give the same answer to the same rows, got two: "
-            f"{found.worst}; take the randomness or the state out of it".replace(
-                "in the file", "the next time"
-            )
-        )
-    other = smaller(rows.rows(2), axes)
-    if other is not None:
-        asked.append(_Question(other, source.answer(other), 2))
-    for start in range(0, rows.count, AT_ONCE):
-        count = min(AT_ONCE, rows.count - start)
-        inputs = rows.rows(count, start)
-        truth = rows.truth[start : start + count] if rows.truth is not None else None
-        asked.append(_Question(inputs, source.answer(inputs), count, truth))
-    return asked
-
-
-def _step(
-    file: Path,
-    precision: str,
-    questions: Sequence[_Question],
-    gate: Gate,
-    rows: Samples,
-    batches: Sequence[int],
-    source: Source,
-    *,
-    classes: bool,
-) -> Step:
-    """Ask the file what the model was asked."""
-    session = Session(file)
-    total, hits, of_source, known = Comparison(), 0.0, 0.0, 0
-    for question in questions:
-        answer = session(question.inputs)
-        found = compare(question.answer, answer, question.batch, gate, classes=classes)
-        if found.beyond is not None:
-            try:
-                check(found, gate, precision)
-            except ParityError as error:
-                raise ParityError(f"{error}{source.explain(file, question.inputs, answer)}") from None
-        total += found
-        if question.truth is not None:
-            known += question.batch
-            hits += accuracy(answer, question.truth) * question.batch
-            of_source += accuracy(question.answer, question.truth) * question.batch
-    check(total, gate, precision)
-    parity = Parity(
-        largest=total.largest,
-        agreement=total.agreement,
-        batches=tuple(batches),
-        samples="random" if rows.made_up else "given",
-        rtol=gate.rtol or 0.0,
-        atol=gate.atol or 0.0,
-        accuracy=hits / known if known else None,
-        accuracy_source=of_source / known if known else None,
-    )
-    return Step(precision, size_with_weights(file), session.latency_ms(rows.rows(1), LATENCY_RUNS), parity)
 
 
 def _check_open(file: Path, axes: Axes) -> None:

@@ -121,7 +121,7 @@ def _compare(name: str, source: Array, file: Array, batch: int, gate: Gate) -> C
             return Comparison()
         place = _place(apart)
         found = Difference(name, batch, place, source[place], file[place])
-        return Comparison(float("inf"), found, found)
+        return Comparison(worst=found, beyond=found if gate.rtol is not None else None)
     a, b = source.astype(np.float64), file.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(a - b)
@@ -150,6 +150,8 @@ def check(found: Comparison, gate: Gate, precision: str) -> None:
         )
     if gate.rtol is not None:
         return
+    if not np.isfinite(found.largest):
+        raise ParityError(f"the {precision} file must answer numbers where the model does, got {found.worst}")
     if found.agreement is not None:
         if found.agreement < gate.agreement:
             raise ParityError(

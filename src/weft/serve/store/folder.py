@@ -14,7 +14,6 @@ only the last counts. Whoever pushes next removes what the dead left behind. Rea
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -37,11 +36,11 @@ from weft.serve.store.catalogue import (
     check_name,
     split_reference,
 )
+from weft.serve.store.copying import checksum, copy, sync
 from weft.serve.store.drafts import Draft, locked, sweep
 
 MODEL = "model.onnx"
 CATALOGUE = "catalogue.json"
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class Store:
         for file in entry.record.files:
             path = entry.path.with_name(file.name)
             try:
-                found = _checksum(path)
+                found = checksum(path)
             except OSError as error:
                 raise ModelError(
                     f"{entry.name}@{entry.version} must be whole, got {path}: {error.strerror}"
@@ -145,7 +144,7 @@ class Store:
         drafts = [path.with_name(f".{path.name}.{os.getpid()}") for path in targets]
         try:
             for file, draft in zip(entry.record.files, drafts, strict=True):
-                found = _copy(entry.path.with_name(file.name), draft, file.name)
+                found = copy(entry.path.with_name(file.name), draft, file.name)
                 if found != file:
                     raise _changed(entry, file, found)
             for draft, path in reversed(list(zip(drafts, targets, strict=True))):
@@ -228,13 +227,13 @@ class Store:
             if number and kept == MODEL:
                 raise ModelError(f"weights outside the model must not be called {MODEL}, got {source}")
             try:
-                files.append(_copy(source.with_name(file), draft / kept, kept))
+                files.append(copy(source.with_name(file), draft / kept, kept))
             except FileNotFoundError as error:
                 raise ModelError(
                     f"{source} must have its weights beside it, got no {source.with_name(file)}"
                 ) from error
         read_card(draft / MODEL)  # the source may have changed since it was looked at
-        _sync(draft)
+        sync(draft)
         return Record(tuple(files), datetime.now(UTC).isoformat(timespec="milliseconds"))
 
     def _publish(self, draft: Path, name: str, record: Record, aliases: Sequence[str]) -> Entry:
@@ -278,7 +277,7 @@ class Store:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
         return catalogue
 
     def _entry(self, catalogue: Catalogue, version: int) -> Entry:
@@ -314,34 +313,8 @@ def _sweep_versions(home: Path, catalogue: Catalogue) -> None:
             shutil.rmtree(path)
 
 
-def _copy(source: Path, target: Path, name: str) -> StoredFile:
-    digest, size = hashlib.sha256(), 0
-    with source.open("rb") as reading, target.open("wb") as writing:
-        while chunk := reading.read(_CHUNK):
-            digest.update(chunk)
-            writing.write(chunk)
-            size += len(chunk)
-        writing.flush()
-        os.fsync(writing.fileno())
-    return StoredFile(name, digest.hexdigest(), size)
-
-
-def _checksum(path: Path) -> StoredFile:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-        return StoredFile(path.name, digest.hexdigest(), file.tell())
-
-
 def _changed(entry: Entry, file: StoredFile, found: StoredFile) -> ModelError:
     return ModelError(
         f"{entry.name}@{entry.version} must be what was pushed, got another {file.name}: sha256 {found.sha256[:12]} "
         f"of {found.size} bytes in place of {file.sha256[:12]} of {file.size}; push the model again"
     )
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
