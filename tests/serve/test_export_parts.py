@@ -287,9 +287,27 @@ def test_parameters_and_operations_are_counted(tmp_path: Path) -> None:
     assert found.flops == 2 * (8 * 100 * 27) + 2 * (4 * 8) + 2 * (2 * 4)
     assert found.uncounted == 0
     assert [str(port) for port in found.inputs] == ["x float32[batch, 3, height, width]"]
-    latency = measure(path, found.card, runs=3, threads=1)
+    latency = measure(path, found, runs=3, threads=1)
     assert latency.median_ms > 0
     assert (latency.runs, latency.threads) == (3, 1)
+
+
+def test_open_axes_are_as_given_or_as_the_card_says_or_as_usual(tmp_path: Path) -> None:
+    path = layered(tmp_path / "m.onnx")
+    assert describe(path).row == {"x": (3, 10, 10)}
+    larger = describe(path, {"x": (3, 20, 10)})
+    assert larger.row == {"x": (3, 20, 10)}
+    assert larger.flops > 1.9 * describe(path).flops
+    with pytest.raises(ModelError, match=r"must fit x float32\[batch, 3, height, width\], got \[4, 20, 10\]"):
+        describe(path, {"x": (4, 20, 10)})
+    model = onnx.load(path)
+    del model.metadata_props[:]
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1  # as some makers write it
+    onnx.save(model, path)
+    found = describe(path)
+    assert found.row == {"x": (3, 224, 224)}
+    assert found.inputs[0].shape == ("?", 3, "height", "width")
+    assert measure(path, found, runs=1).median_ms > 0
 
 
 def test_a_model_of_another_maker_is_described(tmp_path: Path) -> None:

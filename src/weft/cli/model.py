@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.errors import ModelError
+
 if TYPE_CHECKING:
     from weft.serve.describe import Description, Latency
     from weft.serve.store import Entry, Store
@@ -36,9 +38,14 @@ def command() -> None:
     "--runs", default=20, show_default=True, help="Runs that latency is the median of; 0: do not run it."
 )
 @click.option("--threads", default=0, help="Threads to run it on (all cores we may use).")
+@click.option(
+    "--shape", "shapes", multiple=True, metavar="[NAME=]3,224,224", help="One row, where axes are open."
+)
 @_store_option
 @_json_option
-def show(model: str, runs: int, threads: int, store: str | None, as_json: bool) -> None:
+def show(
+    model: str, runs: int, threads: int, shapes: Sequence[str], store: str | None, as_json: bool
+) -> None:
     """Print a model's card, inputs, outputs, size, parameters, operations and latency."""
     from weft.serve.describe import describe, measure
 
@@ -48,14 +55,20 @@ def show(model: str, runs: int, threads: int, store: str | None, as_json: bool) 
         entry = _store(store).verify(model)
         path = entry.path
     found = describe(path)
-    latency = measure(path, found.card, runs, threads) if runs > 0 else None
+    if shapes:
+        found = describe(path, _sizes(shapes, found))
+    latency, why = None, ""
+    try:
+        latency = measure(path, found, runs, threads) if runs > 0 else None
+    except ModelError as error:  # all else can be told
+        why = str(error)
     if as_json:
         data = asdict(found) | {"path": str(found.path), "card": found.card.to_json()}
         data["latency"] = asdict(latency) if latency else None
         data["entry"] = entry.to_json() if entry else None
         click.echo(json.dumps(data))
         return
-    for name, value in _facts(found, latency, entry):
+    for name, value in _facts(found, latency or why, entry):
         click.echo(f"{name:12} {value}")
 
 
@@ -160,7 +173,22 @@ def _print(entries: Sequence[Entry], as_json: bool, *, many: bool = False) -> No
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _facts(found: Description, latency: Latency | None, entry: Entry | None) -> list[tuple[str, str]]:
+def _sizes(shapes: Sequence[str], found: Description) -> dict[str, tuple[int, ...]]:
+    sizes = {}
+    for place, text in enumerate(shapes):
+        name, _, shape = text.rpartition("=")
+        known = [port.name for port in found.inputs]
+        name = name or known[min(place, len(known) - 1)]
+        sides = shape.split(",")
+        if name not in known or not all(side.strip().isdecimal() for side in sides):
+            raise ModelError(
+                f"--shape must look like 3,224,224 or NAME=16 for {', '.join(known)}, got {text!r}"
+            )
+        sizes[name] = tuple(map(int, sides))
+    return sizes
+
+
+def _facts(found: Description, latency: Latency | str, entry: Entry | None) -> list[tuple[str, str]]:
     from weft.lms.sizes import show_bytes, show_seconds
 
     card = found.card
@@ -172,12 +200,17 @@ def _facts(found: Description, latency: Latency | None, entry: Entry | None) -> 
     facts += [("input", str(port)) for port in found.inputs]
     facts += [("output", str(port)) for port in found.outputs]
     facts += [("parameters", f"{found.parameters:,}"), ("operations", _operations(found))]
-    if latency is not None:
+    row = "one row"
+    if found.row:
+        row += " of " + ", ".join(f"{name} {list(sizes)}" for name, sizes in found.row.items())
+    if isinstance(latency, str):
+        facts += [("latency", latency and f"not measured: {latency}")]
+    else:
         many = f"{latency.threads} thread{'s' * (latency.threads > 1)}"
         facts += [
             (
                 "latency",
-                f"{show_seconds(latency.median_ms / 1e3)} for one row (median of {latency.runs}, {many})",
+                f"{show_seconds(latency.median_ms / 1e3)} for {row} (median of {latency.runs}, {many})",
             )
         ]
     if card.labels:
@@ -202,7 +235,7 @@ def _operations(found: Description) -> str:
             break
     else:
         text = f"{found.flops} FLOPs"
-    left = f"; {found.uncounted} nodes of unknown shape are not counted" if found.uncounted else ""
+    left = f", without {found.uncounted} of them of unknown shape" if found.uncounted else ""
     return f"{text} in Conv, Gemm and MatMul for one row{left}"
 
 

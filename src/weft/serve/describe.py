@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.errors import ModelError
 from weft.serve.card import Card, read_card
 from weft.serve.export.file import load_graph, shape_of
 from weft.serve.export.runtime import Session
@@ -28,7 +29,9 @@ KINDS = {  # as ONNX Runtime names the types of inputs
     "tensor(int8)": np.int8,
     "tensor(bool)": np.bool_,
 }
-LENGTH = 16  # of an open axis that nothing says a size for
+# Of open axes that nothing says a size for.
+SIDE = 224
+LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Description:
     parameters: int
     flops: int  # of Conv, Gemm and MatMul for one row; a multiplication and an addition are two
     uncounted: int  # such nodes whose shapes are not known
+    row: Mapping[str, tuple[int, ...]]  # what was taken for one row of each input that has open axes
 
 
 @dataclass(frozen=True)
@@ -68,35 +72,40 @@ class Latency:
     threads: int
 
 
-def describe(path: Path) -> Description:
+def describe(path: Path, sizes: Mapping[str, Sequence[int]] | None = None) -> Description:
+    """Count; `sizes` are those of one row of inputs whose axes are open."""
     model = load_graph(path)
     card = read_card(path)
-    flops, uncounted = _operations(model, card)
+    ports = tuple(map(_port, model.graph.input))
+    rows = {port.name: row_of(port, card, (sizes or {}).get(port.name)) for port in ports}
+    flops, uncounted = _operations(model, rows)
     opset = next((used.version for used in model.opset_import if used.domain in ("", "ai.onnx")), 0)
     return Description(
         path,
         card,
         size_with_weights(path),
         opset,
-        tuple(map(_port, model.graph.input)),
+        ports,
         tuple(map(_port, model.graph.output)),
         len(model.graph.node),
         _parameters(model.graph),
         flops,
         uncounted,
+        {port.name: rows[port.name][1:] for port in ports if _is_open(port)},
     )
 
 
-def measure(path: Path, card: Card, runs: int = 20, threads: int = 0) -> Latency:
+def measure(path: Path, found: Description, runs: int = 20, threads: int = 0) -> Latency:
     """Run one row again and again, made of zeros."""
     session = Session(path, threads)
-    inputs: dict[str, Array] = {
-        port.name: np.zeros(
-            [side if isinstance(side, int) else _open_size(str(side), card) for side in port.shape],
-            KINDS.get(port.type, np.float32),
-        )
-        for port in session.inputs
-    }
+    inputs: dict[str, Array] = {}
+    for port, known in zip(session.inputs, found.inputs, strict=True):
+        if port.type not in KINDS:
+            raise ModelError(f"inputs must be numbers to be made up, got {port.name} of {port.type}")
+        rest = found.row.get(known.name) or tuple(side for side in known.shape[1:] if isinstance(side, int))
+        first = known.shape[:1]
+        rows = tuple(side if isinstance(side, int) else 1 for side in first)
+        inputs[port.name] = np.zeros((*rows, *rest), KINDS[port.type])
     return Latency(session.latency_ms(inputs, runs), runs, session.threads)
 
 
@@ -107,13 +116,32 @@ def _port(value: Any) -> Port:
     return Port(value.name, "string" if kind == np.dtype(object) else kind.name, tuple(shape_of(value)))
 
 
-def _open_size(name: str, card: Card) -> int:
-    """The size of an open axis when one row is asked."""
-    if name in ("height", "width") and card.picture is not None:
-        return card.picture.height if name == "height" else card.picture.width
-    if name == "length":
-        return card.tokens.limit if card.tokens is not None else LENGTH
-    return LENGTH if name in ("height", "width") else 1
+def _is_open(port: Port) -> bool:
+    return any(isinstance(side, str) for side in port.shape[1:])
+
+
+def row_of(port: Port, card: Card, given: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The shape of an input when one row is asked: open axes as given, as the card says, or as is usual."""
+    if given is not None:
+        fits = len(given) == len(port.shape) - 1 and all(
+            isinstance(side, str) or side == size for side, size in zip(port.shape[1:], given, strict=True)
+        )
+        if not fits:
+            raise ModelError(f"one row must fit {port}, got {list(given)}")
+        return (1, *given)
+    sizes = [side if isinstance(side, int) else 0 for side in port.shape]
+    for axis, side in enumerate(sizes):
+        if side:
+            continue
+        if axis == 0:
+            sizes[axis] = 1
+        elif len(sizes) == 4:
+            sides = (card.picture.height, card.picture.width) if card.picture is not None else (SIDE, SIDE)
+            heights = 1 if card.picture is not None and card.picture.layout == "NHWC" else 2
+            sizes[axis] = sides[axis > heights]
+        else:
+            sizes[axis] = card.tokens.limit if card.tokens is not None else LENGTH
+    return tuple(sizes)
 
 
 def _parameters(graph: Any) -> int:
@@ -138,8 +166,8 @@ def _is_weight(tensor: Any) -> bool:
     return tensor.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE, *small) and bool(tensor.dims)
 
 
-def _operations(model: Any, card: Card) -> tuple[int, int]:
-    shapes = _shapes(model, card)
+def _operations(model: Any, rows: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
+    shapes = _shapes(model, rows)
     total = uncounted = 0
     for node in model.graph.node:
         if node.op_type not in COUNTS:
@@ -150,16 +178,15 @@ def _operations(model: Any, card: Card) -> tuple[int, int]:
     return total, uncounted
 
 
-def _shapes(model: Any, card: Card) -> dict[str, Shape]:
+def _shapes(model: Any, rows: Mapping[str, tuple[int, ...]]) -> dict[str, Shape]:
     """Shapes of all values for one row, as far as they can be inferred."""
     import onnx
 
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
     for value in fixed.graph.input:
-        for side in value.type.tensor_type.shape.dim:
-            if not side.HasField("dim_value"):
-                side.dim_value = _open_size(side.dim_param, card)
+        for side, size in zip(value.type.tensor_type.shape.dim, rows[value.name], strict=True):
+            side.dim_value = size
     fixed.graph.ClearField("value_info")  # with names of open axes, which would stay
     for value in fixed.graph.output:
         value.type.tensor_type.ClearField("shape")

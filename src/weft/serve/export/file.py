@@ -90,5 +90,6 @@ def opset_of(path: Path) -> int:
 
 
 def shape_of(value: Any) -> list[int | str]:
+    """Numbers, or names of open axes; some makers write -1 for those."""
     sides = value.type.tensor_type.shape.dim
-    return [side.dim_value if side.HasField("dim_value") else side.dim_param or "?" for side in sides]
+    return [side.dim_value if side.dim_value > 0 else side.dim_param or "?" for side in sides]
