@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from weft.serve.export.axes import another_size, open_axes, parse_dynamic, small
 from weft.serve.export.parity import GATES, Comparison, Gate, check, compare, gate_for
 from weft.serve.export.pictures import read_picture
 from weft.serve.export.samples import Samples, make_up, read_samples, samples_from
+from weft.serve.export.workplace import workplace
 
 Array = np.ndarray[Any, Any]
 INT8 = GATES["int8"]
@@ -249,6 +252,37 @@ def test_another_size_is_smaller_and_keeps_to_steps(size: int) -> None:
     assert 1 <= other < size
     step = next((step for step in (32, 16, 8, 4, 2) if size > step and size % step == 0), 1)
     assert other % step == 0
+
+
+# -- the place where a file is made
+
+WORK = """
+import sys
+from pathlib import Path
+from weft.serve.export.workplace import workplace
+with workplace(Path(sys.argv[1])) as folder:
+    (folder / "half").write_text("a file")
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    target = tmp_path / "m.onnx"
+    command = [sys.executable, "-c", WORK, str(target)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as maker:
+        assert maker.stdout is not None
+        folder = Path(maker.stdout.readline().strip())
+        with workplace(target) as other:
+            assert (folder / "half").exists()  # its maker lives
+            assert other != folder
+        maker.kill()
+    assert (folder / "half").exists()
+    with workplace(tmp_path / "other.onnx"):
+        assert folder.exists()  # another file's
+    with workplace(target):
+        assert not folder.exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 # -- counting

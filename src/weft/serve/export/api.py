@@ -6,10 +6,7 @@ All work happens in a folder beside the target; what is checked is moved there w
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +21,7 @@ from weft.serve.export.axes import Axes, open_axes
 from weft.serve.export.file import axes_of_inputs, finish, opset_of, require, tidy
 from weft.serve.export.parity import gate_for
 from weft.serve.export.samples import Samples, samples_from
+from weft.serve.export.workplace import workplace
 from weft.serve.onnx_file import external_files
 from weft.version import __version__
 
@@ -80,7 +78,7 @@ def export(
     axes = open_axes(rows.inputs, dynamic, facts.picture)
     external = external_data or source.bytes > LARGEST
     classes = facts.task == "classify"
-    with source.ready(), _draft(target) as folder:
+    with source.ready(), workplace(target) as folder:
         tell("asking the model")
         questions = questions_for(source, rows, axes, batches)
         tell("writing the graph")
@@ -217,18 +215,6 @@ def _reduced(file: Path, precision: str, ranges: Samples, target: Path, *, exter
     else:
         to_int8(file, target, ranges, external=external)
     return target
-
-
-@contextmanager
-def _draft(target: Path) -> Iterator[Path]:
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
-    except OSError as error:
-        raise ModelError(f"{target} must be in a folder that can be written: {error.strerror}") from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _move(file: Path, target: Path) -> None:
