@@ -33,7 +33,7 @@ __all__ = [
     "world",
 ]
 
-_PARTS = ("elastic", "learn", "lms")  # packages that are loaded when they are first used
+_PARTS = ("elastic", "learn", "lms", "serve")  # packages that are loaded when they are first used
 _ARRAYS = ("allgather", "allreduce", "allreduce_n", "alltoall", "barrier", "broadcast", "reduce_scatter")
 
 if TYPE_CHECKING:
