@@ -36,7 +36,15 @@ def test_requests_made_up_from_the_document_never_break_the_server(start: Starte
         "--checks",
         CHECKS,
     ]
-    command += ["--exclude-path-regex", "unload$", "--generation-database", "none", "--no-color"]
+    command += [
+        "--exclude-path-regex",
+        "unload$",
+        "--generation-database",
+        "none",
+        "--no-color",
+        "--request-timeout",
+        "60",
+    ]
     done = subprocess.run(
         command,
         cwd=start.folder,

@@ -167,14 +167,16 @@ def test_a_push_that_does_not_load_leaves_the_old_version_in_place(
 
 
 def test_sigterm_answers_what_was_taken(start: Starter, onnx_models: Path) -> None:
-    server = start(str(onnx_models / "busy.onnx"), "--delay-ms", "0.01")
+    server = start(
+        str(onnx_models / "busy.onnx"), "--delay-ms", "0.01", "--timeout-s", "100", "--drain-s", "100"
+    )
     answers: list[float] = []
 
     def ask(n: int) -> None:
         with server.client() as client:
             answers.append(float(client.infer("busy", {"n": np.array([n])})["y"]))
 
-    threads = [threading.Thread(target=ask, args=(n,)) for n in (60_000, 60_000, 1)]
+    threads = [threading.Thread(target=ask, args=(n,)) for n in (30_000, 30_000, 1)]
     for thread in threads:
         thread.start()
     until(lambda: b"weft_in_flight 4.0" in server.call("GET", "/metrics").body)  # the three, and this one
@@ -206,8 +208,10 @@ def test_what_was_acknowledged_survives_kill_9(
 
 
 def test_a_client_that_leaves_the_queue_is_not_computed(start: Starter, onnx_models: Path) -> None:
-    server = start(str(onnx_models / "busy.onnx"), "--delay-ms", "0.01")
-    first = threading.Thread(target=lambda: _ask_quietly(server, 60_000))
+    server = start(
+        str(onnx_models / "busy.onnx"), "--delay-ms", "0.01", "--timeout-s", "100", "--drain-s", "100"
+    )
+    first = threading.Thread(target=lambda: _ask_quietly(server, 30_000))
     first.start()
 
     def metrics() -> str:
@@ -216,7 +220,7 @@ def test_a_client_that_leaves_the_queue_is_not_computed(start: Starter, onnx_mod
     until(lambda: "weft_in_flight 2.0" in metrics())  # the one at work, and this one
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=60) as leaving:
-        body = b'{"inputs":[{"name":"n","shape":[1],"datatype":"INT64","data":[60000]}]}'
+        body = b'{"inputs":[{"name":"n","shape":[1],"datatype":"INT64","data":[30000]}]}'
         head = b"POST /v2/models/busy/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
         leaving.sendall(head + body)
         until(lambda: 'weft_waiting{model="busy",version="1"} 1.0' in metrics() or not first.is_alive())

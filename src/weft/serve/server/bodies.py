@@ -21,7 +21,7 @@ Send = Callable[[Message], Awaitable[None]]
 _WINDOWS = {b"gzip": 31, b"deflate": 15}  # what zlib calls the two formats
 _UPLOAD_S = 60
 _LINGER = 64 << 20  # bytes of a body too large that are read and dropped, so that its sender hears why
-_PREFIX = urandom(6).hex()
+_PREFIX = urandom(6).hex().encode()
 _NUMBERS = count(1)
 
 
@@ -35,6 +35,11 @@ class Head(msgspec.Struct):
     key: bytes = b""
     kind: bytes = b""  # Content-Type
     parent: bytes = b""  # traceparent: the caller's span
+
+    @property
+    def plain(self) -> bool:
+        """Whether the body is what it will be read as."""
+        return not self.encoding
 
 
 def read_head(headers: list[tuple[bytes, bytes]]) -> Head:
@@ -58,17 +63,18 @@ def read_head(headers: list[tuple[bytes, bytes]]) -> Head:
         elif name == b"traceparent":
             head.parent = value
     if not head.request_id:
-        head.request_id = f"{_PREFIX}-{next(_NUMBERS):x}".encode()
+        head.request_id = b"%s-%x" % (_PREFIX, next(_NUMBERS))
     return head
 
 
-async def read_body(receive: Receive, head: Head, limit: int) -> bytes:
-    """The whole body, unpacked; one that is too large is refused before it is read."""
+async def read_body(receive: Receive, head: Head, limit: int, message: Message | None = None) -> bytes:
+    """The whole body, unpacked; one that is too large is refused before it is kept. A message may be there already."""
     if head.length is not None and head.length > limit:
-        if head.length <= limit + _LINGER:
+        if head.length <= limit + _LINGER and (message is None or message.get("more_body")):
             await _drop(receive)
-        raise _too_large(limit)
-    message = await receive()
+        raise too_large(limit)
+    if message is None:
+        message = await receive()
     if message["type"] == "http.disconnect":
         raise GoneError
     body: bytes = message.get("body", b"")
@@ -96,7 +102,7 @@ async def _rest(receive: Receive, first: bytes, limit: int) -> bytes:
             parts.clear()
             if message.get("more_body"):
                 await _drop(receive)
-            raise _too_large(limit)
+            raise too_large(limit)
         parts.append(part)
     return b"".join(parts)
 
@@ -120,13 +126,13 @@ def _unpacked(body: bytes, encoding: bytes, limit: int) -> bytes:
     except zlib.error as error:
         raise RefusalError(400, f"the body must be {encoding.decode()}: {error}") from None
     if len(whole) > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     if not unpacker.eof:
         raise RefusalError(400, f"the body must be whole {encoding.decode()}, got one that is cut short")
     return whole
 
 
-def _too_large(limit: int) -> RefusalError:
+def too_large(limit: int) -> RefusalError:
     return RefusalError(413, f"the body must be at most {limit} bytes (--max-body)")
 
 

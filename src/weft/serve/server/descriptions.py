@@ -66,19 +66,19 @@ def model_statistics(model: Model) -> dict[str, Any]:
     return {
         "name": model.name,
         "version": model.version,
-        "last_inference": tally.last_ms,
+        "last_inference": int(tally.last * 1000),
         "inference_count": tally.rows,
         "execution_count": tally.computing.count,
         "inference_stats": {
             "success": _histogram(tally.latency),
             "fail": _duration(sum(tally.failures.values()), tally.failed_s),
-            "queue": _histogram(tally.waiting),
+            "queue": _histogram(tally.queued()),
             "compute_input": _duration(0, 0.0),
             "compute_infer": _histogram(tally.computing),
             "compute_output": _duration(0, 0.0),
         },
         "batch_stats": [
-            {"batch_size": size, "compute_infer": _duration(times, seconds)}
+            {"batch_size": size, "compute_infer": _duration(int(times), seconds)}
             for size, (times, seconds) in sorted(tally.batches.items())
         ],
     }

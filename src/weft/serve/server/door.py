@@ -14,7 +14,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 
 from weft.serve.server import logs
-from weft.serve.server.bodies import Head, Receive, Scope, Send, read_body, read_head
+from weft.serve.server.bodies import Head, Receive, Scope, Send, read_body, read_head, too_large
 from weft.serve.server.keys import KeyRing
 from weft.serve.server.models import Model
 from weft.serve.server.protocol import format_infer, parse_infer
@@ -29,6 +29,10 @@ OPEN = frozenset(
     {"/v2/health/live", "/v2/health/ready", "/health/ping", "/test", "/", "/docs", "/openapi.json"}
 )
 _PREFIX, _SUFFIX = "/v2/models/", "/infer"
+_NAME_AT, _NAME_TO = len(_PREFIX), -len(_SUFFIX)
+_JSON = (b"content-type", b"application/json")
+_NOBODY = Head()  # whose headers could not be read
+_BYTES = (b"content-type", b"application/octet-stream")
 _CLOSE = frozenset({413})  # the rest of the body is not read
 
 
@@ -57,19 +61,16 @@ class Door:
         began = perf_counter()
         self._state.in_flight += 1
         path: str = scope["path"]
-        head = Head()
-        error = ""
-        status = 500
+        head, error, status = _NOBODY, "", 500
         try:
             head = read_head(scope["headers"])
-            with self._tracing.span(scope["method"], path, head):
-                if self._keys is not None and path not in OPEN:
-                    self._keys.check(head.key)
-                if path.startswith(_PREFIX) and path.endswith(_SUFFIX) and scope["method"] == "POST":
-                    await self._infer(path, head, receive, send, began)
-                    status = 200
-                else:
-                    status = await self._other(scope, head, receive, send)
+            if self._keys is not None and path not in OPEN:
+                self._keys.check(head.key)
+            if self._tracing.on:
+                with self._tracing.span(scope["method"], path, head):
+                    status = await self._answer(scope, path, head, receive, send, began)
+            else:
+                status = await self._answer(scope, path, head, receive, send, began)
         except RefusalError as refusal:
             status, error = refusal.status, str(refusal)
             if not isinstance(refusal, GoneError):
@@ -84,18 +85,24 @@ class Door:
         finally:
             self._state.in_flight -= 1
             if status >= 400 or self._options.log_requests:
-                details: dict[str, Any] = {
-                    "id": head.request_id.decode("latin-1"),
-                    "method": scope["method"],
-                    "path": path,
-                    "status": status,
-                    "ms": round((perf_counter() - began) * 1000, 3),
-                }
-                logs.event("request", **details, **({"error": error} if error else {}))
+                _log(scope, head, status, error, began)
 
-    async def _infer(self, path: str, head: Head, receive: Receive, send: Send, began: float) -> None:
-        body = await read_body(receive, head, self._options.max_body)
-        name, version = split_path(path[len(_PREFIX) : -len(_SUFFIX)])
+    async def _answer(
+        self, scope: Scope, path: str, head: Head, receive: Receive, send: Send, began: float
+    ) -> int:
+        """Inference, or one of the routes. This is the way of most requests, so it is kept short."""
+        if not (path.endswith(_SUFFIX) and path.startswith(_PREFIX) and scope["method"] == "POST"):
+            return await self._other(scope, head, receive, send)
+        message = await receive()
+        if head.plain and message["type"] == "http.request" and not message.get("more_body"):
+            body = message.get("body", b"")
+            if len(body) > self._options.max_body:
+                raise too_large(self._options.max_body)
+        else:
+            body = await read_body(receive, head, self._options.max_body, message)
+        name, version = path[_NAME_AT:_NAME_TO], None
+        if "/" in name:
+            name, version = split_path(name)
         model = self._repository.model(name, version)
         try:
             ask = parse_infer(body, head.json_length)
@@ -118,7 +125,7 @@ class Door:
             raise RefusalError(500, f"model {model.name!r} failed: {error}") from error
         model.answered(began)
         headers = [
-            (b"content-type", b"application/json" if json_length is None else b"application/octet-stream"),
+            _JSON if json_length is None else _BYTES,
             (b"content-length", b"%d" % len(answer)),
             (b"x-request-id", head.request_id),
         ]
@@ -126,6 +133,7 @@ class Door:
             headers.append((b"inference-header-content-length", b"%d" % json_length))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
+        return 200
 
     async def _other(self, scope: Scope, head: Head, receive: Receive, send: Send) -> int:
         status = 500
@@ -142,6 +150,17 @@ class Door:
 
         await self._routes(scope, receive, tagged)
         return status
+
+
+def _log(scope: Scope, head: Head, status: int, error: str, began: float) -> None:
+    details: dict[str, Any] = {
+        "id": head.request_id.decode("latin-1"),
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": status,
+        "ms": round((perf_counter() - began) * 1000, 3),
+    }
+    logs.event("request", **details, **({"error": error} if error else {}))
 
 
 def _unknown(scope: Scope, status: int) -> str:

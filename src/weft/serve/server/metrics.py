@@ -16,9 +16,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LABELS = ("model", "version")
 _HISTOGRAMS: tuple[tuple[str, str, Callable[[Tally], Histogram]], ...] = (
     ("weft_request_seconds", "From the request to its answer.", lambda tally: tally.latency),
-    ("weft_queue_seconds", "Waiting for a replica and for company.", lambda tally: tally.waiting),
+    ("weft_queue_seconds", "Waiting for a replica and for company.", Tally.queued),
     ("weft_compute_seconds", "One run of the model.", lambda tally: tally.computing),
-    ("weft_batch_rows", "Rows in one run.", lambda tally: tally.sizes),
+    ("weft_batch_rows", "Rows in one run.", Tally.sizes),
 )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from time import perf_counter, time
+from dataclasses import replace
+from time import perf_counter
 
 import numpy as np
 
@@ -21,9 +22,8 @@ from weft.serve.server.tensors import NUMPY, Array, TensorSpec
 
 # A run this short costs less than the way to a thread and back, so it is done on the event loop.
 QUICK_S = 0.0004
-_STRIKE_S = (
-    0.01  # one this long, when a short one was expected, held everybody up: the next ones go to a thread
-)
+_STRIKE_S = 0.01  # one this long, when a short one was expected, held everybody up
+_STRIKES = 5.0  # times that; after so much of it the next ones go to a thread
 _REST_S = (1.0, 300.0)  # for so long, twice as long each time
 _FOLLOW = 0.05  # how fast the estimate of a run's time follows what is seen
 
@@ -68,38 +68,27 @@ class Model:
     ) -> list[Array] | asyncio.Future[list[Array]]:
         """The outputs, if the run is short enough to be done at once; otherwise a future of them."""
         check_feeds(feeds, self.inputs)
-        if self._inline and self._pace.quick(feeds) and (runner := self.queue.spare()) is not None:
+        size = 0
+        for array in feeds.values():
+            size += array.nbytes
+        if self._inline and self._pace.quick(size) and (runner := self.queue.spare()) is not None:
             began = perf_counter()
             results = runner.run(feeds)
             took = perf_counter() - began
-            self._pace.saw(feeds, took)
-            self._pace.held_up(took)
-            self.tally.waiting.add(0.0)
+            self._pace.ran_here(size, took)
+            self.tally.at_once += 1
             self.tally.ran(rows_of(feeds), took)
             return results
         rows, kind = rows_of(feeds), self._kind(feeds)
         return self.queue.submit(feeds, rows, kind, min(timeout_s or 1e9, self.options.timeout_s))
 
-    async def infer(self, feeds: Feeds, timeout_s: float | None = None) -> dict[str, Array]:
-        """Outputs by name, counted; for doors that have no need to be quick."""
-        began = perf_counter()
-        try:
-            found = self.start(feeds, timeout_s)
-            results = found if isinstance(found, list) else await found
-        except RefusalError as error:
-            self.tally.failed(error.status, perf_counter() - began)
-            raise
-        self.answered(began)
-        return dict(zip(self.output_names, results, strict=True))
-
     def answered(self, began: float) -> None:
         self.tally.answered(perf_counter() - began)
-        self.tally.last_ms = int(time() * 1000)
 
     def choose(self, outputs: tuple[str, ...], results: list[Array]) -> list[tuple[str, Array]]:
         """The outputs that a request wants, by name."""
         if not outputs:
-            return list(zip(self.output_names, results, strict=True))
+            return list(zip(self.output_names, results))  # noqa: B905  # as many as it has
         known = dict(zip(self.output_names, results, strict=True))
         return [(name, known[name]) for name in outputs]
 
@@ -131,43 +120,58 @@ class Model:
 
 
 class Pace:
-    """How long a run takes, for inputs of a size: an estimate that follows what is seen."""
+    """How long a run takes, for inputs of a size: an estimate that follows what is seen.
+
+    One run that the machine interrupted says little, so it counts for little; several in a row do not happen by chance.
+    """
 
     def __init__(self) -> None:
         self._bytes = 1
         self._seconds = float("inf")
+        self._strikes = 0.0
         self._rest_s, self._rests_until = _REST_S[0], 0.0
 
-    def quick(self, feeds: Mapping[str, Array]) -> bool:
-        if self._seconds > QUICK_S or self._seconds * self._scale(feeds) > QUICK_S:
+    def quick(self, size: int) -> bool:
+        """Whether a run on so many bytes would be over in a moment."""
+        seconds = self._seconds if size <= self._bytes else self._seconds * size / self._bytes
+        if seconds > QUICK_S:
             return False
         return not self._rests_until or perf_counter() > self._rests_until
 
-    def held_up(self, seconds: float) -> None:
-        """Told how long a run on the event loop took: what a run costs may depend on values, too."""
-        if seconds > _STRIKE_S:
-            self._rests_until = perf_counter() + self._rest_s
-            self._rest_s = min(2 * self._rest_s, _REST_S[1])
-
-    def saw(self, feeds: Mapping[str, Array], seconds: float) -> None:
+    def saw(self, size: int, seconds: float) -> None:
         if self._seconds == float("inf"):
-            self._bytes = max(1, _bytes(feeds))
-            self._seconds = seconds
+            self._bytes, self._seconds = max(1, size), seconds
             return
-        # One run that the machine interrupted must not count for more than a few times what is usual.
-        seen = min(seconds / self._scale(feeds), 4 * self._seconds)
-        self._seconds += _FOLLOW * (seen - self._seconds)
+        if size > self._bytes:
+            seconds *= self._bytes / size
+        self._seconds += _FOLLOW * (min(seconds, 4 * self._seconds) - self._seconds)
 
-    def _scale(self, feeds: Mapping[str, Array]) -> float:
-        return max(1.0, _bytes(feeds) / self._bytes)
+    def ran_here(self, size: int, seconds: float) -> None:
+        """It ran on the event loop. What a run costs may depend on values, too: then others go to a thread."""
+        self.saw(size, seconds)
+        if seconds > _STRIKE_S:
+            self._strikes += seconds / _STRIKE_S
+            if self._strikes > _STRIKES:
+                self._strikes = 0.0
+                self._rests_until = perf_counter() + self._rest_s
+                self._rest_s = min(2 * self._rest_s, _REST_S[1])
+        elif self._strikes:
+            self._strikes *= 0.99
 
 
 def load(name: str, version: str, build: Build, options: ModelOptions) -> Callable[[], Model]:
     """Make the replicas and warm them up; what comes back makes the model, on the event loop."""
-    runners = [build(options) for _ in range(options.replicas)]
     pace = Pace()
-    for runner in runners:
-        warm_up(name, runner, options, pace)
+    runners = [build(options)]
+    warm_up(name, runners[0], options, pace)
+    if pace.quick(0) and options.share() > 1 and not options.threads:
+        # So short a run gains nothing from more threads, and loses what it takes to wake them.
+        options = replace(options, threads=1)
+        runners, pace = [build(options)], Pace()
+        warm_up(name, runners[0], options, pace)
+    for _ in range(1, options.replicas):
+        runners.append(build(options))
+        warm_up(name, runners[-1], options, Pace())
     return lambda: Model(name, version, runners, options, pace)
 
 
@@ -186,7 +190,7 @@ def warm_up(name: str, runner: Runner, options: ModelOptions, pace: Pace) -> Non
                 return  # we made its sizes up; a real request knows better
             raise ModelError(f"{name} must run on zeros of its own shapes, got: {error}") from error
         if place == len(rows) - 1:
-            pace.saw(feeds, perf_counter() - began)
+            pace.saw(size_of(feeds), perf_counter() - began)
 
 
 def sample(runner: Runner, rows: int) -> tuple[Feeds, bool]:
@@ -220,5 +224,5 @@ def rows_of(feeds: Mapping[str, Array]) -> int:
     return 1
 
 
-def _bytes(feeds: Mapping[str, Array]) -> int:
+def size_of(feeds: Mapping[str, Array]) -> int:
     return sum(array.nbytes for array in feeds.values())

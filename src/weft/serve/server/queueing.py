@@ -46,7 +46,7 @@ class Queue:
         runners: Sequence[Runner],
         options: ModelOptions,
         tally: Tally,
-        saw: Callable[[Feeds, float], None],  # told how long a request took by itself
+        saw: Callable[[int, float], None],  # told how long a run on so many bytes took
     ) -> None:
         self._saw = saw
         self._free = list(runners)
@@ -130,7 +130,7 @@ class Queue:
         self._free.append(runner)
         self._tally.ran(sum(job.rows for job in jobs), took)
         if len(jobs) == 1:
-            self._saw(jobs[0].feeds, took)
+            self._saw(sum(array.nbytes for array in jobs[0].feeds.values()), took)
         for job, outcome in zip(jobs, outcomes, strict=True):
             if job.future.done():
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import signal
 import socket
@@ -25,6 +26,7 @@ from weft.serve.server.options import ServerOptions
 from weft.serve.server.repository import Repository
 from weft.serve.server.state import ServerState
 from weft.serve.server.tracing import configured
+from weft.serve.server.writing import TogetherProtocol
 
 _BACKLOG = 2048
 
@@ -81,6 +83,9 @@ async def _serve(
         calls, port = make_server(state, keys, options)
         await calls.start()
         addresses["grpc"] = f"{addresses['http'].rpartition(':')[0].partition('//')[2]}:{port}"
+    # What is there now stays: the collector need not look at it again and again while requests come in.
+    gc.collect()
+    gc.freeze()
     state.ready = True
     # uvicorn raises the signal again once it has ended; we have done all it asks for by then.
     before = {sig: signal.signal(sig, _nothing) for sig in (signal.SIGTERM, signal.SIGINT)}
@@ -113,7 +118,7 @@ def _config(app: Any, options: ServerOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=TogetherProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

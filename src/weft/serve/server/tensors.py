@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -34,10 +35,12 @@ NUMPY: dict[str, np.dtype[Any]] = {
     "BYTES": np.dtype(np.object_),
 }
 NAMES = {kind: name for name, kind in NUMPY.items()}
+REALS = {name: kind for name, kind in NUMPY.items() if kind.kind == "f"}
 
 _PLAIN = {"b": list[bool], "u": list[int], "i": list[int], "f": list[float], "O": list[str]}
 _DECODERS = {name: msgspec.json.Decoder(_PLAIN[kind.kind]) for name, kind in NUMPY.items()}
 _ANY = msgspec.json.Decoder()
+_LITTLE = {name: kind.newbyteorder("<") for name, kind in NUMPY.items()}
 _LENGTH = struct.Struct("<I")
 
 
@@ -49,10 +52,21 @@ class TensorSpec:
     datatype: str
     shape: tuple[int, ...]
 
+    @cached_property
+    def kind(self) -> np.dtype[Any]:
+        return NUMPY[self.datatype]
+
+    @cached_property
+    def _row(self) -> tuple[int, ...] | None:
+        """The shape of a row, where only the number of rows is free."""
+        return self.shape[1:] if self.shape and self.shape[0] == -1 and -1 not in self.shape[1:] else None
+
     def fits(self, shape: tuple[int, ...]) -> bool:
-        return len(shape) == len(self.shape) and all(
-            want in (-1, got) for want, got in zip(self.shape, shape, strict=True)
-        )
+        if shape and shape[1:] == self._row:
+            return True
+        if len(shape) != len(self.shape):
+            return False
+        return all(want in (-1, got) for want, got in zip(self.shape, shape, strict=True))
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
@@ -97,7 +111,7 @@ def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: memoryview |
         )
     if datatype == "BOOL":
         return np.not_equal(np.frombuffer(raw, np.uint8), 0).reshape(shape)
-    return np.frombuffer(raw, kind.newbyteorder("<")).reshape(shape)
+    return np.frombuffer(raw, _LITTLE[datatype]).reshape(shape)
 
 
 def to_bytes(array: Array) -> bytes:
@@ -110,7 +124,7 @@ def to_bytes(array: Array) -> bytes:
 
 def elements(name: str, shape: Sequence[int]) -> int:
     """How many values a shape holds; sizes below 0 are refused."""
-    if any(size < 0 for size in shape):
+    if shape and min(shape) < 0:
         raise RefusalError(400, f"the shape of {name!r} must have no negative size, got {list(shape)}")
     return math.prod(shape)
 

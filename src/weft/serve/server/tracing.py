@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from weft.serve.server.bodies import Head
-
-_NOTHING = nullcontext()
 
 
 class Tracing:
@@ -17,14 +15,10 @@ class Tracing:
 
     def __init__(self, tracer: Any = None) -> None:
         self._tracer = tracer
-
-    def span(self, method: str, path: str, head: Head) -> AbstractContextManager[None]:
-        if self._tracer is None:
-            return _NOTHING
-        return self._spanned(method, path, head)
+        self.on = tracer is not None
 
     @contextmanager
-    def _spanned(self, method: str, path: str, head: Head) -> Iterator[None]:
+    def span(self, method: str, path: str, head: Head) -> Iterator[None]:
         from opentelemetry.propagate import extract
 
         context = extract({"traceparent": head.parent.decode("latin-1")} if head.parent else {})
