@@ -98,7 +98,7 @@ def wait(ready: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 120
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{process.args} did not start")
+            raise RuntimeError(f"{process.args!r} did not start")
         time.sleep(0.05)
 
 

@@ -1,0 +1,18 @@
+"""The example, run as its docstring says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "serve.py"
+
+
+def test_a_fitted_model_is_exported_served_and_asked() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "label: ['setosa', 'versicolor', 'virginica']" in done.stdout
+    assert "ended with 0" in done.stdout
