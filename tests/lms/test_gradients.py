@@ -123,3 +123,19 @@ def test_changing_shapes_share_what_was_learned() -> None:
     stats = lms.stats()
     assert stats["over"] == 0
     assert stats["recorded"] < len(lengths)
+
+
+def test_waiting_for_copies_is_measured() -> None:
+    torch.manual_seed(0)
+    make, data = FAMILIES["gpt2"]
+    made = Stage(make(), data(), link=1e12)
+    transfer = made.device()
+    for step in range(7):
+        made.model.zero_grad(set_to_none=True)
+        if step == 3:
+            transfer.link = 1e9  # what was measured before holds no longer
+        with lms.fit(made.budget(0.5), transfer=transfer) as session:
+            back(made.forward(made.model, made.x))
+    assert session.stall_s is not None
+    assert session.stall_s > 10 * lms.plan().timeline.stall_s
+    assert lms.stats()["stall_ms"] == pytest.approx(session.stall_s * 1e3)

@@ -101,3 +101,36 @@ def test_what_cannot_be_paged() -> None:
         lms.wrap(model, torch.optim.LBFGS(model.parameters()), limit="1MB", page="always", transfer=transfer)
     with pytest.raises(UsageError, match="page must be"):
         lms.wrap(model, limit="1MB", page="perhaps", transfer=transfer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("page", ["always", "never"])
+def test_a_closure_whose_backward_pass_runs_out_of_memory_is_tried_again(page: Any) -> None:
+    torch.manual_seed(0)
+    model, x = Transformer(2, lambda: GptBlock(32, 4), 32), torch.randn(2, 32, 32)
+    other = copy.deepcopy(model)
+    failures = [0]
+
+    def fail_once(*_: object) -> None:
+        failures[0] += 1
+        if failures[0] == 1:
+            raise torch.OutOfMemoryError("no room")
+
+    weights: list[list[Tensor]] = []
+    for trained_one in (model, other):
+        optimizer = make("adamw", trained_one)
+        if trained_one is other:
+            lms.wrap(other, optimizer, limit="2MB", page=page, transfer=SimulatedTransfer())
+            other.get_parameter("blocks.0.qkv.weight").register_hook(fail_once)  # type: ignore[no-untyped-call]
+
+        def closure(model: nn.Module = trained_one, optimizer: Any = optimizer) -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            loss: Tensor = model(x).square().mean()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        for _ in range(2):
+            optimizer.step(closure)  # type: ignore[arg-type]
+        weights.append([parameter.detach() for parameter in trained_one.parameters()])
+    assert failures[0] == 3
+    for found, wanted in zip(weights[1], weights[0], strict=True):
+        assert torch.equal(found, wanted)

@@ -90,10 +90,14 @@ def plan() -> Plan:
 
 
 def stats() -> dict[str, int | float]:
-    """What was done so far: IBM's words first, then ours. Bytes and counts; milliseconds are those of the last plan."""
+    """What was done so far: IBM's words first, then ours, in bytes and counts.
+
+    `recompute_ms` is that of the last plan; `stall_ms` was measured in the last step that was timed, or is the plan's.
+    """
     session = latest()
     counts, (held, used) = session.engine.counts, session.transfer.pinned()
     plan = session.last_plan() if session.shapes.known else None
+    planned_s = 0.0 if plan is None else plan.timeline.stall_s
     return {
         "limit": session.limit,
         "reclaimed": counts.swaps_out,
@@ -112,7 +116,7 @@ def stats() -> dict[str, int | float]:
         "replans": session.replans,
         "shapes": len(session.shapes.known),
         "recompute_ms": 0.0 if plan is None else plan.timeline.recipe_s * 1e3,
-        "stall_ms": 0.0 if plan is None else plan.timeline.stall_s * 1e3,
+        "stall_ms": (planned_s if session.stall_s is None else session.stall_s) * 1e3,
         "peak": session.peak,
         "over": session.over,
     }

@@ -31,6 +31,11 @@ class Leaf:
 
     def value(self) -> torch.Tensor:
         check_version(self.tensor, self.version)
+        if self.tensor.numel() and not self.tensor.untyped_storage().nbytes():
+            raise RuntimeError(
+                "a parameter must stay on the device while what depends on it may be rebuilt, got one whose memory "
+                "was freed between the forward and the backward pass; use a limit at which nothing is rebuilt"
+            )
         return self.tensor.detach()
 
 

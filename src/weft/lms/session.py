@@ -50,6 +50,7 @@ class Session:
     recorded: int = 0
     steps: int = 0
     peak: int = 0
+    stall_s: float | None = None  # that the compute waited for copies in the last step that was timed
     over: int = 0  # steps whose peak was above the budget
     ignored: Callable[[], int] = lambda: 0  # bytes on the device that leave before they are missed
     spare: int = 0  # room to leave in a step of which nothing is known
@@ -129,6 +130,7 @@ class Session:
         plan = None if shape is None else shape.plan
         compared = shape is not None and not measure and shape.steps < MEASURED + COMPARED
         self._started = self.transfer.mark() if compared else None
+        self.engine.mover.waits = [] if compared else None
         self.engine.start(self.budget, plan, self._recorder, headroom=self._headroom())
         if shape is None:
             engine, slack = self.engine, min(SLACK, self.budget >> 6)
@@ -180,7 +182,8 @@ class Session:
         if shape.marks is None:
             return
         took, planned = self.transfer.seconds(*shape.marks), shape.plan.timeline.seconds
-        shape.marks = None
+        self.stall_s = sum(self.transfer.seconds(*marks) for marks in shape.waits)
+        shape.marks, shape.waits = None, []
         if 0 < took < QUICKER * planned:
             self._replan(shape, shape.recording.sped_up(max(0.5, took / planned)))
 
@@ -226,6 +229,7 @@ class Session:
             if shape is not None and self._started is not None and not shape.plan.keeps_all:
                 shape.steps += 1
                 shape.marks = (self._started, self.transfer.mark())
+                shape.waits = self.engine.mover.waits or []
             peak = self.transfer.peak()
             self._note(peak)
             self._look_at(peak)

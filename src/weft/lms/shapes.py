@@ -38,6 +38,7 @@ class Shape:
     steps: int = 0
     margin: int = 0  # learned from peaks that were higher than planned
     marks: tuple[Any, Any] | None = None  # the start and end of a step, to be compared with the plan
+    waits: list[tuple[Any, Any]] = field(default_factory=list)  # for copies, within it
     slack: int = 0  # steps in a row that began with less in use than planned for
 
 

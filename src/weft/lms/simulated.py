@@ -168,8 +168,8 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, transfer: SimulatedTransfer) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._transfer = transfer
-        self._live: dict[int, tuple[WeakStorage, int]] = {}
-        self._off = self._total = 0
+        self._live: dict[int, WeakStorage] = {}
+        self._off = 0
         self.peak = 0
 
     def paused(self) -> _Paused:
@@ -183,14 +183,13 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known = self._live.get(storage._cdata)
         if known is not None:  # alive: while we know it weakly, no other gets its key
             return 0
-        self._live[storage._cdata] = (WeakStorage(storage), storage.nbytes())
-        self._total += storage.nbytes()
+        self._live[storage._cdata] = WeakStorage(storage)
         return storage.nbytes()
 
     def allocated(self) -> int:
-        for key in [key for key, (weak, _) in self._live.items() if weak.dead]:
-            self._total -= self._live.pop(key)[1]
-        return self._total
+        for key in [key for key, weak in self._live.items() if weak.dead]:
+            del self._live[key]
+        return sum(weak.nbytes for weak in self._live.values())  # storages may shrink and grow
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -24,6 +24,12 @@ class WeakStorage:
     def dead(self) -> bool:
         return bool(self._ref.expired())
 
+    @property
+    def nbytes(self) -> int:
+        """What it holds now; 0 if it is dead."""
+        storage = _torch.UntypedStorage._new_with_weak_ptr(self._ref.cdata)
+        return 0 if storage is None else int(storage.nbytes())
+
     def flat(self) -> torch.Tensor | None:
         """All its bytes, as a tensor; None if it is dead."""
         storage = _torch.UntypedStorage._new_with_weak_ptr(self._ref.cdata)

@@ -43,7 +43,7 @@ def wrap(
     if optimizer is not None and pages_state(model, session.limit, page):
         wrapped.page(optimizer)
     if optimizer is not None:
-        optimizer.register_step_pre_hook(lambda *_: session.end())
+        optimizer.register_step_pre_hook(wrapped.before_step)
     return model, optimizer
 
 
@@ -79,12 +79,44 @@ class Wrapped:
                 self.session.end(failed=True)
                 if attempt == TRIES - 1:
                     raise
-            # Outside of the handler: the exception held the frames, and they the memory.
-            self.session.tighten()
-            if self.pager is not None:
-                self.pager.let_go()
-            state.restore()
+            self._more_room(state)  # not in the handler: the exception held the frames, and they the memory
         raise AssertionError
+
+    def before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The passes are over; those of a closure are to come, and can be tried again."""
+        self.session.end()
+        optimizer, *given = args
+        if given and given[0] is not None:
+            return (optimizer, self.tried(given[0]), *given[1:]), kwargs
+        if kwargs.get("closure") is not None:
+            return args, kwargs | {"closure": self.tried(kwargs["closure"])}
+        return None
+
+    def tried(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """A closure that starts again, with more room, if its backward pass runs out of memory."""
+
+        def several_times() -> Any:
+            state = _State(self.model)
+            for attempt in range(TRIES):
+                try:
+                    result = closure()
+                    self.session.end()
+                    return result
+                except torch.OutOfMemoryError:
+                    self.session.end(failed=True)
+                    if attempt == TRIES - 1:
+                        raise
+                self._more_room(state)
+                self.model.zero_grad(set_to_none=True)  # some were made
+            raise AssertionError
+
+        return several_times
+
+    def _more_room(self, state: _State) -> None:
+        self.session.tighten()
+        if self.pager is not None:
+            self.pager.let_go()
+        state.restore()
 
     def page(self, optimizer: torch.optim.Optimizer) -> None:
         """Keep the optimizer's state on the host."""
@@ -109,7 +141,7 @@ class Wrapped:
         def stepped(closure: Callable[[], Any] | None = None) -> Any:
             self.session.end()
             self._last_calls, self._calls = self._calls, 0
-            return pager.step(closure)
+            return pager.step(None if closure is None else self.tried(closure))
 
         # Schedulers take a method apart and call its function themselves.
         stepped.__func__ = lambda _, closure=None: stepped(closure)  # type: ignore[attr-defined]
