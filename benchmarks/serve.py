@@ -277,7 +277,7 @@ def mlserver(python: str, folder: Path, model: Path) -> Iterator[Served]:
     home.mkdir(exist_ok=True)
     shutil.copy(RIVALS / "mlserver_onnx.py", home)
     port = free_port()
-    settings = {
+    settings: dict[str, Any] = {
         "http_port": port,
         "grpc_port": free_port(),
         "metrics_port": free_port(),
