@@ -154,3 +154,11 @@ def test_rows_may_come_in_parts(form: Any, intercept: bool) -> None:
     np.testing.assert_allclose(parts.predict(X), whole.predict(X), rtol=1e-6)
     parts.fit(X[:50], y[:50])
     np.testing.assert_allclose(parts.coef_, Ridge(0.5, fit_intercept=intercept).fit(X[:50], y[:50]).coef_)
+    plain = LinearRegression(fit_intercept=intercept)
+    for rows in np.array_split(np.arange(300), 4):
+        plain.partial_fit(form(X[rows]), y[rows], weights[rows])
+    np.testing.assert_allclose(
+        plain.predict(X), LinearRegression(fit_intercept=intercept).fit(X, y, weights).predict(X), rtol=1e-6
+    )
+    with pytest.raises(ValueError, match="must not go with positive=True"):
+        Ridge(positive=True).partial_fit(X, y)

@@ -43,6 +43,8 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: i
     """A linear model of one number, or of several at once."""
 
     positive: bool
+    n_jobs: int | None
+    fit_intercept: bool
 
     def predict(self, X: Any) -> Array:
         return self._margins(X)
@@ -59,6 +61,24 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: i
         if self.positive:
             raise ValueError("a fit on an accelerator must not ask for positive=True; leave device out")
         fit_numbers(self, place, data, memory, alpha)
+        return self
+
+    def _with_rows(self, X: Any, y: Any, sample_weight: Any, alpha: Callable[[int], Array]) -> Self:
+        """Add rows to those of calls before."""
+        workers.refuse(self, " where rows come in parts")
+        if self.positive:
+            raise ValueError("rows that come in parts must not go with positive=True; use fit")
+        first = not hasattr(self, "_running")
+        options = {"accept_sparse": "csr", "multi_output": True, "y_numeric": True, "dtype": np.float64}
+        X, y = validate_data(self, X, y, reset=first, **options)
+        weights = inputs.checked_weights(sample_weight, X)
+        targets = y.reshape(len(y), -1).astype(np.float64)
+        penalties = alpha(targets.shape[1])
+        with crew_of(thread_count(self.n_jobs, X.nnz if sparse.issparse(X) else X.size)) as crew:
+            before: Running | None = None if first else self._running
+            self._running: Running = with_rows(before, X, targets, weights, self.fit_intercept, crew)
+        self._keep(*self._running.solution(penalties, X.shape[1]), y.ndim == 1, X.dtype)
+        self.n_iter_, self.history_ = np.ones(len(penalties), np.int32), []
         return self
 
     def _keep(self, w: Array, b: Array, flat: bool, dtype: Any) -> None:
@@ -96,6 +116,7 @@ class LinearRegression(LinearRegressor):
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
+        self.__dict__.pop("_running", None)  # a fit begins anew
         inputs.check_number("tol", self.tol)
         if self.positive and sparse.issparse(X):
             raise TypeError("X must be dense where coefficients must be positive, got a sparse matrix")
@@ -110,6 +131,10 @@ class LinearRegression(LinearRegressor):
             w, b = self._solve(X, targets, weights, crew)
         self._keep(w, b, y.ndim == 1, X.dtype)
         return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Add rows to those of calls before: the model is that of all of them, once they are enough to tell it."""
+        return self._with_rows(X, y, sample_weight, np.zeros)
 
     def _solve(self, X: Any, targets: Array, weights: Array, crew: Crew) -> tuple[Array, Array]:
         history = History()
@@ -215,19 +240,7 @@ class Ridge(LinearRegressor):
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Add rows to those of calls before: the model is that of all of them, and no row is kept."""
-        workers.refuse(self, " where rows come in parts")
-        first = not hasattr(self, "_running")
-        options = {"accept_sparse": "csr", "multi_output": True, "y_numeric": True, "dtype": np.float64}
-        X, y = validate_data(self, X, y, reset=first, **options)
-        weights = inputs.checked_weights(sample_weight, X)
-        targets = y.reshape(len(y), -1).astype(np.float64)
-        alpha = self._alphas(targets.shape[1])
-        with crew_of(thread_count(self.n_jobs, X.nnz if sparse.issparse(X) else X.size)) as crew:
-            before: Running | None = None if first else self._running
-            self._running: Running = with_rows(before, X, targets, weights, self.fit_intercept, crew)
-        self._keep(*self._running.solution(alpha, X.shape[1]), y.ndim == 1, X.dtype)
-        self.n_iter_, self.history_ = np.ones(len(alpha), np.int32), []
-        return self
+        return self._with_rows(X, y, sample_weight, self._alphas)
 
     def _alphas(self, outputs: int) -> Array:
         alpha = np.atleast_1d(np.asarray(self.alpha, np.float64))
