@@ -1,18 +1,22 @@
-"""The example of workers that learn together, run as its docstring says."""
+"""The examples of weft.learn, run as their docstrings say."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "learn_together.py"
+import onnxruntime
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def test_two_workers_agree(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "weft", "run", "-n", "2", str(EXAMPLE)],
+        [sys.executable, "-m", "weft", "run", "-n", "2", str(EXAMPLES / "learn_together.py")],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -23,3 +27,15 @@ def test_two_workers_agree(tmp_path: Path) -> None:
     found = re.findall(r"rank (\d): accuracy ([\d.]+), features that matter: (.*)", done.stdout)
     assert sorted(rank for rank, _, _ in found) == ["0", "1"]
     assert all(float(right) > 0.6 and names == "[0, 1, 2]" for _, right, names in found)
+
+
+def test_a_model_explains_itself_and_travels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.onnx"
+    monkeypatch.setattr("sys.argv", ["learn_explained.py", str(path)])
+    names = runpy.run_path(str(EXAMPLES / "learn_explained.py"))
+    assert re.search(r"^x0 +\d", capsys.readouterr().out, re.MULTILINE)
+    session = onnxruntime.InferenceSession(path)
+    (labels,) = session.run(["label"], {"X": names["X"]})
+    assert (labels == names["model"].predict(names["X"])).all()
