@@ -26,7 +26,6 @@ from weft.serve.server.options import ServerOptions
 from weft.serve.server.repository import Repository
 from weft.serve.server.state import ServerState
 from weft.serve.server.tracing import configured
-from weft.serve.server.writing import TogetherProtocol
 
 _BACKLOG = 2048
 
@@ -118,7 +117,7 @@ def _config(app: Any, options: ServerOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="none",
-        http=TogetherProtocol,
+        http="httptools",
         ws="none",
         lifespan="off",
         log_config=None,
