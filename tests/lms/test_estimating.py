@@ -34,6 +34,14 @@ def test_it_agrees_with_a_step_that_ran() -> None:
     assert found.peak == pytest.approx(made.native.native.peak, rel=0.15)
 
 
+def test_the_least_that_works_works_and_less_does_not() -> None:
+    torch.manual_seed(0)
+    model, x = Transformer(4, lambda: GptBlock(64, 4), 64), torch.randn(4, 64, 64)
+    least = lms.estimate(model, x).least
+    assert lms.estimate(model, x, limit=int(1.01 * least)).fits
+    assert not lms.estimate(model, x, limit=int(0.97 * least)).fits
+
+
 def test_optimizer_state_counts() -> None:
     make, data = FAMILIES["resnet"]
     model = make()

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from weft.errors import BudgetError, UsageError
 from weft.lms.guard import Guard
-from weft.lms.planner import make_plan
+from weft.lms.planner import least, make_plan
 from weft.lms.plans import Plan
 from weft.lms.recorder import Recorder
 from weft.lms.recording import Rates
@@ -33,6 +33,7 @@ class Estimate:
     parameters: int  # bytes
     activations: int  # saved for the backward pass, each storage once
     peak: int  # with everything kept
+    least: int  # with nothing kept: no smaller limit works, and this one is slow
     limit: int | None
     plan: Plan | None
     problem: str = ""  # why no plan keeps the budget
@@ -45,7 +46,7 @@ class Estimate:
     def __str__(self) -> str:
         text = (
             f"parameters {show_bytes(self.parameters)}, activations {show_bytes(self.activations)}, "
-            f"peak {show_bytes(self.peak)} if everything is kept"
+            f"peak {show_bytes(self.peak)} if everything is kept, {show_bytes(self.least)} at least"
         )
         if self.problem:
             return f"{text}; does not fit: {self.problem}"
@@ -89,7 +90,8 @@ def estimate(
         except BudgetError as error:
             problem = str(error)
     activations = sum(site.bytes for site in recording.sites)
-    return Estimate(parameters, activations, native.native.peak, asked, plan, problem)
+    smallest = int(least(recording, rates).peak / (1 - MARGIN))
+    return Estimate(parameters, activations, native.native.peak, smallest, asked, plan, problem)
 
 
 def _record(model: nn.Module, inputs: Any, loss: Any, transfer: SimulatedTransfer) -> Any:

@@ -54,6 +54,17 @@ def make_plan(
     return best.plan(searches[DEPTHS.index(best.depth)])
 
 
+def least(recording: Recording, rates: Rates) -> Timeline:
+    """The lowest peak of any plan we make, whatever it costs: what no budget can go below."""
+    native = play(recording, ["keep"] * len(recording.sites), rates, 1 << 62)
+    searches = [_Search(recording, 0, rates, 1 << 62, depth, native) for depth in DEPTHS]
+    for search in searches:
+        for part in range(3):
+            rebuilt = search.rebuilt(len(search.cheapest) * part // 2)
+            search.play(rebuilt, search.swappable(rebuilt))
+    return min((search.least or native for search in searches), key=lambda timeline: timeline.peak)
+
+
 def price(recording: Recording, index: int) -> float | None:
     """Seconds a byte to rebuild a site; None where it cannot be, or where it would free nothing."""
     site = recording.sites[index]
@@ -139,15 +150,11 @@ class _Search:
                 self._try(count)
 
     def _try(self, count: int) -> None:
-        rebuilt = self._rebuilt(count)
+        rebuilt = self.rebuilt(count)
         cost = sum(self.recording.sites[index].recipe_s or 0.0 for index in rebuilt)
         if self.best is not None and self.native.seconds + cost >= self.best.timeline.seconds:
             return  # slower already, whatever is swapped
-        others = [
-            index
-            for index, site in enumerate(self.recording.sites)
-            if index not in rebuilt and (not site.uses or site.held < site.uses[0])
-        ]
+        others = self.swappable(rebuilt)
         nearest = min(self.tried, key=lambda known: abs(known - count), default=None)
         found = self._fewest_swaps(rebuilt, others, len(others) if nearest is None else self.tried[nearest])
         if found is None:
@@ -159,7 +166,7 @@ class _Search:
         ):
             self.best = _Member(count, self.depth, timeline, choices)
 
-    def _rebuilt(self, count: int) -> set[int]:
+    def rebuilt(self, count: int) -> set[int]:
         """The cheapest, less those at the end of too long a chain: to rebuild one would be to rebuild all before it."""
         depths: dict[int, int] = {}
         for index in sorted(self.cheapest[:count]):
@@ -167,6 +174,14 @@ class _Search:
             if depth <= self.depth:
                 depths[index] = depth
         return set(depths)
+
+    def swappable(self, rebuilt: set[int]) -> list[int]:
+        """Of the others, those whose leaving frees anything."""
+        return [
+            index
+            for index, site in enumerate(self.recording.sites)
+            if index not in rebuilt and (not site.uses or site.held < site.uses[0])
+        ]
 
     def _fewest_swaps(
         self, rebuilt: set[int], others: list[int], guess: int
@@ -176,7 +191,7 @@ class _Search:
         middle = min(guess, high)
         found = None
         while low <= high:
-            timeline, choices = self._play(rebuilt, others[:middle])
+            timeline, choices = self.play(rebuilt, others[:middle])
             if timeline.peak <= self.limit:
                 found = (middle, timeline, choices)
                 high = middle - 1
@@ -187,7 +202,7 @@ class _Search:
             step *= 2
         return found
 
-    def _play(self, rebuilt: set[int], swapped: list[int]) -> tuple[Timeline, tuple[Choice, ...]]:
+    def play(self, rebuilt: set[int], swapped: list[int]) -> tuple[Timeline, tuple[Choice, ...]]:
         choices: list[Choice] = ["keep"] * len(self.recording.sites)
         for index in rebuilt:
             choices[index] = "recipe"

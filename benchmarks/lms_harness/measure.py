@@ -1,0 +1,171 @@
+"""Times and peaks of whole steps, native and ours, and rows of a report."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft import lms
+from weft.errors import WeftError
+
+GIB = 1 << 30
+GB = 10**9
+cuda: Any = torch.cuda
+Step = Callable[[], torch.Tensor]
+
+
+@dataclass
+class Report:
+    """Prints rows as they come, and adds them to a file."""
+
+    out: Path | None
+    alone: bool = False
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+        if self.out is not None:
+            with self.out.open("a") as out:
+                out.write(text + "\n")
+
+    def row(
+        self, case: str, way: str, peak: float, seconds: float, ratio: float, goal: str = "", note: str = ""
+    ) -> None:
+        self.say(
+            f"{case:<26} {way:<22} {peak / GIB:7.2f} GiB {seconds * 1e3:9.1f} ms {ratio:6.3f}x {goal} {note}".rstrip()
+        )
+
+
+def clean() -> None:
+    lms.forget()
+    gc.collect()
+    cuda.empty_cache()
+    cuda.reset_peak_memory_stats()
+
+
+def timed(step: Callable[[], Any], rounds: int, warm: int = 2) -> tuple[float, int]:
+    """The median seconds of a step, and the peak of bytes allocated meanwhile."""
+    for _ in range(warm):
+        step()
+    cuda.synchronize()
+    cuda.reset_peak_memory_stats()
+    times, peak = [], 0
+    for _ in range(rounds):
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        start.record()
+        step()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+        peak = max(peak, cuda.max_memory_allocated())
+    return statistics.median(times), peak
+
+
+def trained(
+    model: Any, forward: Step, within: Callable[[], AbstractContextManager[Any]] = nullcontext
+) -> None:
+    """One step; gradients are made from nothing, unless the model says that they stay."""
+    model.zero_grad(set_to_none=not getattr(model, "keeps_gradients", False))
+    with within():
+        torch.autograd.backward(forward())
+
+
+def squared(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = model(x).float().square().mean()
+    return result
+
+
+def ours(
+    report: Report,
+    case: str,
+    model: nn.Module,
+    forward: Step,
+    limit: int,
+    native_s: float,
+    goal: str,
+    rounds: int,
+    turns: bool = True,
+) -> float:
+    """A row of ours; gives the ratio. In turns with native steps where those fit: a warm card is slower than a cold."""
+    clean()
+    began = time.perf_counter()
+    step = partial(trained, model, forward, lambda: lms.fit(limit))
+    try:
+        for _ in range(5):
+            step()
+        warm = time.perf_counter() - began
+        late = lms.stats()["late"]
+        pairs = [
+            (timed(partial(trained, model, forward), 1, 0)[0] if turns else native_s, timed(step, 1, 0)[0])
+            for _ in range(rounds)
+        ]
+    except (WeftError, torch.OutOfMemoryError) as error:
+        report.say(f"{case:<26} ours, {limit / GIB:.1f} GiB: {type(error).__name__}: {str(error)[:300]}")
+        return float("inf")
+    stats, plan = lms.stats(), lms.plan()
+    native_s, seconds = (statistics.median(column) for column in zip(*pairs, strict=True))
+    note = (
+        f"rebuilt {plan.bytes_of('recipe') / GIB:.1f}, swapped {plan.bytes_of('swap') / GIB:.1f} GiB, predicted "
+        f"{plan.slowdown:.3f}x, stall {plan.timeline.stall_s * 1e3:.0f} ms, late {(stats['late'] - late) / rounds:g}, "
+        f"first steps {warm:.1f} s, {'under' if stats['peak'] <= limit else 'OVER'} budget, "
+        f"gradients {same(model, forward, limit)}"
+    )
+    report.row(case, f"ours, {limit / GIB:.1f} GiB", stats["peak"], seconds, seconds / native_s, goal, note)
+    return float(seconds / native_s)
+
+
+def same(model: nn.Module, forward: Step, limit: int) -> str:
+    """Compare a few gradients with those of a native step; the native one may not fit."""
+    if getattr(model, "reference", None) is None:
+        return "not compared"
+    torch.use_deterministic_algorithms(True)
+    trained(model, forward, lambda: lms.fit(limit))
+    cuda.synchronize()
+    torch.use_deterministic_algorithms(False)
+    reference: Any = model.reference
+    worst = 0.0
+    for parameter, expected in zip(picked(model), reference, strict=True):
+        assert parameter.grad is not None
+        if not torch.equal(parameter.grad, expected.to(parameter.grad.device)):
+            gap = (parameter.grad - expected.to(parameter.grad.device)).float().norm()
+            worst = max(worst, float(gap / expected.float().norm().clamp_min(1e-30)))
+    return "bitwise equal" if worst == 0.0 else f"differ by {worst:.1e}"
+
+
+def picked(model: nn.Module) -> list[nn.Parameter]:
+    parameters = list(model.parameters())
+    return [parameters[index] for index in sorted({0, 1, len(parameters) // 2, len(parameters) - 1})]
+
+
+def remember(model: Any, forward: Step) -> None:
+    """Keep some native gradients to compare with."""
+    torch.use_deterministic_algorithms(True)
+    deterministic: Any = torch.utils.deterministic
+    deterministic.fill_uninitialized_memory = False
+    trained(model, forward)
+    torch.use_deterministic_algorithms(False)
+    first = [parameter.grad.to("cpu") for parameter in picked(model) if parameter.grad is not None]
+    model.reference = first
+
+
+class capped:  # noqa: N801
+    """A smaller card."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __enter__(self) -> None:
+        clean()
+        cuda.set_per_process_memory_fraction(self.size / cuda.get_device_properties(0).total_memory)
+
+    def __exit__(self, *_: object) -> None:
+        cuda.set_per_process_memory_fraction(1.0)

@@ -1,0 +1,172 @@
+"""Transformers: GPT and Llama under a budget, random lengths, and an optimizer whose state is paged."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from benchmarks.lms_harness.measure import GIB, Report, Step, clean, cuda, ours, remember, timed, trained
+from benchmarks.lms_harness.rivals import checkpointed, rivals
+from tests.lms.families import GptBlock, LlamaBlock, Transformer
+from torch import nn
+
+from weft import lms
+
+
+def gpt(layers: int = 24, width: int = 2048, batch: int = 16, length: int = 2048) -> tuple[nn.Module, Step]:
+    with torch.device("cuda"):
+        model = Transformer(layers, lambda: GptBlock(width, width // 128), width).bfloat16()
+        x = torch.randn(batch, length, width, dtype=torch.bfloat16)
+    return model, lambda: model(x).float().square().mean()
+
+
+def case_gpt(report: Report, rounds: int) -> None:
+    torch.manual_seed(0)
+    model, forward = gpt()
+    remember(model, forward)
+    native_s, peak = timed(lambda: trained(model, forward), rounds)
+    report.row("gpt 24x2048, 16x2048", "native", peak, native_s, 1.0)
+    for limit, goal in ((26, 1.04), (16, 1.10), (9, 1.20)):
+        ours(report, "gpt 24x2048, 16x2048", model, forward, limit * GIB, native_s, f"<= {goal:.2f}", rounds)
+        report.say(lms.plan().explain(12))
+    ways = ("checkpoint", "selective checkpoint", "save_on_cpu", "compile 1", "compile 0.5", "compile 0.2")
+    rivals(report, "gpt 24x2048, 16x2048", model, forward, native_s, rounds, ways)
+
+
+def llama(layers: int, length: int) -> tuple[nn.Module, Step]:
+    with torch.device("cuda"):
+        model = Transformer(layers, lambda: LlamaBlock(4096, 32, 8, 14336), 4096).bfloat16()
+        x = torch.randn(1, length, 4096, dtype=torch.bfloat16)
+    return model, lambda: model(x).float().square().mean()
+
+
+def case_llama(report: Report, rounds: int) -> None:
+    for length, share, goal in ((4096, 0.6, "<= 1.08"), (32768, 0.9, "<= 1.10")):
+        torch.manual_seed(0)
+        name = f"llama-8B layers, T={length // 1024}k"
+        model, forward = llama(16, length)
+        # Accumulated, or they would grow while activations shrink, and hide them.
+        model.keeps_gradients = True  # type: ignore[assignment]
+        remember(model, forward)
+        native_s, peak = timed(lambda: trained(model, forward), rounds)  # noqa: B023
+        report.row(name, "native", peak, native_s, 1.0)
+        trained(model, forward, lambda: lms.fit(130 * GIB))
+        plan = lms.plan()
+        activations = sum(site.bytes for site in plan.recording.sites)
+        limit = int(peak - share * activations)
+        report.say(
+            f"activations {activations / GIB:.1f} GiB; {share:.0%} of them removed leaves {limit / GIB:.1f} GiB"
+        )
+        ours(report, name, model, forward, limit, native_s, goal, rounds)
+        rivals(report, name, model, forward, native_s, rounds, ("checkpoint", "selective checkpoint"))
+        model, forward = None, None  # type: ignore[assignment]
+        clean()
+
+
+def case_lengths(report: Report, rounds: int) -> None:
+    """Random lengths under one budget, beside the best fixed choice: native where it fits, else checkpoint."""
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        model = Transformer(8, lambda: LlamaBlock(2048, 16, 4, 7168), 2048).bfloat16()
+    random = torch.Generator().manual_seed(1)
+    lengths = [int(torch.randint(2, 65, (1,), generator=random)) * 256 for _ in range(100)]
+    inputs = {
+        length: torch.randn(1, length, 2048, dtype=torch.bfloat16, device="cuda") for length in set(lengths)
+    }
+    limit = 9 * GIB
+
+    def step(length: int, within: Callable[[], AbstractContextManager[Any]]) -> None:
+        trained(model, lambda: model(inputs[length]).float().square().mean(), within)
+
+    best: dict[int, float] = {}
+    for length in sorted(inputs):
+        seconds, peak = timed(lambda: step(length, nullcontext), 2, warm=1)  # noqa: B023
+        if peak > limit:
+            undo = checkpointed(model, model.blocks)
+            seconds, peak = timed(lambda: step(length, nullcontext), 2, warm=1)  # noqa: B023
+            undo()
+        best[length] = seconds
+    clean()
+    times = []
+    for length in lengths:
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        start.record()
+        step(length, lambda: lms.fit(limit))
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    ideal, stats = sum(best[length] for length in lengths), lms.stats()
+    again = 0.0
+    for length in lengths:
+        seconds, _ = timed(lambda: step(length, lambda: lms.fit(limit)), 1, warm=0)  # noqa: B023
+        again += seconds
+    report.row(
+        "100 random lengths to 16k", f"ours, {limit / GIB:.0f} GiB", stats["peak"], sum(times), sum(times) / ideal,
+        "<= 1.05",
+        f"second time {again / ideal:.3f}x; best fixed choice {ideal:.2f} s; {stats['recorded']} recorded, "
+        f"{stats['shapes']} shapes, {stats['over']} steps over",
+    )  # fmt: skip
+
+
+def case_adamw(report: Report, rounds: int) -> None:
+    """An 8B model with AdamW in float32, bf16 autocast, 32k tokens a step; beside SGD, which has no state."""
+    batches, length = 8, 4096
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        model = Transformer(32, lambda: LlamaBlock(4096, 32, 8, 14336), 4096, vocabulary=128256)
+        x = torch.randint(128256, (1, length))
+    count = sum(parameter.numel() for parameter in model.parameters())
+
+    def step(optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        for _ in range(batches):
+            with torch.autocast("cuda", torch.bfloat16):
+                logits = model(x)
+                loss = nn.functional.cross_entropy(logits[0, :-1], x[0, 1:])
+            del logits
+            torch.autograd.backward(loss)
+        optimizer.step()
+
+    def seconds(optimizer: torch.optim.Optimizer, times: int) -> float:
+        found = []
+        for _ in range(times):
+            cuda.synchronize()
+            began = time.perf_counter()
+            step(optimizer)
+            cuda.synchronize()
+            found.append(time.perf_counter() - began)
+        report.say("    steps of " + ", ".join(f"{value:.2f}" for value in found) + " s")
+        return statistics.median(found[-3:])
+
+    native = torch.optim.AdamW(model.parameters(), 1e-5)
+    try:
+        step(native)
+        report.say(
+            f"AdamW, {count / 1e9:.2f}B: native runs, peak {cuda.max_memory_allocated() / GIB:.1f} GiB"
+        )
+    except torch.OutOfMemoryError:
+        report.say(f"AdamW, {count / 1e9:.2f}B, {batches}x{length} tokens: native runs out of memory")
+    native.state.clear()
+    model.zero_grad(set_to_none=True)
+    clean()
+    limit = 132 * GIB
+    plain = torch.optim.SGD(model.parameters(), 1e-5)
+    reference = model.forward
+    lms.wrap(model, plain, limit=limit, page="never")
+    base = seconds(plain, 4)
+    report.row(f"AdamW {count / 1e9:.1f}B, 32k tokens", "SGD, no state", lms.stats()["peak"], base, 1.0)
+    model.forward = reference  # type: ignore[method-assign]
+    model.zero_grad(set_to_none=True)
+    clean()
+    paged = torch.optim.AdamW(model.parameters(), 1e-5)
+    lms.wrap(model, paged, limit=limit, page="always")
+    took = seconds(paged, 6)
+    stats = lms.stats()
+    report.row(
+        f"AdamW {count / 1e9:.1f}B, 32k tokens", "ours, state paged", stats["peak"], took, took / base, "<= 1.10",
+        f"pinned {stats['pinned'] / GIB:.0f} GiB, {lms.plan().summary()}",
+    )  # fmt: skip

@@ -1,0 +1,170 @@
+"""Pictures and volumes: what fits anyway, a 3D U-Net under the memory of a smaller card, the largest picture."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import torch
+from benchmarks.lms_harness.measure import (
+    GB,
+    GIB,
+    Report,
+    Step,
+    capped,
+    clean,
+    cuda,
+    ours,
+    squared,
+    timed,
+    trained,
+)
+from benchmarks.lms_harness.text import gpt
+from tests.lms.families import ResNet, UNet3d
+from torch import nn
+
+from weft import lms
+from weft.errors import WeftError
+
+
+def big() -> AbstractContextManager[Any]:
+    return lms.fit(100 * GIB)
+
+
+def case_fits(report: Report, rounds: int) -> None:
+    """What fits anyway, beside native, in turns."""
+    for name, (model, forward) in {
+        "gpt 12x1024, 8x1024": gpt(12, 1024, 8, 1024),
+        "resnet-50, 64x224": resnet(),
+    }.items():
+        step, fitted_step = partial(trained, model, forward), partial(trained, model, forward, big)
+        for _ in range(5):
+            step()
+            fitted_step()
+        pairs = []
+        for _ in range(5 * rounds):
+            native, _ = timed(step, 1, warm=0)
+            fitted, _ = timed(fitted_step, 1, warm=0)
+            pairs.append((native, fitted))
+        native, fitted = (statistics.median(column) for column in zip(*pairs, strict=True))
+        report.row(f"fits: {name}", "ours", cuda.max_memory_allocated(), fitted, fitted / native, "<= 1.01")
+        clean()
+
+
+def resnet(side: int = 224, batch: int = 64) -> tuple[nn.Module, Step]:
+    with torch.device("cuda"):
+        model: Any = ResNet(64, (3, 4, 6, 3), 1000)
+        model.to(memory_format=torch.channels_last)
+        x = torch.randn(batch, 3, side, side).to(memory_format=torch.channels_last)
+
+    def forward() -> torch.Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            return squared(model, x)
+
+    return model, forward
+
+
+def unet(side: int) -> tuple[nn.Module, Step]:
+    with torch.device("cuda"):
+        model = UNet3d(
+            4, (16, 32, 64, 128, 256), inplace=False
+        )  # of 32 to 320 channels, one operation's working set is too large
+        x = torch.randn(1, 4, side, side, side)
+
+    def forward() -> torch.Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            return squared(model, x)
+
+    return model, forward
+
+
+def case_unet(report: Report, rounds: int) -> None:
+    for cap, side in ((16, 304), (32, 400)):
+        torch.manual_seed(0)
+        model, forward = unet(side)
+        native_s, peak = timed(lambda: trained(model, forward), 3, warm=1)  # noqa: B023
+        report.row(f"3D U-Net {side}^3", "native, whole card", peak, native_s, 1.0)
+        with capped(cap * GB):
+            ours(
+                report,
+                f"3D U-Net {side}^3, {cap} GB",
+                model,
+                forward,
+                int(0.94 * cap * GB),
+                native_s,
+                "runs",
+                3,
+            )
+        model, forward = None, None  # type: ignore[assignment]
+        clean()
+    model, forward = unet(256)
+    native_s, peak = timed(lambda: trained(model, forward), 5, warm=2)
+    report.row("3D U-Net 256^3", "native", peak, native_s, 1.0)
+    ours(report, "3D U-Net 256^3, half", model, forward, peak // 2, native_s, "<= 1.3", 5)
+
+
+def largest(fits: Callable[[int], bool], low: int, high: int, step: int) -> int:
+    """The largest multiple of `step` that fits, by bisection."""
+    good, bad = low // step, high // step + 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if fits(middle * step) else (good, middle)
+    return good * step
+
+
+def vision_models() -> Iterator[tuple[str, Callable[[], nn.Module]]]:
+    try:
+        torchvision: Any = import_module("torchvision")
+    except ImportError:
+        yield "resnet-50", lambda: ResNet(64, (3, 4, 6, 3), 1000)
+        return
+    for name in ("resnet50", "resnet152", "densenet201"):
+        yield name, getattr(torchvision.models, name)
+
+
+def case_pixels(report: Report, rounds: int) -> None:
+    """The largest picture under a cap, batch 1, channels_last, bf16 autocast: native and ours."""
+    cap = 16 * GB
+    for name, make in vision_models():
+        found: dict[str, int] = {}
+        why: dict[str, str] = {}
+        for way in ("native", "ours"):
+
+            def fits(side: int, way: str = way, make: Any = make, why: Any = why) -> bool:
+                clean()
+                model: Any = None
+                try:
+                    with torch.device("cuda"):
+                        model = make().to(memory_format=torch.channels_last)
+                        x = torch.randn(1, 3, side, side).to(memory_format=torch.channels_last)
+
+                    def forward() -> torch.Tensor:
+                        with torch.autocast("cuda", torch.bfloat16):
+                            return squared(model, x)
+
+                    for _ in range(2):
+                        trained(
+                            model,
+                            forward,
+                            nullcontext if way == "native" else lambda: lms.fit(int(0.94 * cap)),
+                        )
+                    return True
+                except (torch.OutOfMemoryError, WeftError, RuntimeError) as error:
+                    why[way] = f"{side} px: {type(error).__name__}: {str(error)[:220]}"
+                    return False
+                finally:
+                    model = None
+
+            with capped(cap):
+                # From a good guess: to try a size takes seconds.
+                low, high = (1024, 6144) if way == "native" else (found["native"], 4 * found["native"])
+                found[way] = largest(fits, low, high, 512)
+        pixels = (found["ours"] / max(1, found["native"])) ** 2
+        report.say(
+            f"{name}, 16 GB, batch 1: native {found['native']} px, ours {found['ours']} px a side: "
+            f"{pixels:.1f} times the pixels (goal >= 10); what stopped ours: {why.get('ours', 'nothing')}"
+        )
