@@ -245,7 +245,10 @@ def pack(
     if parameters:
         body["parameters"] = parameters
     text = json.dumps(body).encode()
-    return (b"".join([text, *raw]), len(text)) if binary else (text, None)
+    if not binary:
+        return text, None
+    text += b" " * (-len(text) % 16)  # tensors that begin at such a place need not be copied
+    return b"".join([text, *raw]), len(text)
 
 
 def unpack(body: bytes, json_length: int | None) -> dict[str, Array]:

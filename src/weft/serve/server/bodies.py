@@ -23,6 +23,18 @@ _UPLOAD_S = 60
 _LINGER = 64 << 20  # bytes of a body too large that are read and dropped, so that its sender hears why
 _PREFIX = urandom(6).hex().encode()
 _NUMBERS = count(1)
+_READ = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"inference-header-content-length",
+        b"traceparent",
+        b"x-api-key",
+        b"x-request-id",
+    }
+)
 
 
 class Head(msgspec.Struct):
@@ -46,6 +58,8 @@ def read_head(headers: list[tuple[bytes, bytes]]) -> Head:
     """Read them once; whoever sent no request id is given one."""
     head = Head()
     for name, value in headers:
+        if name not in _READ:
+            continue
         if name == b"content-length":
             head.length = _number("Content-Length", value)
         elif name == b"inference-header-content-length":

@@ -40,7 +40,7 @@ REALS = {name: kind for name, kind in NUMPY.items() if kind.kind == "f"}
 _PLAIN = {"b": list[bool], "u": list[int], "i": list[int], "f": list[float], "O": list[str]}
 _DECODERS = {name: msgspec.json.Decoder(_PLAIN[kind.kind]) for name, kind in NUMPY.items()}
 _ANY = msgspec.json.Decoder()
-_LITTLE = {name: kind.newbyteorder("<") for name, kind in NUMPY.items()}
+_LITTLE = {name: kind.newbyteorder("<") for name, kind in NUMPY.items() if name not in ("BOOL", "BYTES")}
 _LENGTH = struct.Struct("<I")
 
 
@@ -100,6 +100,15 @@ def from_json(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw)
 
 def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: memoryview | bytes) -> Array:
     """A tensor from its bytes, little-endian, in row order; nothing is copied."""
+    kind = _LITTLE.get(datatype)
+    if kind is not None:
+        try:
+            array: Array = np.ndarray(shape, kind, raw)
+        except (TypeError, ValueError):  # too few bytes, or a shape that is none: said below
+            pass
+        else:
+            if array.nbytes == len(raw):
+                return array
     kind = numpy_type(name, datatype)
     if datatype == "BYTES":
         return _shaped(name, _strings(name, raw), shape)
@@ -109,9 +118,7 @@ def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: memoryview |
             f"{name!r} of shape {list(shape)} and type {datatype} must be "
             f"{elements(name, shape) * kind.itemsize} bytes, got {len(raw)}",
         )
-    if datatype == "BOOL":
-        return np.not_equal(np.frombuffer(raw, np.uint8), 0).reshape(shape)
-    return np.frombuffer(raw, _LITTLE[datatype]).reshape(shape)
+    return np.not_equal(np.frombuffer(raw, np.uint8), 0).reshape(shape)  # of booleans any byte but 0 is true
 
 
 def to_bytes(array: Array) -> bytes:
