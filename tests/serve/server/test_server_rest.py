@@ -222,3 +222,14 @@ def test_weft_client(server: Server, tmp_path: Any) -> None:
     assert "model must be one of" in failed.stderr
     given.write_text("no json")
     assert weft("infer", server.url, "double", str(given)).returncode == 2
+
+
+def test_a_page_from_elsewhere_changes_nothing(server: Server) -> None:
+    path = "/v2/repository/models/double/unload"
+    refused = server.call("POST", path, "{}", origin="http://elsewhere.example")
+    assert refused.status == 403
+    assert "the server that it came from" in refused.json()["error"]
+    own = server.call("POST", "/v2/repository/index", "{}", origin=server.url)
+    assert own.status == 200
+    with server.client() as client:
+        assert client.ready("double")

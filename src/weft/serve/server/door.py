@@ -137,6 +137,8 @@ class Door:
 
     async def _other(self, scope: Scope, head: Head, receive: Receive, send: Send) -> int:
         status = 500
+        if scope["method"] not in ("GET", "HEAD"):
+            check_origin(scope)
         scope["weft.head"] = head
         scope["app"] = self  # makes the router raise what it has no route for
 
@@ -150,6 +152,14 @@ class Door:
 
         await self._routes(scope, receive, tagged)
         return status
+
+
+def check_origin(scope: Scope) -> None:
+    """A page of somebody else, open in a browser on this machine, shall not change what is served here."""
+    found = {name: value for name, value in scope["headers"] if name in (b"origin", b"host")}
+    origin = found.get(b"origin")
+    if origin is not None and origin.partition(b"://")[2] != found.get(b"host"):
+        raise RefusalError(403, "a page may call only the server that it came from")
 
 
 def _log(scope: Scope, head: Head, status: int, error: str, began: float) -> None:

@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +19,7 @@ from time import monotonic
 from weft.errors import UsageError
 from weft.files import write_whole
 from weft.serve.server.refusal import RefusalError
+from weft.serve.store.drafts import locked
 
 PREFIX = "weft_"
 _LOOK_S = 0.5  # how long a revoked key may still be let in
@@ -35,24 +38,25 @@ class KeyRecord:
 
 def add_key(path: Path, name: str) -> tuple[KeyRecord, str]:
     """A new key, and its text, which is not kept anywhere."""
-    records = read_keys(path)
     text = PREFIX + secrets.token_urlsafe(32)
     record = KeyRecord(secrets.token_hex(4), name, digest(text.encode()), _now())
-    _write(path, [*records, record])
+    with _changing(path):
+        _write(path, [*read_keys(path), record])
     return record, text
 
 
 def revoke_key(path: Path, which: str) -> KeyRecord:
     """By its id or its name."""
-    records = read_keys(path)
-    found = [record for record in records if which in (record.id, record.name) and record.revoked is None]
-    if len(found) != 1:
-        known = ", ".join(f"{record.id} ({record.name})" for record in records if record.revoked is None)
-        raise UsageError(
-            f"a key must be named by its id or its only name, got {which!r}; there is {known or 'none'}"
-        )
-    revoked = replace(found[0], revoked=_now())
-    _write(path, [revoked if record.id == revoked.id else record for record in records])
+    with _changing(path):
+        records = read_keys(path)
+        found = [one for one in records if which in (one.id, one.name) and one.revoked is None]
+        if len(found) != 1:
+            known = ", ".join(f"{one.id} ({one.name})" for one in records if one.revoked is None) or "none"
+            raise UsageError(
+                f"a key must be named by its id or its only name, got {which!r}; there is {known}"
+            )
+        revoked = replace(found[0], revoked=_now())
+        _write(path, [revoked if one.id == revoked.id else one for one in records])
     return revoked
 
 
@@ -106,8 +110,15 @@ class KeyRing:
             self._stamp = stamp
 
 
-def _write(path: Path, records: list[KeyRecord]) -> None:
+@contextmanager
+def _changing(path: Path) -> Iterator[None]:
+    """One at a time, so that no key is lost when two people make one."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_name(f".{path.name}.lock")):
+        yield
+
+
+def _write(path: Path, records: list[KeyRecord]) -> None:
     mask = os.umask(0o077)
     try:
         write_whole(path, json.dumps([asdict(record) for record in records], indent=1) + "\n")

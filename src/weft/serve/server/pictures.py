@@ -16,6 +16,7 @@ from weft.serve.card import Picture
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.tensors import NUMPY, Array
 
+cv2.setNumThreads(1)  # pictures come side by side; each by itself is too small to share among threads
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
 _GREY = 114  # what a card's `pad` fills with

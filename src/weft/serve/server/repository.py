@@ -39,8 +39,11 @@ class Place:
     shadow: Model | None = None
     versions: dict[str, Model] = field(default_factory=dict)
     stamps: dict[str, Any] = field(default_factory=dict)
-    failed: dict[str, Any] = field(default_factory=dict)  # stamps of versions that did not load
+    failed: dict[str, tuple[Any, str]] = field(
+        default_factory=dict
+    )  # versions that did not load: stamp, reason
     reason: str = ""
+    told: str = ""  # the last reason that was logged
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -68,6 +71,7 @@ class Repository:
         self._options = options
         self._traffic = traffic or {}
         self._state = state
+        self._keeping = asyncio.Lock()
         self._places: dict[str, Place] = {}
         for source in sources:
             if source.name in self._places and isinstance(source, StoreSource):
@@ -274,27 +278,37 @@ class Repository:
             self._seat(place, seats)
 
     async def _fill(self, name: str, place: Place, role: Role, seats: dict[Role, Model]) -> Model | None:
+        """Who plays a part: one that is loaded, or a new one; if that fails, who played it before."""
         before = {"default": place.default, "canary": place.canary, "shadow": place.shadow}.get(role.part)
         try:
             found = await asyncio.to_thread(place.source.find, role.which)
-            for model in seats.values():
-                if model.version == found.version:
-                    return model
-            if found.version in place.versions and place.stamps.get(found.version) == found.stamp:
-                return place.versions[found.version]
-            if found.version in place.failed and place.failed[found.version][0] == found.stamp:
-                place.reason = place.failed[found.version][1]
-                return before
+        except Exception as error:  # a store that cannot be read, a factory that cannot be found
+            self._failed(name, place, str(error) or type(error).__name__)
+            return before
+        for model in seats.values():
+            if model.version == found.version:
+                return model
+        if found.version in place.versions and place.stamps.get(found.version) == found.stamp:
+            return place.versions[found.version]
+        stamp, reason = place.failed.get(found.version, (None, ""))
+        if reason and stamp == found.stamp:
+            self._failed(name, place, reason)
+            return before
+        try:
             make = await asyncio.to_thread(load, name, found.version, found.build, place.options)
         except Exception as error:  # whatever a model does when it is loaded, the others go on
-            place.reason = str(error) or type(error).__name__
-            if "found" in locals():
-                place.failed[found.version] = (found.stamp, place.reason)
-            logs.event("not loaded", model=name, error=place.reason)
+            self._failed(name, place, str(error) or type(error).__name__)
+            place.failed[found.version] = (found.stamp, place.reason)
             return before
         place.stamps[found.version] = found.stamp
         logs.event("loaded", model=name, version=found.version, part=role.part)
         return make()
+
+    def _failed(self, name: str, place: Place, reason: str) -> None:
+        place.reason = reason
+        if place.told != reason:  # once is enough: a store is asked again every second
+            place.told = reason
+            logs.event("not loaded", model=name, error=reason)
 
     def _seat(self, place: Place, seats: dict[Role, Model]) -> None:
         """The swap itself: no await in here."""
@@ -316,11 +330,12 @@ class Repository:
         """What was asked for at run time survives a kill: it is on disk before it is acknowledged."""
         if self._state is None:
             return
-        data = {
-            name: {"wanted": place.wanted, "pinned": place.pinned, "traffic": asdict(place.traffic)}
-            for name, place in self._places.items()
-        }
-        await asyncio.to_thread(write_whole, self._state, json.dumps(data, indent=1) + "\n")
+        async with self._keeping:
+            data = {
+                name: {"wanted": place.wanted, "pinned": place.pinned, "traffic": asdict(place.traffic)}
+                for name, place in self._places.items()
+            }
+            await asyncio.to_thread(write_whole, self._state, json.dumps(data, indent=1) + "\n")
 
     def _recall(self) -> None:
         if self._state is None or not self._state.exists():
