@@ -36,7 +36,8 @@ def loss_and_gradient(
     for tile in range(me, tl.cdiv(rows, HEIGHT), programs):
         row = tile * HEIGHT + tl.arange(0, HEIGHT).to(tl.int64)
         real = row < rows
-        place = row[:, None] * row_stride + across[None, :] * column_stride
+        # Places beyond two thousand million do not fit 32 bits, whichever way the table lies.
+        place = row[:, None] * row_stride + across[None, :].to(tl.int64) * column_stride
         x = tl.load(table + place, mask=real[:, None] & inside[None, :], other=0.0)
         goal = tl.load(y + row, mask=real, other=0.0)
         heavy = tl.load(weights + row, mask=real, other=0.0)

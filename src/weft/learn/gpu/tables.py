@@ -14,7 +14,7 @@ from weft.learn.gpu.streaming import Stream
 
 Array = np.ndarray[Any, Any]
 
-CACHED = 16 << 20  # bytes of a block that is read twice: the second time from the accelerator's cache
+CACHED = 32 << 20  # bytes of a block that is read twice: the second time from the accelerator's cache
 CHUNK = 256 << 20  # bytes of a block that is streamed: far above what starting a copy costs
 KINDS: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype(np.float32),
