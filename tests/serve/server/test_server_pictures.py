@@ -103,6 +103,17 @@ def test_crop_keeps_the_middle_and_pad_keeps_everything() -> None:
     assert geometry.back(15, 15) == (15, 5)
 
 
+@pytest.mark.parametrize("side", [80, 100, 150, 333, 1000])
+def test_a_picture_made_smaller_is_averaged(side: int) -> None:
+    """As an average over areas has it: lines one pixel wide become grey, at any scale."""
+    pixels = np.zeros((side, side, 3), np.uint8)
+    pixels[::2] = 255
+    small, _ = prepare(pixels, Picture(height=50, width=50, resize="stretch", scale=1.0))
+    exact = cv2.resize(pixels, (50, 50), interpolation=cv2.INTER_AREA).transpose(2, 0, 1)
+    assert np.abs(small[0, :, 2:-2].mean() - 127.5) < 2
+    assert np.abs(small[0] - exact).mean() < 30  # reading single pixels would be off by 127
+
+
 CARD = Card(task="classify", labels=("cat", "dog"))
 
 
