@@ -53,7 +53,7 @@ class _SnapModel(LinearModel):
     regularizer: float
     use_gpu: bool
     device_ids: Any
-    n_jobs: int
+    n_jobs: Any
     fit_intercept: bool
     generate_training_history: str | None
 
