@@ -18,7 +18,7 @@ cuda: Any = torch.cuda
 SHARE = 0.75  # of the host's free memory may be pinned unless the caller says otherwise
 PROBE = 128 << 20
 SAFE = 0.95  # of the measured rate is counted on: copies out and back hardly ever run at once
-BUSY = 2_000_000  # clock cycles, about a millisecond: to find and launch a recipe takes less
+BUSY = 3_000_000  # clock cycles, over a millisecond: to launch a recipe takes less
 
 
 class CudaTransfer:

@@ -193,9 +193,12 @@ class Engine:
 
     # Room.
 
+    def is_quiet(self) -> bool:
+        return self.mover.quiet.depth > 0
+
     def before_operation(self, wanted: int) -> None:
         """An operation that nobody planned takes so much."""
-        if not self.mover.quiet.depth and self.transfer.allocated() + wanted > self.limit:
+        if self.transfer.allocated() + wanted > self.limit:
             if self.recorder is not None:
                 self.recorder.look()
             self.make_room(wanted)
@@ -265,8 +268,13 @@ class Engine:
                 self.make_room(2 * record.bytes + self._spare())
             for source in tried.records().values():
                 self.mover.here(source)
-            cost = self.recorder.try_recipe(record, tensor, partial(self.mover.build, tried))
-            if cost is not None:
-                self.recorder.found(record, tried, variant, cost)
+            build = partial(self.mover.build, tried)
+            taken = self.recorder.try_recipe(record, tensor, build)
+            if taken is not None:
+                if self._watching:
+                    self.make_room(record.bytes + taken)
+                with self.mover.quiet:  # to ask for room takes time, which would be taken for the recipe's
+                    seconds = self.recorder.time_recipe(build)
+                self.recorder.found(record, tried, variant, seconds, taken)
                 return tried
         return None

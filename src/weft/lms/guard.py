@@ -31,10 +31,17 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self, room: Callable[[int], None], slack: int, changed: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        room: Callable[[int], None],
+        slack: int,
+        changed: Callable[..., None],
+        off: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._room = room
         self._changed = changed  # told of operations in place
+        self._off = off  # whether to look away
         self._slack = slack  # bytes for what no shape tells
         self._known: dict[Any, int] = {}
 
@@ -46,7 +53,7 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not isinstance(func, torch._ops.OpOverload) or func.is_view:
+        if not isinstance(func, torch._ops.OpOverload) or func.is_view or self._off():
             return func(*args, **kwargs)
         self._room(self._slack + self._wants(func, args, kwargs))
         if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
@@ -95,8 +102,8 @@ def bytes_wanted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> in
         with torch._C._DisableTorchDispatch():
             shapes, named = tree_map(_shape_alone, (args, kwargs))
             given = func(*shapes, **named)
-    except (NotImplementedError, RuntimeError, TypeError, ValueError):
-        return taken + more  # how much depends on the values
+    except Exception:  # whatever an operation without bytes says
+        return taken + more
     old = {tensor.untyped_storage()._cdata for tensor in _tensors((shapes, named))}
     new = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in _tensors(given)}
     return more + sum(size for key, size in new.items() if key not in old)

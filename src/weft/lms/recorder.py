@@ -113,33 +113,34 @@ class Recorder:
             self._sites.append({})
         return self._sites[site]
 
-    def found(self, record: Record, recipe: Recipe, variant: int, cost: tuple[float, int]) -> None:
-        seconds, size = cost
+    def found(self, record: Record, recipe: Recipe, variant: int, seconds: float, taken: int) -> None:
         needs = tuple(sorted(recipe.sources()))
-        self._entry(record.site).update(recipe_s=seconds, recipe_bytes=size, needs=needs, variant=variant)
+        self._entry(record.site).update(recipe_s=seconds, recipe_bytes=taken, needs=needs, variant=variant)
 
     def try_recipe(
         self, record: Record, tensor: torch.Tensor, build: Callable[[], torch.Tensor]
-    ) -> tuple[float, int] | None:
-        """Seconds to rebuild, and bytes that it takes on the way; None if it fails or gives other bits."""
+    ) -> int | None:
+        """Bytes that rebuilding takes on the way; None if it fails or gives other bits."""
         level, peak = self.transfer.levels()
         self.highest = max(self.highest, peak)
         self.transfer.reset_peak()
         try:
-            self.transfer.busy()
-            start = self.transfer.mark()
             result = build()
-            end = self.transfer.mark()
-            taken = self.transfer.peak() - level - record.bytes
         except (RuntimeError, TypeError, ValueError, NotImplementedError):
             return None
+        taken = self.transfer.peak() - level - record.bytes
         if result.untyped_storage().nbytes() != record.bytes or result.dtype != tensor.dtype:
             return None
         if result.untyped_storage()._cdata == tensor.untyped_storage()._cdata:
             return None  # a view of what it is to replace
-        if not same_bits(flat_bytes(tensor), flat_bytes(result)):
-            return None
-        return self.transfer.seconds(start, end), max(0, taken)
+        return max(0, taken) if same_bits(flat_bytes(tensor), flat_bytes(result)) else None
+
+    def time_recipe(self, build: Callable[[], torch.Tensor]) -> float:
+        """Seconds to rebuild, once it is known how."""
+        self.transfer.busy()
+        start = self.transfer.mark()
+        build()
+        return self.transfer.seconds(start, self.transfer.mark())
 
     def finish(self) -> Recording:
         """The step is over."""

@@ -134,7 +134,7 @@ class Session:
         self.engine.start(self.budget, plan, self._recorder, headroom=self._headroom())
         if shape is None:
             engine, slack = self.engine, min(SLACK, self.budget >> 6)
-            guard = Guard(engine.before_operation, slack, engine.graph.changed)
+            guard = Guard(engine.before_operation, slack, engine.graph.changed, engine.is_quiet)
             engine.guarded = self._around.enter_context(Guarding(guard, self._modes))
 
     @property
