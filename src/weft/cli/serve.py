@@ -37,7 +37,9 @@ class Serve(click.Command):
 @click.option("--port", default=8000, show_default=True, help="For REST; 0: any that is free.")
 @click.option("--grpc-port", default=8001, show_default=True, help="For gRPC; 0: any that is free.")
 @click.option("--no-grpc", is_flag=True, help="REST only.")
-@click.option("--max-batch", default=16, show_default=True, help="Most rows in one run; 1: no batching.")
+@click.option(
+    "--max-batch", type=int, help="Most rows in one run; 1: no batching. By default 16 where that pays."
+)
 @click.option(
     "--delay-ms",
     default=0.0,
@@ -103,7 +105,9 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     store = Store(options["store"]) if options["store"] else None
     sources = [source_of(text, store) for text in models]
     shared = ModelOptions(
-        **{name: options[name] for name in ("max_batch", "delay_ms", "replicas", "queue", "timeout_s")},
+        **{name: options[name] for name in ("delay_ms", "replicas", "queue", "timeout_s")},
+        max_batch=16 if options["max_batch"] is None else options["max_batch"],
+        adapts=options["max_batch"] is None and not options["delay_ms"],
         threads=options["threads"],
         device=options["device"],
     )

@@ -9,6 +9,8 @@ import pytest
 from tests.serve.server import serving_models
 from tests.serve.server.serving_process import Server, Starter
 
+BOUNDS = ("--max-body", "1000000", "--max-pixels", "1000000")
+
 
 @pytest.fixture(scope="session")
 def onnx_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,9 +32,7 @@ def server(onnx_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     names = ("double", "colours", "boxes", "busy", "mixed")
     files = [str(onnx_models / f"{name}.onnx") for name in names]
     try:
-        yield start(
-            *files, "--max-body", "1000000", "--max-pixels", "1000000", "--set", "busy:queue=1,delay_ms=0.01"
-        )
+        yield start(*files, *BOUNDS, "--max-batch", "16", "--set", "busy:queue=1,delay_ms=0.01")
     finally:
         start.close()
 

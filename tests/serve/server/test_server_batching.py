@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from weft.serve.card import Card
 from weft.serve.server.batching import Batch, Hold, next_batch
+from weft.serve.server.loading import load
 from weft.serve.server.models import Model, Pace
 from weft.serve.server.options import ModelOptions
 from weft.serve.server.refusal import RefusalError
@@ -75,8 +76,8 @@ def test_batches_keep_their_laws(queue: list[Waits], now: float, most: int, dela
 class Gate:
     """A runner that waits to be let go, and counts the rows of each run; it refuses rows that begin with -1."""
 
-    inputs = (TensorSpec("x", "FP32", (-1, 2)),)
-    outputs = (TensorSpec("y", "FP32", (-1, 2)),)
+    inputs: tuple[TensorSpec, ...] = (TensorSpec("x", "FP32", (-1, 2)),)
+    outputs: tuple[TensorSpec, ...] = (TensorSpec("y", "FP32", (-1, 2)),)
     card = Card()
     platform = "fake"
 
@@ -219,6 +220,42 @@ def test_a_retired_model_answers_what_it_has_taken() -> None:
             taken = submit(served, row())
             gate.go.release()
             np.testing.assert_array_equal((await taken)[0], row(2)["x"])
+
+    run(work())
+
+
+class Weigh:
+    """A runner whose batches take as long as told, by its own clock."""
+
+    inputs = Gate.inputs
+    outputs = Gate.outputs
+    card = Card()
+    platform = "fake"
+
+    def __init__(self, clock: list[float], row_s: float, run_s: float) -> None:
+        self._clock, self._row_s, self._run_s = clock, row_s, run_s
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        self._clock[0] += self._run_s + self._row_s * len(feeds["x"])
+        return [feeds["x"]]
+
+
+@pytest.mark.parametrize(
+    ("row_s", "run_s", "adapts", "limit"),
+    [(0.01, 0.0, True, 1), (0.001, 0.01, True, 16), (0.01, 0.0, False, 16)],
+)
+def test_batches_only_where_they_pay(
+    row_s: float, run_s: float, adapts: bool, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("weft.serve.server.loading.perf_counter", lambda: clock[0])
+
+    async def work() -> None:
+        options = ModelOptions(adapts=adapts)
+        served = load("m", "1", lambda _: Weigh(clock, row_s, run_s), options)()
+        assert served.options.max_batch == limit
+        assert served.batches == (limit > 1)
+        served.retire()
 
     run(work())
 

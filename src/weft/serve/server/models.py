@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from time import perf_counter
 
-import numpy as np
-
-from weft.errors import ModelError
 from weft.serve.card import Card
 from weft.serve.server.options import ModelOptions
 from weft.serve.server.protocol import check_feeds
 from weft.serve.server.queueing import Feeds, Queue
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.sessions import Runner
+from weft.serve.server.sessions import Runner, splits_by_rows
 from weft.serve.server.tally import Tally
-from weft.serve.server.tensors import NUMPY, Array, TensorSpec
+from weft.serve.server.tensors import Array
 
 # A run this short costs less than the way to a thread and back, so it is done on the event loop.
 QUICK_S = 0.0004
@@ -26,8 +22,6 @@ _STRIKE_S = 0.01  # one this long, when a short one was expected, held everybody
 _STRIKES = 5.0  # times that; after so much of it the next ones go to a thread
 _REST_S = (1.0, 300.0)  # for so long, twice as long each time
 _FOLLOW = 0.05  # how fast the estimate of a run's time follows what is seen
-
-Build = Callable[[ModelOptions], Runner]
 
 
 class Model:
@@ -157,65 +151,6 @@ class Pace:
                 self._rest_s = min(2 * self._rest_s, _REST_S[1])
         elif self._strikes:
             self._strikes *= 0.99
-
-
-def load(name: str, version: str, build: Build, options: ModelOptions) -> Callable[[], Model]:
-    """Make the replicas and warm them up; what comes back makes the model, on the event loop."""
-    pace = Pace()
-    runners = [build(options)]
-    warm_up(name, runners[0], options, pace)
-    if pace.quick(0) and options.share() > 1 and not options.threads:
-        # So short a run gains nothing from more threads, and loses what it takes to wake them.
-        options = replace(options, threads=1)
-        runners, pace = [build(options)], Pace()
-        warm_up(name, runners[0], options, pace)
-    for _ in range(1, options.replicas):
-        runners.append(build(options))
-        warm_up(name, runners[-1], options, Pace())
-    return lambda: Model(name, version, runners, options, pace)
-
-
-def warm_up(name: str, runner: Runner, options: ModelOptions, pace: Pace) -> None:
-    """Run it a few times: the first runs allocate and compile, and a broken model shows at once."""
-    rows = [1, 1, 1, 1]
-    if splits_by_rows(runner) and options.max_batch > 1:
-        rows = [options.max_batch, *rows]
-    for place, count in enumerate(rows):
-        feeds, guessed = sample(runner, count)
-        began = perf_counter()
-        try:
-            runner.run(feeds)
-        except Exception as error:
-            if guessed:
-                return  # we made its sizes up; a real request knows better
-            raise ModelError(f"{name} must run on zeros of its own shapes, got: {error}") from error
-        if place == len(rows) - 1:
-            pace.saw(size_of(feeds), perf_counter() - began)
-
-
-def sample(runner: Runner, rows: int) -> tuple[Feeds, bool]:
-    """Zeros as a model takes them; True if some of the sizes had to be made up."""
-    picture = runner.card.picture
-    guessed = False
-    feeds: Feeds = {}
-    for spec in runner.inputs:
-        shape = list(spec.shape)
-        if shape and shape[0] == -1:
-            shape[0] = rows
-        if picture is not None and len(shape) == 4:
-            high = 2 if picture.layout == "NCHW" else 1
-            shape[high : high + 2] = [picture.height, picture.width]
-        guessed = guessed or -1 in shape
-        kind = NUMPY[spec.datatype]
-        size = [1 if side == -1 else side for side in shape]
-        feeds[spec.name] = np.full(size, "", kind) if kind.kind == "O" else np.zeros(size, kind)
-    return feeds, guessed
-
-
-def splits_by_rows(runner: Runner) -> bool:
-    """Whether requests may share a run: the first size of every input and output is free."""
-    tensors: tuple[TensorSpec, ...] = (*runner.inputs, *runner.outputs)
-    return all(spec.shape and spec.shape[0] == -1 for spec in tensors)
 
 
 def rows_of(feeds: Mapping[str, Array]) -> int:

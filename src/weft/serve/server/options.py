@@ -16,6 +16,7 @@ class ModelOptions:
     """How one model is run."""
 
     max_batch: int = 16  # rows; 1: no batching
+    adapts: bool = False  # batches only where they are seen to pay
     delay_ms: float = 0.0  # how long a request may wait for company while a replica is free
     replicas: int = 1
     queue: int = 256  # requests that may wait; one more is answered 429
@@ -38,7 +39,9 @@ class ModelOptions:
 
     def changed(self, text: str) -> ModelOptions:
         """With some of them set anew: `max_batch=8,delay_ms=5`."""
-        kinds = {field.name: type(getattr(self, field.name)) for field in fields(self)}
+        kinds = {
+            field.name: type(getattr(self, field.name)) for field in fields(self) if field.name != "adapts"
+        }
         values: dict[str, object] = {}
         for part in text.split(","):
             name, _, value = part.partition("=")
@@ -46,6 +49,8 @@ class ModelOptions:
                 raise UsageError(f"a model's options must be among {', '.join(kinds)}, got {part!r}")
             try:
                 values[name] = kinds[name](value)
+                if name in ("max_batch", "delay_ms"):
+                    values["adapts"] = False
             except ValueError:
                 raise UsageError(f"{name} must be {kinds[name].__name__}, got {value!r}") from None
         return replace(self, **values)  # type: ignore[arg-type]

@@ -17,7 +17,8 @@ from typing import Any
 from weft.errors import ModelError, WeftError
 from weft.files import write_whole
 from weft.serve.server import logs
-from weft.serve.server.models import Model, load
+from weft.serve.server.loading import load
+from weft.serve.server.models import Model
 from weft.serve.server.options import ModelOptions, Traffic
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.sources import Found, Source, StoreSource

@@ -92,6 +92,12 @@ class OnnxRunner:
         return results
 
 
+def splits_by_rows(runner: Runner) -> bool:
+    """Whether requests may share a run: the first size of every input and output is free."""
+    tensors: tuple[TensorSpec, ...] = (*runner.inputs, *runner.outputs)
+    return all(spec.shape and spec.shape[0] == -1 for spec in tensors)
+
+
 def _providers(device: str) -> list[str]:
     import onnxruntime as ort
 

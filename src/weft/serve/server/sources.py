@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from weft.errors import ModelError, UsageError
-from weft.serve.server.models import Build
+from weft.serve.server.loading import Build
 from weft.serve.server.sessions import OnnxRunner
 from weft.serve.store import Store
 

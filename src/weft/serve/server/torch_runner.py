@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.errors import ModelError
 from weft.serve.card import Card
-from weft.serve.server.models import Build
+from weft.serve.server.loading import Build
 from weft.serve.server.options import ModelOptions
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.tensors import NUMPY, Array, TensorSpec
