@@ -48,11 +48,6 @@ class Head(msgspec.Struct):
     kind: bytes = b""  # Content-Type
     parent: bytes = b""  # traceparent: the caller's span
 
-    @property
-    def plain(self) -> bool:
-        """Whether the body is what it will be read as."""
-        return not self.encoding
-
 
 def read_head(headers: list[tuple[bytes, bytes]]) -> Head:
     """Read them once; whoever sent no request id is given one."""

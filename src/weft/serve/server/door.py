@@ -94,7 +94,7 @@ class Door:
         if not (path.endswith(_SUFFIX) and path.startswith(_PREFIX) and scope["method"] == "POST"):
             return await self._other(scope, head, receive, send)
         message = await receive()
-        if head.plain and message["type"] == "http.request" and not message.get("more_body"):
+        if not head.encoding and message["type"] == "http.request" and not message.get("more_body"):
             body = message.get("body", b"")
             if len(body) > self._options.max_body:
                 raise too_large(self._options.max_body)

@@ -142,21 +142,18 @@ def _ask(request: InferBody | PlainBody, feeds: dict[str, Array]) -> Ask:
         return Ask(feeds=feeds, id=request.id)
     parameters = request.parameters or {}
     everything = parameters.get("binary_data_output") is True
-    chosen = request.outputs or []
-    binary: frozenset[str] | None = None if everything and not chosen else frozenset()
-    if chosen:
-        binary = frozenset(
-            choice.name
-            for choice in chosen
-            if (choice.parameters or {}).get("binary_data", everything) is True
+    timeout_s = timeout_of(parameters) if "timeout" in parameters else None
+    if not request.outputs:
+        return Ask(
+            feeds=feeds, id=request.id, binary=None if everything else frozenset(), timeout_s=timeout_s
         )
-    return Ask(
-        feeds=feeds,
-        id=request.id,
-        outputs=tuple(choice.name for choice in chosen),
-        binary=binary,
-        timeout_s=timeout_of(parameters),
+    binary = frozenset(
+        choice.name
+        for choice in request.outputs
+        if (choice.parameters or {}).get("binary_data", everything) is True
     )
+    outputs = tuple(choice.name for choice in request.outputs)
+    return Ask(feeds=feeds, id=request.id, outputs=outputs, binary=binary, timeout_s=timeout_s)
 
 
 def timeout_of(parameters: Mapping[str, Any]) -> float | None:
