@@ -29,9 +29,8 @@ def test_ten_lines(shell: Shell) -> None:
     assert sorted(line[:15] for line in done.stdout.splitlines()) == ["[0] rank 0 of 2", "[1] rank 1 of 2"]
 
 
-@pytest.mark.timeout(200)  # it computes, and the other tests want the same cores
 def test_digits_reaches_its_goal_and_reports(shell: Shell) -> None:
-    done = shell.weft("run", "-n", "2", str(EXAMPLES / "digits.py"), timeout=180)
+    done = shell.weft("run", "-n", "2", str(EXAMPLES / "digits.py"), timeout=280)
     assert done.returncode == 0, done.stderr
     found = re.search(r"test accuracy   ([\d.]+)%", done.stdout)
     assert found is not None
@@ -54,7 +53,6 @@ def test_the_elastic_example_differs_from_the_plain_one_in_at_most_six_lines() -
     assert all(line in shown for line in new)
 
 
-@pytest.mark.timeout(200)
 def test_elastic_digits_reaches_its_goal_though_a_worker_is_killed(shell: Shell) -> None:
     run = shell.start("run", "--elastic", "1:2", "--run-dir", "run", str(EXAMPLES / "elastic_digits.py"))
     events = shell.folder / "run" / "elastic"
@@ -66,7 +64,7 @@ def test_elastic_digits_reaches_its_goal_though_a_worker_is_killed(shell: Shell)
         pid = started[-1]["pid"] if started else None
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
-    out, err = run.communicate(timeout=180)
+    out, err = run.communicate(timeout=280)
     assert run.returncode == 0, err
     assert "killed by SIGKILL" in err
     assert "12/12" in err
@@ -77,7 +75,7 @@ def test_elastic_digits_reaches_its_goal_though_a_worker_is_killed(shell: Shell)
 
 def test_lms_keeps_its_budget() -> None:
     command = [sys.executable, str(EXAMPLES / "lms.py"), "--simulate"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     assert "rebuild" in done.stdout
     assert "0 steps over the budget" in done.stdout

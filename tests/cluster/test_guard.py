@@ -32,7 +32,7 @@ def outcome(tmp_path: Path, body: str, head: str = "") -> str:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     return done.stdout

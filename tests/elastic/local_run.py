@@ -31,7 +31,7 @@ def undisturbed(*args: str) -> dict[str, Any]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=True,
     )
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -70,7 +70,7 @@ class LocalRun:
         )  # fmt: skip
         return self
 
-    def finish(self, timeout: float = 100) -> LocalRun:
+    def finish(self, timeout: float = 200) -> LocalRun:
         assert self._process is not None
         try:
             self.output, _ = self._process.communicate(timeout=timeout)

@@ -32,7 +32,7 @@ def committed(run: LocalRun) -> int:
     return sum(line.startswith('{"step"') for file in files for line in file.read_text().splitlines())
 
 
-@pytest.mark.timeout(300)  # ten workers are started again
+@pytest.mark.timeout(600)  # ten workers are started again
 def test_twenty_losses_leaves_and_joins_at_random_over_200_steps(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
     args = ["--steps", "200", "--pause", "0.15", "--hurry", str(hurry)]

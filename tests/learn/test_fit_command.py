@@ -100,7 +100,7 @@ def test_two_workers_find_the_model_of_one(table: Path, tmp_path: Path, model: s
     args = [str(table), "--target=y", "--model", model, "--out", str(out), "--json"]
     weft = [sys.executable, "-m", "weft", "learn", "fit", *args]
     done = subprocess.run(
-        [*weft, "-n", "2"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        [*weft, "-n", "2"], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

@@ -54,7 +54,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.mark.timeout(240)
 def test_from_weights_to_a_model_in_the_store(folder: Path, tmp_path: Path) -> None:
     """One process a command, as in a shell; only the first loads torch."""
     command = [sys.executable, "-m", "weft"]

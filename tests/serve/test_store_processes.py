@@ -72,7 +72,7 @@ def leftovers(store: Store) -> list[str]:
 def test_many_push_at_once(tmp_path: Path, model: Path) -> None:
     store = Store(tmp_path / "store")
     pushers = [start(PUSH, store.folder, model, PUSHES, f"by{number}") for number in range(PUSHERS)]
-    told = [list(map(int, pusher.communicate(timeout=100)[0].split())) for pusher in pushers]
+    told = [list(map(int, pusher.communicate(timeout=200)[0].split())) for pusher in pushers]
     assert [pusher.returncode for pusher in pushers] == [0] * PUSHERS
     assert sorted(chain.from_iterable(told)) == list(range(1, PUSHERS * PUSHES + 1))  # each number once
     assert [store.verify(entry).version for entry in store.list("m")] == list(range(1, PUSHERS * PUSHES + 1))
@@ -113,6 +113,6 @@ def test_the_draft_of_one_who_lives_is_not_swept(tmp_path: Path, model: Path) ->
         assert leftovers(store)
         process.stdin.write("\n" * 9)  # it goes on
         process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=200) == 0
     assert store.verify("m@production").version == 2
     assert leftovers(store) == []
