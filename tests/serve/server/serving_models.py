@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from weft.serve.card import Card, Picture, write_card
+from weft.serve.card import Card, Picture, Tokens, write_card
 
 LABELS = ("red", "green", "blue")
 
@@ -47,6 +47,14 @@ def colours(path: Path, side: int = 8) -> Path:
         picture=Picture(height=side, width=side, resize="stretch", scale=1 / 25.5),
     )
     return save(path, helper.make_graph([node], "colours", [pixels], [scores]), card)
+
+
+def words(path: Path, limit: int = 8) -> Path:
+    """Token numbers in, the same out; rows may have any length up to a limit."""
+    node = helper.make_node("Abs", ["tokens"], ["y"])
+    tokens, y = (tensor(name, ["batch", "length"], TensorProto.INT64) for name in ("tokens", "y"))
+    card = Card(name="words", tokens=Tokens(limit=limit))
+    return save(path, helper.make_graph([node], "words", [tokens], [y]), card)
 
 
 def boxes(path: Path, side: int = 8) -> Path:

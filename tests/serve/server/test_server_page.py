@@ -46,7 +46,7 @@ def test_a_person_tries_models(page: Page, server: Server) -> None:
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
     page.goto(server.url)
-    expect(page.locator("#model option")).to_have_count(5)
+    expect(page.locator("#model option")).to_have_count(6)
 
     page.select_option("#model", "double")
     expect(page.locator("#expects")).to_contain_text("x FP32 [-1,4]")

@@ -14,7 +14,7 @@ from tests.serve.server.serving_process import Server
 
 from weft.serve.card import Card, Picture
 from weft.serve.server.answers import classes, detections
-from weft.serve.server.pictures import Geometry, decode, prepare, size_of
+from weft.serve.server.pictures import Geometry, decode, prepare, row_of, shrink_for, size_of
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.tensors import Array
 
@@ -112,6 +112,34 @@ def test_a_picture_made_smaller_is_averaged(side: int) -> None:
     exact = cv2.resize(pixels, (50, 50), interpolation=cv2.INTER_AREA).transpose(2, 0, 1)
     assert np.abs(small[0, :, 2:-2].mean() - 127.5) < 2
     assert np.abs(small[0] - exact).mean() < 30  # reading single pixels would be off by 127
+
+
+def turned(data: bytes, orientation: int) -> bytes:
+    """The same JPEG, with a note of how the camera was held."""
+    entry = struct.pack("<HHIHH", 0x0112, 3, 1, orientation, 0)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 1) + entry + struct.pack("<I", 0)
+    return data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:]
+
+
+@pytest.mark.parametrize("rule", ["crop", "pad", "stretch"])
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_large_jpeg_is_decoded_smaller_and_looks_the_same(rule: str, orientation: int) -> None:
+    data = turned(bytes(cv2.imencode(".jpg", gradient(483, 1001))[1]), orientation)
+    card = Picture(height=50, width=60, resize=rule, scale=1.0)
+    row, geometry = row_of(data, card, 1_000_000)
+    whole, exact = prepare(decode(data, 1_000_000), card)
+    assert np.abs(row - whole).max() < 12
+    assert (geometry.width, geometry.height) == ((1001, 483) if orientation == 1 else (483, 1001))
+    for point in ((0, 0), (30, 25), (60, 50)):
+        assert np.abs(np.subtract(geometry.back(*point), exact.back(*point))).max() <= 8
+
+
+@pytest.mark.parametrize(
+    ("size", "shrink"),
+    [((640, 480), 2), ((479, 640), 2), ((447, 448), 1), ((1792, 1792), 8), ((4000, 300), 1)],
+)
+def test_a_jpeg_is_never_decoded_smaller_than_what_is_wanted(size: tuple[int, int], shrink: int) -> None:
+    assert shrink_for(*size, Picture(height=224, width=224)) == shrink
 
 
 CARD = Card(task="classify", labels=("cat", "dog"))

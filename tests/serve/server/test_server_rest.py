@@ -49,6 +49,14 @@ def test_infer(server: Server, binary: bool) -> None:
         assert answer["other"].tolist() == [False, True]
 
 
+def test_rows_of_more_tokens_than_the_card_allows_are_refused(server: Server) -> None:
+    with server.client() as client:
+        assert client.infer("words", {"tokens": np.ones((2, 8), np.int64)})["y"].shape == (2, 8)
+        with pytest.raises(ServerError, match="at most 8 tokens a row, got 9") as caught:
+            client.infer("words", {"tokens": np.ones((2, 9), np.int64)})
+        assert caught.value.status == 400
+
+
 def test_ids_go_through(server: Server) -> None:
     answer = server.post("/v2/models/double/infer", {"id": "seven", **V2}, x_request_id="trace-7")
     assert answer.json()["id"] == "seven"

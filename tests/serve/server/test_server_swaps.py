@@ -166,6 +166,18 @@ def test_a_push_that_does_not_load_leaves_the_old_version_in_place(
         assert client.infer("m", {"x": ROW})["y"][0, 0] == 3
 
 
+def test_a_version_that_is_no_longer_what_was_pushed_is_not_served(
+    store: Store, start: Starter, onnx_models: Path
+) -> None:
+    shutil.copy(onnx_models / "double.onnx", store.resolve("m@2").path)
+    server = start("m@production", "--store", str(store.folder), "--poll-s", "0.05")
+    with server.client() as client:
+        store.tag("m@2", "production")
+        told = server.logged(event="not loaded", model="m")
+        assert "must be what was pushed" in told["error"]
+        assert client.infer("m", {"x": ROW})["y"][0, 0] == 2
+
+
 def test_sigterm_answers_what_was_taken(start: Starter, onnx_models: Path) -> None:
     server = start(
         str(onnx_models / "busy.onnx"), "--delay-ms", "0.01", "--timeout-s", "100", "--drain-s", "100"

@@ -15,14 +15,14 @@ MAX_PIXELS = 1 << 28
 
 def read_picture(path: Path, rules: Picture) -> np.ndarray[Any, Any]:
     try:
-        from weft.serve.server.pictures import decode, prepare
+        from weft.serve.server.pictures import row_of
         from weft.serve.server.refusal import RefusalError
     except ImportError as error:
         raise ModelError(
             f"{error.name} must be installed to read pictures; pip install 'weft[serve]'"
         ) from error
     try:
-        rows, _ = prepare(decode(path.read_bytes(), MAX_PIXELS), rules)
+        rows, _ = row_of(path.read_bytes(), rules, MAX_PIXELS)
     except (OSError, RefusalError) as error:
         raise ModelError(f"{path} must be a picture: {error}") from error
     row: np.ndarray[Any, Any] = rows[0]

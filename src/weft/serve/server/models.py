@@ -9,7 +9,7 @@ from time import perf_counter
 
 from weft.serve.card import Card
 from weft.serve.server.options import ModelOptions
-from weft.serve.server.protocol import check_feeds
+from weft.serve.server.protocol import check_feeds, check_tokens
 from weft.serve.server.queueing import Feeds, Queue
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.sessions import Runner, splits_by_rows
@@ -62,6 +62,8 @@ class Model:
     ) -> list[Array] | asyncio.Future[list[Array]]:
         """The outputs, if the run is short enough to be done at once; otherwise a future of them."""
         check_feeds(feeds, self.inputs)
+        if self.card.tokens is not None:
+            check_tokens(feeds, self.card.tokens.limit)
         size = 0
         for array in feeds.values():
             size += array.nbytes

@@ -22,7 +22,7 @@ from weft.serve.server.asking import ask
 from weft.serve.server.bodies import Head
 from weft.serve.server.fetching import fetch
 from weft.serve.server.models import Model
-from weft.serve.server.pictures import Geometry, decode, prepare
+from weft.serve.server.pictures import Geometry, row_of
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.rest import as_json, body_of
 from weft.serve.server.state import ServerState
@@ -117,8 +117,7 @@ class Pictures:
 
     def _prepared(self, data: bytes, model: Model, spec: TensorSpec) -> tuple[Array, Geometry]:
         assert model.card.picture is not None
-        pixels = decode(data, self._state.options.max_pixels)
-        return prepare(pixels, model.card.picture, spec.datatype)
+        return row_of(data, model.card.picture, self._state.options.max_pixels, spec.datatype)
 
 
 def picture_input(model: Model) -> TensorSpec:

@@ -210,3 +210,12 @@ def check_feeds(feeds: Mapping[str, Array], inputs: Mapping[str, TensorSpec]) ->
     if len(feeds) != len(inputs):
         missing = [name for name in inputs if name not in feeds]
         raise RefusalError(400, f"every input must be given, got none for {', '.join(missing)}")
+
+
+def check_tokens(feeds: Mapping[str, Array], limit: int) -> None:
+    """Refuse rows of more token numbers than the model was made for."""
+    for name, array in feeds.items():
+        if array.dtype.kind == "i" and array.ndim > 1 and array.shape[1] > limit:
+            raise RefusalError(
+                400, f"input {name!r} must have at most {limit} tokens a row, got {array.shape[1]}"
+            )

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from weft.errors import ModelError, UsageError
 from weft.serve.server.loading import Build
-from weft.serve.server.sessions import OnnxRunner
+from weft.serve.server.options import ModelOptions
+from weft.serve.server.sessions import OnnxRunner, Runner
 from weft.serve.store import Store
 
 ONLY = "1"  # the version of what has no versions
@@ -71,7 +72,12 @@ class StoreSource:
             aliases = {alias for entry in self.store.list(self.name) for alias in entry.aliases}
             which = "production" if "production" in aliases else "latest"
         entry = self.store.resolve(f"{self.name}@{which}")
-        return Found(str(entry.version), entry.sha256, onnx_build(entry.path))
+
+        def build(options: ModelOptions) -> Runner:
+            self.store.verify(entry)  # what was pushed is served, or nothing
+            return onnx_build(entry.path)(options)
+
+        return Found(str(entry.version), entry.sha256, build)
 
 
 @dataclass(frozen=True)
