@@ -22,20 +22,11 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.serve_models import STAGES
+
 from weft.serve import Card
 from weft.serve.export import export
 from weft.serve.export.runtime import Session
-
-# expansion, channels, repeats, stride, kernel
-STAGES = (
-    (1, 16, 1, 1, 3),
-    (6, 24, 2, 2, 3),
-    (6, 40, 2, 2, 5),
-    (6, 80, 3, 2, 3),
-    (6, 112, 3, 1, 5),
-    (6, 192, 4, 2, 5),
-    (6, 320, 1, 1, 3),
-)
 
 
 def convolution(given: int, made: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
