@@ -41,7 +41,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.serve_models import lite0, mlp, tiny  # noqa: E402
 
 from weft.serve.client import Client, pack  # noqa: E402
-from weft.serve.server.options import usable_cores  # noqa: E402
+from weft.serve.onnx_session import usable_cores  # noqa: E402
 from weft.serve.store import Store  # noqa: E402
 
 CASES = ("small", "mlserver", "batching", "jpeg", "swap")

@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.errors import ModelError, UsageError
 from weft.serve.card import Card, read_card
+from weft.serve.onnx_session import CPU, first_line, open_session
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.tensors import Array, TensorSpec
 
@@ -54,19 +55,7 @@ class OnnxRunner:
     def __init__(self, path: Path, *, threads: int, device: str = "auto") -> None:
         import onnxruntime as ort
 
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        # Threads that spin while they wait take the cores from everybody else.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-        options.log_severity_level = 3
-        try:
-            self._session = ort.InferenceSession(str(path), options, providers=_providers(device))
-        except UsageError:
-            raise
-        except Exception as error:  # the runtime raises its own kinds, from C++
-            raise ModelError(f"{path} must be a model that ONNX Runtime can load: {_short(error)}") from error
+        self._session = open_session(path, threads, _providers(device))
         self._invalid = (
             ort.capi.onnxruntime_pybind11_state.InvalidArgument,
             ort.capi.onnxruntime_pybind11_state.RuntimeException,
@@ -88,7 +77,7 @@ class OnnxRunner:
         try:
             results: list[Array] = self._run(self._names, feeds, None)
         except self._invalid as error:
-            raise RefusalError(400, f"the model refused its inputs: {_short(error)}") from None
+            raise RefusalError(400, f"the model refused its inputs: {first_line(error)}") from None
         return results
 
 
@@ -108,7 +97,7 @@ def _providers(device: str) -> list[str]:
             f"device cuda needs an ONNX Runtime with CUDA, got one with {', '.join(known)}; "
             "install onnxruntime-gpu in place of onnxruntime"
         )
-    return (["CUDAExecutionProvider"] if cuda and device != "cpu" else []) + ["CPUExecutionProvider"]
+    return (["CUDAExecutionProvider"] if cuda and device != "cpu" else []) + [CPU]
 
 
 def _spec(node: Any) -> TensorSpec:
@@ -119,8 +108,3 @@ def _spec(node: Any) -> TensorSpec:
         )
     shape = tuple(size if isinstance(size, int) and size >= 0 else -1 for size in node.shape)
     return TensorSpec(node.name, ONNX_TYPES[node.type], shape)
-
-
-def _short(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:500] if lines else type(error).__name__

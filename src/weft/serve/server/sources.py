@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -73,8 +74,12 @@ class StoreSource:
             which = "production" if "production" in aliases else "latest"
         entry = self.store.resolve(f"{self.name}@{which}")
 
+        @cache
+        def verify() -> None:  # what was pushed is served, or nothing; read once for all replicas
+            self.store.verify(entry)
+
         def build(options: ModelOptions) -> Runner:
-            self.store.verify(entry)  # what was pushed is served, or nothing
+            verify()
             return onnx_build(entry.path)(options)
 
         return Found(str(entry.version), entry.sha256, build)
