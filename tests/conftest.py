@@ -1,9 +1,10 @@
-"""Fixtures for everyone, and a guard: a test leaves no process, thread or variable behind."""
+"""Fixtures for everyone, and a guard: a test leaves no process, thread, variable or hook of torch behind."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,6 +33,7 @@ def leaves_nothing_behind() -> Iterator[None]:
     new = [thread for thread in threading.enumerate() if thread not in threads and not thread.daemon]
     leaked += [f"thread {thread}" for thread in new if not _ended(thread)]
     leaked += [f"variable {name}" for name, _ in _variables() ^ variables]
+    leaked += _hooks_of_torch()
     if leaked:
         pytest.fail("left behind: " + "; ".join(sorted(set(leaked))), pytrace=False)
 
@@ -72,3 +74,24 @@ def _variables() -> set[tuple[str, str]]:
     # pytest keeps one, and scikit-learn sets those of OpenMP when it is first imported.
     changing = ("PYTEST_CURRENT_TEST", "KMP_")
     return {(name, value) for name, value in os.environ.items() if not name.startswith(changing)}
+
+
+def _hooks_of_torch() -> list[str]:
+    """What one test would do to the tensors of all later ones in its process."""
+    if "torch" not in sys.modules:
+        return []
+    import torch
+
+    left = []
+    while torch._C._len_torch_dispatch_stack():
+        left.append(f"dispatch mode {torch._C._pop_torch_dispatch_stack(None)}")
+    while torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        left.append(f"hooks {torch._C._autograd._top_saved_tensors_default_hooks(True)}")
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    if not torch.is_grad_enabled():
+        left.append("gradients switched off")
+        torch.set_grad_enabled(True)
+    if torch.get_default_dtype() is not torch.float32:
+        left.append(f"default dtype {torch.get_default_dtype()}")
+        torch.set_default_dtype(torch.float32)
+    return left

@@ -1,3 +1,7 @@
-"""torch loads its compiler, and sets a variable, when a dispatch mode is first used: do that before any test."""
+"""What torch does once per process, done before any test of it."""
 
-import torch._dynamo  # noqa: F401
+import torch
+import torch._dynamo  # it sets a variable, and would with the first dispatch mode
+
+# Several test processes, each with a thread for every core, wait for each other: five times the time.
+torch.set_num_threads(1)

@@ -74,7 +74,8 @@ def test_state_is_away_between_steps_and_there_when_it_is_saved() -> None:
 
 def test_a_forward_pass_that_runs_out_of_memory_is_tried_again() -> None:
     model, x = model_and_batch()
-    lms.wrap(model, limit="8MB", transfer=SimulatedTransfer())
+    optimizer = make("sgd", model)
+    lms.wrap(model, optimizer, limit="8MB", transfer=SimulatedTransfer())
     failures = [0]
 
     def fail_twice(*_: object) -> None:
@@ -84,7 +85,18 @@ def test_a_forward_pass_that_runs_out_of_memory_is_tried_again() -> None:
 
     model.blocks[1].register_forward_pre_hook(fail_twice)  # type: ignore[index, union-attr]
     model(x).sum().backward()
+    optimizer.step()
     assert failures[0] == 3
+
+
+def test_another_model_is_captured_while_a_step_is_open() -> None:
+    model, x = model_and_batch()
+    optimizer = make("sgd", model)
+    lms.wrap(model, optimizer, limit="8MB", transfer=SimulatedTransfer())
+    model(x).sum().backward()
+    rows = {"input": {0: torch.export.Dim.DYNAMIC}}
+    torch.export.export(nn.Conv1d(3, 3, 3), (torch.randn(2, 3, 8),), dynamic_shapes=rows)
+    optimizer.step()
 
 
 def test_state_is_paged_when_there_would_be_no_room() -> None:

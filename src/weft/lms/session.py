@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from weft.errors import BudgetError, UsageError
 from weft.lms.engine import Engine, Packed
@@ -91,6 +92,8 @@ class Session:
         """Autograd saves: the first tensor that is no parameter tells the shape."""
         if isinstance(tensor, torch.nn.Parameter) or (tensor.is_leaf and tensor.requires_grad):
             return Kept(tensor)
+        if isinstance(tensor, FakeTensor):
+            return Kept(tensor)  # of a graph that is captured meanwhile
         self._pop()
         autocast = torch.is_autocast_enabled(tensor.device.type)
         self._choose(Key((tensor.dtype, tensor.dim(), autocast), tuple(tensor.shape), tensor.nbytes))

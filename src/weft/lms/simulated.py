@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft.lms.recording import Rates
@@ -197,12 +198,14 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         if self._off:
             return result
+        taken, given = _tensors((*args, *(kwargs or {}).values())), _tensors((result,))
+        if any(isinstance(tensor, FakeTensor) for tensor in (*taken, *given)):
+            return result  # a graph that is captured meanwhile has no bytes
         moved = 0
-        for tensor in (*_tensors(args), *_tensors((kwargs or {}).values())):
+        for tensor in taken:
             self.count(tensor)
             moved += tensor.nbytes
         allocated = self.allocated()
-        given = tuple(_tensors((result,)))
         for tensor in given:
             allocated += self.count(tensor)
             moved += tensor.nbytes
