@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 from tests.serve.server.serving_process import Server
 
 from weft.serve.card import Card, Picture
+from weft.serve.server import pictures
 from weft.serve.server.answers import classes, detections
-from weft.serve.server.pictures import Geometry, decode, prepare, row_of, shrink_for, size_of
+from weft.serve.server.pictures import Geometry, decode, opened, prepare, row_of, shrink_for
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.tensors import Array
 
@@ -41,8 +43,22 @@ def bomb(side: int = 60_000) -> bytes:
 
 @pytest.mark.parametrize("kind", [".png", ".jpg"])
 def test_sizes_are_read_from_the_header(kind: str) -> None:
-    assert size_of(picture(kind)) == (32, 16)
-    assert decode(picture(kind), 1000).shape == (16, 32, 3)
+    found = opened(picture(kind), 1000)
+    assert (found.width, found.height) == (32, 16)
+    assert decode(found).shape == (16, 32, 3)
+
+
+def test_a_header_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    size = pictures._size
+
+    def counted(data: bytes) -> tuple[int, int]:
+        read.append(data)
+        return size(data)
+
+    monkeypatch.setattr(pictures, "_size", counted)
+    row_of(picture(".jpg"), Picture(height=4, width=4), 1000)
+    assert len(read) == 1
 
 
 @pytest.mark.parametrize(
@@ -60,7 +76,7 @@ def test_sizes_are_read_from_the_header(kind: str) -> None:
 )
 def test_what_is_no_whole_picture_is_refused(data: bytes, status: int) -> None:
     with pytest.raises(RefusalError) as caught:
-        decode(data, 1_000_000)
+        decode(opened(data, 1_000_000))
     assert caught.value.status == status
 
 
@@ -103,6 +119,35 @@ def test_crop_keeps_the_middle_and_pad_keeps_everything() -> None:
     assert geometry.back(15, 15) == (15, 5)
 
 
+@pytest.mark.parametrize("size", [(480, 640), (333, 257), (250, 1000)])
+def test_a_picture_cut_before_it_is_scaled_shows_what_it_would_show_after(size: tuple[int, int]) -> None:
+    """Within half a pixel of the picture and what is rounded: here two shades."""
+    pixels = gradient(*size)
+    card = Picture(height=100, width=100, crop=0.875, colours="BGR", scale=1.0)
+    row, geometry = prepare(pixels, card)
+    wide, high = (round(side * 100 / 0.875 / min(size)) for side in size[::-1])
+    left, top = (wide - 100) // 2, (high - 100) // 2
+    whole = cv2.resize(pixels, (wide, high), interpolation=cv2.INTER_AREA)
+    wanted = whole[top : top + 100, left : left + 100].transpose(2, 0, 1)
+    assert np.abs(row[0] - wanted).max() <= 2
+    for x, y in ((0, 0), (50, 20), (100, 100)):
+        exact = ((x + left) * size[1] / wide, (y + top) * size[0] / high)
+        assert np.abs(np.subtract(geometry.back(x, y), exact)).max() <= 1
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64", "UINT8"])
+@pytest.mark.parametrize("colours", ["RGB", "BGR", "GREY"])
+def test_both_layouts_hold_the_same_numbers(datatype: str, colours: str) -> None:
+    shades = (0.1, 0.2, 0.3)[: 1 if colours == "GREY" else 3]
+    card = Picture(height=9, width=7, resize="stretch", colours=colours, mean=shades, std=shades)
+    first, _ = prepare(gradient(20, 30), card, datatype)
+    last, _ = prepare(gradient(20, 30), replace(card, layout="NHWC"), datatype)
+    assert first.shape == (1, len(shades), 9, 7)
+    assert first.flags.c_contiguous
+    assert last.flags.c_contiguous
+    np.testing.assert_array_equal(first, last.transpose(0, 3, 1, 2))
+
+
 @pytest.mark.parametrize("side", [80, 100, 150, 333, 1000])
 def test_a_picture_made_smaller_is_averaged(side: int) -> None:
     """As an average over areas has it: lines one pixel wide become grey, at any scale."""
@@ -127,7 +172,7 @@ def test_a_large_jpeg_is_decoded_smaller_and_looks_the_same(rule: str, orientati
     data = turned(bytes(cv2.imencode(".jpg", gradient(483, 1001))[1]), orientation)
     card = Picture(height=50, width=60, resize=rule, scale=1.0)
     row, geometry = row_of(data, card, 1_000_000)
-    whole, exact = prepare(decode(data, 1_000_000), card)
+    whole, exact = prepare(decode(opened(data, 1_000_000)), card)
     assert np.abs(row - whole).max() < 12
     assert (geometry.width, geometry.height) == ((1001, 483) if orientation == 1 else (483, 1001))
     for point in ((0, 0), (30, 25), (60, 50)):

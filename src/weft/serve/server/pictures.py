@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import cv2
@@ -53,15 +54,29 @@ class Geometry:
         return Geometry(across, down, self.left, self.top, width, height)
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """A JPEG or PNG whose header has been read: it is no larger than allowed, so it may be decoded."""
+
+    data: bytes
+    width: int
+    height: int
+
+    @property
+    def kind(self) -> str:
+        return "JPEG" if self.data.startswith(_JPEG) else "PNG"
+
+
 def row_of(data: bytes, picture: Picture, max_pixels: int, datatype: str = "FP32") -> tuple[Array, Geometry]:
     """One row of the model's input from a JPEG or PNG, and where its pixels lie in that.
 
     A JPEG can be decoded at a half, a quarter or an eighth of its size, which takes a part of the time: so it is,
     where what comes out is still larger than what is wanted.
     """
-    width, height = size_of(data)
-    shrink = shrink_for(width, height, picture) if data.startswith(_JPEG) else 1
-    pixels = decode(data, max_pixels, shrink)
+    encoded = opened(data, max_pixels)
+    width, height = encoded.width, encoded.height
+    shrink = shrink_for(width, height, picture) if encoded.kind == "JPEG" else 1
+    pixels = decode(encoded, shrink)
     row, geometry = prepare(pixels, picture, datatype)
     if shrink > 1:
         turned = pixels.shape[1] != -(-width // shrink)
@@ -81,32 +96,25 @@ def shrink_for(width: int, height: int, picture: Picture) -> int:
     return 1
 
 
-def size_of(data: bytes) -> tuple[int, int]:
-    """Width and height, from the header alone."""
-    if data.startswith(_PNG):
-        if len(data) < 24 or data[12:16] != b"IHDR":
-            raise _broken("PNG")
-        width, height = struct.unpack(">II", data[16:24])
-        return int(width), int(height)
-    if data.startswith(_JPEG):
-        return _jpeg_size(data)
-    raise RefusalError(415, "a picture must be a JPEG or a PNG, got neither")
-
-
-def decode(data: bytes, max_pixels: int, shrink: int = 1) -> Array:
-    """Its pixels, height x width x 3, blue first, turned as its camera was held; every `shrink`th a side."""
-    width, height = size_of(data)
+def opened(data: bytes, max_pixels: int) -> Encoded:
+    """Read its header; what is no whole picture, or one too large, is refused."""
+    width, height = _size(data)
     if not 0 < width * height <= max_pixels:
         raise RefusalError(413, f"a picture must have 1 to {max_pixels} pixels, got {width} x {height}")
     # The decoder makes up what is missing of a JPEG that is cut short.
     if data.startswith(_JPEG) and data.rfind(b"\xff\xd9") < 0:
         raise _broken("JPEG")
+    return Encoded(data, width, height)
+
+
+def decode(encoded: Encoded, shrink: int = 1) -> Array:
+    """Its pixels, height x width x 3, blue first, turned as its camera was held; every `shrink`th a side."""
     try:
-        pixels: Any = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS[shrink])
+        pixels: Any = cv2.imdecode(np.frombuffer(encoded.data, np.uint8), _FLAGS[shrink])
     except cv2.error as error:
         raise RefusalError(400, f"the picture cannot be decoded: {error}") from None
     if pixels is None:
-        raise _broken("PNG" if data.startswith(_PNG) else "JPEG")
+        raise _broken(encoded.kind)
     return np.asarray(pixels)
 
 
@@ -118,22 +126,23 @@ def prepare(pixels: Array, picture: Picture, datatype: str = "FP32") -> tuple[Ar
     elif picture.colours == "RGB":
         fitted = np.asarray(cv2.cvtColor(fitted, cv2.COLOR_BGR2RGB))
     kind = NUMPY[datatype]
-    if kind.kind != "f":  # a model that takes pixels as they are
-        row = fitted.astype(kind)
-    else:
-        std = np.asarray(picture.std or (1.0,), np.float32)
-        mean = np.asarray(picture.mean or (0.0,), np.float32)
-        row = _scaled(fitted, np.float32(picture.scale) / std, mean / std).astype(kind, copy=False)
-    if picture.layout == "NCHW":
-        row = row.transpose(2, 0, 1)
-    return np.ascontiguousarray(row[None]), geometry
+    scaled = kind.kind == "f"  # others take pixels as they are
+    row = np.empty((picture.channels, *fitted.shape[:2]), np.float32 if scaled else np.uint8)
+    # Channel by channel, through a table: there are only 256 values.
+    for place, plane in enumerate(cv2.split(fitted)):
+        row[place] = cv2.LUT(plane, _tables(picture)[place]) if scaled else plane
+    if picture.layout == "NHWC":
+        row = row.transpose(1, 2, 0)
+    return np.ascontiguousarray(row[None], kind), geometry
 
 
-def _scaled(pixels: Array, factor: Array, shift: Array) -> Array:
-    """Each value times `factor` less `shift`, by channel, through a table: there are only 256 of them."""
-    values = np.arange(256, dtype=np.float32)[:, None] * factor - shift
-    table = np.ascontiguousarray(np.broadcast_to(values, (256, pixels.shape[2]))[None])
-    return np.asarray(cv2.LUT(pixels, table)).reshape(pixels.shape)
+@lru_cache(maxsize=64)
+def _tables(picture: Picture) -> Array:
+    """What each value of a pixel becomes, by channel."""
+    std = np.asarray(picture.std or (1.0,), np.float32)[:, None]
+    mean = np.asarray(picture.mean or (0.0,), np.float32)[:, None]
+    values = np.arange(256, dtype=np.float32) * (np.float32(picture.scale) / std) - mean / std
+    return np.ascontiguousarray(np.broadcast_to(values, (picture.channels, 256)))
 
 
 def _resized_to(width: int, height: int, picture: Picture) -> tuple[int, int]:
@@ -150,16 +159,33 @@ def _resized_to(width: int, height: int, picture: Picture) -> tuple[int, int]:
 def _fitted(pixels: Array, picture: Picture) -> tuple[Array, Geometry]:
     height, width = pixels.shape[:2]
     wide, high = _resized_to(width, height, picture)
+    if picture.resize == "crop":
+        return _middle(pixels, wide, high, picture)
     resized = _resized(pixels, wide, high)
     left, top = (picture.width - wide) // 2, (picture.height - high) // 2
     if picture.resize == "pad":
         whole = np.full((picture.height, picture.width, 3), _GREY, np.uint8)
         whole[top : top + high, left : left + wide] = resized
         resized = whole
-    elif picture.resize == "crop":
-        left, top = -((wide - picture.width) // 2), -((high - picture.height) // 2)
-        resized = resized[-top : picture.height - top, -left : picture.width - left]
     return resized, Geometry(wide / width, high / height, left, top, width, height)
+
+
+def _middle(pixels: Array, wide: int, high: int, picture: Picture) -> tuple[Array, Geometry]:
+    """What is kept of a picture that becomes wide x high.
+
+    One that is made smaller is cut first, at whole pixels, and nothing is scaled that would be thrown away.
+    """
+    height, width = pixels.shape[:2]
+    left, top = (wide - picture.width) // 2, (high - picture.height) // 2
+    right, bottom = left + picture.width, top + picture.height
+    if wide > width or high > height:
+        kept = _resized(pixels, wide, high)[top:bottom, left:right]
+        return kept, Geometry(wide / width, high / height, -left, -top, width, height)
+    left, right = round(left * width / wide), round(right * width / wide)
+    top, bottom = round(top * height / high), round(bottom * height / high)
+    across, down = picture.width / (right - left), picture.height / (bottom - top)
+    kept = _resized(pixels[top:bottom, left:right], picture.width, picture.height)
+    return kept, Geometry(across, down, -left * across, -top * down, width, height)
 
 
 def _resized(pixels: Array, width: int, height: int) -> Array:
@@ -179,6 +205,18 @@ def _resized(pixels: Array, width: int, height: int) -> Array:
         pixels = np.asarray(cv2.resize(even, (wide, high), interpolation=cv2.INTER_AREA))
     twice = cv2.resize(pixels, (2 * width, 2 * height), interpolation=cv2.INTER_LINEAR)
     return np.asarray(cv2.resize(twice, (width, height), interpolation=cv2.INTER_AREA))
+
+
+def _size(data: bytes) -> tuple[int, int]:
+    """Width and height, from the header alone."""
+    if data.startswith(_PNG):
+        if len(data) < 24 or data[12:16] != b"IHDR":
+            raise _broken("PNG")
+        width, height = struct.unpack(">II", data[16:24])
+        return int(width), int(height)
+    if data.startswith(_JPEG):
+        return _jpeg_size(data)
+    raise RefusalError(415, "a picture must be a JPEG or a PNG, got neither")
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
