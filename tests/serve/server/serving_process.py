@@ -77,7 +77,7 @@ class Server:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.terminate()
-        code = self.process.wait(60)
+        code = self.process.wait(200)
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code

@@ -180,12 +180,12 @@ def test_a_version_that_is_no_longer_what_was_pushed_is_not_served(
 
 def test_sigterm_answers_what_was_taken(start: Starter, onnx_models: Path) -> None:
     server = start(
-        str(onnx_models / "busy.onnx"), "--delay-ms", "0.01", "--timeout-s", "100", "--drain-s", "100"
+        str(onnx_models / "busy.onnx"), "--delay-ms", "0.01", "--timeout-s", "200", "--drain-s", "200"
     )
     answers: list[float] = []
 
     def ask(n: int) -> None:
-        with server.client() as client:
+        with server.client(timeout_s=200) as client:
             answers.append(float(client.infer("busy", {"n": np.array([n])})["y"]))
 
     threads = [threading.Thread(target=ask, args=(n,)) for n in (30_000, 30_000, 1)]
