@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from weft.elastic import parts, pieces, state
 from weft.elastic.cadence import FIRST_STEPS, MOST_STEPS, Cadence
-from weft.elastic.checkpoint import REFUSED, Saver
+from weft.elastic.checkpoint import REFUSED, TORN, RefusedError, Saver
 from weft.elastic.control import FixedLink
 from weft.elastic.shares import Summary
 from weft.elastic.snapshot import PIECE_BYTES, Snapshot, cut, rows_of
@@ -468,10 +468,59 @@ def test_a_reader_that_is_lost_is_followed_by_another(tmp_path: Path) -> None:
     assert (ranks, len(images), crew.committed) == ([0], 1, [3, 0])
 
 
-def test_with_none_that_is_whole_the_run_begins_anew(tmp_path: Path) -> None:
-    run_to(1, tmp_path)
-    harm(tmp_path / "step-00000001" / "part-0-of-1" / "__0_0.distcp")
-    assert Crew(tmp_path).resume()[1] == []
+@pytest.mark.parametrize("name", ["__0_0.distcp", "part.json"])
+def test_with_none_that_is_whole_nobody_begins(tmp_path: Path, name: str) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    run_to(2, a)
+    for step in (1, 2):
+        harm(a / f"step-0000000{step}" / "part-0-of-1" / name)
+    before = sorted(a.rglob("*"))
+    crew = Crew(a)
+    with pytest.raises(
+        RefusedError, match="must be whole, got step-00000002, step-00000001, torn; bring back"
+    ):
+        crew.resume()
+    assert [saver.card(crew.objects, DATA, stays=False)[1] for saver in crew.savers] == [TORN]
+    other = Crew(a, b)
+    other.savers[0]._torn.update((1, 2))
+    summaries = other.meet()
+    with pytest.raises(RefusedError, match="h0; use the same model"):
+        other.savers[1].reader(other.view, summaries)
+    assert sorted(a.rglob("*")) == before
+
+
+def test_one_that_never_became_whole_is_none_and_the_run_begins_anew(tmp_path: Path) -> None:
+    save(tmp_path, state.image_of(objects()), 4, 2, only=[0])
+    assert Crew(tmp_path).resume() == ([], [])
+
+
+def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, state.image_of(objects()), 4, 1)  # its manifest lacks what ours have
+    crew = Crew(tmp_path)
+    with pytest.raises(
+        RefusedError, match=r"got .*step-00000004 without data, objects, schema; use the weft it was"
+    ):
+        crew.resume()
+
+
+def test_objects_that_do_not_take_the_state_are_refused(tmp_path: Path) -> None:
+    run_to(2, tmp_path)
+    crew = Crew(tmp_path)
+    assert crew.savers[0].reader(crew.view, crew.meet()) == 0
+    got = r"the state of step 2 in .*, got RuntimeError\('size mismatch'\)"
+    with pytest.raises(RefusedError, match=got), crew.savers[0].refusing():
+        raise RuntimeError("size mismatch")
+
+
+def test_a_folder_that_is_a_checkpoint_itself_is_refused(tmp_path: Path) -> None:
+    run_to(1, tmp_path / "ours")
+    (tmp_path / "torchs").mkdir()
+    (tmp_path / "torchs" / ".metadata").touch()
+    for folder in (tmp_path / "ours" / "step-00000001", tmp_path / "torchs"):
+        with pytest.raises(
+            UsageError, match=r"must be a folder of checkpoints, got one of them .* name the folder above"
+        ):
+            Crew(folder).meet()
 
 
 def test_another_model_or_other_data_is_refused_by_all(tmp_path: Path) -> None:

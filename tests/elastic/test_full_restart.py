@@ -82,10 +82,23 @@ def test_everything_is_killed_and_started_again_with_another_number_of_workers(t
     assert {result["committed"] for result in again.results} == {28}
     assert parts.find(saved)[0].step == 28  # the end is saved
 
-    refused = started(tmp_path / "refused", "1:1", 1, saved, "--length", "90").finish()
-    assert refused.code != 0
-    assert "got length 90 where it has 100" in refused.output
+    refused = started(tmp_path / "refused", "2:2", 2, saved, "--length", "90").finish()
+    assert refused.code == 2, refused.output
+    assert refused.output.count("got length 90 where it has 100") == 1
+    assert (
+        "use the same data, batch and seed, or name another --checkpoint" in refused.output.splitlines()[-1]
+    )
+    assert "Traceback" not in refused.output
     assert parts.find(saved)[0].step == 28
+
+
+def test_what_can_not_be_a_folder_of_checkpoints_is_misuse(tmp_path: Path) -> None:
+    """Found by each worker for itself: the run's exit code is theirs."""
+    (tmp_path / "saved").touch()
+    run = started(tmp_path / "run", "1:1", 1, tmp_path / "saved").finish()
+    assert run.code == 2, run.output
+    assert "--checkpoint must be a folder that can be written, got" in run.output.splitlines()[-1]
+    assert "Traceback" not in run.output
 
 
 def test_all_workers_are_killed_and_then_the_agent(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ class Agent:
         self.committed = 0
         self.leaving = False
         self.over = ""  # "finished", or why the run failed
+        self.code = 0  # the exit code of a run that is over
         self._stop_at: float | None = None
         self._changed = asyncio.Event()
         self._next_beat = 0.0
@@ -98,7 +99,7 @@ class Agent:
         self.household.close()
         await self.peers.close()
         self.journal.close()
-        return 0 if self.over == "finished" or self.leaving else 1
+        return 0 if self.leaving else self.code
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -130,6 +131,7 @@ class Agent:
             "view": self.council.view.number,
             "voters": self.council.view.voters,
             "over": self.over,
+            "code": self.code,
             "leaving": self.leaving,
             "committed": self.committed,
             "possible": 0 if self.leaving else self.household.possible,
@@ -278,9 +280,9 @@ class Agent:
         statuses = [self._status_of(agent) for agent in self._living()]
         if sum(status["possible"] for status in statuses) >= self.rules.least:
             return
-        trouble = next((status["trouble"] for status in statuses if status["trouble"]), "")
+        trouble, code = next((status["trouble"] for status in statuses if status["trouble"][0]), ("", 0))
         if trouble:
-            self._end(trouble)
+            self._end(trouble, code)
 
     def _see_whether_anybody_is_left(self, now: float) -> None:
         """Without a launcher, and without enough others to decide anything, nobody would ever end us."""
@@ -319,7 +321,7 @@ class Agent:
         for name, where in status["roster"].items():
             self.peers.add(name, Address(*where))
         if status["over"] and not self.over:
-            self._end(status["over"], tell=False)
+            self._end(status["over"], status["code"], tell=False)
         if before is None or _states(before) != _states(status):
             self._changed.set()
 
@@ -348,9 +350,11 @@ class Agent:
                     self._see_off(ward, "asked to leave")
             case "commit":
                 self._committed(ward, news)
+            case "refused":
+                self._end(news["why"], news["code"])
             case "finished":
                 ward.state = FINISHED
-                self._end("finished")
+                self._end("finished", 0)
             case ("grouped" | "healed" | "saved") as event:
                 self.journal.event(event, worker=ward.name, **news)
 
@@ -397,12 +401,12 @@ class Agent:
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def _end(self, how: str, *, tell: bool = True) -> None:
+    def _end(self, how: str, code: int = 1, *, tell: bool = True) -> None:
         """The run is over: those who are done go by themselves, the others are ended."""
         if self.over:
             return
-        self.over = how
-        self.journal.event("finished" if how == "finished" else "failed", cause=how)
+        self.over, self.code = how, code
+        self.journal.event("finished" if how == "finished" else "failed", cause=how, code=code)
         grace_s = self.spec["grace"]
         for ward in self.household:
             if how == "finished" and ward.state == MEMBER:
@@ -441,7 +445,7 @@ class Agent:
                 for name, where in message["roster"].items():
                     self.peers.add(name, Address(*where))
             case "over":
-                self._end(message["how"])
+                self._end(message["how"], message["code"])
             case "begin":  # whoever had decided anything is dead
                 self._act(self.council.receive("", {"kind": "decided", "view": message["view"]}))
             case "leave" if not self.leaving:  # no hurry: our host stays as long as it takes
@@ -494,8 +498,9 @@ async def serve() -> int:
             if (there := knock(message["run"], message["host"])) is not None:
                 await carry(launcher, there)
                 return 0
-            if message["life"] and (over := outcome(Path(message["run_dir"]), message["host"])):
-                launcher.say({"event": "done", "over": over, "code": 0})
+            over, code = outcome(Path(message["run_dir"]), message["host"]) if message["life"] else ("", 0)
+            if over:
+                launcher.say({"event": "done", "over": over, "code": code})
                 await launcher.drain()
                 return 0
             agent = Agent(message, launcher, port)
@@ -510,7 +515,7 @@ async def serve() -> int:
     finally:
         hearing.cancel()
         server.close()
-    launcher.say({"event": "done", "over": agent.over, "code": code})
+    launcher.say({"event": "done", "over": agent.over, "code": agent.code})
     await launcher.drain()
     return code
 

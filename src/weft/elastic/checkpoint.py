@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,15 @@ from weft.errors import UsageError
 from weft.version import __version__
 
 KEEP = 2  # whole ones
-REFUSED = -2  # on a card: there is a checkpoint, of something else
+REFUSED, TORN = (
+    -2,
+    -3,
+)  # on a card: there is a checkpoint, of something else; there are some, and none is whole
+ANEW = "or name another --checkpoint to begin anew"
+
+
+class RefusedError(UsageError):
+    """What was saved is not what this script can go on from: no member can begin."""
 
 
 class Saver:
@@ -75,11 +84,17 @@ class Saver:
             "data": {name: value for name, value in data.items() if name != "micro"},
         }
         if not self._disk:
+            if (inside := parts.is_one(self.directory)) is not None:
+                raise UsageError(
+                    f"--checkpoint must be a folder of checkpoints, got one of them ({inside} is in it): "
+                    f"{self.directory}; name the folder above it, {ANEW}"
+                )
             try:
                 self._disk = parts.disk_of(self.directory, self._run)
             except (OSError, ValueError) as error:
                 raise UsageError(
-                    f"--checkpoint must be a folder that can be written, got {self.directory}: {error}"
+                    f"--checkpoint must be a folder that can be written, got {self.directory}: {error}; "
+                    f"mend that, {ANEW}"
                 ) from error
         return [self._disk, -1 if stays else self._newest()]
 
@@ -88,16 +103,14 @@ class Saver:
         self._disks = [disk for disk, _ in cards]
 
     def _newest(self) -> int:
-        saved = self._whole()
-        if saved is None:
-            return -1
-        self._refusal = _differs(saved, self._identity)
-        return REFUSED if self._refusal else saved.step
-
-    def _whole(self) -> parts.Saved | None:
         assert self.directory is not None
         found = parts.find(self.directory)
-        return next((saved for saved in found if saved.about and saved.step not in self._torn), None)
+        saved = next((saved for saved in found if saved.about and saved.step not in self._torn), None)
+        if saved is None:
+            self._refusal = _torn(found)
+            return TORN if found else -1
+        self._refusal = _differs(saved, self._identity)
+        return REFUSED if self._refusal else saved.step
 
     # -- resuming ---------------------------------------------------------------------------------
 
@@ -109,20 +122,33 @@ class Saver:
         if any(summary.stays for summary in summaries):
             return None
         committed = max(summary.committed for summary in summaries)
-        refused = [rank for rank, summary in enumerate(summaries) if summary.saved == REFUSED]
-        if refused and not committed:
-            raise UsageError(
+        newest = max(summary.saved for summary in summaries)
+        wrong = [rank for rank, summary in enumerate(summaries) if summary.saved == REFUSED]
+        if newest < 0:  # a torn one is no matter where another is whole
+            wrong = wrong or [rank for rank, summary in enumerate(summaries) if summary.saved == TORN]
+        if wrong and not committed:
+            raise RefusedError(
                 self._refusal
                 or "the checkpoints on all hosts must be of this script, got another on "
-                + view.members[refused[0]].host
+                + f"{view.members[wrong[0]].host}; use the same model and data, {ANEW}"
             )
-        newest = max(summary.saved for summary in summaries)
         if newest <= committed:
             self.cadence.last = max(self.cadence.last, committed)
             return None
         rank = next(rank for rank, summary in enumerate(summaries) if summary.saved == newest)
         self._reading = view.number, rank, newest
         return rank
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """What a checkpoint's state is put in place in: objects that do not take it are not those it is of."""
+        try:
+            yield
+        except Exception as error:  # whatever their load_state_dict raises
+            raise RefusedError(
+                f"what is registered must take the state of step {self._reading[2]} in {self.directory}, "
+                f"got {error!r}; use the same model, {ANEW}"
+            ) from error
 
     def read(self, view: View) -> state.Image | None:
         """The state of the checkpoint we offered; None if it turns out to be torn."""
@@ -261,9 +287,25 @@ class Saver:
         self._link.tell("saved", step=about["step"], seconds=seconds, bytes=nbytes, **news)
 
 
+def _torn(found: Sequence[parts.Saved]) -> str:
+    """Why we can not go on where no checkpoint is whole; empty if there is none at all."""
+    if not found:
+        return ""
+    names = ", ".join(saved.folder.name for saved in found)
+    return (
+        f"one checkpoint in {found[0].folder.parent} must be whole, got {names}, torn; "
+        f"bring back a copy of it, {ANEW}"
+    )
+
+
 def _differs(saved: parts.Saved, identity: Mapping[str, Any]) -> str:
     """Why we can not go on from a checkpoint; empty if we can."""
     then = saved.about
+    if lacking := sorted(identity.keys() - then.keys()):
+        return (
+            f"a checkpoint must be one of weft {__version__} or alike, got {saved.folder} without "
+            f"{', '.join(lacking)}; use the weft it was written with, {ANEW}"
+        )
     data = {
         name: (then["data"].get(name), value)
         for name, value in identity["data"].items()
@@ -273,7 +315,7 @@ def _differs(saved: parts.Saved, identity: Mapping[str, Any]) -> str:
         told = ", ".join(f"{name} {now} where it has {before}" for name, (before, now) in data.items())
         return (
             f"the data of a run must be as in its checkpoint {saved.folder}, got {told}; "
-            "use the same data, batch and seed, or another --checkpoint to begin anew"
+            f"use the same data, batch and seed, {ANEW}"
         )
     if then["schema"] == identity["schema"]:
         return ""
@@ -282,7 +324,7 @@ def _differs(saved: parts.Saved, identity: Mapping[str, Any]) -> str:
         told = f"{_listed(identity['objects'])} where it has {_listed(then['objects'])}"
     return (
         f"what is registered must be as in the checkpoint {saved.folder}, got {told}; "
-        "use the same model, or another --checkpoint to begin anew"
+        f"use the same model, {ANEW}"
     )
 
 

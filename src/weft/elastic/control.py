@@ -2,7 +2,7 @@
 
 Agent to worker: `welcome` (the run's secret and limits), `view` (what is decided, and what this worker is called),
 `drain` (leave at the next step), `over` (all others are done).
-Worker to agent, `say`: hello, ready, grouped, healed, commit, broken, leaving, saved, header, finished.
+Worker to agent, `say`: hello, ready, grouped, healed, commit, broken, leaving, saved, header, refused, finished.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from weft.elastic.view import View
-from weft.errors import CollectiveError
+from weft.errors import CollectiveError, UsageError
 
 DESCRIPTOR = "WEFT_ELASTIC"  # the variable that holds ours, and the beat's
 Message = dict[str, Any]
@@ -67,6 +68,16 @@ class Link:
             if self._closed or self.view is None:
                 raise SystemExit(1)
             return self.view
+
+    def refuse(self, error: UsageError, *, for_all: bool) -> None:
+        """We cannot take part, or nobody can: say why, and end as what is misused does."""
+        if for_all:
+            self.tell(
+                "refused", why=str(error), code=error.exit_code
+            )  # it is told once, at the end of the run
+        else:
+            print(f"weft: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(error.exit_code)
 
     def newer_than(self, number: int) -> bool:
         return self.view is not None and self.view.number > number
@@ -129,6 +140,10 @@ class FixedLink(Link):
             raise CollectiveError(
                 f"{news['why']}; start the script with weft run --elastic to have it go on without those who are lost"
             )
+
+    def refuse(self, error: UsageError, *, for_all: bool) -> None:
+        """The script is told."""
+        raise error
 
     def await_view(self, newer_than: int) -> View:
         assert self.view is not None

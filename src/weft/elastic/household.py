@@ -51,7 +51,7 @@ class Household:
         self._incarnations: defaultdict[int, int] = defaultdict(int)
         self._ends: defaultdict[int, int] = defaultdict(int)  # in a row, by slot
         self._failures: defaultdict[int, int] = defaultdict(int)
-        self._given_up: dict[int, str] = {}
+        self._given_up: dict[int, tuple[str, int]] = {}  # why, and the exit code that follows from it
         self._starting_at: dict[int, float] = {}
 
     def __iter__(self) -> Iterator[Ward]:
@@ -68,9 +68,9 @@ class Household:
         return len(self._slots) - len(self._given_up)
 
     @property
-    def trouble(self) -> str:
-        """Why some slots were given up."""
-        return next(iter(self._given_up.values()), "")
+    def trouble(self) -> tuple[str, int]:
+        """Why some slots were given up, and the exit code of a run that fails for it."""
+        return next(iter(self._given_up.values()), ("", 0))
 
     def reports(self) -> tuple[WorkerReport, ...]:
         return tuple(ward.report() for ward in self if ward.alive)
@@ -107,7 +107,7 @@ class Household:
 
     def give_up(self, ward: Ward, why: str) -> None:
         """Nobody shall follow it in its slot."""
-        self._given_up[ward.slot.number] = why
+        self._given_up[ward.slot.number] = why, 1
 
     def restart(self, *, wanted: bool) -> None:
         """Start those whose time has come, if any are wanted."""
@@ -133,11 +133,11 @@ class Household:
         slot = ward.slot.number
         self._ends[slot] += 1
         if code == 0:
-            self._given_up[slot] = f"{ward.name} ended before the run did"
+            self._given_up[slot] = f"{ward.name} ended before the run did", 1
         elif code > 0:
             self._failures[slot] += 1
             if in_vain or self._failures[slot] >= TRIES:
-                self._given_up[slot] = why(ward, code)
+                self._given_up[slot] = why(ward, code), code
         pause = RESTART_S[min(self._ends[slot] - 1, len(RESTART_S) - 1)]
         self._starting_at[slot] = time.monotonic() + pause
 

@@ -73,13 +73,11 @@ class Journal:
                 self._tell({"event": "trouble", "host": self._host, "cause": self._trouble, "t": time.time()})
 
 
-def outcome(run_dir: Path, host: str) -> str:
-    """How the run ended, as the agent of this host wrote it down; nothing if it did not."""
+def outcome(run_dir: Path, host: str) -> tuple[str, int]:
+    """How the run ended, and its exit code, as the agent of this host wrote them down; nothing if it did not."""
     try:
         lines = read_lines(trace_file(run_dir, host, EVENTS))
     except UsageError:
-        return ""
-    ends = [
-        line["cause"] for _, line in lines if line["event"] in ("finished", "failed") and "worker" not in line
-    ]
-    return str(ends[-1]) if ends else ""
+        return "", 0
+    ends = [line for _, line in lines if line["event"] in ("finished", "failed") and "worker" not in line]
+    return (str(ends[-1]["cause"]), int(ends[-1]["code"])) if ends else ("", 0)

@@ -90,7 +90,7 @@ class Launcher:
         self._view = 0
         self._voting: set[str] = set()  # in the newest view we know of
         self._not_lost_at = time.monotonic()
-        self._over = ""
+        self._over, self._code = "", 0
         self._failures: list[str] = []
         self._interrupted: int | None = None
         self._next_look = 0.0
@@ -302,9 +302,10 @@ class Launcher:
     def _on_done(self, host: Recruit, message: Message) -> None:
         host.state = "done"
         if message["over"] and not self._over:
-            self._over = message["over"]
+            self._over, self._code = message["over"], message["code"]
             running = [other.name for other in self._hosts.values() if other.state == "running"]
-            self._crew.tell({"do": "over", "how": self._over}, running)  # one that is cut off from the others
+            # One of them may be cut off from the others.
+            self._crew.tell({"do": "over", "how": self._over, "code": self._code}, running)
 
     def _on_closed(self, host: Recruit, message: Message) -> None:
         if host.state in ("done", "leaving"):
@@ -373,13 +374,13 @@ class Launcher:
         assert self._folder is not None
         why = "" if self._over == "finished" else self._over or "no agent is left"
         why = why or next(iter(self._failures), "")
-        code = 1 if why else 0
+        code = self._code or 1 if why else 0
         interrupted = self._interrupted
         if interrupted is not None:
             code = 128 + interrupted
         failure = None
         if why and interrupted is None:
-            failure = Failure(rank=None, host="the run", code=1, reason=why)
+            failure = Failure(rank=None, host="the run", code=code, reason=why)
         return Outcome(
             code=code,
             codes={},

@@ -22,7 +22,7 @@ from torch import nn
 from weft.elastic import state
 from weft.elastic.beat import COMPUTING, LOADING, OUTSIDE, WAITING, Beat
 from weft.elastic.buffers import Buffers
-from weft.elastic.checkpoint import Saver
+from weft.elastic.checkpoint import RefusedError, Saver
 from weft.elastic.control import Link, RunOver
 from weft.elastic.gathering import BROKEN, Gathering
 from weft.elastic.gradients import Gradients, all_reduce
@@ -134,6 +134,8 @@ class Participant:
                 self._adopt()
             except RunOver:
                 raise SystemExit(0) from None
+            except UsageError as error:
+                self._link.refuse(error, for_all=isinstance(error, RefusedError))
             self._healed = None
 
     def pause(self) -> None:
@@ -377,7 +379,8 @@ class Participant:
         while (reader := self.saver.reader(view, summaries)) is not None:
             image = self.saver.read(view) if rank == reader else None
             if image is not None:
-                self._put(image)
+                with self.saver.refusing():
+                    self._put(image)
             summaries = self._introduce(view)
         return summaries
 

@@ -143,6 +143,14 @@ def _folders(directory: Path) -> list[tuple[int, Path]]:
         return []
 
 
+def is_one(directory: Path) -> str | None:
+    """What shows that a folder is not one of checkpoints, but a checkpoint itself, of ours or of torch's."""
+    with suppress(OSError):
+        names = sorted(path.name for path in directory.iterdir())
+        return next((name for name in names if name == ".metadata" or _PART.fullmatch(name)), None)
+    return None
+
+
 def _manifest(part: Path) -> dict[str, Any]:
     """A part's manifest; empty if it is not what was written."""
     try:
