@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.learn.data import classes, numbers, wide
+from tests.learn.data import classes, hinge_objective, logistic_objective, numbers, wide
 
 from weft.errors import UsageError
 from weft.learn import (
@@ -50,15 +51,28 @@ class ThreadWorkers:
         return float(max(self.gathered(value)))
 
 
-def fitted(make: Callable[[], Any], X: Any, y: Array, size: int = 3) -> list[Any]:
-    """The models of workers, each of which has every third row."""
+def fitted(
+    make: Callable[[], Any],
+    X: Any,
+    y: Array,
+    size: int = 3,
+    weights: Array | None = None,
+    cuts: Sequence[int] = (),
+) -> list[Any]:
+    """The models of workers, each of which has every third row, or the rows between two of the cuts."""
+    shares = [slice(rank, None, size) for rank in range(size)]
+    if cuts:
+        shares = [slice(*ends) for ends in pairwise([0, *cuts, len(y)])]
+        size = len(shares)
     board, barrier = [None] * size, threading.Barrier(size)
     models: list[Any] = [None] * size
 
     def work(rank: int) -> None:
         try:
             with together(ThreadWorkers(rank, size, board, barrier)):
-                models[rank] = make().fit(X[rank::size], y[rank::size])
+                mine = shares[rank]
+                more = {} if weights is None else {"sample_weight": weights[mine]}
+                models[rank] = make().fit(X[mine], y[mine], **more)
         except BaseException as error:
             models[rank] = error
             barrier.abort()
@@ -85,11 +99,78 @@ def test_logistic_regression(count: int, rows: int) -> None:
         np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-4, atol=1e-4)
 
 
-def test_a_wide_sparse_table() -> None:
-    X, y = wide(600, 2000)
-    models = fitted(lambda: LogisticRegression(tol=1e-7), X, y)
-    alone = LogisticRegression(tol=1e-7).fit(X, y)
-    np.testing.assert_allclose(models[1].coef_, alone.coef_, atol=2e-3)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_wide_sparse_table(intercept: bool, dtype: Any) -> None:
+    X, y = wide(3000, 8000)
+    X = X.astype(dtype)
+    settings: dict[str, Any] = {"tol": 1e-6, "fit_intercept": intercept, "random_state": 0}
+    alone = LogisticRegression(**settings).fit(X, y)
+    best = logistic_objective(alone, X, y)
+    models = fitted(lambda: LogisticRegression(**settings), X, y, cuts=(400, 1900, 1900))
+    again = fitted(lambda: LogisticRegression(**settings), X, y, cuts=(400, 1900, 1900))
+    for model in models:
+        np.testing.assert_array_equal(model.coef_, models[0].coef_)
+        np.testing.assert_array_equal(model.coef_, again[0].coef_)
+        assert model.history_[-1].gap <= 1e-6
+        assert model.history_[-1].objective == pytest.approx(logistic_objective(model, X, y), rel=1e-6)
+        assert logistic_objective(model, X, y) == pytest.approx(best, rel=2e-6)
+    # By dual ascent, which takes far fewer epochs than quasi-Newton steps take passes.
+    assert models[0].n_iter_[0] < 20
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_support_vectors_of_a_sparse_table(loss: str) -> None:
+    X, y = wide(3000, 6000)
+    settings: dict[str, Any] = {"C": 0.3, "loss": loss, "tol": 1e-4, "random_state": 0}
+    alone = LinearSVC(**settings).fit(X, y)
+    models = fitted(lambda: LinearSVC(**settings), X, y, cuts=(100, 1600))
+    power = 1 if loss == "hinge" else 2
+    values = [hinge_objective(model, X, y, C=0.3, power=power) for model in (alone, *models)]
+    np.testing.assert_allclose(values, values[0], rtol=2e-4)
+    np.testing.assert_array_equal(models[1].coef_, models[2].coef_)
+    assert models[0].history_[-1].gap <= 1e-4
+
+
+def test_hinge_loss_of_a_dense_table() -> None:
+    X, y = classes(600, 6, 3)
+    models = fitted(lambda: LinearSVC(loss="hinge", C=0.1, tol=1e-6, random_state=0), X, y)
+    alone = LinearSVC(loss="hinge", C=0.1, tol=1e-6).fit(X, y)
+    np.testing.assert_allclose(models[1].coef_, alone.coef_, atol=5e-3)
+    np.testing.assert_allclose(models[1].intercept_, alone.intercept_, atol=5e-3)
+
+
+def test_weights_and_several_classes_of_a_sparse_table() -> None:
+    X, y = wide(2000, 3000)
+    y = y + (np.asarray(X[:, :20].sum(axis=1)).ravel() > 0.5)
+    weights = np.random.default_rng(3).random(len(y))
+    weights[:500] = 0  # all that the first worker has
+    settings: dict[str, Any] = {"multi_class": "ovr", "class_weight": "balanced", "tol": 1e-7}
+    alone = LogisticRegression(**settings).fit(X, y, weights)
+    models = fitted(lambda: LogisticRegression(**settings), X, y, weights=weights, cuts=(500, 1200))
+    for model in models:
+        np.testing.assert_allclose(model.coef_, alone.coef_, atol=5e-3)
+        np.testing.assert_allclose(model.intercept_, alone.intercept_, atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LogisticRegression(tol=1e-9),
+        lambda: LogisticRegression(tol=1e-9, solver="lbfgs", max_iter=1000),
+        lambda: Ridge(2.0),
+        lambda: Lasso(0.1, tol=1e-9),
+    ],
+)
+def test_shares_that_are_empty_or_small(make: Callable[[], Any]) -> None:
+    X, y = classes(7000, 5)
+    models, alone = fitted(make, X, y, cuts=(0, 20, 6000)), make().fit(X, y)
+    for model in models:
+        np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-3, atol=1e-4)
+    with pytest.raises(ValueError, match="at least one row, got 0 sample"):
+        fitted(make, X[:0], y[:0], cuts=(0,))
+    with pytest.raises(ValueError, match="zero in every row of every worker"):
+        fitted(make, X, y, weights=np.zeros(len(y)))
 
 
 @pytest.mark.parametrize("make", [lambda: Ridge(2.0), LinearRegression])
@@ -134,9 +215,9 @@ def test_forests() -> None:
     one = RandomForestClassifier(1, bootstrap=False, max_features=None, tree_method="hist").fit(X, words)
     np.testing.assert_allclose(plain.predict_proba(X), one.predict_proba(X))
     X, y = numbers(300, 4)
-    of_numbers = fitted(lambda: RandomForestRegressor(5, max_depth=6), X, y)
+    of_numbers = fitted(lambda: RandomForestRegressor(9, max_depth=6, random_state=0), X, y)
     np.testing.assert_array_equal(of_numbers[0].predict(X), of_numbers[2].predict(X))
-    assert of_numbers[0].score(X, y) > 0.7
+    assert of_numbers[0].score(X, y) > 0.6
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -186,7 +267,6 @@ def test_l1_logistic_regression_and_squared_hinge(count: int) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: LinearSVC(loss="hinge"),
         lambda: Ridge(positive=True),
         lambda: RandomForestClassifier(oob_score=True),
         lambda: GradientBoostingRegressor(loss="huber"),

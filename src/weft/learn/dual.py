@@ -75,6 +75,7 @@ class DualAscent:
         self.w = np.zeros(table.columns + 1, dtype)
         self.centre = 0.0
         self.bias = self._bias()
+        self.stretch = float(problem.crew.size)
         self.height = int(np.clip(table.rows // 2000, 1, BUCKET))
 
     def epoch(self) -> float:
@@ -94,9 +95,13 @@ class DualAscent:
         for copy in copies[1:]:
             self.w += copy
         self.w /= self.w.dtype.type(len(copies))
+        self._settle()
+        return float(sum(gaps))
+
+    def _settle(self) -> None:
+        """What is done when threads have met."""
         if self.problem.intercept == "free":
             self.centre += self.bias * float(self.w[-1])
-        return float(sum(gaps))
 
     def null_value(self) -> float:
         """The objective at zero."""
@@ -142,7 +147,7 @@ class DualAscent:
     def _visit(self, buckets: Array, w: Array) -> float:
         problem, table = self.problem, self.problem.table
         rows = (problem.y, problem.weights, self.squares, self.states, self.shares, self.rests)
-        rest = (buckets, self.height, w, self.bias, self.centre, self.code, float(problem.crew.size))
+        rest = (buckets, self.height, w, self.bias, self.centre, self.code, self.stretch)
         if isinstance(table, SparseTable):
             values = table.values
             return dual_kernels.sparse_epoch(values.data, values.indices, values.indptr, rows, *rest)
@@ -210,12 +215,13 @@ def ascend(
     history: History,
     random: np.random.RandomState,
     patient: bool,
+    ascent: DualAscent | None = None,
 ) -> tuple[Certificate, int, bool]:
     """The best point, the epochs it took, and whether its gap is within `tol`.
 
     Unless told to be patient it gives up where so many epochs are still to come that another method is quicker.
     """
-    ascent = DualAscent(problem, random)
+    ascent = ascent or DualAscent(problem, random)
     met: list[float] = []
     goal = tol * ascent.null_value() / 2  # until the first certificate says better
     bias = 1.0  # of the gap met on the way, against certificates

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from weft.learn import workers
@@ -18,6 +19,8 @@ from weft.learn.data.source import is_source, open_source
 
 Array = np.ndarray[Any, Any]
 
+LARGE = 10_000  # targets that are slow to sort
+CLOSE = 256  # distance of whole numbers that are sorted by counting
 SMALL = 1 << 20  # stored float32 numbers that are cheaper to widen than to lose digits of
 
 
@@ -70,6 +73,40 @@ def checked_table(
     return X, y
 
 
+def checked_rows(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any
+) -> tuple[Any, Array, Array]:
+    """X and y as `checked_table` gives them, and weights; among workers a share may be empty, or weigh nothing."""
+    others = workers.current()
+    if others is None:
+        X, y = checked_table(estimator, X, y, **options)
+        return X, y, checked_weights(sample_weight, X)
+    if is_source(X) or np.shape(X)[0]:
+        X, y = checked_table(estimator, X, y, **options)
+        weights = checked_weights(sample_weight, X)
+        others.gathered(y[:1])
+    else:
+        row = next((one for one in others.gathered(y[:0]) if len(one)), None)
+        if row is None:
+            raise ValueError("a fit must have at least one row, got 0 sample(s): no worker has rows")
+        X, y = checked_table(estimator, _nothing(X), row, **options)
+        weights = np.zeros(1)
+    if not workers.sums([float(weights.sum())])[0] > 0:
+        raise ValueError(
+            "sample_weight must hold a weight that is not zero, got zero in every row of every worker"
+        )
+    return X, y, weights
+
+
+def _nothing(X: Any) -> Any:
+    """One row of zeros in place of none, so that no sum is over nothing; its weight is to be zero."""
+    if hasattr(X, "iloc"):
+        return X.reindex([0], fill_value=0)
+    if sparse.issparse(X):
+        return sparse.csr_matrix((1, X.shape[1]), dtype=X.dtype)
+    return np.zeros((1, np.shape(X)[1]), getattr(X, "dtype", float))
+
+
 def opened(X: Any, y: Any, memory: str | int | None) -> tuple[Any, Any]:
     """A source, opened; a sparse one as the matrix that it holds, for fits that have no other way with it on disk."""
     table = open_source(X, y, memory)
@@ -120,7 +157,7 @@ def checked_weights(sample_weight: Any, X: Any) -> Array:
         raise ValueError(
             f"sample_weight must not be negative, got {weights.min():g} in row {weights.argmin()}"
         )
-    if not np.any(weights):
+    if not np.any(weights) and workers.current() is None:
         raise ValueError("sample_weight must hold a weight that is not zero, got zero in every row")
     return weights
 
@@ -146,10 +183,41 @@ def with_class_weights(weights: Array, class_weight: Any, classes: Array, codes:
 
 def checked_classes(y: Array) -> tuple[Array, Array]:
     """The classes, and the code of each row."""
-    classes = workers.union(y)
-    codes = np.searchsorted(classes, y)
+    distinct = _few_whole_numbers(y)
+    if distinct is None:
+        check_classification_targets(y)
+    classes = workers.union(y if distinct is None else distinct)
     if len(classes) < 2:
         raise ValueError(
             f"the target must have at least 2 classes to tell apart, got one class: {classes[0]!r}"
         )
-    return classes, codes.ravel()
+    if distinct is None:
+        return classes, np.searchsorted(classes, y).ravel()
+    places = y.astype(np.int64, copy=False) - int(classes[0])
+    if int(classes[-1]) - int(classes[0]) == len(classes) - 1:
+        return classes, places
+    codes = np.zeros(int(classes[-1]) - int(classes[0]) + 1, np.intp)
+    codes[classes.astype(np.int64) - int(classes[0])] = np.arange(len(classes))
+    return classes, codes[places]
+
+
+def _few_whole_numbers(y: Array) -> Array | None:
+    """The distinct values of a large target of whole numbers that lie close together; None for any other."""
+    if y.ndim != 1 or len(y) < LARGE or not np.can_cast(y.dtype, np.int64) or y.dtype.kind == "b":
+        return None
+    least, most = y.min(), y.max()
+    if int(most) - int(least) >= CLOSE:
+        return None
+    if int(most) - int(least) <= 1:
+        return np.unique(np.array([least, most]))
+    found = np.flatnonzero(np.bincount(y.astype(np.int64, copy=False) - int(least)))
+    distinct: Array = (found + int(least)).astype(y.dtype)
+    return distinct
+
+
+def signs(chosen: Array, dtype: Any) -> Array:
+    """1 for chosen rows, -1 for the others."""
+    targets: Array = chosen.astype(dtype)
+    targets *= 2
+    targets -= 1
+    return targets

@@ -29,7 +29,7 @@ class Workers(Protocol):
     size: int
 
     def add(self, values: Array) -> None:
-        """Replace values by their sums over workers; whole numbers or float64, contiguous."""
+        """Replace values by their sums over workers; whole numbers, float32 or float64, contiguous."""
         ...
 
     def largest(self, value: float) -> float: ...
@@ -111,6 +111,11 @@ def sums(values: Sequence[Any]) -> list[Any]:
         part.reshape(array.shape) if array.ndim else float(part[0])
         for part, array in zip(np.split(flat, ends), arrays, strict=True)
     ]
+
+
+def everyone(rows: int) -> int:
+    """Rows of all workers: what all of them decide by must be the same."""
+    return int(sums([float(rows)])[0])
 
 
 def largest(value: float) -> float:

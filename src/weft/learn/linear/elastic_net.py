@@ -59,8 +59,9 @@ class ElasticNet(LinearRegressor):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self._check()
-        X, y = inputs.checked_table(self, X, y, memory=memory, multi_output=True, y_numeric=True)
-        weights = inputs.checked_weights(sample_weight, X)
+        X, y, weights = inputs.checked_rows(
+            self, X, y, sample_weight, memory=memory, multi_output=True, y_numeric=True
+        )
         (total,) = workers.sums([float(weights.sum())])
         weights = (weights / total).astype(X.dtype)
         targets = y.reshape(len(y), -1).astype(X.dtype)

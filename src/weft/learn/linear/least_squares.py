@@ -123,8 +123,9 @@ class LinearRegression(LinearRegressor):
         place = place_of(self.device, X)
         if place is not None:
             return self._fit_on(place, (X, y, sample_weight), memory, np.zeros)
-        X, y = inputs.checked_table(self, X, y, memory=memory, multi_output=True, y_numeric=True)
-        weights = inputs.checked_weights(sample_weight, X)
+        X, y, weights = inputs.checked_rows(
+            self, X, y, sample_weight, memory=memory, multi_output=True, y_numeric=True
+        )
         targets = y.reshape(len(y), -1).astype(np.float64)
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew:
@@ -228,8 +229,10 @@ class Ridge(LinearRegressor):
         place = place_of(self.device, X)
         if place is not None:
             return self._fit_on(place, (X, y, sample_weight), memory, self._alphas)
-        X, y = inputs.checked_table(self, X, y, memory=memory, multi_output=True, y_numeric=True)
-        weights = inputs.checked_weights(sample_weight, X).astype(X.dtype)
+        X, y, weights = inputs.checked_rows(
+            self, X, y, sample_weight, memory=memory, multi_output=True, y_numeric=True
+        )
+        weights = weights.astype(X.dtype)
         targets = y.reshape(len(y), -1).astype(X.dtype)
         alpha = self._alphas(targets.shape[1])
         stored = X.nnz if sparse.issparse(X) else X.size

@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 
 from weft.learn import inputs, workers
 from weft.learn.choice import ALIASES, OPEN, Choice, Shape, choose
@@ -76,11 +75,9 @@ class LogisticRegression(LinearClassifier):
         place = place_of(self.device, X)
         if place is not None:
             return self._fit_on(place, (X, y, sample_weight), memory, l1, l2)
-        X, y = inputs.checked_table(self, X, y, memory=memory)
-        check_classification_targets(y)
+        X, y, weights = inputs.checked_rows(self, X, y, sample_weight, memory=memory)
         before = getattr(self, "coef_", None), getattr(self, "intercept_", None)
         self.classes_, codes = inputs.checked_classes(y)
-        weights = inputs.checked_weights(sample_weight, X)
         weights = inputs.with_class_weights(weights, self.class_weight, self.classes_, codes).astype(X.dtype)
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew:
@@ -162,17 +159,13 @@ class LogisticRegression(LinearClassifier):
         if count > 2 and self.multi_class == "multinomial":
             return [(Multinomial(count), codes.astype(dtype))]
         ours = [1] if count == 2 else range(count)
-        return [(Logistic(), np.where(codes == k, 1, -1).astype(dtype)) for k in ours]
+        return [(Logistic(), inputs.signs(codes == k, dtype)) for k in ours]
 
     def _choice(self, task: Task, is_sparse: bool) -> Choice:
         table = task.table
-        shape = Shape(
-            table.rows, table.columns, table.stored, is_sparse, task.loss.outputs, l1=task.l1, l2=task.l2
-        )
-        choice = choose(shape, self.solver, dual=self.dual)
-        if workers.current() is None or choice.solver != "dual":
-            return choice
-        return choose(shape, "lbfgs")  # its sums are over everyone's rows
+        rows, outputs = workers.everyone(table.rows), task.loss.outputs
+        shape = Shape(rows, table.columns, table.stored, is_sparse, outputs, l1=task.l1, l2=task.l2)
+        return choose(shape, self.solver, dual=self.dual)
 
 
 def _start(

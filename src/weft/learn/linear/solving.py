@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from weft.learn import workers
 from weft.learn.choice import Choice
 from weft.learn.dual import DualProblem, ascend
+from weft.learn.dual_workers import SharedAscent
 from weft.learn.history import History
 from weft.learn.losses import Loss
 from weft.learn.problem import Problem
@@ -102,12 +104,16 @@ def solve_dual(
     if isinstance(table, DenseTable):
         table = DenseTable(np.ascontiguousarray(table.values))
     problem = DualProblem(table, task.y, task.weights / task.l2, loss, intercept, task.scaling or 1.0, crew)
-    best, epochs, good = ascend(problem, random=random, patient=loss == "hinge", **limits)
+    others = workers.current()
+    shared = SharedAscent(problem, random, others) if others else None
+    best, epochs, good = ascend(problem, random=random, patient=loss == "hinge", ascent=shared, **limits)
+    if shared:
+        best = replace(best, w=shared.whole())
     if good or loss == "hinge" or epochs >= limits["max_iter"]:
         return Outcome(best.w[:, None], np.array([best.b]), epochs, good)
     smooth = Problem(table, task.y, task.weights, task.loss, task.l2, task.intercept, crew, b_l2=task.b_l2)
     point = _first_point(smooth, (best.w[:, None], np.array([best.b])))
-    plan = SmoothPlan("diagonal", table.rows)
+    plan = SmoothPlan("diagonal", workers.everyone(table.rows))
     point, good = minimise(smooth, point, plan, random=random, **limits)
     return _outcome(smooth, point, limits["history"], good)
 

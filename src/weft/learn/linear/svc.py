@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 
 from weft.learn import inputs, workers
 from weft.learn.choice import Choice, Shape, choose, smooth_plan
@@ -69,12 +68,8 @@ class LinearSVC(LinearClassifier):
         place = place_of(self.device, X)
         if place is not None:
             return self._fit_on(place, (X, y, sample_weight), memory)
-        if self.loss == "hinge":
-            workers.refuse(self, " where loss='hinge'")
-        X, y = inputs.checked_table(self, X, y, memory=memory)
-        check_classification_targets(y)
+        X, y, weights = inputs.checked_rows(self, X, y, sample_weight, memory=memory)
         self.classes_, codes = inputs.checked_classes(y)
-        weights = inputs.checked_weights(sample_weight, X)
         weights = inputs.with_class_weights(weights, self.class_weight, self.classes_, codes)
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew:
@@ -104,7 +99,7 @@ class LinearSVC(LinearClassifier):
             l1, l2 = (1.0, 0.0) if self.penalty == "l1" else (0.0, 1.0)
             task = Task(
                 table,
-                np.where(codes == k, 1, -1).astype(X.dtype),
+                inputs.signs(codes == k, X.dtype),
                 weights,
                 SquaredHinge(),
                 l1,
@@ -130,10 +125,11 @@ class LinearSVC(LinearClassifier):
         if self.loss == "hinge":
             return solve_dual(task, "hinge", crew, limits, random)
         table = task.table
-        shape = Shape(table.rows, table.columns, table.stored, is_sparse, l1=task.l1, l2=task.l2)
+        rows = workers.everyone(table.rows)
+        shape = Shape(rows, table.columns, table.stored, is_sparse, l1=task.l1, l2=task.l2)
         # Without a penalty of its own kind the primal is what scikit-learn's dual=False asks for.
         choice = choose(shape, dual=self.dual is True)
-        if choice.solver == "dual" and (self.dual is False or workers.current() is not None):
+        if choice.solver == "dual" and self.dual is False:
             choice = Choice("lbfgs", smooth_plan(shape, "lbfgs"))
         return solve(task, choice, crew, start=None, random=random, **limits)
 
