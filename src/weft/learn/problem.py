@@ -181,6 +181,8 @@ class Problem:
 
 def drawn_rows(count: int, rows: int, random: np.random.RandomState) -> Array:
     """Some of the rows, in runs of neighbours."""
+    if rows < RUN:  # of a worker with few rows
+        return np.arange(rows)
     starts = np.sort(random.choice(rows // RUN, max(1, count // RUN), replace=False)) * RUN
     drawn: Array = (starts[:, None] + np.arange(RUN)).ravel()
     return drawn
