@@ -192,15 +192,15 @@ def split_path(rest: str) -> tuple[str, str | None]:
 async def until_gone(future: asyncio.Future[list[Array]], receive: Receive) -> list[Array]:
     """The answer; or nothing more of it, if the client leaves before."""
     gone = asyncio.ensure_future(receive())  # after the body there is only one thing that can come
+    gone.add_done_callback(lambda _: future.cancel())
     try:
-        await asyncio.wait((future, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not future.done():
-            future.cancel()
-            raise GoneError
-        return future.result()
+        return await future
+    except asyncio.CancelledError:
+        if gone.done():
+            raise GoneError from None
+        raise
     finally:
         gone.cancel()
-        future.cancel()
 
 
 def mirror(model: Model, feeds: Feeds) -> None:

@@ -146,7 +146,7 @@ def _shown(request: Request, model: Model, outputs: dict[str, Array], geometry: 
 
 
 def _number(request: Request, name: str, usual: float, most: float) -> float:
-    text = request.query_params.get(name)
+    text = request.query_params.get(name) if request.scope["query_string"] else None
     try:
         value = usual if text is None else float(text)
     except ValueError:
