@@ -39,7 +39,7 @@ def test_twenty_losses_leaves_and_joins_at_random_over_200_steps(tmp_path: Path)
     run = LocalRun(tmp_path, "1:3", 3, args, flags=("--detect-within", "5", "--grace", "20"), script=STEADY)
     run.start().await_event("stepped")
     chance = random.Random(4)
-    planned, killed, due = chance.randrange(3, 8), 0, 0
+    planned, killed, due = chance.randrange(4), 0, 0
     try:
         while len(run.events("agreed")) <= CHANGES:
             wait_until(partial(_has, run, due), f"step {due}", 60)
@@ -48,8 +48,8 @@ def test_twenty_losses_leaves_and_joins_at_random_over_200_steps(tmp_path: Path)
             if len(there) < 2:
                 continue  # somebody must be left to go on from
             killed += 1
-            # Who leaves when asked is not replaced, so only one does.
-            _signal(run.pid_of(chance.choice(there)), signal.SIGTERM if killed == planned else signal.SIGKILL)
+            asked = killed % 4 == planned
+            _signal(run.pid_of(chance.choice(there)), signal.SIGTERM if asked else signal.SIGKILL)
         hurry.touch()
     finally:
         run.finish()
@@ -69,6 +69,32 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         return
+
+
+def test_who_is_asked_to_leave_is_replaced_while_its_host_is_wanted(tmp_path: Path) -> None:
+    hurry = tmp_path / "hurry"
+    args = ["--steps", "400", "--pause", "0.3", "--hurry", str(hurry)]
+    run = LocalRun(tmp_path, "2:3", 3, args, flags=("--detect-within", "10", "--grace", "1"), script=STEADY)
+    run.start().await_event("stepped", worker="localhost/2.0")
+    try:
+        _signal(run.pid_of("localhost/2.0"), signal.SIGTERM)
+        run.await_event("replaced", worker="localhost/2.0")
+        run.await_event("stepped", worker="localhost/2.1")
+        # With neither of them the run would have too few: they leave when others are there.
+        for worker in ("localhost/1.0", "localhost/2.1"):
+            _signal(run.pid_of(worker), signal.SIGTERM)
+        for worker in ("localhost/1.1", "localhost/2.2"):
+            run.await_event("stepped", worker=worker)
+        hurry.touch()
+    finally:
+        run.finish()
+    is_sound(run, finished=3)
+    assert not run.lost()
+    assert all(event["size"] >= 2 for event in run.events("agreed"))
+    asked = ["localhost/2.0", "localhost/1.0", "localhost/2.1"]
+    assert sorted(event["worker"] for event in run.events("replaced")) == sorted(asked)
+    assert not check(run.run_dir).redone
+    assert "another worker takes the place of localhost/1.0: its host is still wanted" in run.output
 
 
 def test_the_others_compute_while_a_newcomer_is_healed(tmp_path: Path) -> None:

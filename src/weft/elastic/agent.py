@@ -109,6 +109,7 @@ class Agent:
         self.peers.drop_silent(self.timing.silence_s)
         self.household.restart(wanted=not self.over and not self.leaving)
         self._look_for_the_stuck()
+        self._relieve()
         if not self.over:
             self._lead(now)
             self._see_whether_it_can_go_on()
@@ -373,6 +374,29 @@ class Agent:
         self._changed.set()
         self._beat()
 
+    def _relieve(self) -> None:
+        """Who would leave too few behind goes when another is there; the last that has the state does not go at all."""
+        if self.over or self.leaving:
+            return
+        view = self.council.view
+        for ward in self.household:
+            if (
+                ward.leaving_s > self.spec["grace"]
+                and view.rank_of(ward.name) is not None
+                and self._others_stay()
+            ):
+                self._replace(ward)
+
+    def _others_stay(self) -> bool:
+        members = {member.worker for member in self.council.view.members}
+        reports = [worker for agent in self._living().values() for worker in agent.workers]
+        return any(report.worker in members and report.state != LEAVING for report in reports)
+
+    def _replace(self, ward: Ward) -> None:
+        """It was asked to leave, and its host stays: so does its place."""
+        if self.household.replace(ward):
+            self.journal.event("replaced", worker=ward.name, cause="its host is still wanted")
+
     def _look_for_the_stuck(self) -> None:
         for ward, idle_s in self.household.stuck(self.timing):
             ward.evicted = f"no progress for {idle_s:.1f} s"
@@ -390,7 +414,10 @@ class Agent:
                 self.journal.event("failed", worker=ward.name, cause=describe_code(code))
                 self.launcher.say({"event": "failed", "why": why(ward, code)})
             return
-        if state == LEAVING or self.leaving:
+        if self.leaving:
+            return
+        if state == LEAVING:
+            self._replace(ward)
             return
         if not ward.evicted:
             cause = describe_code(code) if code else "its script has ended"

@@ -131,15 +131,24 @@ class Household:
     def follow(self, ward: Ward, code: int, *, in_vain: bool) -> None:
         """Start another worker in its place, unless that is in vain: it failed, and nobody has got anywhere yet."""
         slot = ward.slot.number
-        self._ends[slot] += 1
         if code == 0:
             self._given_up[slot] = f"{ward.name} ended before the run did", 1
         elif code > 0:
             self._failures[slot] += 1
             if in_vain or self._failures[slot] >= TRIES:
                 self._given_up[slot] = why(ward, code), code
+        self.replace(ward)
+
+    def replace(self, ward: Ward) -> bool:
+        """Start another worker in its place; not where its slot is given up, or another is there already."""
+        slot = ward.slot.number
+        if ward.followed or slot in self._given_up:
+            return False
+        ward.followed = True
+        self._ends[slot] += 1
         pause = RESTART_S[min(self._ends[slot] - 1, len(RESTART_S) - 1)]
         self._starting_at[slot] = time.monotonic() + pause
+        return True
 
     def _new_name(self, slot: Slot) -> str:
         number = self._incarnations[slot.number]

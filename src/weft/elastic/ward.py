@@ -73,6 +73,7 @@ class Ward:
         self.tail = ""
         self.ports = (0, 0)
         self.evicted = ""  # why we ended it
+        self.followed = False  # another is started in its place, even while it is there
         self.stepped = -1  # the last view in which it committed a step
         self._state, self._since = STARTING, time.monotonic()
         self._broken, self._broken_at = -1, 0.0
@@ -100,6 +101,11 @@ class Ward:
     @property
     def alive(self) -> bool:
         return self.code is None
+
+    @property
+    def leaving_s(self) -> float:
+        """For how long it has been about to leave."""
+        return time.monotonic() - self._since if self._state == LEAVING else 0.0
 
     def breaks(self, view: int) -> None:
         """It told us that it has no group in this view."""
