@@ -18,8 +18,8 @@ from time import monotonic
 
 from weft.errors import UsageError
 from weft.files import write_whole
+from weft.serve.drafts import locked
 from weft.serve.server.refusal import RefusalError
-from weft.serve.store.drafts import locked
 
 PREFIX = "weft_"
 _LOOK_S = 0.5  # how long a revoked key may still be let in

@@ -1,7 +1,7 @@
 """Models kept in a folder: names, versions, aliases, checksums; plain files that any tool can read.
 
-`catalogue.py` decides what is in a name's catalogue; `folder.py` carries it out on disk, with `copying.py`;
-`drafts.py` holds what is being pushed. None of it needs torch or onnx.
+`catalogue.py` decides what is in a name's catalogue; `folder.py` carries it out on disk, with `copying.py`. None of it
+needs torch or onnx.
 """
 
 from weft.serve.store.catalogue import LATEST, Record, StoredFile

@@ -26,6 +26,7 @@ from typing import Any
 
 from weft.errors import ModelError
 from weft.serve.card import Card, read_card
+from weft.serve.drafts import drafting, locked
 from weft.serve.onnx_file import external_files
 from weft.serve.store.catalogue import (
     LATEST,
@@ -37,10 +38,10 @@ from weft.serve.store.catalogue import (
     split_reference,
 )
 from weft.serve.store.copying import checksum, copy, sync
-from weft.serve.store.drafts import Draft, locked, sweep
 
 MODEL = "model.onnx"
 CATALOGUE = "catalogue.json"
+DRAFTS = ".drafts"
 
 
 @dataclass(frozen=True)
@@ -171,8 +172,9 @@ class Store:
         for alias in aliases:
             check_alias(alias)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with self._draft() as draft:
+            drafts = self.folder / DRAFTS
+            drafts.mkdir(parents=True, exist_ok=True)
+            with drafting(drafts) as draft:
                 return self._publish(draft, name, self._gather(draft, source, names), aliases)
         except OSError as error:
             raise ModelError(f"{self.folder} must be a folder that can be written: {error}") from error
@@ -209,16 +211,6 @@ class Store:
         return entries
 
     # -- how -----------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _draft(self) -> Iterator[Path]:
-        with locked(self.folder / ".lock"):
-            sweep(self.folder)
-            draft = Draft(self.folder)
-        try:
-            yield draft.folder
-        finally:
-            draft.close()
 
     def _gather(self, draft: Path, source: Path, names: Sequence[str]) -> Record:
         files = []
