@@ -223,6 +223,16 @@ def paired(ours: list[float], theirs: list[float]) -> float:
     return statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
 
 
+def compare(ours: Served, other: Served, goal: float) -> None:
+    """Requests/s of the two, by all measures that we have."""
+    show(other)
+    show(ours)
+    judge(f"requests/s of {other.name}, medians", ours.rate / other.rate, goal)
+    judge("the same, median of the rounds' ratios", paired(ours.rates, other.rates), goal)
+    judge("the same, best rounds", max(ours.rates) / max(other.rates), goal)
+    judge("the same by processor time", statistics.median(other.cpu) / statistics.median(ours.cpu), goal)
+
+
 def case_small(args: argparse.Namespace, folder: Path) -> None:
     model = tiny(folder / "tiny.onnx")
     rows = {"x": np.linspace(-1, 1, 64, dtype=np.float32)[None]}
@@ -234,12 +244,7 @@ def case_small(args: argparse.Namespace, folder: Path) -> None:
             bare = stack.enter_context(bare_server(folder, model))
             ours = stack.enter_context(weft_server("weft serve", folder, str(model)))
             take_turns([bare, ours], tensor_shot("tiny", rows, binary), folder, args.rounds, args.seconds, 16)
-        show(bare)
-        show(ours)
-        judge("requests/s of a bare ASGI handler, medians", ours.rate / bare.rate, 0.8)
-        judge("the same, median of the rounds' ratios", paired(ours.rates, bare.rates), 0.8)
-        judge("the same, best rounds", max(ours.rates) / max(bare.rates), 0.8)
-        judge("the same by processor time", statistics.median(bare.cpu) / statistics.median(ours.cpu), 0.8)
+        compare(ours, bare, 0.8)
 
 
 @contextmanager
@@ -265,12 +270,7 @@ def case_mlserver(args: argparse.Namespace, folder: Path) -> None:
         theirs = stack.enter_context(mlserver(args.mlserver, folder, model))
         ours = stack.enter_context(weft_server("weft serve", folder, str(model)))
         take_turns([theirs, ours], tensor_shot("tiny", rows, False), folder, args.rounds, args.seconds, 16)
-    show(theirs)
-    show(ours)
-    judge("requests/s of MLServer, medians", ours.rate / theirs.rate, 3)
-    judge("the same, median of the rounds' ratios", paired(ours.rates, theirs.rates), 3)
-    judge("the same, best rounds", max(ours.rates) / max(theirs.rates), 3)
-    judge("the same by processor time", statistics.median(theirs.cpu) / statistics.median(ours.cpu), 3)
+    compare(ours, theirs, 3)
     judge("p99 of MLServer's", statistics.median(ours.p99) / statistics.median(theirs.p99), 1, least=False)
 
 
