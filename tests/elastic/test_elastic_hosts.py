@@ -185,6 +185,24 @@ def test_what_cannot_begin_is_refused(on_hosts: OnHosts) -> None:
     run.leaves_nothing()
 
 
+def test_hosts_that_are_there_are_checked_first(on_hosts: OnHosts) -> None:
+    """The first that is named is not there, so that another leads the checks."""
+    run = on_hosts(2)
+    request = ("--elastic", "1:3", "-H", "nowhere,h1,h2", "--per-host", "1", "--detect-within", "5")
+    there = f"{run.cluster.host('h1').address}/32"
+    run.cluster.run(["ip", "route", "add", "unreachable", there], on="h2")
+    run.start(*request, checks=True)
+    stderr = run.ends(code=2)
+    assert "weft: ✗ leader h2: every host must reach the leader h1 at one same address, got" in stderr
+    assert "every check must pass before a run, got 1 that did not; nothing was started" in stderr
+    assert not (run.folder / "weft-runs").exists()
+    run.cluster.run(["ip", "route", "del", "unreachable", there], on="h2")
+    run.start(*request, checks=True)
+    run.stands("h1/0", "h2/0")
+    assert "nowhere: a host must be known, got a name that does not resolve; check" in run.ends()
+    run.is_sound(finished=2)
+
+
 def test_a_slow_link_is_told_of(on_hosts: OnHosts) -> None:
     run = on_hosts(3)
     run.start("--elastic", "2:3", "-H", "h1,h2,h3", "--slow", "evict", more=("--width", "1000"), pause=0.02)

@@ -102,10 +102,18 @@ class Launcher:
     def run(self) -> Outcome:
         began = time.monotonic()
         names = [entry.name for entry in self._wanted.hosts] or [detect().name]
+        absent: dict[str, str] = {}
+        if self._ssh is not None and not self._config.skip_checks:
+            from weft.elastic.checking import check_who_is_there
+
+            absent = check_who_is_there(self._config)
         # A handler may run in the middle of anything we do, so it only leaves a note.
         with signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):
             for name in names:
-                self._recruiting.call(name)
+                if name in absent:
+                    self._recruiting.miss(name, absent[name])
+                else:
+                    self._recruiting.call(name)
             if self._ssh is not None and not any(map(is_this_machine, names)):
                 self._recruiting.call_witness()
             self._gather(names)

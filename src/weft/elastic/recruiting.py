@@ -88,6 +88,10 @@ class Recruiting:
         except ConnectError as error:
             self.away(host, str(error))
 
+    def miss(self, name: str, trouble: str) -> None:
+        """A host is known not to be there; it is called before long."""
+        self.away(self.hosts.setdefault(name, Recruit(name)), trouble)
+
     def call_witness(self) -> None:
         """Start an agent without workers beside us: with two hosts, it tells which of them is lost."""
         name = f"{detect().name}-launcher"
