@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import ipaddress
 import json
+import queue
 import socket
 import subprocess
 import threading
@@ -261,14 +262,50 @@ def test_detect_url(start: Starter, onnx_models: Path, web: str) -> None:
 
 
 def test_spans_where_opentelemetry_is_configured(start: Starter, onnx_models: Path) -> None:
+    """Over HTTP and over gRPC, one call and a stream; each as a child of the caller's own span."""
+    import tritonclient.grpc as triton
+    from tritonclient.utils import InferenceServerException
+
     server = start(str(onnx_models / "double.onnx"), OTEL_TRACES_EXPORTER="console")
-    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    server.call("GET", "/v2/models/double", traceparent=parent)
+
+    def parent(trace: int) -> dict[str, str]:
+        return {"traceparent": f"00-{trace:032x}-b7ad6b7169203331-01"}
+
+    server.call("GET", "/v2/models/double", **parent(1))
+    given = triton.InferInput("x", [1, 4], "FP32")
+    given.set_data_from_numpy(ROW)
+    answers: queue.Queue[object] = queue.Queue()
+    with triton.InferenceServerClient(server.grpc) as calls:
+        calls.infer("double", [given], headers=parent(2))
+        with pytest.raises(InferenceServerException):
+            calls.infer("nobody", [given], headers=parent(3))
+        calls.start_stream(lambda result, error: answers.put(error), headers=parent(4))
+        for _ in range(2):
+            calls.async_stream_infer("double", [given])
+            assert answers.get(timeout=100) is None
+        calls.stop_stream()
     server.process.terminate()
     assert server.process.stdout is not None
     told = server.process.stdout.read()
-    assert '"name": "GET /v2/models/double"' in told
-    assert "0x0af7651916cd43dd8448eb211c80319c" in told
+    infer, stream = ("inference.GRPCInferenceService/" + name for name in ("ModelInfer", "ModelStreamInfer"))
+    seen = spans(told)
+    assert seen == [
+        (1, "GET /v2/models/double", "UNSET"),
+        (2, infer, "UNSET"),
+        (3, infer, "ERROR"),
+        (4, stream, "UNSET"),
+        (4, stream, "UNSET"),
+    ]
+
+
+def spans(told: str) -> list[tuple[int, str, str]]:
+    """The traces that spans on a console belong to, their names and how they ended."""
+    decoder, at, found = json.JSONDecoder(), told.find("{"), []
+    while at >= 0:
+        span, end = decoder.raw_decode(told, at)
+        found.append((int(span["context"]["trace_id"], 16), span["name"], span["status"]["status_code"]))
+        at = told.find("{", end)
+    return sorted(found)
 
 
 def test_a_torch_module_that_was_never_exported(start: Starter, tmp_path: Path) -> None:

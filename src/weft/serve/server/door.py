@@ -67,7 +67,7 @@ class Door:
             if self._keys is not None and path not in OPEN:
                 self._keys.check(head.key)
             if self._tracing.on:
-                with self._tracing.span(scope["method"], path, head):
+                with self._tracing.http(scope["method"], path, head):
                     status = await self._answer(scope, path, head, receive, send, began)
             else:
                 status = await self._answer(scope, path, head, receive, send, began)

@@ -28,6 +28,7 @@ from weft.serve.server.protocol import timeout_of
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.state import ServerState
 from weft.serve.server.tensors import NAMES, NUMPY, Array, elements, from_bytes, numpy_type, to_bytes
+from weft.serve.server.tracing import Tracing
 
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -64,10 +65,11 @@ Answer = Callable[[Any, Any], Awaitable[Any]]
 class Service:
     """The calls of the service."""
 
-    def __init__(self, state: ServerState, keys: KeyRing | None) -> None:
+    def __init__(self, state: ServerState, keys: KeyRing | None, tracing: Tracing) -> None:
         self._state = state
         self._repository = state.repository
         self._keys = keys
+        self._tracing = tracing
         self._response = message("ModelInferResponse")
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -93,7 +95,8 @@ class Service:
             self._state.in_flight += 1
             try:
                 head = self._head(name, context)
-                return await answer(request, context)
+                with self._tracing.grpc(SERVICE, name, head):
+                    return await answer(request, context)
             except RefusalError as refusal:
                 _log(name, head, refusal, began)
                 await context.abort(_CODES.get(refusal.status, grpc.StatusCode.INTERNAL), str(refusal))
@@ -117,12 +120,14 @@ class Service:
         """Requests one after the other over one call; a refusal is an answer, and the next one may do better."""
         response = message("ModelStreamInferResponse")
         try:
-            self._head(STREAM, context)
+            head = self._head(STREAM, context)
         except RefusalError as refusal:
             await context.abort(_CODES[refusal.status], str(refusal))
         async for request in requests:
             try:
-                yield response(infer_response=await self.ModelInfer(request, context))
+                with self._tracing.grpc(SERVICE, STREAM, head):
+                    answer = await self.ModelInfer(request, context)
+                yield response(infer_response=answer)
             except RefusalError as refusal:
                 yield response(error_message=str(refusal))
 
@@ -265,7 +270,7 @@ def _log(name: str, head: Head, refusal: RefusalError, began: float) -> None:
 
 
 def make_server(
-    state: ServerState, keys: KeyRing | None, options: ServerOptions
+    state: ServerState, keys: KeyRing | None, options: ServerOptions, tracing: Tracing
 ) -> tuple[grpc.aio.Server, int]:
     """A server bound to its port, not yet started, and the port."""
     bounds = [
@@ -274,7 +279,7 @@ def make_server(
         ("grpc.so_reuseport", 0),
     ]
     server = grpc.aio.server(options=bounds)
-    server.add_generic_rpc_handlers((Service(state, keys).handler(),))
+    server.add_generic_rpc_handlers((Service(state, keys, tracing).handler(),))
     address = f"[{options.host}]" if ":" in options.host else options.host
     address = f"{address}:{options.grpc_port}"
     try:

@@ -81,7 +81,7 @@ async def _serve(
     scheme = "https" if options.tls_cert else "http"
     addresses = {"http": f"{scheme}://{_shown(listening)}"}
     if options.grpc_port is not None:
-        calls, port = make_server(state, keys, options)
+        calls, port = make_server(state, keys, options, tracing)
         await calls.start()
         addresses["grpc"] = f"{addresses['http'].rpartition(':')[0].partition('//')[2]}:{port}"
     # What is there now stays: the collector need not look at it again and again while requests come in.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from weft.serve.server.bodies import Head
@@ -17,17 +17,24 @@ class Tracing:
         self._tracer = tracer
         self.on = tracer is not None
 
+    def http(self, method: str, path: str, head: Head) -> AbstractContextManager[None]:
+        """Around a request over HTTP."""
+        return self._span(f"{method} {path}", head, {"http.request.method": method, "url.path": path})
+
+    def grpc(self, service: str, call: str, head: Head) -> AbstractContextManager[None]:
+        """Around a call over gRPC, or around one request of a stream of them."""
+        if not self.on:
+            return nullcontext()
+        details = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": call}
+        return self._span(f"{service}/{call}", head, details)
+
     @contextmanager
-    def span(self, method: str, path: str, head: Head) -> Iterator[None]:
+    def _span(self, name: str, head: Head, details: dict[str, str]) -> Iterator[None]:
         from opentelemetry.propagate import extract
 
         context = extract({"traceparent": head.parent.decode("latin-1")} if head.parent else {})
-        details = {
-            "http.request.method": method,
-            "url.path": path,
-            "weft.request_id": head.request_id.decode("latin-1"),
-        }
-        with self._tracer.start_as_current_span(f"{method} {path}", context=context, attributes=details):
+        details = {**details, "weft.request_id": head.request_id.decode("latin-1")}
+        with self._tracer.start_as_current_span(name, context=context, attributes=details):
             yield
 
     def close(self) -> None:
