@@ -93,6 +93,21 @@ def test_either_of_two_hosts_may_be_lost_while_the_launcher_sees_the_other(on_ho
     run.is_sound(finished=1)
 
 
+def test_a_witness_tells_which_of_two_hosts_is_lost_when_the_launcher_goes_with_it(on_hosts: OnHosts) -> None:
+    run = on_hosts(3)
+    run.start("--elastic", "1:2", "-H", "h1,h2", "--witness", "h3", on="h1")
+    run.stands("h1/0", "h2/0")
+    killed = time.time()
+    run.cluster.kill("h1")  # the first voter, and the launcher
+    stepped = run.stands("h2/0", after=killed)
+    print("first of two killed with the launcher: stepped", stepped.t - killed)
+    assert run.workers("h3") == []
+    run.hurry()
+    run.sees("the end on h2", lambda e: e.event == "finished" and e.host == "h2")
+    run.leaves_nothing()
+    run.is_sound(finished=1)
+
+
 def test_the_run_outlives_its_launcher_and_the_host_it_was_on(on_hosts: OnHosts) -> None:
     run = on_hosts(3)
     run.start("--elastic", "1:3", "-H", "h1,h2,h3", on="h1")
@@ -179,6 +194,8 @@ def test_what_cannot_begin_is_refused(on_hosts: OnHosts) -> None:
     stderr = run.ends(code=2)
     assert "an elastic run must have at least 2 workers to begin, got 1 on h1" in stderr
     assert "nowhere: a host must be known" in stderr
+    run.start("--elastic", "1:2", "-H", "h1,h2", "--witness", "h2")
+    assert "--witness must be a machine beside the hosts of the run, got h2 with h1, h2" in run.ends(code=2)
     run.cluster.kill("h1")
     run.start("--elastic", "1:2", "-H", "h1")
     assert "h1: the host must answer, got silence" in run.ends(code=2)

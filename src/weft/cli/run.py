@@ -117,6 +117,11 @@ def _hyphened(name: str) -> str:
     metavar="COMMAND",
     help="With --elastic: prints the hosts to use, one a line; asked again and again.",
 )
+@click.option(
+    "--witness",
+    metavar="HOST",
+    help="With --elastic: a machine without workers that tells which of two hosts is lost.",
+)
 @click.option("--checkpoint", metavar="DIR", help="With --elastic: save there, and resume from there.")
 @click.option(
     "--checkpoint-every",
@@ -184,11 +189,11 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
     """What is asked of an elastic run; takes its flags out of the options."""
-    names = ("detect_within", "start_within", "slow", "discover", "checkpoint", "checkpoint_every")
+    names = ("detect_within", "start_within", "slow", "discover", "witness", "checkpoint", "checkpoint_every")
     limits = options.pop("elastic")
     given = {name: options.pop(name) for name in names}
     if limits is None:
-        for name in ("discover", "checkpoint", "checkpoint_every"):
+        for name in ("discover", "witness", "checkpoint", "checkpoint_every"):
             if given[name] is not None:
                 flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag} must come with --elastic, got it alone; add --elastic MIN:MAX")
@@ -210,6 +215,7 @@ def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
         slow=given["slow"],
         hostfile=Path(options["hostfile"]) if options["hostfile"] else None,
         discover=given["discover"],
+        witness=given["witness"],
         checkpoint=Path(given["checkpoint"]).absolute() if given["checkpoint"] else None,
         checkpoint_every=given["checkpoint_every"],
     )

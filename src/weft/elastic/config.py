@@ -22,6 +22,7 @@ class ElasticConfig:
     slow: str = "report"
     hostfile: Path | None = None  # watched
     discover: str | None = None  # a command that prints hosts, asked again and again
+    witness: str | None = None  # a host without workers whose agent votes with the others
     checkpoint: Path | None = None
     checkpoint_every: int | None = None  # steps; None: as often as costs little
     timing: Timing = field(init=False)

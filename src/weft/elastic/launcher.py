@@ -64,6 +64,11 @@ def launch_behind(config: LaunchConfig, elastic: ElasticConfig) -> LaunchConfig:
             raise UsageError(
                 f"--elastic decides where and how often workers run, got {flag} as well; drop one"
             )
+    if elastic.witness is not None and (not config.host_names or elastic.witness in config.host_names):
+        raise UsageError(
+            f"--witness must be a machine beside the hosts of the run, got {elastic.witness} with "
+            f"{', '.join(config.host_names) or 'no hosts'}; name the hosts with -H and a third machine as witness"
+        )
     hosts = max(1, len(config.host_names))
     per_host = config.per_host
     if config.workers is not None:
@@ -114,8 +119,8 @@ class Launcher:
                     self._recruiting.miss(name, absent[name])
                 else:
                     self._recruiting.call(name)
-            if self._ssh is not None and not any(map(is_this_machine, names)):
-                self._recruiting.call_witness()
+            if self._ssh is not None and (self._elastic.witness or not any(map(is_this_machine, names))):
+                self._recruiting.call_witness(self._elastic.witness)
             self._gather(names)
             self._begin()
             try:
@@ -135,15 +140,19 @@ class Launcher:
         """Wait until every host has said where its agent listens, or that it is not there."""
         deadline = time.monotonic() + ANSWER_S
         settled = ("called", "away")
-        while any(self._hosts[name].state not in settled for name in names):
+        awaited = [host for host in self._hosts.values() if host.name in names or host.at]
+        while any(host.state not in settled for host in awaited):
             if time.monotonic() > deadline:
                 break
             self._turn_once(0.2)
             if self._interrupted:
                 raise KeyboardInterrupt
         here = [self._hosts[name] for name in names if self._hosts[name].state == "called"]
-        troubles = [host.trouble or f"{host.name} must answer within {ANSWER_S:g} s, got silence"
-                    for host in self._hosts.values() if host not in here and not host.witness]  # fmt: skip
+        troubles = [
+            host.trouble or f"{host.name} must answer within {ANSWER_S:g} s, got silence"
+            for host in awaited
+            if host.state != "called"
+        ]
         if not here:
             raise ConnectError("\n".join(troubles))
         slots = sum(len(host.plan.workers) for host in here if host.plan is not None)

@@ -44,7 +44,8 @@ class Recruit:
     view: int = -1  # the newest that its agent knows
     dismissed: bool = False  # it left because it was not wanted
     workers: int = 0  # that take part, or could at once
-    witness: bool = False  # on our own machine, which is none of the hosts: it votes and has no workers
+    witness: bool = False  # it votes and has no workers
+    at: str = ""  # the host of a witness that was asked for; without, it is on our own machine
     trouble: str = ""
 
 
@@ -82,7 +83,7 @@ class Recruiting:
         argv: tuple[str, ...] = (*agent_argv(self._python), "--survey")
         if self._ssh is not None and not here:
             self._ssh.prepare()
-            argv = self._ssh.start_on(name, argv)
+            argv = self._ssh.start_on(host.at or name, argv)
         try:
             self.crew.join(AgentCommand(name, argv, remote=not here))
         except ConnectError as error:
@@ -92,19 +93,20 @@ class Recruiting:
         """A host is known not to be there; it is called before long."""
         self.away(self.hosts.setdefault(name, Recruit(name)), trouble)
 
-    def call_witness(self) -> None:
-        """Start an agent without workers beside us: with two hosts, it tells which of them is lost."""
-        name = f"{detect().name}-launcher"
-        self.hosts[name] = Recruit(name, witness=True)
+    def call_witness(self, at: str | None) -> None:
+        """Start an agent without workers, there or beside us: with two hosts, it tells which of them is lost."""
+        name = f"{at}-witness" if at else f"{detect().name}-launcher"
+        self.hosts[name] = Recruit(name, witness=True, at=at or "")
         self.call(name)
 
     def _is_here(self, host: Recruit) -> bool:
-        return self._ssh is None or host.witness or is_this_machine(host.name)
+        beside = host.witness and not host.at
+        return self._ssh is None or beside or is_this_machine(host.at or host.name)
 
     def _explain(self, host: str, code: int | None, complaint: str) -> str:
         if self._ssh is None or self._is_here(self.hosts[host]):
             return explain_agent(host, code, complaint)
-        return self._ssh.explain(host, code, complaint)
+        return self._ssh.explain(self.hosts[host].at or host, code, complaint)
 
     def away(self, host: Recruit, trouble: str) -> None:
         host.state, host.trouble = "away", trouble
@@ -116,6 +118,10 @@ class Recruiting:
         """A host described itself: see where it can be reached, and that it has what the run needs."""
         host.survey = Survey.from_json(message)
         host.state = "surveyed"
+        if host.witness:  # it has nothing to run, and nobody calls it
+            host.looked, host.address = True, LOOPBACK
+            self.crew.tell({"do": "become", "module": AGENT}, [host.name])
+            return
         command = self.config.command
         script = command.target if command.kind == "script" else None
         question = {"do": "look", "cwd": str(self.config.cwd), "script": script}
@@ -137,7 +143,7 @@ class Recruiting:
     def _locate(self, host: Recruit) -> None:
         """Find the address at which the other hosts reach this one."""
         assert host.survey is not None
-        if self._ssh is None or host.witness:  # nobody calls a witness
+        if self._ssh is None:
             self._located(host, LOOPBACK, "lo")
             return
         own = candidates(host.survey, self.config.interface)
@@ -162,9 +168,6 @@ class Recruiting:
     def _located(self, host: Recruit, address: str, interface: str | None) -> None:
         assert host.survey is not None
         host.address = address
-        if host.witness:
-            self.crew.tell({"do": "become", "module": AGENT}, [host.name])
-            return
         if interface is None:
             card = card_used(host.survey.host, address)
             interface = card.name if card else None
