@@ -7,6 +7,7 @@ scikit-learn.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import Any
@@ -24,6 +25,7 @@ Array = np.ndarray[Any, Any]
 MOST = 255  # bins of values
 SAMPLE = 1 << 15  # rows that quantiles are taken from: over a hundred for each bin
 CHUNK = 1 << 15  # rows coded by one task
+LINE = 64  # bytes that the processor fetches at once
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def _rounded_down(cuts: Array) -> Array:
 
 @dataclass(frozen=True)
 class Codes:
-    """A table of bin codes: (groups, rows, 8), eight columns side by side, or (columns, rows)."""
+    """A table of bin codes: (groups, rows, 8), eight columns side by side, or (rows, columns or more)."""
 
     values: Array
     columns: int
@@ -121,7 +123,7 @@ class Codes:
         if self.apart is not None:
             codes: Array = self.apart[column]
             return codes
-        return self.values[column // 8, :, column % 8] if self.grouped else self.values[column]
+        return self.values[column // 8, :, column % 8] if self.grouped else self.values[:, column]
 
     def let_go(self, group: int | None = None) -> None:
         """Codes in a file, all or those of a group, are not needed for now: they are to leave the process's memory."""
@@ -135,7 +137,7 @@ class Codes:
 
     @property
     def rows(self) -> int:
-        return int(self.values.shape[1])
+        return int(self.values.shape[1 if self.grouped else 0])
 
     @property
     def grouped(self) -> bool:
@@ -149,11 +151,19 @@ class Codes:
 
 def empty_codes(rows: int, columns: int, *, grouped: bool, room: int | None = None) -> Array:
     """Codes to be filled in: in memory, or in a file that has no name where they take more than `room` bytes."""
-    shape = (-(-columns // 8), rows, 8) if grouped else (columns, rows)
+    shape = (-(-columns // 8), rows, 8) if grouped else (rows, _row_bytes(columns))
     if room is None or rows * columns <= room:
-        return np.zeros(shape, np.uint8)
+        # Rows begin where lines of the cache do.
+        flat = np.zeros(math.prod(shape) + LINE, np.uint8)
+        begin = -flat.ctypes.data % LINE
+        return flat[begin : begin + math.prod(shape)].reshape(shape)
     with TemporaryFile() as file:
         return np.asarray(np.memmap(file, np.uint8, "w+", shape=shape))
+
+
+def _row_bytes(columns: int) -> int:
+    """Bytes of a row of codes, so that few rows lie across two lines of the cache."""
+    return min(size for size in (8, 16, 32, LINE * -(-columns // LINE)) if size >= columns)
 
 
 def code_table(X: Any, bins: Bins, crew: Crew, *, grouped: bool, room: int | None = None) -> Codes:
@@ -191,7 +201,7 @@ def _code_rows(X: Any, codes: Codes, start: int) -> None:
     if codes.grouped:
         group_columns(columns, start, codes.groups)
     else:
-        codes.values[:, start:stop] = columns
+        codes.values[start:stop, : codes.columns] = columns.T
     if codes.apart is not None:
         codes.apart[:, start:stop] = columns
     codes.let_go()

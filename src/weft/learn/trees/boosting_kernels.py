@@ -74,6 +74,35 @@ def newton_steps(
 
 
 @scalar_kernel
+def word_steps(
+    leaves: Array,
+    start: Array,
+    stop: Array,
+    order: Array,
+    words: Array,
+    shift: int,
+    a_scale: float,
+    n_scale: float,
+    l2: float,
+    rate: float,
+    values: Array,
+    raw: Array,
+) -> None:
+    """`newton_steps` from packed derivatives, which lie in the order of `order`: nothing is looked up but `raw`."""
+    for leaf in leaves:
+        inside, rows = words[start[leaf] : stop[leaf]], order[start[leaf] : stop[leaf]]
+        total = np.int64(0)
+        for i in range(len(inside)):
+            total += inside[i]
+        g = (total >> shift) * a_scale
+        h = (total & ((np.int64(1) << shift) - 1)) * n_scale
+        values[leaf] = -rate * g / max(h + l2, 1e-12)
+        step = values[leaf]
+        for i in range(len(rows)):
+            raw[np.uint32(rows[i])] += step
+
+
+@scalar_kernel
 def leaf_derivatives(
     leaves: Array, start: Array, stop: Array, order: Array, first: Array, second: Array, out: Array
 ) -> None:

@@ -14,7 +14,7 @@ from weft.learn.trees.boosting_kernels import logistic_derivatives
 
 Array = np.ndarray[Any, Any]
 
-MANY = 1 << 17
+MANY = 1 << 17  # rows beyond which sums need fewer digits of each
 
 
 class BoostingLoss(Protocol):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.learn.compiling import inlined, scalar_kernel
+from weft.learn.trees.bit_kernels import lowest_bit
 from weft.learn.trees.split_kernels import (
     MIN_GAIN,
     MISSING,
@@ -20,7 +21,9 @@ from weft.learn.trees.split_kernels import (
 
 Array = Any  # inside compiled code the types are Numba's
 
-SORTED = 40  # rows below which sorting them is quicker than a histogram
+FEW = 96  # rows below which listing their codes is quicker than reading all bins
+ATONCE = 8  # features whose histograms are added up together: they fit the nearest cache
+STRETCH = 256  # rows whose codes do
 # Columns of `nodes`.
 FEATURE, BIN, NEXT, TO_LEFT, LEFT, RIGHT, START, STOP, DEPTH = range(9)
 
@@ -35,84 +38,90 @@ def mixed(state: Any) -> Any:
 
 
 @inlined
-def _sort_rows(
-    column: Array, order: Array, words: Array, start: int, stop: int, keys: Array, entries: Array, bins: Array
-) -> int:
-    """Entries of few rows: their codes sorted by insertion, then the sums of equal ones."""
-    for i in range(start, stop):
-        key = (np.int64(column[order[i]]) << 32) | i
-        j = i - start
-        while j > 0 and keys[j - 1] > key:
-            keys[j] = keys[j - 1]
-            j -= 1
-        keys[j] = key
-    count = -1
-    many = words.shape[0]
-    for k in range(stop - start):
-        code, i = keys[k] >> 32, keys[k] & 0xFFFFFFFF
-        new = count < 0 or bins[count] != code
-        count += new
-        bins[count] = code
-        for w in range(many):
-            entries[w, count] = words[w, i] + (0 if new else entries[w, count])
-    return count + 1
+def _add_rows(
+    codes: Array, order: Array, words: Array, names: Array, few: bool, hist: Array, seen: Array
+) -> None:
+    """Add the words of rows `order` to hist[k, word, code] of features names[k], whose codes are near each other.
+
+    Of few rows, the codes that occur are marked as bits of seen[k, 4].
+    """
+    for start in range(0, len(order), STRETCH):
+        stop = min(start + STRETCH, len(order))
+        some = order[start:stop]
+        for k in range(len(names)):
+            column, bits = codes[:, names[k]], seen[k]
+            for w in range(words.shape[0]):
+                value, sums = words[w, start:stop], hist[k, w]
+                if few and w == 0:
+                    for i in range(len(some)):
+                        code = column[np.uint32(some[i])]
+                        bits[code >> 6] |= np.uint64(1) << np.uint64(code & 63)
+                        sums[code] += value[i]
+                else:
+                    for i in range(len(some)):
+                        sums[column[np.uint32(some[i])]] += value[i]
 
 
 @inlined
-def _count_rows(
-    column: Array, order: Array, words: Array, start: int, stop: int, hist: Array, entries: Array, bins: Array
-) -> int:
-    """Entries of many rows, by a histogram; what is missing comes last."""
-    hist[:] = 0
-    for w in range(words.shape[0]):
-        sums, value = hist[w], words[w]
-        for i in range(start, stop):
-            sums[column[order[i]]] += value[i]
+def _list_few(hist: Array, seen: Array, entries: Array, bins: Array) -> int:
+    """Entries of the codes that were marked; only their bins are read, and cleared."""
+    many, count = hist.shape[0], 0
+    for part in range(4):
+        bits = seen[part]
+        seen[part] = 0
+        while bits:
+            code = 64 * part + lowest_bit(bits)
+            bits &= bits - np.uint64(1)
+            bins[count] = code
+            for w in range(many):
+                entries[w, count] = hist[w, code]
+                hist[w, code] = 0
+            count += 1
+    return count
+
+
+@inlined
+def _list_all(hist: Array, entries: Array, bins: Array) -> int:
+    """Entries of many rows; what is missing comes last. The bins are cleared."""
     count = list_bins(hist, entries, bins)
     full = False
-    for w in range(words.shape[0]):
+    for w in range(hist.shape[0]):
         entries[w, count] = hist[w, MISSING]
         full = full or hist[w, MISSING] != 0
     bins[count] = MISSING
+    hist[:] = 0
     return count + full
 
 
 @inlined
 def _divide(
-    column: Array,
-    order: Array,
-    words: Array,
-    start: int,
-    stop: int,
-    cut: int,
-    to_left: bool,
-    spare: Array,
-    spare_words: Array,
+    column: Array, order: Array, words: Array, cut: int, to_left: bool, spare: Array, spare_words: Array
 ) -> int:
-    """Rows with codes up to `cut` first, and those without a value where `to_left`; returns the border."""
-    middle, others = start, 0
+    """Rows with codes up to `cut` first, and those without a value where `to_left`; returns how many these are."""
+    near, far = 0, 0
     many = words.shape[0]
-    for i in range(start, stop):
+    for i in range(len(order)):
         row = order[i]
-        code = column[row]
+        code = column[np.uint32(row)]
         side = to_left if code == MISSING else code <= cut
-        order[middle] = row
-        spare[others] = row
+        order[near] = row
+        spare[far] = row
         for w in range(many):
             v = words[w, i]
-            words[w, middle] = v
-            spare_words[w, others] = v
-        middle += side
-        others += not side
-    order[middle:stop] = spare[:others]
+            words[w, near] = v
+            spare_words[w, far] = v
+        near += side
+        far += not side
+    order[near:] = spare[:far]
     for w in range(many):
-        words[w, middle:stop] = spare_words[w, :others]
-    return middle
+        words[w, near:] = spare_words[w, :far]
+    return near
 
 
 @scalar_kernel
 def grow_depth_first(
-    block: Array,
+    codes: Array,
+    features: int,
     order: Array,
     words: Array,
     depth: int,
@@ -128,14 +137,14 @@ def grow_depth_first(
     nodes: Array,
     gains: Array,
 ) -> int:
-    """Grow a subtree from codes block[feature, row] for rows order[:], whose words are words[:, :]; both are permuted.
+    """Grow a subtree from codes[row, feature] for rows order[:], whose words are words[:, :]; both are permuted.
 
     Fills nodes[node] (see the columns above) and gains[node]; returns how many nodes there are. Nodes are numbered
     depth first, left before right.
     """
-    features, many = block.shape[0], words.shape[0]
+    many = words.shape[0]
     entries, bins = np.empty((many, 257), np.int64), np.empty(257, np.int64)
-    hist, keys = np.empty((many, 256), np.int64), np.empty(SORTED, np.int64)
+    hist, seen = np.zeros((ATONCE, many, 256), np.int64), np.zeros((ATONCE, 4), np.uint64)
     left, right = np.empty(many, np.int64), np.empty(many, np.int64)
     total, missing = np.empty(many, np.int64), np.empty(many, np.int64)
     spare, spare_words = np.empty(len(order), np.int32), np.empty((many, len(order)), np.int64)
@@ -169,45 +178,47 @@ def grow_depth_first(
         best, best_feature, best_bin, best_next, best_side = NONE, -1, 0, 0, 0
         state = place
         visited = 0
+        inside, own = order[start:stop], words[:, start:stop]
+        few = rows <= FEW
         while visited < features and (visited < max_features or best_feature < 0):
+            last = min(visited + ATONCE, max_features) if visited < max_features else visited + 1
             if some:  # a shuffle that goes no further than it is needed
-                state = mixed(state)
-                other = visited + np.int64(state % np.uint64(features - visited))
-                names[visited], names[other] = names[other], names[visited]
-            feature = names[visited]
-            visited += 1
-            column = block[feature]
-            if rows <= SORTED:
-                filled = _sort_rows(column, order, words, start, stop, keys, entries, bins)
-            else:
-                filled = _count_rows(column, order, words, start, stop, hist, entries, bins)
-            missing[:] = 0
-            absent = bins[filled - 1] != MISSING
-            if not absent:
-                filled -= 1
-                for w in range(many):
-                    missing[w] = entries[w, filled]
-            if quick:
-                score, cut, to_left = best_pair_cut(
-                    entries, filled, missing[0], total[0], fields, scales, limits
-                )
-            else:
-                score, cut, to_left = best_cut(
-                    entries, filled, missing, total, fields, scales, limits, criterion, left, right
-                )
-            if score > best:
-                best, best_feature, best_bin, best_side = (
-                    score,
-                    feature,
-                    bins[cut],
-                    2 if absent else int(to_left),
-                )
-                best_next = bins[cut + 1] if cut + 1 < filled else MISSING
+                for place_of in range(visited, last):
+                    state = mixed(state)
+                    other = place_of + np.int64(state % np.uint64(features - place_of))
+                    names[place_of], names[other] = names[other], names[place_of]
+            _add_rows(codes, inside, own, names[visited:last], few, hist, seen)
+            for k in range(last - visited):
+                sums = hist[k]
+                filled = _list_few(sums, seen[k], entries, bins) if few else _list_all(sums, entries, bins)
+                missing[:] = 0
+                absent = bins[filled - 1] != MISSING
+                if not absent:
+                    filled -= 1
+                    for w in range(many):
+                        missing[w] = entries[w, filled]
+                if quick:
+                    score, cut, to_left = best_pair_cut(
+                        entries, filled, missing[0], total[0], fields, scales, limits
+                    )
+                else:
+                    score, cut, to_left = best_cut(
+                        entries, filled, missing, total, fields, scales, limits, criterion, left, right
+                    )
+                if score > best:
+                    best, best_feature, best_bin, best_side = (
+                        score,
+                        names[visited + k],
+                        bins[cut],
+                        2 if absent else int(to_left),
+                    )
+                    best_next = bins[cut + 1] if cut + 1 < filled else MISSING
+            visited = last
         gain = best - node_score(total, fields, scales, limits, criterion)
         if best_feature < 0 or gain < limits[MIN_GAIN]:
             continue
-        middle = _divide(
-            block[best_feature], order, words, start, stop, best_bin, best_side == 1, spare, spare_words
+        middle = start + _divide(
+            codes[:, best_feature], inside, own, best_bin, best_side == 1, spare, spare_words
         )
         nodes[node, FEATURE] = best_feature
         nodes[node, BIN] = best_bin
@@ -231,14 +242,9 @@ def grow_depth_first(
 
 @scalar_kernel
 def gather_block(codes: Array, order: Array, start: int, stop: int, block: Array) -> None:
-    """Copy the codes of rows order[start:stop] from groups of eight features to columns: block[feature, row]."""
-    features = block.shape[0]
+    """Copy the codes of rows order[start:stop], eight at a time: block[row, group] = codes[group, order[row]]."""
+    rows = order[start:stop]
     for group in range(codes.shape[0]):
-        first = group * 8
-        last = min(first + 8, features)
         column = codes[group]
-        for i in range(start, stop):
-            c = column[order[i]]
-            for feature in range(first, last):
-                block[feature, i - start] = c & 255
-                c >>= 8
+        for i in range(len(rows)):
+            block[i, group] = column[np.uint32(rows[i])]

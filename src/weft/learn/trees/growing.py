@@ -40,6 +40,32 @@ BUDGET_BYTES = 1 << 29  # of histograms that are kept from one level to the next
 NEAR = 2048  # rows whose codes fit the cache: below, a node is finished depth first
 
 
+class Space:
+    """Memory that one tree after the other is grown in: to get it anew costs as much as some of the work."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Array] = {}
+
+    def like(self, name: str, array: Array) -> Array:
+        """An array of the same shape and type, with anything in it."""
+        kept = self._arrays.get(name)
+        if kept is None or kept.shape != array.shape or kept.dtype != array.dtype:
+            kept = self._arrays[name] = np.empty_like(array)
+        return kept
+
+    def pool(self, slots: int, shape: tuple[int, ...]) -> Array:
+        """At least so many slots for histograms; those that were there keep what they hold."""
+        kept = self._arrays.get("pool")
+        if kept is None or kept.shape[1:] != shape:
+            kept = np.empty((slots, *shape), np.int64)
+        elif len(kept) < slots:
+            more = np.empty((max(slots, 2 * len(kept)), *shape), np.int64)
+            more[: len(kept)] = kept
+            kept = more
+        self._arrays["pool"] = kept
+        return kept
+
+
 def grow(
     codes: Codes,
     order: Array,
@@ -49,34 +75,37 @@ def grow(
     *,
     seed: int = 0,
     merge: Callable[[Array], None] | None = None,
+    space: Space | None = None,
 ) -> Grown:
     """Grow a tree for the rows `order` (int32, ascending), whose words are words[:, i]; both are permuted.
 
-    `merge` adds up arrays of whole numbers over workers, in place; then every node is grown by level.
+    `merge` adds up arrays of whole numbers over workers, in place; then every node is grown by level. `space` is kept
+    by who grows tree after tree.
     """
     if not codes.grouped:
-        nodes, gains = _deep(codes.values, order, words, 0, seed, rules)
+        nodes, gains = _deep(codes.values, codes.columns, order, words, 0, seed, rules)
         return Grown(nodes, gains, order, {})
-    return _Growth(codes, order, words, rules, crew, seed, merge).run()
+    return _Growth(codes, order, words, rules, crew, seed, merge, space or Space()).run()
 
 
 def _deep(
-    block: Array, order: Array, words: Array, depth: int, seed: int, rules: Rules
+    codes: Array, columns: int, order: Array, words: Array, depth: int, seed: int, rules: Rules
 ) -> tuple[Array, Array]:
-    """A subtree, depth first."""
+    """A subtree, depth first, of codes (rows, columns or more)."""
     most = 2 * len(order) // max(1, rules.min_rows) + 1
     if rules.max_depth - depth < 24:
         most = min(most, 2 << (rules.max_depth - depth))
     nodes, gains = np.empty((most, 9), np.int32), np.empty(most)
     count = grow_depth_first(
-        block,
+        codes,
+        columns,
         order,
         words,
         depth,
         np.uint64(seed),  # type: ignore[arg-type]  # Numba tells it from an int
         min(rules.max_depth, 1 << 30),
         rules.min_split,
-        min(rules.max_features, len(block)),
+        min(rules.max_features, columns),
         rules.packing.table,
         rules.packing.scales,
         rules.limits,
@@ -100,22 +129,22 @@ class _Growth:
         crew: Crew,
         seed: int,
         merge: Callable[[Array], None] | None,
+        space: Space,
     ):
         self.codes, self.order, self.words, self.rules, self.crew = codes, order, words, rules, crew
-        self.seed, self.merge = seed, merge
+        self.seed, self.merge, self.space = seed, merge, space
         self.fields, self.scales, self.limits = rules.packing.table, rules.packing.scales, rules.limits
         self.groups = codes.groups
         self.budget = BUDGET_BYTES if codes.window is None or not codes.room else codes.room // 2
         # Cuts of categories, and of workers' rows together, are made by level only.
         self.near = 0 if merge or codes.bins.categorical.any() else NEAR
-        self.spare, self.marks = np.empty_like(order), np.empty(len(order), np.uint8)
-        self.spare_words = np.empty_like(words)
+        self.spare, self.spare_words = space.like("order", order), space.like("words", words)
         self.nodes: list[list[int]] = []
         self.gains: list[float] = []
         self.totals: list[Array] = []
         self.sides: dict[int, Array] = {}
         self.finish: list[int] = []
-        self.pool = np.empty((0, len(self.groups), words.shape[0], 2048), np.int64)
+        self.pool = space.pool(1, (len(self.groups), words.shape[0], 2048))
 
     def run(self) -> Grown:
         total = np.empty(self.words.shape[0], np.int64)
@@ -155,10 +184,7 @@ class _Growth:
     def _level(self, families: list[Family], whole: bool) -> list[Family]:
         """Split the open nodes of these families; returns their children."""
         plan = plan_level(families)
-        if plan.size > len(self.pool):
-            more = np.empty((max(plan.size, 2 * len(self.pool)), *self.pool.shape[1:]), np.int64)
-            more[: len(self.pool)] = self.pool
-            self.pool = more
+        self.pool = self.space.pool(plan.size, self.pool.shape[1:])
         gains, cuts = self._search(plan, whole)
         features = gains.argmax(axis=1)
         best = gains[np.arange(len(features)), features]
@@ -269,7 +295,6 @@ class _Growth:
             record[STOP],
             self.spare,
             self.spare_words,
-            self.marks,
         )
         self.codes.let_go(feature // 8)
         return middle, sides
@@ -331,11 +356,11 @@ class _Growth:
         rows = [self.nodes[node][STOP] - self.nodes[node][START] for node in self.finish]
         for some in in_batches(rows, (self.codes.room or 0) // 4 // self.codes.columns):
             nodes = self.finish[some]
-            blocks = [np.empty((self.codes.columns, count), np.uint8) for count in rows[some]]
+            blocks = [np.empty((count, len(self.groups)), np.uint64) for count in rows[some]]
             for group in range(len(self.groups)):
                 for node, block in zip(nodes, blocks, strict=True):
                     start, stop = self.nodes[node][START : STOP + 1]
-                    part = block[8 * group : 8 * group + 8]
+                    part = block[:, group : group + 1]
                     gather_block(self.groups[group : group + 1], self.order, start, stop, part)
                 self.codes.let_go(group)
             for node, block in zip(nodes, blocks, strict=True):
@@ -346,10 +371,13 @@ class _Growth:
         record = self.nodes[node]
         start, stop = record[START], record[STOP]
         if block is None:
-            block = np.empty((self.codes.columns, stop - start), np.uint8)
+            block = np.empty((stop - start, len(self.groups)), np.uint64)
             gather_block(self.groups, self.order, start, stop, block)
         local = np.arange(stop - start, dtype=np.int32)
         words = np.ascontiguousarray(self.words[:, start:stop])
-        part = _deep(block, local, words, record[DEPTH], (self.seed << 20) ^ node, self.rules)
+        near = block.view(np.uint8)
+        seed = (self.seed << 20) ^ node
+        part = _deep(near, self.codes.columns, local, words, record[DEPTH], seed, self.rules)
         self.order[start:stop] = self.order[start:stop][local]
+        self.words[:, start:stop] = words
         return part

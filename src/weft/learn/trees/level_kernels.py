@@ -134,31 +134,40 @@ def split_rows(
     stop: int,
     spare: Array,
     spare_words: Array,
-    marks: Array,
 ) -> int:
     """Move rows of order[start:stop] that go left before the others, their words with them; returns the border.
 
-    Both sides are written to the spare arrays, one after the other, and copied back.
+    Every row is written to both sides, and the side that it does not belong to is written over by the next. Those of
+    the right are kept apart and copied back.
     """
-    left = 0
-    for i in range(start, stop):
-        side = sides[column[order[i]]]
-        marks[i] = side
-        left += side
-    for w in range(words.shape[0]):
-        value, extra = words[w], spare_words[w]
-        near, far = start, start + left
-        for i in range(start, stop):
-            side = np.int64(marks[i])
-            place = near if side else far
-            extra[place] = value[i]
-            if w == 0:
-                spare[place] = order[i]
-            near += side  # type: ignore[assignment]
-            far += 1 - side  # type: ignore[assignment]
-        value[start:stop] = extra[start:stop]
-    order[start:stop] = spare[start:stop]
-    return start + left
+    rows, others = order[start:stop], spare[start:stop]
+    near, far = np.uint64(0), np.uint64(0)
+    if words.shape[0] == 1:
+        value, extra = words[0, start:stop], spare_words[0, start:stop]
+        for i in range(len(rows)):
+            row, word = rows[i], value[i]
+            side = sides[column[np.uint32(row)]]
+            rows[near], value[near] = row, word
+            others[far], extra[far] = row, word
+            near += np.uint64(side)
+            far += np.uint64(1 - side)
+        value[near:] = extra[:far]
+    else:
+        many = words.shape[0]
+        for i in range(len(rows)):
+            row = rows[i]
+            side = sides[column[np.uint32(row)]]
+            rows[near], others[far] = row, row
+            for w in range(many):
+                word = words[w, start + i]
+                words[w, start + np.int64(near)] = word
+                spare_words[w, start + np.int64(far)] = word
+            near += np.uint64(side)
+            far += np.uint64(1 - side)
+        for w in range(many):
+            words[w, start + np.int64(near) : stop] = spare_words[w, start : start + np.int64(far)]
+    rows[near:] = others[:far]
+    return start + np.int64(near)  # type: ignore[return-value]  # Numba's int64
 
 
 @scalar_kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,11 @@ from weft.learn.trees.boosting_kernels import (
     leaf_derivatives,
     newton_steps,
     pack_derivatives,
+    word_steps,
 )
-from weft.learn.trees.boosting_losses import BoostingLoss
+from weft.learn.trees.boosting_losses import MANY, BoostingLoss
 from weft.learn.trees.ensemble import BoostedTree, boosted_tree
-from weft.learn.trees.growing import grow
+from weft.learn.trees.growing import Space, grow
 from weft.learn.trees.grown import Grown, best_first
 from weft.learn.trees.packing import Extent, Packing, derivative_packing, pack_pair, pair_packing
 from weft.learn.trees.rules import Rules
@@ -49,6 +50,7 @@ class Rows:
     y: Array
     weights: Array
     raw: Array  # (rows, outputs)
+    space: Space = field(default_factory=Space)
 
 
 def boosting_round(
@@ -70,7 +72,8 @@ def boosting_round(
     trees = []
     for output in range(loss.outputs):
         g, h = np.ascontiguousarray(first[:, output]), np.ascontiguousarray(second[:, output])
-        order = chosen.copy()
+        order = rows.space.like("chosen", chosen)
+        order[:] = chosen
         packing, words = _words(rows, g, h, order, loss, settings)
         rules = Rules(
             packing,
@@ -84,10 +87,10 @@ def boosting_round(
         )
         others = workers.current()
         merge = None if others is None else others.add
-        grown = grow(rows.codes, order, words, rules, crew, seed=seed + output, merge=merge)
+        grown = grow(rows.codes, order, words, rules, crew, seed=seed + output, merge=merge, space=rows.space)
         if settings.max_leaves:
             grown = best_first(grown, settings.max_leaves)
-        values = _steps(grown, rows, g, h, loss, settings, output)
+        values = _steps(grown, rows, g, h, words, packing, loss, settings, output)
         trees.append(boosted_tree(grown, rows.codes.bins, values))
     return trees, before
 
@@ -110,7 +113,7 @@ def _words(
     extent = Extent(int(many), 0.0, max(curved, 1e-300), False, max(steep, 1e-300))
     packing = derivative_packing(extent, count_rows=count)
     n, a, _ = packing.fields
-    words = np.empty((packing.words, len(order)), np.int64)
+    words = rows.space.like("packed", np.empty((packing.words, len(order)), np.int64))
     if packing.words > 1:
         words[-1] = 1
     if n.word == a.word:
@@ -122,7 +125,15 @@ def _words(
 
 
 def _steps(
-    grown: Grown, rows: Rows, g: Array, h: Array, loss: BoostingLoss, settings: RoundSettings, output: int
+    grown: Grown,
+    rows: Rows,
+    g: Array,
+    h: Array,
+    words: Array,
+    packing: Packing,
+    loss: BoostingLoss,
+    settings: RoundSettings,
+    output: int,
 ) -> Array:
     """The value of each leaf, which its rows have been given."""
     values = np.zeros(len(grown.nodes))
@@ -134,6 +145,24 @@ def _steps(
         (sums,) = workers.sums([sums])
         values[grown.leaves] = -settings.rate * sums[grown.leaves, 0] / (sums[grown.leaves, 1] + settings.l2)
         add_values(grown.leaves, grown.start, grown.stop, grown.order, values, raw)
+        return values
+    n, a, _ = packing.fields
+    if leaf is None and n.word == a.word and len(grown.order) > MANY:
+        # Of many rows what rounding took away is nothing: sums are as good as those of the derivatives.
+        word_steps(
+            grown.leaves,
+            grown.start,
+            grown.stop,
+            grown.order,
+            words[0],
+            a.shift,
+            a.scale,
+            n.scale,
+            settings.l2,
+            settings.rate,
+            values,
+            raw,
+        )
         return values
     if leaf is None:
         newton_steps(

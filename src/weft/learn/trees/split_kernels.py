@@ -134,21 +134,32 @@ def best_cut(
 def best_pair_cut(
     entries: Array, count: int, missing: int, total: int, fields: Array, scales: Array, limits: Array
 ) -> tuple[float, int, bool]:
-    """`best_cut` where N and A share one word and N tells that a side has rows: the case that speed depends on."""
+    """`best_cut` where N and A share one word and N tells that a side has rows: the case that speed depends on.
+
+    A cut is first held against the best so far by products, in units of the word, and only what may win is divided.
+    """
     shift, mask = fields[1, 1], fields[0, 2]
     n_scale, a_scale, l2, n_least = scales[0], scales[1], limits[L2], limits[LEAST]
     n, a = total & mask, total >> shift
-    best, place, to_left = NONE, -1, False
+    n_all, a_all, damp = float(n), float(a), l2 / n_scale
+    unit = n_scale / (a_scale * a_scale) * (1 - 1e-12)  # what may differ by rounding is looked at
+    best, bar, place, to_left = NONE, -1.0, -1, False
     for side in range(1 if missing == 0 else 2):
         sums = missing if side else 0
         for e in range(count if side == 0 and missing != 0 else count - 1):
             sums += entries[0, e]
+            near, some = float(sums & mask), float(sums >> shift)
+            far, rest = n_all - near + damp, a_all - some
+            near += damp
+            if some * some * far + rest * rest * near <= bar * (near * far):
+                continue
             # Whole numbers are subtracted: cuts whose two sides are each other's mirror score exactly alike.
             n_left, n_right = (sums & mask) * n_scale, (n - (sums & mask)) * n_scale
             a_left, a_right = (sums >> shift) * a_scale, (a - (sums >> shift)) * a_scale
             score = a_left * a_left / (n_left + l2) + a_right * a_right / (n_right + l2)
             if score > best and n_left >= n_least and n_right >= n_least:
                 best, place, to_left = score, e, side == 1
+                bar = score * unit
     return best, place, to_left
 
 
