@@ -33,9 +33,12 @@ def test_what_is_asked_for_wins() -> None:
     assert choose(tall, "saga") == choose(tall)
 
 
-def test_a_sample_has_more_rows_for_each_unknown_when_there_are_few() -> None:
-    rows = [choose(Shape(10**7, columns, 10**9, sparse=False)).plan.sample_rows for columns in (5, 99, 999)]
-    assert rows == [2000, 10_000, 20_000]
+@pytest.mark.parametrize(
+    ("rows", "samples"), [(10**5, [2400, 10_000, 20_000]), (10**7, [2400, 40_000, 40_000])]
+)
+def test_a_sample_has_more_rows_for_each_unknown_where_they_are_cheap(rows: int, samples: list[int]) -> None:
+    shapes = (Shape(rows, columns, rows * columns, sparse=False) for columns in (5, 99, 999))
+    assert [choose(shape).plan.sample_rows for shape in shapes] == samples
 
 
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,12 @@ import sklearn.linear_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from tests.learn.data import classes, logistic_objective, wide
 
-from weft.learn import LogisticRegression
+from weft.learn import LogisticRegression, loss_kernels
+from weft.learn.inputs import checked_classes
 
 
 def best(X: Any, y: Any, **parameters: Any) -> Any:
@@ -187,3 +189,51 @@ def test_a_pickle_predicts_the_same() -> None:
     X, y = classes()
     model = LogisticRegression().fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shift", [0.0, 50.0])
+def test_a_tall_table_is_read_a_few_times(dtype: Any, shift: float) -> None:
+    X, y = classes(60_000, 20)
+    X = (X + shift).astype(dtype)
+    ours = LogisticRegression(tol=1e-6, random_state=0).fit(X, y)
+    theirs = best(X.astype(np.float64), y)
+    optimum = logistic_objective(theirs, X.astype(np.float64), y)
+    assert logistic_objective(ours, X.astype(np.float64), y) <= optimum * (1 + 1e-6)
+    assert ours.n_iter_[0] <= 4
+
+
+def test_rows_in_order_of_their_class_make_no_difference_to_the_optimum() -> None:
+    X, y = classes(220_000, 20)  # enough blocks for a step by a third of them
+    order = np.argsort(y, kind="stable")
+    ours = LogisticRegression(tol=1e-6, random_state=0).fit(X[order], y[order])
+    assert logistic_objective(ours, X, y) <= logistic_objective(best(X, y), X, y) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int64, np.uint8, np.uint64, np.float64, "U3"])
+@pytest.mark.parametrize("labels", [(0, 1), (1, 2), (3, 100, 101)])
+def test_labels_of_many_rows(kind: Any, labels: tuple[int, ...]) -> None:
+    y = np.random.default_rng(0).choice(labels, 20_000).astype(kind)
+    kinds, codes = checked_classes(y)
+    expected, places = np.unique(y, return_inverse=True)
+    np.testing.assert_array_equal(kinds, expected)
+    assert kinds.dtype == y.dtype
+    np.testing.assert_array_equal(codes, places)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_losses_and_slopes_have_the_digits_of_their_type(dtype: Any) -> None:
+    spread = np.array([0, 1e-30, 1e-4, 0.1, 0.7, 1, 3, 17, 40, 86, 88, 300, 1e4])
+    margins = np.concatenate([spread, -spread]).astype(dtype)
+    y, weights, slope = np.ones_like(margins), np.ones_like(margins), np.empty_like(margins)
+    each = np.array(
+        [
+            loss_kernels.logistic(margins[i : i + 1], y[:1], weights[:1], slope[i : i + 1])
+            for i in range(len(y))
+        ]
+    )
+    exact = margins.astype(np.float64)
+    eps = float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(each, np.logaddexp(0, -exact), rtol=4 * eps, atol=1e-36)
+    np.testing.assert_allclose(-slope, expit(-exact), rtol=8 * eps, atol=1e-36)
+    assert np.isnan(loss_kernels.logistic(np.full(1, np.nan, dtype), y[:1], weights[:1], slope[:1]))

@@ -61,15 +61,19 @@ def smooth_plan(shape: Shape, wanted: str | None = None) -> SmoothPlan:
     if wanted == "lbfgs":
         return SmoothPlan("diagonal", shape.rows)
     if side * shape.outputs <= FULL or wanted == "newton":
-        return SmoothPlan("full", _sample_rows(side * shape.outputs))
+        return SmoothPlan("full", _sample_rows(side * shape.outputs, shape.rows))
     if side <= FULL:
-        return SmoothPlan("output", _sample_rows(side))
+        return SmoothPlan("output", _sample_rows(side, shape.rows))
     return SmoothPlan("diagonal", shape.rows)
 
 
-def _sample_rows(side: int) -> int:
-    """A hundred rows for each unknown give second derivatives to a fifth; of wide tables fewer must do."""
-    return max(2000, min(100, max(20, 20_000 // side)) * side)
+def _sample_rows(side: int, rows: int) -> int:
+    """A hundred rows for each unknown give second derivatives to a fifth; of wide tables fewer must do, and of tall
+    ones more cost less than half a pass.
+    """
+    each = min(100, max(20, 20_000 // side))
+    each = max(each, min(4 * each, 4 * rows // side**2))
+    return max(2000, each * side)
 
 
 def _check(shape: Shape, wanted: str | None) -> None:

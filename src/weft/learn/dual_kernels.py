@@ -11,10 +11,12 @@ import math
 from typing import Any
 
 from weft.learn.compiling import inlined, kernel, scalar_kernel
+from weft.learn.prefetch_kernels import prefetch
 
 Array = Any  # inside compiled code the types are Numba's
 
 LOGISTIC, SQUARED_HINGE, HINGE = 0, 1, 2
+AHEAD = 2  # rows for which w is fetched ahead
 LONGEST_REST = 15  # epochs for which a row that sits at its bound may be skipped
 
 
@@ -79,6 +81,11 @@ def sparse_epoch(
             if weights[i] == 0 or rests[i] & LONGEST_REST:
                 rests[i] -= rests[i] & LONGEST_REST > 0
                 continue
+            if (
+                i + AHEAD < y.shape[0]
+            ):  # w is too large for the nearer caches, and rows say where they will read it
+                for k in range(indptr[i + AHEAD], indptr[i + AHEAD + 1]):
+                    prefetch(w, indices[k])
             start, stop = indptr[i], indptr[i + 1]
             k = start
             a = b = c = d = w.dtype.type(0)
@@ -129,6 +136,10 @@ def sparse_products(
 ) -> None:
     """Margins become the rows' products with w; v grows by each row times its dual variable."""
     for i in range(margins.shape[0]):
+        if i + AHEAD < margins.shape[0]:
+            for k in range(indptr[i + AHEAD], indptr[i + AHEAD + 1]):
+                prefetch(w, indices[k])
+                prefetch(v, indices[k])
         start, stop, share = indptr[i], indptr[i + 1], dual[i]
         k = start
         a = b = c = d = w.dtype.type(0)

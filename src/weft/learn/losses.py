@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +30,10 @@ class Loss(Protocol):
         """Whether second derivatives are the same everywhere."""
         ...
 
+    def null_value(self, y: Array, weights: Array) -> float:
+        """The value where all margins are zero."""
+        ...
+
     def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]: ...
 
     def curvatures(self, margins: Array, y: Array, weights: Array) -> Array:
@@ -47,6 +52,9 @@ class Logistic:
     name: str = "logistic"
     outputs: int = 1
     quadratic: bool = False
+
+    def null_value(self, y: Array, weights: Array) -> float:
+        return math.log(2) * float(weights.sum(dtype=np.float64))
 
     def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]:
         slope = np.empty_like(margins)
@@ -70,6 +78,9 @@ class SquaredHinge:
     outputs: int = 1
     quadratic: bool = False
 
+    def null_value(self, y: Array, weights: Array) -> float:
+        return float(weights.sum(dtype=np.float64))
+
     def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]:
         slope = np.empty_like(margins)
         return loss_kernels.squared_hinge(margins, y, weights, slope), slope
@@ -92,6 +103,9 @@ class Squared:
     outputs: int = 1
     quadratic: bool = True
 
+    def null_value(self, y: Array, weights: Array) -> float:
+        return float(np.dot(weights.astype(np.float64), np.square(y, dtype=np.float64))) / 2
+
     def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]:
         off = margins - y
         slope = weights * off
@@ -112,6 +126,9 @@ class Multinomial:
     outputs: int
     name: str = "multinomial"
     quadratic: bool = False
+
+    def null_value(self, y: Array, weights: Array) -> float:
+        return math.log(self.outputs) * float(weights.sum(dtype=np.float64))
 
     def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]:
         slope = np.empty_like(margins)

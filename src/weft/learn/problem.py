@@ -7,14 +7,14 @@ W is (columns, outputs). A point is one flat vector: W row by row, then b if the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from weft.learn.losses import Loss
-from weft.learn.tables import Table
+from weft.learn.tables import DenseTable, MappedTable, Table
 from weft.learn.threads import Crew, add_up
 from weft.learn.workers import sums
 
@@ -42,10 +42,7 @@ class Problem:
 
     def null_value(self) -> float:
         """The objective at zero: what any fit must better."""
-        margins = np.zeros((len(self.y), self.loss.outputs) if self.loss.outputs > 1 else len(self.y))
-        return float(
-            sums([self.loss.value_and_slope(margins.astype(self.table.dtype), self.y, self.weights)[0]])[0]
-        )
+        return float(sums([self.loss.null_value(self.y, self.weights)])[0])
 
     def weight(self) -> float:
         """That of everyone's rows."""
@@ -75,10 +72,48 @@ class Problem:
         return np.ascontiguousarray(parts[:, 0] + parts[:, 1])
 
     def value_and_gradient(self, point: Array) -> tuple[float, Array]:
-        value, gradient, b_gradient = self.crew.total(
-            lambda block: self._part(point, block)[:3], self.table.blocks()
+        return self._with_penalty(point, *self.crew.total(*self._pass(point)))
+
+    def rough_gradient(self, point: Array, every: int) -> Array:
+        """The gradient by every so many blocks, which stand for all of them."""
+        part, _ = self._pass(point)
+        blocks = self.table.blocks()
+        some = blocks[every // 2 :: every] or blocks[:1]
+        *found, seen = self.crew.total(lambda block: (*part(block), float(block.stop - block.start)), some)
+        (everyone,) = sums([float(self.table.rows)])
+        return self._with_penalty(point, *(everyone / seen * each for each in found))[1]
+
+    def _pass(self, point: Array) -> tuple[Callable[[slice], tuple[float, Array, Any]], Sequence[slice]]:
+        """What finds the sum of losses, its gradient and that of the intercept in a block; and the blocks."""
+        blocks = self.table.blocks()
+        if not self._in_one_read():
+            return lambda block: self._part(point, block)[:3], blocks
+        return self._one_read(point), blocks if isinstance(self.table, MappedTable) else larger(blocks)
+
+    def _in_one_read(self) -> bool:
+        table = self.table
+        return (
+            isinstance(table, DenseTable)
+            and table.by_rows
+            and self.loss.name == "logistic"
+            and not (self.fine and table.dtype == np.float32)
         )
-        return self._with_penalty(point, value, gradient, b_gradient)
+
+    def _one_read(self, point: Array) -> Callable[[slice], tuple[float, Array, Any]]:
+        from weft.learn.pass_kernels import logistic_pass  # not where Numba is missing
+
+        table, y, weights = self.table, self.y, self.weights
+        assert isinstance(table, DenseTable)
+        w, b = self.split(point)
+        coef = w[:, 0].astype(table.dtype)
+        offset = table.dtype.type(b[0] - float(table.shift @ coef))
+
+        def part(block: slice) -> tuple[float, Array, Any]:
+            values, gradient = table.values[block], np.zeros(table.columns)
+            value, push = logistic_pass(values, coef, offset, y[block], weights[block], gradient)
+            return value, gradient - push * table.shift, np.array([push])
+
+        return part
 
     def value_gradient_and_slopes(self, point: Array) -> tuple[float, Array, Array]:
         """Also the slopes of the loss by the margins, row by row."""
@@ -186,3 +221,10 @@ def drawn_rows(count: int, rows: int, random: np.random.RandomState) -> Array:
     starts = np.sort(random.choice(rows // RUN, max(1, count // RUN), replace=False)) * RUN
     drawn: Array = (starts[:, None] + np.arange(RUN)).ravel()
     return drawn
+
+
+def larger(blocks: Sequence[slice]) -> list[slice]:
+    """Neighbours made one, where there are many: a block that is read once need not fit the cache."""
+    step = min(8, max(1, len(blocks) // 32))
+    firsts = range(0, len(blocks), step)
+    return [slice(blocks[i].start, blocks[min(i + step, len(blocks)) - 1].stop) for i in firsts]

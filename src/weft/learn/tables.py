@@ -74,10 +74,19 @@ class DenseTable:
         self.dtype = values.dtype
         self.shift = np.zeros(self.columns, values.dtype) if shift is None else shift.astype(values.dtype)
         self._shifted = bool(self.shift.any())
+        self._blocks: list[slice] = []
+        self.by_rows = self.columns > 0 and values.strides == (
+            self.columns * values.itemsize,
+            values.itemsize,
+        )
 
     def blocks(self) -> Sequence[slice]:
-        height = max(32, BLOCK_BYTES // max(1, self.columns * self.dtype.itemsize))
-        return [slice(start, min(start + height, self.rows)) for start in range(0, self.rows, height)]
+        if not self._blocks:
+            height = max(32, BLOCK_BYTES // max(1, self.columns * self.dtype.itemsize))
+            self._blocks = [
+                slice(start, min(start + height, self.rows)) for start in range(0, self.rows, height)
+            ]
+        return self._blocks
 
     def times(self, block: slice, coef: Array) -> Array:
         product: Array = self.values[block] @ coef
