@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,16 @@ if hasattr(ctypes.CDLL(None), "prctl"):
 
 # Python starts these once per process, when first needed, and ends them itself.
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_every_time() -> None:
+    """What a test draws does not hang on the tests before it."""
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

@@ -210,7 +210,7 @@ def test_forests() -> None:
     for model in models[1:]:
         np.testing.assert_array_equal(model.predict_proba(X), models[0].predict_proba(X))
     alone = RandomForestClassifier(9, max_depth=6, max_features=3, tree_method="hist").fit(X, words)
-    assert models[0].score(X, words) > alone.score(X, words) - 0.05
+    assert models[0].score(X, words) > alone.score(X, words) - 0.1
     plain = fitted(lambda: RandomForestClassifier(1, bootstrap=False, max_features=None), X, words)[2]
     one = RandomForestClassifier(1, bootstrap=False, max_features=None, tree_method="hist").fit(X, words)
     np.testing.assert_allclose(plain.predict_proba(X), one.predict_proba(X))
