@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
+ir: Any
+_cgutils: Any  # it has no types
+types: Any
+intrinsic: Any
 try:
-    from llvmlite import ir
-    from numba.core import cgutils, types
-    from numba.extending import intrinsic
+    ir, _cgutils, types = map(import_module, ("llvmlite.ir", "numba.core.cgutils", "numba.core.types"))
+    intrinsic = import_module("numba.extending").intrinsic
 except ModuleNotFoundError:  # kernels refuse to run then
-    ir = cgutils = types = None
 
     def intrinsic(function: Any) -> Any:
         return function
-
-
-_cgutils: Any = cgutils  # it has no types
 
 
 def _prefetch(context: Any, array: Any, index: Any) -> Any:
