@@ -10,7 +10,10 @@ import pandas
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from tests.learn.data import classes, numbers, wide
+from sklearn.linear_model import ElasticNet as SkElasticNet
+from sklearn.linear_model import LogisticRegression as SkLogisticRegression
+from sklearn.svm import LinearSVC as SkLinearSVC
+from tests.learn.data import classes, hinge_objective, numbers, wide
 
 from weft import learn
 from weft.errors import UsageError
@@ -54,6 +57,81 @@ def test_weights_of_rows_and_classes() -> None:
 def test_support_vectors(scaling: float) -> None:
     X, y = classes(count=3)
     alike(learn.LinearSVC(C=0.1, intercept_scaling=scaling, tol=1e-8), X, y)
+
+
+@pytest.mark.parametrize("scaling", [1.0, 5.0])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_hinge_loss(intercept: bool, scaling: float) -> None:
+    X, y = classes()
+    weights = np.random.default_rng(1).random(len(y))
+    weights[:9] = 0
+    settings: dict[str, Any] = {"C": 0.3, "fit_intercept": intercept, "intercept_scaling": scaling}
+    model = learn.LinearSVC(loss="hinge", tol=1e-7, max_iter=10**6, **settings)
+    alike(model, X, y, sample_weight=weights)
+    if scaling == 1.0 and intercept:
+        rival = SkLinearSVC(loss="hinge", tol=1e-9, max_iter=10**6, **settings).fit(X, y)
+        ours = learn.LinearSVC(loss="hinge", tol=1e-5, device=THERE, **settings).fit(X, y)
+        best, value = (hinge_objective(model, X, y, C=0.3, power=1) for model in (rival, ours))
+        assert value <= best * (1 + 1e-5)
+        assert ours.history_[-1].objective == pytest.approx(value, rel=1e-6)
+
+
+def test_hinge_loss_of_several_classes_and_sparse_tables() -> None:
+    X, y = classes(count=3)
+    model = learn.LinearSVC(loss="hinge", C=0.1, tol=1e-5, max_iter=10**6)
+    alike(model, X, y, digits=2e-2)
+    alike(model, sparse.csr_matrix(X), y, digits=2e-2)
+    X, y = wide(300, 1500)
+    there = learn.LinearSVC(loss="hinge", tol=1e-3, device=THERE).fit(X, y)
+    here = learn.LinearSVC(loss="hinge", tol=1e-6).fit(X, y)
+    best, value = (hinge_objective(model, X, y, C=1.0, power=1) for model in (here, there))
+    assert value <= best * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.4])
+@pytest.mark.parametrize("count", [2, 3])
+def test_l1_logistic_regression(count: int, ratio: float) -> None:
+    X, y = classes(columns=12, count=count)
+    model = alike(learn.LogisticRegression(l1_ratio=ratio, C=0.05, tol=1e-9), X + 50, y)
+    assert ratio < 1 or (model.coef_ == 0).any()
+    alike(learn.LogisticRegression(l1_ratio=ratio, C=0.05, tol=1e-9), sparse.csr_matrix(X), y)
+    if count == 2:
+        options = {"C": 0.05, "l1_ratio": ratio, "solver": "saga", "tol": 1e-9, "max_iter": 10**5}
+        rival = SkLogisticRegression(**options).fit(X, y)
+        ours = learn.LogisticRegression(C=0.05, l1_ratio=ratio, tol=1e-8, device=THERE).fit(X, y)
+        assert_allclose(ours.coef_, rival.coef_, atol=1e-4)
+
+
+def test_l1_support_vectors() -> None:
+    X, y = classes(columns=12)
+    model = alike(learn.LinearSVC(penalty="l1", C=0.02, tol=1e-8), X, y)
+    assert (model.coef_ == 0).any()
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("ratio", [1.0, 0.3])
+def test_lasso_and_elastic_net(ratio: float, positive: bool) -> None:
+    X, y = numbers(columns=20)
+    settings: dict[str, Any] = {"alpha": 0.1, "l1_ratio": ratio, "positive": positive}
+    weights = np.random.default_rng(1).random(len(y))
+    model = learn.ElasticNet(tol=1e-10, **settings)
+    alike(model, X + 7, y, digits=1e-5, sample_weight=weights)
+    alike(model, sparse.csr_matrix(X), np.column_stack([y, -y]), digits=1e-5)
+    rival = SkElasticNet(tol=1e-12, max_iter=10**6, **settings).fit(X, y)
+    ours = learn.ElasticNet(tol=1e-10, device=THERE, **settings).fit(X, y)
+    assert_allclose(ours.coef_, rival.coef_, atol=1e-6)
+    assert_allclose(ours.intercept_, rival.intercept_, atol=1e-6)
+    assert ours.dual_gap_ <= 1e-9
+
+
+def test_lasso_of_many_columns_of_float32() -> None:
+    X, y = numbers(2000, 600)
+    X = X.astype(np.float32)
+    there = alike(learn.Lasso(0.05, tol=1e-5), X, y.astype(np.float32))
+    assert there.coef_.dtype == np.float32
+    again = learn.Lasso(0.05, tol=1e-5, warm_start=True, device=THERE).fit(X, y)
+    assert len(again.fit(X, y).history_) <= len(again.history_)
+    alike(learn.Lasso(0.05, tol=1e-5), X, y.astype(np.float32), memory="2MB")
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -130,11 +208,11 @@ def test_bad_values_are_named() -> None:
 def test_what_an_accelerator_cannot_do_is_said() -> None:
     X, y = classes()
     for model in (
-        learn.LogisticRegression(device=THERE, l1_ratio=1.0),
-        learn.LinearSVC(device=THERE, loss="hinge"),
+        learn.LogisticRegression(device=THERE, solver="dual"),
+        learn.LinearSVC(device=THERE, dual=True),
         learn.Ridge(device=THERE, positive=True),
     ):
-        with pytest.raises(ValueError, match="a fit on an accelerator must"):
+        with pytest.raises((UsageError, ValueError), match="a fit on an accelerator must"):
             model.fit(X, y)
     with pytest.raises(ValueError, match="device must be None, 'cpu', 'cuda' or 'cuda:N', got 'tpu'"):
         learn.Ridge(device="tpu").fit(X, y)

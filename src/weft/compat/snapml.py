@@ -5,7 +5,7 @@
     model = LogisticRegression(regularizer=10.0, max_iter=200, device_ids=[0, 1]).fit(X_train, y_train)
 
 `regularizer` is what scikit-learn calls 1 / C or alpha. The intercept is not penalised. `use_gpu` and `device_ids` take
-the first GPU named, where there is one and it can fit the model; else a warning says that the fit runs on the CPU. What
+the first GPU named, where there is one; else a warning says that the fit runs on the CPU. What
 `dual` decided for Snap ML, the table's shape decides.
 """
 
@@ -90,19 +90,17 @@ class _SnapModel(LinearModel):
         check_choice("generate_training_history", self.generate_training_history, HISTORIES)
         return check_number("regularizer", self.regularizer, open_end=True)
 
-    def _device(self, *, smooth: bool) -> str | None:
-        """The GPU to fit on, where one is asked for; `smooth`: a GPU can fit this loss and penalty."""
+    def _device(self) -> str | None:
+        """The GPU to fit on, where one is asked for."""
         if not (self.use_gpu or self.device_ids):
             return None
-        why = "GPUs fit smooth losses with an L2 penalty only"
-        if smooth:
-            import torch
+        import torch
 
-            if torch.cuda.is_available():
-                return f"cuda:{next(iter(self.device_ids or [0]))}"
-            why = "torch finds no GPU"
+        if torch.cuda.is_available():
+            return f"cuda:{next(iter(self.device_ids or [0]))}"
         warnings.warn(
-            f"weft.compat.snapml runs on the CPU: {why}; use_gpu and device_ids have no effect", stacklevel=3
+            "weft.compat.snapml runs on the CPU: torch finds no GPU; use_gpu and device_ids have no effect",
+            stacklevel=3,
         )
         return None
 
@@ -152,7 +150,7 @@ class LogisticRegression(_SnapModel, LinearClassifier):
             random_state=self.random_state,
             n_jobs=self.n_jobs,
             multi_class="ovr",  # as Snap ML does
-            device=self._device(smooth=self.penalty == "l2"),
+            device=self._device(),
         )
         self._copy(plain.fit(X, y, sample_weight))
         return self
@@ -202,11 +200,11 @@ class LinearRegression(_SnapModel, LinearRegressor):
             "fit_intercept": self.fit_intercept,
             "n_jobs": self.n_jobs,
         }
-        device = self._device(smooth=self.penalty == "l2")
+        device = self._device()
         plain: Any = Ridge(strength, device=device, **options)
         if self.penalty == "l1":
             rows = np.sum(sample_weight) if sample_weight is not None else len(y)
-            plain = Lasso(strength / max(float(rows), 1e-300), **options)
+            plain = Lasso(strength / max(float(rows), 1e-300), device=device, **options)
         self._copy(plain.fit(X, y, sample_weight))
         return self
 
@@ -255,7 +253,7 @@ class SupportVectorMachine(_SnapModel, LinearClassifier):
             class_weight=self.class_weight,
             random_state=self.random_state,
             n_jobs=self.n_jobs,
-            device=self._device(smooth=self.loss == "squared_hinge"),
+            device=self._device(),
         )
         self._copy(plain.fit(X, y, sample_weight))
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ from torch import Tensor
 
 from weft.learn import inputs, workers
 from weft.learn.choice import Shape, choose, smooth_plan
+from weft.learn.gpu.hinge import minimise_hinge
 from weft.learn.gpu.losses import TensorLoss
 from weft.learn.gpu.problem import TensorLeastSquares, TensorProblem
 from weft.learn.gpu.tables import SparseTensorTable, TensorTable
 from weft.learn.gpu.tensors import classes_of, is_tensor_like, table_on, tensor_of, vector_on
 from weft.learn.history import History
 from weft.learn.least_squares import solve_gradients, solve_normal
-from weft.learn.smooth import minimise
+from weft.learn.smooth import SmoothPlan, minimise
+from weft.learn.sparse_penalty import L1Problem, minimise_l1
 from weft.learn.threads import Crew
 
 Array = np.ndarray[Any, Any]
@@ -33,11 +36,12 @@ def fit_classes(
     memory: str | int | None,
     *,
     loss: str,
+    l1: float = 0.0,
     l2: float,
     scale: float = 1.0,
     scaling: float | None = None,
 ) -> None:
-    """Set `classes_`, `coef_`, `intercept_` and how the fit went; `loss` is "logistic" or "squared_hinge"."""
+    """Set `classes_`, `coef_`, `intercept_` and how the fit went; `loss` is "logistic", "squared_hinge" or "hinge"."""
     X, y, sample_weight = data
     workers.refuse(model, " where it is on an accelerator")
     with table_on(place, model, X, y, memory, centred=model.fit_intercept and loss == "logistic") as (
@@ -57,7 +61,7 @@ def fit_classes(
             else [(TensorLoss(loss), (codes == k) * 2 - 1) for k in each]
         )
         outcomes = [
-            _minimised(model, table, kind, target, weights, l2, scaling, History(output))
+            _minimised(model, table, kind, target, weights, (l1, l2), scaling, History(output))
             for output, (kind, target) in enumerate(tasks)
         ]
         dtype = table.dtype
@@ -75,15 +79,12 @@ def _minimised(
     loss: TensorLoss,
     target: Tensor,
     weights: Tensor,
-    l2: float,
+    penalties: tuple[float, float],
     scaling: float | None,
     history: History,
 ) -> tuple[Array, Array, bool, History]:
     """W, b, whether the gap is closed, and how it went."""
-    is_sparse = isinstance(table, SparseTensorTable)
-    shape = Shape(table.rows, table.columns, table.stored, is_sparse, loss.outputs, l2=l2)
-    choice = choose(shape, getattr(model, "solver", "auto"))
-    plan = choice.plan if choice.solver == "newton" else smooth_plan(shape, "lbfgs")
+    l1, l2 = penalties
     problem = TensorProblem(
         table,
         target.to(table.torch_dtype),
@@ -93,21 +94,33 @@ def _minimised(
         model.fit_intercept,
         Crew(1, None),
         b_l2=l2 / scaling**2 if scaling else 0.0,
+        fine=l1 > 0 or loss.name == "hinge",
     )
-    point, good = minimise(
-        problem,
-        np.zeros(problem.size),
-        plan,
-        tol=float(model.tol),
-        max_iter=max(1, model.max_iter),
-        history=history,
-        random=check_random_state(model.random_state),
-    )
+    limits: dict[str, Any] = {"tol": float(model.tol), "max_iter": max(1, model.max_iter), "history": history}
+    if l1 > 0:
+        lasso = L1Problem(problem, l1, b_l1=l1 / scaling if scaling else 0.0)
+        point, good = minimise_l1(lasso, np.zeros(problem.size), **limits)
+    else:
+        random = check_random_state(model.random_state)
+        plan = _plan(model, table, loss, l2)
+        if loss.name == "hinge":
+            point, good = minimise_hinge(problem, plan, scaling=scaling, random=random, **limits)
+        else:
+            point, good = minimise(problem, np.zeros(problem.size), plan, random=random, **limits)
     w, b = problem.split(point)
     if loss.outputs > 1:
         b = b - b.mean()
-        w = w if l2 > 0 else w - w.mean(axis=1, keepdims=True)
+        w = w if l1 + l2 > 0 else w - w.mean(axis=1, keepdims=True)
     return w, b - table.shift @ w, good, history
+
+
+def _plan(model: Any, table: TensorTable, loss: TensorLoss, l2: float) -> SmoothPlan:
+    is_sparse = isinstance(table, SparseTensorTable)
+    shape = Shape(table.rows, table.columns, table.stored, is_sparse, loss.outputs, l2=l2)
+    choice = choose(shape, getattr(model, "solver", "auto"))
+    plan = choice.plan if choice.solver == "newton" else smooth_plan(shape, "lbfgs")
+    # A corner is where few rows are: a sample would miss it.
+    return replace(plan, sample_rows=table.rows) if loss.name == "hinge" else plan
 
 
 def fit_numbers(
@@ -119,9 +132,7 @@ def fit_numbers(
     history, good, limit = History(), True, getattr(model, "max_iter", None) or 1000
     with table_on(place, model, X, y, memory, centred=model.fit_intercept) as (table, y):
         flat = y.ndim == 1
-        targets = vector_on(table, y).reshape(table.rows, -1)
-        if not bool(torch.isfinite(targets).all()):
-            raise ValueError("Input y contains NaN or infinity")
+        targets = _targets(table, y)
         weights = _weights(table, sample_weight, None, None, None)
         problem = TensorLeastSquares(
             table, targets, weights, alpha(targets.shape[1]), model.fit_intercept, Crew(1, None)
@@ -137,6 +148,50 @@ def fit_numbers(
     model.n_iter_ = np.full(w.shape[1], max(1, len(history.steps)), np.int32)
     model.solver_ = "cg" if wide else "cholesky"
     model._told([history], good, limit, model.tol)
+
+
+def fit_few_numbers(model: Any, place: str, data: tuple[Any, Any, Any], memory: str | int | None) -> None:
+    """Least squares with an L1 or a mixed penalty; `model` is an ElasticNet."""
+    X, y, sample_weight = data
+    workers.refuse(model, " where it is on an accelerator")
+    before = np.atleast_2d(model.coef_) if model.warm_start and hasattr(model, "coef_") else None
+    with table_on(place, model, X, y, memory, centred=model.fit_intercept) as (table, y):
+        flat = y.ndim == 1
+        targets = _targets(table, y)
+        weights = _weights(table, sample_weight, None, None, None)
+        weights = weights / float(weights.sum(dtype=torch.float64))
+        outcomes = [_few(model, table, target, weights, before, k) for k, target in enumerate(targets.T)]
+        shift, dtype = table.shift, table.dtype
+    w = np.stack([coef for coef, *_ in outcomes], axis=1)
+    model._keep(w, np.array([b for _, b, *_ in outcomes]) - shift @ w, flat, dtype)
+    model._passed([history for *_, history in outcomes], all(good for _, _, good, _ in outcomes))
+
+
+def _few(
+    model: Any, table: TensorTable, target: Tensor, weights: Tensor, before: Array | None, output: int
+) -> tuple[Array, float, bool, History]:
+    """Coefficients and intercept of one target, whether the gap is closed, and how it went."""
+    target = target.contiguous()
+    loss = TensorLoss("squared", quadratic=True)
+    l1, l2 = model.alpha * model.l1_ratio, model.alpha * (1 - model.l1_ratio)
+    smooth = TensorProblem(table, target, weights, loss, l2, model.fit_intercept, Crew(1, None), fine=True)
+    point, history = np.zeros(smooth.size), History(output)
+    if before is not None and before.shape[1] == table.columns and output < len(before):
+        point[: table.columns] = before[output]
+    if model.fit_intercept:
+        point[-1] = float(weights.double() @ target.double())
+    problem = L1Problem(smooth, l1, model.positive)
+    point, good = minimise_l1(problem, point, tol=model.tol, max_iter=model.max_iter, history=history)
+    w, b = smooth.split(point)
+    return w[:, 0], float(b[0]), good, history
+
+
+def _targets(table: TensorTable, y: Any) -> Tensor:
+    """(rows, outputs)."""
+    targets = vector_on(table, y).reshape(table.rows, -1)
+    if not bool(torch.isfinite(targets).all()):
+        raise ValueError("Input y contains NaN or infinity")
+    return targets
 
 
 def _weights(

@@ -35,8 +35,15 @@ class TensorProblem(Problem):
         margins = torch.zeros(shape, dtype=self.table.torch_dtype, device=self.table.device)
         return float(sums([float(self.loss.value_and_slope(margins, self.y, self.weights)[0])])[0])
 
+    def weight(self) -> float:
+        return float(sums([float(self.weights.sum(dtype=torch.float64))])[0])
+
     def margins(self, point: Array, block: slice) -> Any:
         w, b = self.split(point)
+        if self.fine and self.loss.outputs == 1 and self.table.dtype == np.float32:
+            large = w[:, 0].astype(np.float32)
+            parts = self.table.times(block, self._tensor(np.stack([large, w[:, 0] - large], axis=1)))
+            return parts[:, 0] + parts[:, 1] + float(b[0])
         if self.loss.outputs == 1:
             return self.table.times(block, self._tensor(w[:, 0])) + float(b[0])
         return self.table.times(block, self._tensor(w)) + self._tensor(b)
@@ -55,6 +62,17 @@ class TensorProblem(Problem):
         (found,) = self.crew.total(part, self.table.large_blocks())
         gradient, slopes, value = found[:-2], found[-2:-1], float(found[-1])
         return self._with_penalty(point, value, gradient - self.table.shift * slopes, slopes)
+
+    def value_gradient_and_slopes(self, point: Array) -> tuple[float, Array, Any]:
+        slopes: list[Tensor] = []
+
+        def part(block: slice) -> tuple[float, Array, Any]:
+            *found, slope = self._part(point, block)
+            slopes.append(slope)
+            return tuple(found)
+
+        value, gradient, b_gradient = self.crew.total(part, self.table.blocks())
+        return *self._with_penalty(point, value, gradient, b_gradient), torch.cat(slopes)
 
     def _part(self, point: Array, block: slice) -> tuple[float, Array, Any, Any]:
         margins = self.margins(point, block)

@@ -86,6 +86,12 @@ class TensorTable:
         scaled = part * weights[:, None]
         return numpy_of(part.T @ scaled), numpy_of(scaled.sum(0, dtype=torch.float64))
 
+    def cross_gram(self, block: slice, weights: Tensor, columns: Array, others: Array) -> tuple[Array, Array]:
+        part = self.part(block) - self._shift if self._shifted else self.part(block)
+        weighted = part[:, torch.as_tensor(columns, device=self.device)] * weights[:, None]
+        product = weighted.T @ part[:, torch.as_tensor(others, device=self.device)]
+        return numpy_of(product), numpy_of(weighted.sum(0, dtype=torch.float64))
+
     def take(self, rows: Array) -> TensorTable:
         return TensorTable(self.values[torch.as_tensor(rows, device=self.values.device)], self.shift)
 
@@ -154,21 +160,30 @@ class SparseTensorTable(TensorTable):
     def gram(self, block: slice, weights: Tensor | None, columns: Array | None = None) -> tuple[Array, Array]:
         ones = torch.ones(self.rows, dtype=self.torch_dtype, device=self.device)
         heavy = ones if weights is None else weights
-        part = self.values.to_dense()
         if columns is not None:
-            part = part[:, torch.as_tensor(columns, device=self.device)]
+            return self.cross_gram(block, heavy, columns, columns)
+        part = self.values.to_dense()
         return numpy_of(part.T @ (part * heavy[:, None])), numpy_of(part.T @ heavy)
+
+    def cross_gram(self, block: slice, weights: Tensor, columns: Array, others: Array) -> tuple[Array, Array]:
+        """A few columns at a time are made dense, and multiplied with all."""
+        picked = torch.as_tensor(others, device=self.device)
+        few = max(1, CACHED // max(1, self.rows * self.dtype.itemsize))
+        products, totals = [np.empty((0, len(others)))], [np.empty(0)]
+        for start in range(0, len(columns), few):
+            weighted = self._dense(columns[start : start + few]) * weights[:, None]
+            products.append(numpy_of((self._back @ weighted)[picked].T))
+            totals.append(numpy_of(weighted.sum(0, dtype=torch.float64)))
+        return np.concatenate(products), np.concatenate(totals)
+
+    def _dense(self, columns: Array) -> Tensor:
+        """Some columns, (rows, columns)."""
+        chosen = torch.as_tensor(columns, device=self.device)
+        return _dense_rows(self._back, chosen, self.rows).T
 
     def take(self, rows: Array) -> TensorTable:
         chosen = torch.as_tensor(rows, device=self.device)
-        crow, width = self.values.crow_indices(), self.columns
-        picked = torch.zeros((len(rows), width), dtype=self.torch_dtype, device=self.device)
-        counts = (crow[1:] - crow[:-1])[chosen]
-        where = torch.repeat_interleave(torch.arange(len(rows), device=self.device), counts)
-        first = torch.repeat_interleave(crow[:-1][chosen] - counts.cumsum(0) + counts, counts)
-        places = first + torch.arange(len(where), device=self.device)
-        picked[where, self.values.col_indices()[places].long()] = self.values.values()[places]
-        return TensorTable(picked)
+        return TensorTable(_dense_rows(self.values, chosen, self.columns))
 
     def check_finite(self) -> None:
         bad = torch.nonzero(~torch.isfinite(self.values.values()))
@@ -178,3 +193,15 @@ class SparseTensorTable(TensorTable):
             column = int(self.values.col_indices()[place])
             raise ValueError(f"Input X contains NaN or infinity: row {row}, column {column}")
         raise ValueError("sums over X must be finite, got an overflow; scale the features")
+
+
+def _dense_rows(matrix: Tensor, chosen: Tensor, width: int) -> Tensor:
+    """Some rows of a CSR tensor."""
+    crow = matrix.crow_indices()
+    picked = torch.zeros((len(chosen), width), dtype=matrix.dtype, device=matrix.device)
+    counts = (crow[1:] - crow[:-1])[chosen]
+    where = torch.repeat_interleave(torch.arange(len(chosen), device=matrix.device), counts)
+    first = torch.repeat_interleave(crow[:-1][chosen] - counts.cumsum(0) + counts, counts)
+    places = first + torch.arange(len(where), device=matrix.device)
+    picked[where, matrix.col_indices()[places].long()] = matrix.values()[places]
+    return picked

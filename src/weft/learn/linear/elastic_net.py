@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from weft.learn import inputs, workers
+from weft.learn.gpu.place import place_of
 from weft.learn.history import History
 from weft.learn.linear.least_squares import LinearRegressor
 from weft.learn.losses import Squared
@@ -43,6 +44,7 @@ class ElasticNet(LinearRegressor):
         random_state: Any = None,
         selection: str = "cyclic",
         n_jobs: int | None = None,
+        device: str | None = None,
     ):
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -56,9 +58,16 @@ class ElasticNet(LinearRegressor):
         self.random_state = random_state
         self.selection = selection
         self.n_jobs = n_jobs
+        self.device = device
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self._check()
+        place = place_of(self.device, X)
+        if place is not None:
+            from weft.learn.gpu.fits import fit_few_numbers
+
+            fit_few_numbers(self, place, (X, y, sample_weight), memory)
+            return self
         X, y, weights = inputs.checked_rows(
             self, X, y, sample_weight, memory=memory, multi_output=True, y_numeric=True
         )
@@ -96,6 +105,11 @@ class ElasticNet(LinearRegressor):
             part, bias = smooth.split(point)
             w[:, k], b[k], good = part[:, 0], bias[0], good and fine
         self._keep(w, b - table.shift.astype(np.float64) @ w, flat, X.dtype)
+        self._passed(histories, good)
+
+    def _passed(self, histories: list[History], good: bool) -> None:
+        """Keep how the fit went."""
+        outputs = len(histories)
         steps = [len(history.steps) for history in histories]
         gaps = np.array([history.steps[-1].gap * history.steps[-1].objective for history in histories])
         self.n_iter_ = steps[0] if outputs == 1 else steps
@@ -132,6 +146,7 @@ class Lasso(ElasticNet):
         random_state: Any = None,
         selection: str = "cyclic",
         n_jobs: int | None = None,
+        device: str | None = None,
     ):
         super().__init__(
             alpha,
@@ -146,4 +161,5 @@ class Lasso(ElasticNet):
             random_state=random_state,
             selection=selection,
             n_jobs=n_jobs,
+            device=device,
         )

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_random_state
 
+from weft.errors import UsageError
 from weft.learn import inputs, workers
 from weft.learn.choice import ALIASES, OPEN, Choice, Shape, choose
 from weft.learn.gpu.place import place_of
@@ -89,12 +90,12 @@ class LogisticRegression(LinearClassifier):
     ) -> Self:
         from weft.learn.gpu.fits import fit_classes
 
-        if l1 > 0 or self.dual or ALIASES.get(self.solver) in ("dual", "coordinate"):
-            raise ValueError(
-                "a fit on an accelerator must have an L2 penalty or none, and a primal solver, got "
-                f"l1_ratio={self.l1_ratio!r}, solver={self.solver!r}; leave device out"
+        if self.dual or ALIASES.get(self.solver) == "dual":
+            raise UsageError(
+                f"a fit on an accelerator must have a primal solver, got solver={self.solver!r}, dual={self.dual!r}; "
+                "use solver='auto', or leave device out"
             )
-        fit_classes(self, place, data, memory, loss="logistic", l2=l2)
+        fit_classes(self, place, data, memory, loss="logistic", l1=l1, l2=l2)
         return self
 
     def _fit(

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_random_state
 
+from weft.errors import UsageError
 from weft.learn import inputs, workers
 from weft.learn.choice import Choice, Shape, choose, smooth_plan
 from weft.learn.gpu.place import place_of
@@ -79,16 +80,18 @@ class LinearSVC(LinearClassifier):
     def _fit_on(self, place: str, data: tuple[Any, Any, Any], memory: str | int | None) -> Self:
         from weft.learn.gpu.fits import fit_classes
 
-        if self.loss == "hinge" or self.penalty == "l1" or self.dual is True:
-            raise ValueError(
-                "a fit on an accelerator must have loss='squared_hinge', penalty='l2' and a primal solver, got "
-                f"loss={self.loss!r}, penalty={self.penalty!r}, dual={self.dual!r}; leave device out"
+        if self.loss == "squared_hinge" and self.dual is True:
+            raise UsageError(
+                "a fit on an accelerator must have a primal solver where loss='squared_hinge', got dual=True; "
+                "use dual='auto', or leave device out"
             )
-        scaling = float(self.intercept_scaling)
-        fit_classes(
-            self, place, data, memory, loss="squared_hinge", l2=1.0, scale=float(self.C), scaling=scaling
-        )
+        l1, l2 = self._penalties()
+        scale, scaling = float(self.C), float(self.intercept_scaling)
+        fit_classes(self, place, data, memory, loss=self.loss, l1=l1, l2=l2, scale=scale, scaling=scaling)
         return self
+
+    def _penalties(self) -> tuple[float, float]:
+        return (1.0, 0.0) if self.penalty == "l1" else (0.0, 1.0)
 
     def _fit(self, X: Any, codes: Array, weights: Array, crew: Crew) -> None:
         random = check_random_state(self.random_state)
@@ -96,7 +99,7 @@ class LinearSVC(LinearClassifier):
         table = table_of(X, centred=False)
         histories, outcomes = [], []
         for output, k in enumerate(ours):
-            l1, l2 = (1.0, 0.0) if self.penalty == "l1" else (0.0, 1.0)
+            l1, l2 = self._penalties()
             task = Task(
                 table,
                 inputs.signs(codes == k, X.dtype),
