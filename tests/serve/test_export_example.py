@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "export_digits.py"
 def test_export_digits(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLE), "--folder", str(tmp_path / "digits")]
     env = os.environ | {"OMP_NUM_THREADS": "1"}  # other tests want the cores as well
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=220, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     exact, small = done.stdout.splitlines()
     for line in (exact, small):

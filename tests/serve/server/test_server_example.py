@@ -11,7 +11,7 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "serve.py"
 
 def test_a_fitted_model_is_exported_served_and_asked() -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=110, check=False
+        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "label: ['setosa', 'versicolor', 'virginica']" in done.stdout
