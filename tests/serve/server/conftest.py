@@ -22,6 +22,7 @@ def onnx_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     serving_models.boxes(folder / "boxes.onnx")
     serving_models.busy(folder / "busy.onnx")
     serving_models.mixed(folder / "mixed.onnx")
+    serving_models.brief(folder / "brief.onnx")
     serving_models.words(folder / "words.onnx")
     return folder
 
@@ -30,7 +31,7 @@ def onnx_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(onnx_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Every model, for tests that leave it as it was."""
     start = Starter(tmp_path_factory.mktemp("server"))
-    names = ("double", "colours", "boxes", "busy", "mixed", "words")
+    names = ("double", "colours", "boxes", "busy", "mixed", "words", "brief")
     files = [str(onnx_models / f"{name}.onnx") for name in names]
     try:
         yield start(*files, *BOUNDS, "--max-batch", "16", "--set", "busy:queue=1,delay_ms=0.01")

@@ -118,6 +118,17 @@ def busy(path: Path) -> Path:
     return save(path, graph)
 
 
+def brief(path: Path) -> Path:
+    """y = 2 * x in BF16, and the same sum in FP32."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["wide", "wide"], ["sum"]),
+        helper.make_node("Cast", ["sum"], ["y"], to=TensorProto.BFLOAT16),
+    ]
+    x, y = (tensor(name, ["batch", 3], TensorProto.BFLOAT16) for name in ("x", "y"))
+    return save(path, helper.make_graph(nodes, "brief", [x], [y, tensor("sum", ["batch", 3])]))
+
+
 def mixed(path: Path) -> Path:
     """Several inputs and types: text in and out, a count, a flag."""
     nodes = [

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 from tests.serve.server.serving_process import Server
 
+from weft.serve.client import ServerError
+from weft.serve.server.tensors import BF16
+
 ROW = np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.float32)
 
 
@@ -45,6 +48,23 @@ def values(module: ModuleType, name: str, array: Any, datatype: str, binary: boo
 
 def module_of(client: Any) -> ModuleType:
     return triton("grpc" if "grpc" in type(client).__module__ else "http")
+
+
+def test_bf16(client: Any, server: Server) -> None:
+    row = ROW[:, :3].astype(BF16)
+    answer = client.infer("brief", [values(module_of(client), "x", row, "BF16", True)])
+    for name, kind in (("y", BF16), ("sum", np.float32)):
+        assert answer.as_numpy(name).dtype == kind
+        np.testing.assert_array_equal(answer.as_numpy(name), row + row)
+    assert told(client.get_model_metadata("brief"))["inputs"][0]["datatype"] == "BF16"
+    with server.client() as ours:
+        for binary in (True, False):
+            found = ours.infer("brief", {"x": row}, binary=binary)["y"]
+            assert found.dtype == BF16
+            np.testing.assert_array_equal(found, row + row)
+        assert ours.infer("brief", {"x": row[:0]})["y"].shape == (0, 3)
+        with pytest.raises(ServerError, match="must be BF16, got FP32"):
+            ours.infer("brief", {"x": ROW})
 
 
 @pytest.mark.parametrize("binary", [True, False])

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 from weft.serve.client import pack, unpack
 from weft.serve.server.protocol import Ask, check_feeds, format_infer, parse_infer
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.tensors import NUMPY, Array, TensorSpec
+from weft.serve.server.tensors import BF16, NUMPY, Array, TensorSpec
 
 SMALL = arrays.array_shapes(min_dims=1, max_dims=3, max_side=4)
 
@@ -27,6 +27,9 @@ def tensors(draw: st.DrawFn) -> Array:
     if name == "BYTES":
         values = draw(st.lists(st.text(), min_size=1, max_size=5))
         return np.array([*values, None], object)[:-1]
+    if name == "BF16":
+        narrow = st.floats(-(2.0**100), 2.0**100, width=32)
+        return draw(arrays.arrays(np.float32, SMALL, elements=narrow)).astype(BF16)
     kind = NUMPY[name]
     finite = {"allow_nan": False, "allow_infinity": False} if kind.kind == "f" else {}
     return draw(arrays.arrays(kind, SMALL, elements=finite))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import quote
 
 import numpy as np
@@ -26,6 +27,8 @@ from weft.serve.client import Client, ServerError
 from weft.serve.server.fetching import checked_url, fetch, is_public
 from weft.serve.server.options import ModelOptions, ServerOptions
 from weft.serve.server.refusal import RefusalError
+from weft.serve.server.tensors import BF16
+from weft.serve.server.torch_runner import TorchRunner
 
 ROW = np.ones((1, 4), np.float32)
 
@@ -324,6 +327,22 @@ def test_a_torch_module_that_was_never_exported(start: Starter, tmp_path: Path) 
         assert client.infer("twice", {"input": ROW})["output_0"].tolist() == [[2, 2, 2, 2]]
         with pytest.raises(ServerError, match="must have the shape"):
             client.infer("twice", {"input": ROW[:, :2]})
+
+
+def test_a_torch_module_in_bf16() -> None:
+    import torch
+
+    class Half(torch.nn.Module):
+        weft_inputs: ClassVar = {"x": ("BF16", [-1, 4])}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x / 2
+
+    runner = TorchRunner(Half(), ModelOptions(device="cpu", threads=torch.get_num_threads()))
+    assert [spec.datatype for spec in runner.outputs] == ["BF16"]
+    (found,) = runner.run({"x": ROW.astype(BF16)})
+    assert found.dtype == BF16
+    assert found.tolist() == [[0.5, 0.5, 0.5, 0.5]]
 
 
 def test_requests_are_logged_where_asked_for(start: Starter, onnx_models: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from weft.serve.card import Card
 from weft.serve.server.pictures import Geometry
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.tensors import Array
+from weft.serve.server.tensors import NAMES, REALS, Array
 
 
 def classes(outputs: Mapping[str, Array], card: Card, top: int = 5) -> list[dict[str, Any]]:
@@ -77,7 +77,7 @@ def _detection(
 
 def _scores(outputs: Mapping[str, Array], card: Card) -> Array:
     """The output that holds a number a class, as probabilities."""
-    found = [array for array in outputs.values() if array.dtype.kind == "f" and array.ndim >= 2]
+    found = [array for array in outputs.values() if NAMES.get(array.dtype) in REALS and array.ndim >= 2]
     fitting = [array for array in found if array.shape[-1] == len(card.labels)] or found
     if not fitting:
         raise RefusalError(400, "a model that classifies must have an output with a number a class, got none")

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.serve.card import Picture
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.tensors import NUMPY, Array
+from weft.serve.server.tensors import NUMPY, REALS, Array
 
 cv2.setNumThreads(1)  # pictures come side by side; each by itself is too small to share among threads
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -126,7 +126,7 @@ def prepare(pixels: Array, picture: Picture, datatype: str = "FP32") -> tuple[Ar
     elif picture.colours == "RGB":
         fitted = np.asarray(cv2.cvtColor(fitted, cv2.COLOR_BGR2RGB))
     kind = NUMPY[datatype]
-    scaled = kind.kind == "f"  # others take pixels as they are
+    scaled = datatype in REALS  # others take pixels as they are
     row = np.empty((picture.channels, *fitted.shape[:2]), np.float32 if scaled else np.uint8)
     # Channel by channel, through a table: there are only 256 values.
     for place, plane in enumerate(cv2.split(fitted)):

@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+import ml_dtypes
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from weft.serve.server.refusal import RefusalError
 
 Array = NDArray[Any]
+
+BF16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)  # numpy has none of its own
 
 # V2's name, numpy's type; what onnxruntime calls it stands in sessions.py.
 NUMPY: dict[str, np.dtype[Any]] = {
@@ -33,11 +36,12 @@ NUMPY: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype(np.float32),
     "FP64": np.dtype(np.float64),
     "BYTES": np.dtype(np.object_),
+    "BF16": BF16,
 }
 NAMES = {kind: name for name, kind in NUMPY.items()}
-REALS = {name: kind for name, kind in NUMPY.items() if kind.kind == "f"}
+REALS = {name: kind for name, kind in NUMPY.items() if kind.kind == "f" or kind == BF16}
 
-_PLAIN = {"b": list[bool], "u": list[int], "i": list[int], "f": list[float], "O": list[str]}
+_PLAIN = {"b": list[bool], "u": list[int], "i": list[int], "f": list[float], "V": list[float], "O": list[str]}
 _DECODERS = {name: msgspec.json.Decoder(_PLAIN[kind.kind]) for name, kind in NUMPY.items()}
 _ANY = msgspec.json.Decoder()
 _LITTLE = {name: kind.newbyteorder("<") for name, kind in NUMPY.items() if name not in ("BOOL", "BYTES")}

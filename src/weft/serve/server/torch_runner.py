@@ -21,7 +21,7 @@ from weft.serve.card import Card
 from weft.serve.server.loading import Build
 from weft.serve.server.options import ModelOptions
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.tensors import NUMPY, Array, TensorSpec
+from weft.serve.server.tensors import BF16, NUMPY, Array, TensorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -51,11 +51,11 @@ class TorchRunner:
         try:
             with torch.inference_mode():
                 # Arrays may be views of a request's bytes, which nothing may write to.
-                given = {name: torch.tensor(array).to(self._device) for name, array in feeds.items()}
+                given = {name: _tensor(array).to(self._device) for name, array in feeds.items()}
                 answer = self._module(**given)
         except (RuntimeError, ValueError, TypeError) as error:
             raise RefusalError(400, f"the model refused its inputs: {str(error)[:500]}") from None
-        return [value.cpu().numpy() for value in _values(answer)]
+        return [_array(value.cpu()) for value in _values(answer)]
 
     def _outputs(self, module: torch.nn.Module) -> tuple[TensorSpec, ...]:
         """As told, or as one run on zeros shows them: their first size is the batch."""
@@ -83,6 +83,22 @@ class TorchRunner:
             )
             for place, result in enumerate(results)
         )
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    import torch
+
+    if array.dtype == BF16:  # which torch does not take from numpy, nor give to it
+        return torch.tensor(array.view(np.int16)).view(torch.bfloat16)
+    return torch.tensor(array)
+
+
+def _array(value: torch.Tensor) -> Array:
+    import torch
+
+    if value.dtype == torch.bfloat16:
+        return np.asarray(value.view(torch.int16).numpy()).view(BF16)
+    return np.asarray(value.numpy())
 
 
 def torch_build(factory: str) -> Build:
