@@ -237,3 +237,19 @@ def test_losses_and_slopes_have_the_digits_of_their_type(dtype: Any) -> None:
     np.testing.assert_allclose(each, np.logaddexp(0, -exact), rtol=4 * eps, atol=1e-36)
     np.testing.assert_allclose(-slope, expit(-exact), rtol=8 * eps, atol=1e-36)
     assert np.isnan(loss_kernels.logistic(np.full(1, np.nan, dtype), y[:1], weights[:1], slope[:1]))
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n_jobs", [2, 4])
+def test_threads_on_columns_that_all_rows_share_get_there_and_repeat_themselves(
+    fit_intercept: bool, n_jobs: int
+) -> None:
+    X, y = wide(3000, 2000)
+    X = sparse.hstack([X, sparse.csr_array(np.ones((3000, 3)))]).tocsr()  # what a thread's steps disturb most
+    options: dict[str, Any] = {"tol": 1e-6, "fit_intercept": fit_intercept, "max_iter": 500}
+    one, two = (
+        LogisticRegression(dual=True, n_jobs=n_jobs, random_state=0, **options).fit(X, y) for _ in range(2)
+    )
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+    optimum = logistic_objective(best(X, y, fit_intercept=fit_intercept), X, y)
+    assert logistic_objective(one, X, y) <= optimum * (1 + 1e-6)

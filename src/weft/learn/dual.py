@@ -3,13 +3,14 @@
     min  1/2 |w|² + sum_i weights_i * loss(y_i * (x_i w + b))
 
 Each thread works on a copy of w and on its own share of the rows, which is dealt anew at every epoch. It takes the
-steps of the other threads for equal to its own (the safe rule of CoCoA+), so that the sum of all steps is a step
-forward whatever the data. An intercept without a penalty is a multiplier: the dual has a constraint more, and b is
-moved after every epoch by what is left of it.
+steps of the other threads for nearly equal to its own (for fully equal is the safe rule of CoCoA+), so that the sum of
+all steps is a step forward; if gaps grow all the same, the safe rule is kept from then on. An intercept without a
+penalty is a multiplier: the dual has a constraint more, and b is moved after every epoch by what is left of it.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -31,6 +32,9 @@ CODES = {
 }
 BUCKET = 32  # neighbouring rows visited together; fewer where there are few rows
 ROUNDS = 4  # times in an epoch that threads meet, and that a free intercept is moved
+LEGS = 16  # times in a round that threads meet in the commonest columns, where they disturb each other most
+COMMON = 4096  # of those
+LEAP = 1.5  # the sum of threads' steps beyond what is safe; less than twice that is a step forward in theory, too
 GIVE_UP = 20  # epochs
 EVERY = 10  # epochs between certificates, at most
 
@@ -75,7 +79,13 @@ class DualAscent:
         self.w = np.zeros(table.columns + 1, dtype)
         self.centre = 0.0
         self.bias = self._bias()
-        self.stretch = float(problem.crew.size)
+        self.legs = LEGS
+        self.leap = LEAP if problem.crew.size > 1 else 1.0
+        self.stretch = problem.crew.size / self.leap
+        self.common = _commonest(table) if problem.crew.size > 1 else np.empty(0, np.intp)
+        self.copies = np.zeros(
+            (problem.crew.size, table.columns + 1) if problem.crew.size > 1 else (0, 0), dtype
+        )
         self.height = int(np.clip(table.rows // 2000, 1, BUCKET))
 
     def epoch(self) -> float:
@@ -84,18 +94,38 @@ class DualAscent:
         alone = self.problem.crew.size == 1 and self.problem.intercept != "free"
         return sum(self._round(part) for part in np.array_split(buckets, 1 if alone else ROUNDS))
 
+    def be_careful(self) -> None:
+        """Steps that are safe whatever the data."""
+        self.stretch *= self.leap
+        self.leap = 1.0
+
     def _round(self, buckets: Array) -> float:
         """All threads, each on its copy of w; then the copies are made one again."""
         crew = self.problem.crew
-        shares = np.array_split(buckets, crew.size)
-        copies = [self.w] + [self.w.copy() for _ in shares[1:]]
-        gaps = list(crew.map(lambda work: self._visit(*work), list(zip(shares, copies, strict=True))))
-        # In its own copy a thread's steps are as many times too long as there are threads (shorter ones diverge on
-        # columns that most rows share); the mean of the copies holds each step once.
-        for copy in copies[1:]:
-            self.w += copy
-        self.w /= self.w.dtype.type(len(copies))
+        if crew.size == 1:
+            gap = self._visit(buckets, self.w)
+        else:
+            crew_copies = list(self.copies)
+            list(crew.map(self._renew, crew_copies))
+            gap = sum(self._leg(part, crew_copies) for part in np.array_split(buckets, self.legs))
+            cuts = pairwise(np.linspace(0, len(self.w), crew.size + 1).astype(int))
+            list(crew.map(lambda cut: dual_kernels.meet(self.w, self.copies, self.leap, *cut), list(cuts)))
         self._settle()
+        return gap
+
+    def _renew(self, copy: Array) -> None:
+        copy[:] = self.w
+
+    def _leg(self, buckets: Array, copies: list[Array]) -> float:
+        """A part of a round, after which the copies agree in the commonest columns.
+
+        In its own copy a thread's steps are as many times too long as there are threads, but for the leap: the mean of
+        the copies, and the leap beyond it, holds each step once.
+        """
+        crew = self.problem.crew
+        work = list(zip(np.array_split(buckets, crew.size), copies, strict=True))
+        gaps = list(crew.map(lambda one: self._visit(*one), work))
+        dual_kernels.meet_in(self.w, self.copies, self.leap, self.common)
         return float(sum(gaps))
 
     def _settle(self) -> None:
@@ -105,7 +135,8 @@ class DualAscent:
 
     def null_value(self) -> float:
         """The objective at zero."""
-        return self._losses(np.zeros(self.problem.table.rows, self.problem.table.dtype))
+        weight = float(self.problem.weights.sum(dtype=np.float64))
+        return math.log(2) * weight if self.problem.loss == "logistic" else weight
 
     def certificate(self) -> Certificate:
         """The exact objective and gap, by one more pass over the data."""
@@ -224,10 +255,13 @@ def ascend(
     ascent = ascent or DualAscent(problem, random)
     met: list[float] = []
     goal = tol * ascent.null_value() / 2  # until the first certificate says better
-    bias = 1.0  # of the gap met on the way, against certificates
+    # Of the gap met on the way, against certificates: threads leave their last steps to be mended.
+    bias = 1.0 if problem.crew.size == 1 else 2.0
     due = EVERY
     while True:
         met.append(ascent.epoch())
+        if len(met) > 2 and met[-1] > met[-2]:
+            ascent.be_careful()
         left = _epochs_left(met, bias, goal)
         if left > 0 and len(met) < min(due, max_iter):
             continue
@@ -261,6 +295,15 @@ def _epochs_left(met: list[float], bias: float, goal: float) -> int:
     if now <= goal:
         return 0
     return int(np.ceil(np.log(max(goal, 1e-300) / now) / np.log(_rate(met))))
+
+
+def _commonest(table: DenseTable | SparseTable) -> Array:
+    """Columns that most rows use, by a million numbers of the table."""
+    if not isinstance(table, SparseTable):
+        return np.arange(min(table.columns, COMMON))
+    some = table.values.indices[:: 1 + table.stored // (1 << 20)]
+    counts = np.bincount(some, minlength=table.columns)
+    return np.sort(np.argsort(-counts, kind="stable")[:COMMON])
 
 
 def _row_squares(table: DenseTable | SparseTable) -> Array:

@@ -140,7 +140,7 @@ def sparse_products(
             for k in range(indptr[i + AHEAD], indptr[i + AHEAD + 1]):
                 prefetch(w, indices[k])
                 prefetch(v, indices[k])
-        start, stop, share = indptr[i], indptr[i + 1], dual[i]
+        start, stop, share = indptr[i], indptr[i + 1], v.dtype.type(dual[i])
         k = start
         a = b = c = d = w.dtype.type(0)
         while k + 3 < stop:
@@ -154,8 +154,40 @@ def sparse_products(
             k += 1
         margins[i] = a + b + c + d
         if share != 0.0:
-            for j in range(start, stop):
-                v[indices[j]] += share * data[j]
+            k = start
+            while k + 3 < stop:
+                v[indices[k]] += share * data[k]
+                v[indices[k + 1]] += share * data[k + 1]
+                v[indices[k + 2]] += share * data[k + 2]
+                v[indices[k + 3]] += share * data[k + 3]
+                k += 4
+            while k < stop:
+                v[indices[k]] += share * data[k]
+                k += 1
+
+
+@kernel
+def meet(w: Array, copies: Array, leap: float, start: int, stop: int) -> None:
+    """Some columns of w go to the mean of the copies, and on by as much as the leap is above 1."""
+    share = w.dtype.type(leap / copies.shape[0])
+    for j in range(start, stop):
+        gained = w.dtype.type(0)
+        for k in range(copies.shape[0]):
+            gained += copies[k, j] - w[j]
+        w[j] += share * gained
+
+
+@kernel
+def meet_in(w: Array, copies: Array, leap: float, columns: Array) -> None:
+    """The same in the columns named; the copies go there, too."""
+    share = w.dtype.type(leap / copies.shape[0])
+    for j in columns:
+        gained = w.dtype.type(0)
+        for k in range(copies.shape[0]):
+            gained += copies[k, j] - w[j]
+        w[j] += share * gained
+        for k in range(copies.shape[0]):
+            copies[k, j] = w[j]
 
 
 @kernel

@@ -33,7 +33,7 @@ class SharedAscent(DualAscent):
     def __init__(self, problem: DualProblem, random: np.random.RandomState, others: Workers):
         super().__init__(problem, random)
         self.others = others
-        self.stretch = float(problem.crew.size * others.size)
+        self.legs, self.leap, self.stretch = 1, 1.0, float(problem.crew.size * others.size)
         self.common, self.rare, self.own = _columns(problem, others)
         self.shared = np.concatenate([self.common, self.rare])
         self.met = np.append(self.common, problem.table.columns)  # with the intercept
