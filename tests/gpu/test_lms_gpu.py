@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from collections.abc import Callable, Iterator
 
@@ -85,3 +86,24 @@ def test_nothing_is_left_behind() -> None:
     assert torch.cuda.memory_allocated() <= device
     assert lms.stats()["pinned"] == host
     assert lms.stats()["pinned_used"] == 0
+
+
+def test_a_model_larger_than_its_budget_trains_with_everything_paged() -> None:
+    torch.manual_seed(0)
+    model, x = gpt()
+    other = copy.deepcopy(model)
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    for one in (model, other):
+        optimizer = torch.optim.AdamW(one.parameters(), 1e-3, foreach=False)
+        if one is other:
+            model.cpu()
+            limit = torch.cuda.memory_allocated() + size + 256 * MIB
+            lms.wrap(other, optimizer, limit=limit, page="always")
+        for _ in range(4):
+            optimizer.zero_grad(set_to_none=True)
+            back(one(x).float().square().mean())
+            optimizer.step()
+    assert lms.stats()["over"] == 0
+    assert lms.stats()["paged_bytes"] > 2 * size
+    for found, wanted in zip(other.parameters(), model.parameters(), strict=True):
+        assert torch.equal(found.cpu(), wanted)

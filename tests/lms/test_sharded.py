@@ -18,6 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from weft import lms
+from weft.errors import UsageError
 from weft.lms.simulated import SimulatedTransfer
 
 LIMIT = 3_500_000  # of 9 MB
@@ -66,3 +67,11 @@ def test_gradients_are_the_native_ones(model: nn.Module, way: str, link: float) 
             assert torch.equal(local(parameter.grad), expected.grad)
     assert lms.stats()["over"] == 0
     assert lms.plan().bytes_of("swap" if link == FAST else "recipe") > 0
+
+
+def test_shared_parameters_are_not_paged(model: nn.Module) -> None:
+    sharded, transfer = DistributedDataParallel(model), SimulatedTransfer()
+    with pytest.raises(UsageError, match="DistributedDataParallel"):
+        lms.wrap(sharded, limit="1MB", page="always", transfer=transfer)
+    lms.wrap(sharded, limit="200KB", page="auto", transfer=transfer)
+    assert all(type(parameter) is nn.Parameter for parameter in model.parameters())

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from weft import lms
 from weft.errors import UsageError
 from weft.lms.simulated import SimulatedTransfer
-from weft.lms.wrapping import pages_state
 
 
 def trained(model: nn.Module, optimizer: Any, x: Tensor, steps: int = 6, micro: int = 2) -> list[Tensor]:
@@ -57,21 +56,6 @@ def test_training_is_the_same(kind: str, page: Any) -> None:
     assert (transfer.pinned()[1] > 0) == (page == "always")
 
 
-def test_state_is_away_between_steps_and_there_when_it_is_saved() -> None:
-    model, x = model_and_batch()
-    optimizer = make("adamw", model)
-    lms.wrap(model, optimizer, limit="8MB", page="always", transfer=SimulatedTransfer())
-    trained(model, optimizer, x, steps=3)
-    weight: Any = model.get_parameter("blocks.0.qkv.weight")
-    state = optimizer.state[weight]["exp_avg"]
-    assert state.untyped_storage().nbytes() > 0  # there was room: nobody asked for it
-    wrapped = model.forward.__self__  # type: ignore[attr-defined]
-    wrapped.pager.let_go()
-    assert state.untyped_storage().nbytes() == 0
-    optimizer.state_dict()
-    assert state.abs().sum() > 0
-
-
 def test_a_forward_pass_that_runs_out_of_memory_is_tried_again() -> None:
     model, x = model_and_batch()
     optimizer = make("sgd", model)
@@ -97,13 +81,6 @@ def test_another_model_is_captured_while_a_step_is_open() -> None:
     rows = {"input": {0: torch.export.Dim.DYNAMIC}}
     torch.export.export(nn.Conv1d(3, 3, 3), (torch.randn(2, 3, 8),), dynamic_shapes=rows)
     optimizer.step()
-
-
-def test_state_is_paged_when_there_would_be_no_room() -> None:
-    model = nn.Linear(1000, 1000)  # 4 MB
-    assert pages_state(model, 17 * 10**6, "auto")
-    assert not pages_state(model, 40 * 10**6, "auto")
-    assert not pages_state(model, 17 * 10**6, "never")
 
 
 def test_what_cannot_be_paged() -> None:

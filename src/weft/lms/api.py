@@ -117,6 +117,8 @@ def stats() -> dict[str, int | float]:
         "shapes": len(session.shapes.known),
         "recompute_ms": 0.0 if plan is None else plan.timeline.recipe_s * 1e3,
         "stall_ms": (planned_s if session.stall_s is None else session.stall_s) * 1e3,
+        "paged_bytes": sum(keeper.residence.away for keeper in session.keepers),
+        "paged_in_bytes": sum(keeper.bytes_in for keeper in session.keepers),
         "peak": session.peak,
         "over": session.over,
     }

@@ -112,6 +112,9 @@ class CudaTransfer:
     def give_back(self, block: Block) -> None:
         self._slabs.give_back(block)
 
+    def give_back_later(self, block: Block) -> None:
+        self._slabs.later.append(block)
+
     def copy_out(self, source: torch.Tensor, block: Block) -> Any:
         self._follow(self._out, block)
         with cuda.stream(self._out):
@@ -143,6 +146,7 @@ class CudaTransfer:
         cuda.synchronize(self.device)
 
     def pinned(self) -> tuple[int, int]:
+        self._slabs.collect()
         return self._slabs.held, self._slabs.used
 
     def release(self) -> None:

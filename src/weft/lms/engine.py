@@ -6,6 +6,8 @@ swaps the rest, oldest first, since the backward pass wants those last. No step 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from weakref import WeakValueDictionary, ref
 
@@ -15,6 +17,7 @@ from weft.errors import BudgetError
 from weft.lms.counts import Counts
 from weft.lms.graph import Graph, fits_key
 from weft.lms.moving import Mover
+from weft.lms.pages import KeptPage, page_of
 from weft.lms.planner import DEPTHS
 from weft.lms.plans import Plan
 from weft.lms.recipes import Recipe
@@ -34,7 +37,7 @@ class Engine:
         self.smallest = smallest  # bytes; what is smaller is kept
         self.limit = 1 << 62
         self.counts = Counts()
-        self.mover = Mover(transfer, self.counts, self._for_return)
+        self.mover = Mover(transfer, self.counts, self.expect)
         self.graph = Graph()
         self.plan: Plan | None = None
         self.recorder: Recorder | None = None
@@ -75,8 +78,9 @@ class Engine:
 
     def pack(self, tensor: torch.Tensor) -> Packed:
         """A tensor is saved."""
-        if not self._manages(tensor):
-            kept = Kept(tensor)
+        page = page_of(tensor)
+        if page is not None or not self._manages(tensor):
+            kept = Kept(tensor) if page is None else KeptPage(tensor, page)
             self.graph.note(tensor, kept)
             return kept
         if self.recorder is not None:
@@ -205,9 +209,20 @@ class Engine:
             if self.recorder is not None:
                 self.recorder.look_again(self._sites)
 
-    def _for_return(self, size: int) -> None:
+    def expect(self, size: int) -> None:
+        """So many bytes come that no plan foresaw."""
         if self._watching:
             self.make_room(size + self._spare())
+
+    @contextmanager
+    def moved_by_others(self) -> Iterator[None]:
+        """Around the coming and going of pages: a recording counts them as if all that may be here were."""
+        if self.recorder is not None:
+            self.recorder.look()
+        with self.mover.quiet:
+            yield
+        if self.recorder is not None:
+            self.recorder.look_again(self._sites)
 
     def make_room(self, wanted: int) -> None:
         """Move what is oldest until this many bytes are free, or nothing is left to move."""
@@ -268,6 +283,9 @@ class Engine:
                 self.make_room(2 * record.bytes + self._spare())
             for source in tried.records().values():
                 self.mover.here(source)
+            pages = tried.pages()
+            for page in pages:
+                page.desk.want([page], "a recipe")
             build = partial(self.mover.build, tried)
             taken = self.recorder.try_recipe(record, tensor, build)
             if taken is not None:
@@ -275,6 +293,9 @@ class Engine:
                     self.make_room(record.bytes + taken)
                 with self.mover.quiet:  # to ask for room takes time, which would be taken for the recipe's
                     seconds = self.recorder.time_recipe(build)
+                if pages:  # which may be away when it is used
+                    size = sum(page.bytes for page in pages)
+                    seconds, taken = seconds + size / self.transfer.rates().back, taken + size
                 self.recorder.found(record, tried, variant, seconds, taken)
                 return tried
         return None

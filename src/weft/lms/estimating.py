@@ -14,10 +14,13 @@ from torch.utils._pytree import tree_map
 
 from weft.errors import BudgetError, UsageError
 from weft.lms.guard import Guard
+from weft.lms.pages import SMALL
+from weft.lms.parameters import sizes_of
 from weft.lms.planner import least, make_plan
 from weft.lms.plans import Plan
 from weft.lms.recorder import Recorder
 from weft.lms.recording import Rates
+from weft.lms.residence import Paging, Residence, decide
 from weft.lms.session import AUTO, MARGIN, Session
 from weft.lms.simulated import SimulatedTransfer
 from weft.lms.sizes import parse_limit, show_bytes
@@ -37,6 +40,7 @@ class Estimate:
     limit: int | None
     plan: Plan | None
     problem: str = ""  # why no plan keeps the budget
+    residence: Residence | None = None  # what `lms.wrap` would page at this limit
 
     @property
     def fits(self) -> bool:
@@ -48,6 +52,8 @@ class Estimate:
             f"parameters {show_bytes(self.parameters)}, activations {show_bytes(self.activations)}, "
             f"peak {show_bytes(self.peak)} if everything is kept, {show_bytes(self.least)} at least"
         )
+        if self.residence is not None and self.residence.away:
+            text += f", {show_bytes(self.residence.away)} of parameters, gradients and state paged"
         if self.problem:
             return f"{text}; does not fit: {self.problem}"
         if self.plan is None:
@@ -62,12 +68,14 @@ def estimate(
     *,
     loss: Callable[[Any], torch.Tensor] | None = None,
     state: float = 0.0,
+    page: Paging = "never",
     link: float = LINK,
 ) -> Estimate:
     """What a step of `model(batch)` takes, and what a budget would cost; a tuple or dict of inputs is spread out.
 
     `loss` makes one number of the model's output. `state` is what the optimizer keeps, in bytes for each byte of
-    parameters: 2 for Adam. Times are those of an H200, so the slowdown is a first guess.
+    parameters: 2 for Adam. `page` is that of `lms.wrap`; `lms.fit` pages nothing. Times are those of an H200, so the
+    slowdown is a first guess.
     """
     asked = None if limit is None else parse_limit(limit)
     if limit == "auto" and torch.cuda.is_available():
@@ -78,24 +86,40 @@ def estimate(
     shadow = copy.deepcopy(model).to("meta")
     inputs = tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, batch)
     transfer.adopt(*shadow.parameters(), *shadow.buffers())
-    recording = _record(shadow, inputs, loss, transfer)
+    rates = Rates(out=link, back=link)
+    residence, problem = None, ""
+    if asked is not None:
+        try:
+            residence = decide(sizes_of(shadow, state), asked, page)
+        except BudgetError as error:
+            problem = str(error)
+    recording = _record(shadow, inputs, loss, transfer, residence is not None and residence.gradients)
     parameters = sum(parameter.nbytes for parameter in shadow.parameters())
     recording = recording.shifted(recording.base + int(state * parameters))
-    rates = Rates(out=link, back=link)
+    if residence is not None:
+        # Gradients that leave were not recorded: of them only the window counts.
+        gone = residence.sizes.paged_gradients if residence.gradients else 0
+        recording = recording.shifted(recording.base - residence.away + gone)
     native = make_plan(recording, 1 << 62, rates)
-    plan, problem = None, ""
-    if asked is not None:
+    plan = None
+    if asked is not None and not problem:
         try:
             plan = make_plan(recording, int(asked * (1 - MARGIN)), rates)
         except BudgetError as error:
             problem = str(error)
     activations = sum(site.bytes for site in recording.sites)
     smallest = int(least(recording, rates).peak / (1 - MARGIN))
-    return Estimate(parameters, activations, native.native.peak, smallest, asked, plan, problem)
+    return Estimate(parameters, activations, native.native.peak, smallest, asked, plan, problem, residence)
 
 
-def _record(model: nn.Module, inputs: Any, loss: Any, transfer: SimulatedTransfer) -> Any:
+def _record(
+    model: nn.Module, inputs: Any, loss: Any, transfer: SimulatedTransfer, gradients_leave: bool
+) -> Any:
     session = Session(transfer, 1 << 62, smallest=1 << 16)
+    parameters: list[Any] = [each for each in model.parameters() if gradients_leave and each.requires_grad]
+    for parameter in parameters:
+        if parameter.nbytes > SMALL:
+            parameter.register_post_accumulate_grad_hook(lambda each: setattr(each, "grad", None))
     try:
         with transfer.watching():
             session.engine.start(1 << 62, None, recorder := Recorder(transfer, tries_recipes=True))

@@ -1,106 +1,67 @@
 """Optimizer state that lives on the host, and visits the device for its step.
 
-An optimizer's step goes through its parameters in chunks. A chunk's state is copied in while the chunk before it is
-stepped, and back out after it. Where there is room the copies start during the backward pass, as activations leave,
-and memory is given back when the next passes need it, and no sooner: then they cost nothing. Every other step goes
-through the chunks backwards, since those that were stepped last are the likeliest to be still there.
+An optimizer's step goes through its parameters in chunks. A chunk's state, and its parameters and gradients where they
+are paged, too, are copied in while the chunk before it is stepped, and back out after it. Of state that is paged alone
+the copies start during the backward pass where there is room, as activations leave, and memory is given back when the
+next passes need it, and no sooner: then they cost nothing. Every other step goes through the chunks backwards, since
+those that were stepped last are the likeliest to be still there.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from weft.errors import UsageError
-from weft.lms.slabs import Block
-from weft.lms.storages import flat_bytes
-from weft.lms.transfer import Transfer
+from weft.lms.keeping import Keeper
+from weft.lms.pages import SMALL, Page
 
-CHUNK = 512 << 20  # bytes of state that travel together
-SMALL = 1 << 13  # bytes; what is smaller, such as step counts, stays
-
-
-class Page:
-    """A tensor whose bytes come and go; the tensor itself stays, so that the optimizer never knows."""
-
-    def __init__(self, tensor: torch.Tensor, transfer: Transfer) -> None:
-        self.tensor, self.transfer = tensor, transfer
-        self.bytes = tensor.untyped_storage().nbytes()
-        self.block: Block | None = None
-        self.ticket: Any = None
-        self.here = True
-        self.leaving = False
-
-    def bring(self) -> None:
-        """Start the copy in."""
-        if self.leaving:  # it is still there, and still right
-            self.leaving = False
-        elif not self.here:
-            assert self.block is not None
-            self.tensor.untyped_storage().resize_(self.bytes)
-            self.ticket = self.transfer.copy_in(self.block, flat_bytes(self.tensor))
-            self.here = True
-
-    def ready(self) -> None:
-        """Let the compute wait for it."""
-        if self.ticket is not None:
-            self.transfer.wait(self.ticket)
-            self.ticket = None
-
-    def send(self) -> None:
-        """Start the copy out; the memory is there until `leave`."""
-        self.ready()
-        if self.block is None:
-            self.block = self.transfer.host(self.bytes)
-        self.ticket = self.transfer.copy_out(flat_bytes(self.tensor), self.block)
-        self.leaving = True
-
-    def leave(self) -> None:
-        """Give the device's memory back."""
-        if self.leaving:
-            self.ready()
-            self.tensor.untyped_storage().resize_(0)
-            self.here = self.leaving = False
+CHUNK = 512 << 20  # bytes of state that travel together, at most
+SHARE = 16  # and no more than this part of the budget
 
 
 class Pager:
     """Steps an optimizer whose state is on the host."""
 
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        transfer: Transfer,
-        room: Callable[[], int],
-        spare: int = 2 * CHUNK,
-    ) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, keeper: Keeper, spare: int) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):
             raise UsageError(
                 "paging must be able to step parameters a few at a time, got LBFGS, whose step takes them together; "
                 "use another optimizer or wrap the model alone"
             )
-        self.optimizer, self.transfer, self.room = optimizer, transfer, room
+        self.optimizer, self.keeper = optimizer, keeper
+        self.transfer = keeper.session.transfer
+        self.chunk = min(CHUNK, keeper.session.limit // SHARE)
         self.spare = spare  # bytes that a pass may want at any moment
         self.pages: dict[int, list[Page]] = {}  # by parameter
-        self._leaving: deque[Page] = deque()
+        self._leaving: dict[Page, None] = {}  # sent, the latest last
         self._step = optimizer.step
         self._next = 0  # chunk to bring in
         self._backwards = False
+        keeper.pager = self
+
+    def room(self) -> int:
+        return self.keeper.session.budget - self.transfer.allocated()
+
+    @property
+    def lazy(self) -> bool:
+        """Whether there is room to spare: memory is given back when it is missed, and no sooner."""
+        return self.keeper.parameters is None and self.keeper.gradients is None
 
     @property
     def leaving_bytes(self) -> int:
         """Bytes on the device that will go when they are asked to."""
-        return sum(page.bytes for page in self._leaving if page.leaving)
+        return sum(page.bytes for page in self._leaving if page.here)
 
     def chunks(self) -> list[list[torch.nn.Parameter]]:
         """Parameters in the order in which they are stepped next, a chunk's worth of state at a time."""
         found: list[list[torch.nn.Parameter]] = []
-        size = CHUNK
+        size = self.chunk
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
-                if size >= CHUNK:
+                if size >= self.chunk:
                     found.append([])
                     size = 0
                 found[-1].append(parameter)
@@ -109,15 +70,20 @@ class Pager:
 
     def bring_early(self) -> None:
         """During the backward pass: the next chunk, if there is room for it and for what is going on."""
-        chunks = self.chunks() if self.pages else []
-        if self._next < len(chunks) and self.room() > self.spare + need(chunks[self._next]):
+        chunks = self.chunks() if self.pages and self.lazy else []
+        if self._next < len(chunks) and self.room() > self.spare + self.need(chunks[self._next]):
             self._bring(chunks[self._next])
             self._next += 1
 
     def _bring(self, chunk: list[torch.nn.Parameter]) -> None:
+        for page in self._pages(chunk):
+            page.check()
+            self.keeper.bring(page)
+
+    def _pages(self, chunk: list[torch.nn.Parameter]) -> Iterator[Page]:
         for parameter in chunk:
-            for page in self.pages.get(id(parameter), ()):
-                page.bring()
+            yield from self.keeper.pages_of(parameter)
+            yield from self.pages.get(id(parameter), ())
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """The optimizer's step, chunk by chunk."""
@@ -128,64 +94,123 @@ class Pager:
         chunks = self.chunks()
         groups = [(group, group["params"]) for group in self.optimizer.param_groups]
         try:
-            for index, chunk in enumerate(chunks):
-                for ahead in chunks[index : index + 2]:
-                    self.make_room(need(ahead))
-                    self._bring(ahead)
-                self._step_some({id(parameter) for parameter in chunk}, groups)
-                for page in self._pages_of(chunk):
-                    page.send()
-                    self._leaving.append(page)
+            with self.transfer.watching():
+                for index, chunk in enumerate(chunks):
+                    self._fetch(chunks, index)
+                    self._step_some(chunk, groups)
+                    self._send(chunk)
         finally:
             for group, parameters in groups:
                 group["params"] = parameters
             self._next, self._backwards = 0, not self._backwards
+            for chunk in chunks:
+                for page in self._pages(chunk):
+                    page.users = 0
+                    page.hide()
+        if not self.lazy:
+            self.let_go()
         return loss
 
+    def _fetch(self, chunks: list[list[torch.nn.Parameter]], index: int) -> None:
+        """A chunk, and the next one where there is room for both."""
+        for page in self._pages(chunks[index]):
+            page.users = 1  # it must not leave before it was stepped
+        taken = 0  # by the chunk that is stepped now, on the way
+        for ahead in chunks[index : index + 2]:
+            wanted = self.need(ahead) + taken
+            self.make_room(wanted)
+            if self.room() < wanted and not self.lazy:
+                if taken:
+                    return
+                self.keeper.make_room(wanted)
+            self._bring(ahead)
+            for page in self._pages(ahead):
+                page.users = 1
+            taken = 0 if self.lazy else 4 * sum(parameter.nbytes for parameter in ahead)
+
     def _step_some(
-        self, chosen: set[int], groups: list[tuple[dict[str, Any], list[torch.nn.Parameter]]]
+        self, chunk: list[torch.nn.Parameter], groups: list[tuple[dict[str, Any], list[torch.nn.Parameter]]]
     ) -> None:
+        chosen = {id(parameter) for parameter in chunk}
+        for page in self._pages(chunk):
+            page.ready()
+            page.show()
         for group, parameters in groups:
             group["params"] = [parameter for parameter in parameters if id(parameter) in chosen]
-            for parameter in group["params"]:
-                for page in self.pages.get(id(parameter), ()):
-                    page.ready()
         self._step()
 
-    def _pages_of(self, chunk: list[torch.nn.Parameter]) -> Iterator[Page]:
-        """The state of a chunk; that which its first step has just made becomes pages now."""
+    def _send(self, chunk: list[torch.nn.Parameter]) -> None:
+        """What was stepped leaves; state that the first step has just made becomes pages now."""
         for parameter in chunk:
             if id(parameter) not in self.pages and parameter in self.optimizer.state:
-                tensors = self.optimizer.state[parameter].values()
-                self.pages[id(parameter)] = [
-                    Page(value, self.transfer)
-                    for value in tensors
-                    if isinstance(value, torch.Tensor)
-                    and value.device == self.transfer.device
-                    and value.nbytes > SMALL
-                ]
-            yield from self.pages.get(id(parameter), ())
+                self._adopt(parameter)
+        for page in self._pages(chunk):
+            page.send()
+            page.users = 0
+            page.hide()
+            self._leaves(page)
+
+    def _leaves(self, page: Page) -> None:
+        self._leaving.pop(page, None)
+        self._leaving[page] = None
+
+    def _adopt(self, parameter: torch.Tensor) -> None:
+        self.pages[id(parameter)] = [
+            Page(value, self.transfer, self.keeper, "state")
+            for value in self.optimizer.state[parameter].values()
+            if type(value) is torch.Tensor
+            and value.device == self.transfer.device
+            and value.nbytes > SMALL
+            and value.untyped_storage().nbytes() == value.nbytes
+        ]
 
     def make_room(self, wanted: int | None = None) -> None:
         """Give memory back until so much is free, those first that left first."""
         wanted = self.spare if wanted is None else wanted
         while self._leaving and self.room() < wanted:
-            self._leaving.popleft().leave()
+            self._let_one_go()
+
+    def _let_one_go(self) -> None:
+        page = next(iter(self._leaving))
+        del self._leaving[page]
+        page.leave()
 
     def let_go(self) -> None:
         """Give all memory back."""
         while self._leaving:
-            self._leaving.popleft().leave()
+            self._let_one_go()
 
-    def everything(self) -> None:
-        """Bring all state to the device, for `state_dict` and its like."""
-        self.let_go()
+    def loaded(self) -> None:
+        """Other state was put in the place of ours."""
+        self._leaving.clear()
+        self.pages.clear()
+        for parameter in self.optimizer.state:
+            self._adopt(parameter)
         for pages in self.pages.values():
             for page in pages:
-                page.bring()
-                page.ready()
+                page.send()
+                page.hide()
+                self._leaves(page)
+        self.let_go()
 
+    def saved(self, state: dict[str, Any]) -> dict[str, Any]:
+        """What `state_dict` gives: copies in host memory of what lives there."""
+        pages = {id(page.tensor): page for pages in self.pages.values() for page in pages}
 
-def need(chunk: list[torch.nn.Parameter]) -> int:
-    """Bytes that stepping a chunk may take: its state, and as much again for what an optimizer makes on the way."""
-    return 4 * sum(parameter.nbytes for parameter in chunk)
+        def copied(value: Any) -> Any:
+            return pages[id(value)].host_copy() if id(value) in pages else value
+
+        packed = {
+            key: {name: copied(value) for name, value in values.items()}
+            if isinstance(values, dict)
+            else values
+            for key, values in state["state"].items()
+        }
+        return state | {"state": packed}
+
+    def need(self, chunk: list[torch.nn.Parameter]) -> int:
+        """Bytes that stepping a chunk may take: its state, as much again for what is made on the way, what is away."""
+        away = sum(
+            page.bytes for parameter in chunk for page in self.keeper.pages_of(parameter) if not page.here
+        )
+        return 4 * sum(parameter.nbytes for parameter in chunk) + away

@@ -24,6 +24,7 @@ class Plan:
     keys: tuple[tuple[str, int], ...] = field(default=())
     rebuilt: int = 0  # the cheapest sites that are rebuilt, and
     depth: int = 0  # how deep: where a search for the next plan starts
+    paged: str = ""  # what of the model lives on the host, in words
 
     @property
     def keeps_all(self) -> bool:
@@ -78,4 +79,5 @@ class Plan:
             f"rebuilding {show_seconds(timeline.recipe_s)}, waiting for copies {show_seconds(timeline.stall_s)}, "
             f"{show_bytes(timeline.moved)} each way, host memory {show_bytes(timeline.host_peak)}"
         )
+        lines += [self.paged] if self.paged else []
         return "\n".join(lines)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from weft.lms.pages import KeptPage, Page, page_of
 from weft.lms.records import Handle, Kept, Record, check_version
 
 EPSILONS = (1e-5, 1e-6, 1e-12, 1e-8, None)  # norms do not save theirs; the usual ones are tried
@@ -31,6 +32,10 @@ class Leaf:
 
     def value(self) -> torch.Tensor:
         check_version(self.tensor, self.version)
+        page = page_of(self.tensor)
+        if page is not None:
+            page.desk.want([page], "a recipe")
+            return page.alias.detach()
         if self.tensor.numel() and not self.tensor.untyped_storage().nbytes():
             raise RuntimeError(
                 "a parameter must stay on the device while what depends on it may be rebuilt, got one whose memory "
@@ -57,6 +62,19 @@ class Recipe:
             elif isinstance(value, Recipe):
                 found |= value.records()
         return found
+
+    def pages(self) -> list[Page]:
+        """Parameters that come and go, and must be there, too."""
+        found: list[Page] = []
+        for value in self.inputs:
+            if isinstance(value, Leaf):
+                page = page_of(value.tensor)
+                found += [] if page is None else [page]
+            elif isinstance(value, KeptPage):
+                found.append(value.page)
+            elif isinstance(value, Recipe):
+                found += value.pages()
+        return list(dict.fromkeys(found))
 
     def sources(self) -> set[int]:
         """The sites that must be there."""

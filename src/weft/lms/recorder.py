@@ -20,12 +20,19 @@ from weft.lms.transfer import Transfer
 class Recorder:
     """One step's measurements. What the engine itself does between `close` and `open` is in none of them."""
 
-    def __init__(self, transfer: Transfer, tries_recipes: bool, memory: bool = True) -> None:
+    def __init__(
+        self,
+        transfer: Transfer,
+        tries_recipes: bool,
+        memory: bool = True,
+        unfilled: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.transfer = transfer
+        self.unfilled = unfilled  # bytes that pages may take later where they do not now
         self.memory = memory  # or times alone, which are better without
         self.tries_recipes = tries_recipes
         self.growth = 0  # the most that memory rose within one interval: what room the next one may want
-        self._base = transfer.allocated()
+        self._base = transfer.allocated() + unfilled()
         self._marks: list[tuple[Any, Any]] = []
         self._other: list[int] = []
         self._rest: list[int] = []
@@ -36,7 +43,7 @@ class Recorder:
         self._open: Any = None
         self._within = False
         self.highest = 0
-        self._ours = self._at_open = self._level = self._seen = 0
+        self._ours = self._at_open = self._level = self._seen = self._room = 0
 
     def open(self, sites: Sequence[ref[Record]]) -> None:
         """An interval begins."""
@@ -52,6 +59,7 @@ class Recorder:
         self._living = living
         self._ours = self._at_open = _on_device(alive)
         self._level, peak = self.transfer.levels()
+        self._room = self.unfilled()
         self.highest = max(self.highest, peak)
         self.transfer.reset_peak()
         self._open = self.transfer.mark()
@@ -65,7 +73,7 @@ class Recorder:
             return
         self.look()
         self._other.append(self._seen)
-        self._rest.append(max(0, self._level - self._at_open))
+        self._rest.append(max(0, self._level - self._at_open + self._room))
         self._marks.append((self._open, self.transfer.mark()))
         self._within, self._seen = False, 0
         event = len(self._other) - 1
@@ -81,7 +89,7 @@ class Recorder:
             peak = self.transfer.peak()
             self.highest = max(self.highest, peak)
             self.growth = max(self.growth, peak - self._level)
-            self._seen = max(self._seen, peak - self._ours)
+            self._seen = max(self._seen, peak - self._ours + self.unfilled())
 
     def look_again(self, sites: Sequence[ref[Record]]) -> None:
         """And call this after it."""

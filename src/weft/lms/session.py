@@ -7,10 +7,10 @@ the peak. A shape that fits as it is has its hooks taken off at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -19,6 +19,7 @@ from weft.errors import BudgetError, UsageError
 from weft.lms.engine import Engine, Packed
 from weft.lms.guard import Guard, Guarding
 from weft.lms.modules import named_modules
+from weft.lms.pages import KeptPage, page_of
 from weft.lms.planner import make_plan
 from weft.lms.plans import Plan
 from weft.lms.recorder import Recorder
@@ -27,6 +28,9 @@ from weft.lms.records import Kept
 from weft.lms.shapes import Key, Shape, Shapes
 from weft.lms.sizes import show_bytes
 from weft.lms.transfer import Transfer
+
+if TYPE_CHECKING:
+    from weft.lms.keeping import Keeper
 
 MEASURED = 2  # planned steps that are measured again
 COMPARED = 3  # steps whose whole time is compared with the plan's
@@ -53,7 +57,7 @@ class Session:
     peak: int = 0
     stall_s: float | None = None  # that the compute waited for copies in the last step that was timed
     over: int = 0  # steps whose peak was above the budget
-    ignored: Callable[[], int] = lambda: 0  # bytes on the device that leave before they are missed
+    keepers: WeakSet[Keeper] = field(default_factory=WeakSet)  # of models whose memory is paged
     spare: int = 0  # room to leave in a step of which nothing is known
 
     def __post_init__(self) -> None:
@@ -66,6 +70,14 @@ class Session:
         self._around = ExitStack()
         self._started: Any = None
         self._modes = 0  # that a step of ours begins with
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
+
+    def unfilled(self) -> int:
+        """Bytes that pages may still take."""
+        return sum(keeper.unfilled for keeper in self.keepers)
 
     # A step.
 
@@ -90,6 +102,9 @@ class Session:
 
     def save_first(self, tensor: torch.Tensor) -> Packed:
         """Autograd saves: the first tensor that is no parameter tells the shape."""
+        page = page_of(tensor)
+        if page is not None:
+            return KeptPage(tensor, page)
         if isinstance(tensor, torch.nn.Parameter) or (tensor.is_leaf and tensor.requires_grad):
             return Kept(tensor)
         if isinstance(tensor, FakeTensor):
@@ -97,10 +112,17 @@ class Session:
         self._pop()
         autocast = torch.is_autocast_enabled(tensor.device.type)
         self._choose(Key((tensor.dtype, tensor.dim(), autocast), tuple(tensor.shape), tensor.nbytes))
-        if self._shape is not None and self._shape.plan.keeps_all and self._recorder is None:
+        if self._fits() and not self._pages_parameters():
             return Kept(tensor)  # everything fits: nothing is hooked for the rest of the step
         self._push(self.engine.pack)
         return self.engine.pack(tensor)
+
+    def _fits(self) -> bool:
+        return self._shape is not None and self._shape.plan.keeps_all and self._recorder is None
+
+    def _pages_parameters(self) -> bool:
+        """Whether all that is saved must be seen, since parameters leave between the passes."""
+        return any(keeper.parameters is not None for keeper in self.keepers)
 
     def _choose(self, key: Key) -> None:
         """The plan for this shape, or a recording."""
@@ -108,10 +130,11 @@ class Session:
         shape = self._shape = self.shapes.find(key)
         if shape is not None and shape.plan.keeps_all:
             shape.steps += 1
-            if shape.steps > MEASURED and shape.steps % QUIET:
+            if shape.steps > MEASURED and shape.steps % QUIET and not self._pages_parameters():
                 return
         self._looks = True
-        base = self.transfer.allocated() - self.ignored()
+        leaving = sum(keeper.leaving for keeper in self.keepers)
+        base = self.transfer.allocated() - leaving + self.unfilled()
         if base > self.limit:
             raise BudgetError(
                 f"limit must hold what is on the device before the step, {show_bytes(base)}, got "
@@ -127,7 +150,7 @@ class Session:
         self._recorder = None
         if measure:  # last without looking at memory: to look takes time, which would be taken for the step's
             looks = shape is None or shape.steps < MEASURED - 1
-            self._recorder = Recorder(self.transfer, tries_recipes=shape is None, memory=looks)
+            self._recorder = Recorder(self.transfer, shape is None, looks, self.unfilled)
         if shape is None:
             self._around.enter_context(named_modules())
         plan = None if shape is None else shape.plan
@@ -271,4 +294,5 @@ class Session:
         shape = self._shape or next(reversed(self.shapes.known.values()), None)
         if shape is None:
             raise UsageError("a plan must come from a step, got none yet; run one inside lms.fit first")
-        return shape.plan
+        paged = "\n".join(keeper.explain(shape.plan.native.seconds) for keeper in self.keepers)
+        return replace(shape.plan, paged=paged)

@@ -103,6 +103,9 @@ class SimulatedTransfer:
     def give_back(self, block: Block) -> None:
         self._slabs.give_back(block)
 
+    def give_back_later(self, block: Block) -> None:
+        self._slabs.later.append(block)
+
     def copy_out(self, source: torch.Tensor, block: Block) -> _Copy:
         storage = WeakStorage(source.untyped_storage())
 
@@ -160,6 +163,7 @@ class SimulatedTransfer:
                 self._finish(copies.popleft())
 
     def pinned(self) -> tuple[int, int]:
+        self._slabs.collect()
         return self._slabs.held, self._slabs.used
 
 
@@ -188,9 +192,16 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return storage.nbytes()
 
     def allocated(self) -> int:
-        for key in [key for key, weak in self._live.items() if weak.dead]:
+        found, dead = 0, []
+        for key, weak in self._live.items():
+            size = weak.size()  # storages may shrink and grow
+            if size is None:
+                dead.append(key)
+            else:
+                found += size
+        for key in dead:
             del self._live[key]
-        return sum(weak.nbytes for weak in self._live.values())  # storages may shrink and grow
+        return found
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -7,6 +7,7 @@ So slabs are exact powers of two, pinned once, and never given back while there 
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,8 +44,12 @@ class Slabs:
     free: list[list[tuple[int, int, Any]]] = field(default_factory=list)  # by slab: start, room, ticket
     held: int = 0
     used: int = 0
+    later: deque[Block] = field(
+        default_factory=deque
+    )  # given back by whoever died, on any thread, at any moment
 
     def take(self, size: int) -> Block:
+        self.collect()
         room = -(-size // PAGE) * PAGE
         slab, place = self._best(room)
         start, whole, ticket = self.free[slab].pop(place)
@@ -52,6 +57,11 @@ class Slabs:
             insort(self.free[slab], (start + room, whole - room, ticket), key=_start)
         self.used += room
         return Block(slab, start, size, room, self.slabs[slab][start : start + size], ticket)
+
+    def collect(self) -> None:
+        """Take in what was given back without a word."""
+        while self.later:
+            self.give_back(self.later.popleft())
 
     def give_back(self, block: Block) -> None:
         self.used -= block.room
@@ -98,6 +108,7 @@ class Slabs:
 
     def release(self) -> None:
         """Give all slabs back to the system; only when nothing is in use."""
+        self.collect()
         if self.used == 0:
             self.slabs.clear()
             self.free.clear()

@@ -9,6 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 _weak_ref: Any = StorageWeakRef
 _torch: Any = torch
+_new: Any = _torch.UntypedStorage._new_with_weak_ptr
 
 
 class WeakStorage:
@@ -24,15 +25,14 @@ class WeakStorage:
     def dead(self) -> bool:
         return bool(self._ref.expired())
 
-    @property
-    def nbytes(self) -> int:
-        """What it holds now; 0 if it is dead."""
-        storage = _torch.UntypedStorage._new_with_weak_ptr(self._ref.cdata)
-        return 0 if storage is None else int(storage.nbytes())
+    def size(self) -> int | None:
+        """The bytes that it holds now; None if it is dead."""
+        storage = _new(self._ref.cdata)
+        return None if storage is None else int(storage.nbytes())
 
     def flat(self) -> torch.Tensor | None:
         """All its bytes, as a tensor; None if it is dead."""
-        storage = _torch.UntypedStorage._new_with_weak_ptr(self._ref.cdata)
+        storage = _new(self._ref.cdata)
         if storage is None:
             return None
         return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -70,6 +70,10 @@ class Transfer(Protocol):
 
     def give_back(self, block: Block) -> None: ...
 
+    def give_back_later(self, block: Block) -> None:
+        """The same, from any thread and at any moment: when something dies."""
+        ...
+
     def copy_out(self, source: torch.Tensor, block: Block) -> Any:
         """Start a copy of a flat tensor to the host, after the compute so far; gives a ticket."""
         ...

@@ -1,22 +1,31 @@
-"""A model and its optimizer under a budget: every step is watched, and optimizer state pages to the host if it must."""
+"""A model and its optimizer under a budget: every step is watched, and what must page to the host does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakMethod, ref
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from weft.errors import UsageError
+from weft.errors import BudgetError, UsageError
 from weft.lms.api import session_for
+from weft.lms.bound import Bound
+from weft.lms.gradients import GradientPages
+from weft.lms.keeping import Keeper
 from weft.lms.modules import name_modules
+from weft.lms.pages import saved_from_host
 from weft.lms.paging import Pager
+from weft.lms.parameters import ParameterPages, sizes_of
+from weft.lms.residence import Paging, Residence, decide
 from weft.lms.session import Session
 from weft.lms.transfer import Transfer
 
 M = TypeVar("M", bound=nn.Module)
-ROOM = 0.25  # of the budget should be left for activations, or state is paged
+STATE = 2.0  # bytes that an optimizer is expected to keep for each byte of parameters
 SPARE = 0.06  # of the budget is kept free for whatever a pass wants next, while state is leaving
 TRIES = 4
 
@@ -27,31 +36,38 @@ def wrap(
     *,
     limit: str | int | float = "auto",
     host: str | int | float | None = None,
-    page: Literal["auto", "always", "never"] = "auto",
+    page: Paging = "auto",
     transfer: Transfer | None = None,
 ) -> tuple[M, torch.optim.Optimizer | None]:
     """Put a model, and its optimizer, under a budget; gives both back, changed in place.
 
-    A forward pass begins a step; one that runs out of memory is tried again with more room. Optimizer state lives on
-    the host if it would leave too little room for activations (`page="auto"`), or always, or never.
+    A forward pass begins a step; one that runs out of memory is tried again with more room. Optimizer state, then
+    gradients, then parameters live on the host if they would leave too little room for activations (`page="auto"`), or
+    all of them always, or never.
     """
-    if page not in ("auto", "always", "never"):
-        raise UsageError(f"page must be 'auto', 'always' or 'never', got {page!r}; leave it out for 'auto'")
     session = session_for(limit, host, transfer)
+    sharded = _sharded(model)
+    residence = decide(sizes_of(model, STATE if optimizer is not None else 0.0), session.limit, page)
+    if sharded and (residence.parameters or residence.gradients):
+        if page == "always":
+            raise UsageError(
+                f"parameters and gradients must belong to the model alone to be paged, got {sharded}; write "
+                "page='auto', which pages optimizer state, or page='never'"
+            )
+        residence = Residence(sizes=residence.sizes, state=residence.state)
     name_modules(model)
     wrapped = Wrapped(model, session)
-    if optimizer is not None and pages_state(model, session.limit, page):
-        wrapped.page(optimizer)
+    wrapped.page(residence, optimizer)
     if optimizer is not None:
         optimizer.register_step_pre_hook(wrapped.before_step)
     return model, optimizer
 
 
-def pages_state(model: nn.Module, limit: int, page: str) -> bool:
-    """Decide: parameters, gradients and two numbers of state for each, and what is left of the budget."""
-    size = sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
-    fixed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
-    return page == "always" or (page == "auto" and fixed + 3 * size > (1 - ROOM) * limit)
+def _sharded(model: nn.Module) -> str:
+    """What shares a model's parameters with other processes, if anything does."""
+    if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
+        return "DistributedDataParallel"
+    return "DTensor" if any(hasattr(parameter, "to_local") for parameter in model.parameters()) else ""
 
 
 class Wrapped:
@@ -59,32 +75,58 @@ class Wrapped:
 
     def __init__(self, model: nn.Module, session: Session) -> None:
         self.model, self.session = model, session
-        self.pager: Pager | None = None
+        self.keeper: Keeper | None = None
         self._forward = model.forward
         self._calls = self._last_calls = 0  # forward passes since the optimizer's step, and before it
-        model.forward = self.forward
+        model.forward = _Forward(self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self._begin()
         if not torch.is_grad_enabled():
             return self._forward(*args, **kwargs)
         self._calls += 1
-        if self.pager is not None and self.session.steps < 4:
-            self.pager.let_go()  # steps that are recorded should see how it will be
         state = _State(self.model)
-        for attempt in range(TRIES):
+        attempt = 0
+        while True:
             self.session.begin()
             try:
                 return self._forward(*args, **kwargs)
             except torch.OutOfMemoryError:
                 self.session.end(failed=True)
-                if attempt == TRIES - 1:
+                attempt += 1
+                if attempt == TRIES:
+                    raise
+            except BudgetError:
+                self.session.end(failed=True)
+                if self.keeper is None or not self.keeper.can_shrink:
                     raise
             self._more_room(state)  # not in the handler: the exception held the frames, and they the memory
-        raise AssertionError
+
+    def _begin(self) -> None:
+        if self.keeper is None:
+            return
+        if self.keeper.parameters is not None and DistributedDataParallel._active_ddp_module is not None:
+            raise UsageError(
+                "a model whose parameters are paged must not share them with other processes, got "
+                "DistributedDataParallel; write page='never' and a limit that holds them"
+            )
+        if torch.is_grad_enabled():
+            self.end()
+        self.keeper.settle()
+        if self.keeper.pager is not None and self.session.steps < 4:
+            self.keeper.pager.let_go()  # steps that are recorded should see how it will be
+
+    def end(self) -> None:
+        """The passes are over. If no plan keeps the budget, parameters give way to activations."""
+        try:
+            self.session.end()
+        except BudgetError:
+            if self.keeper is None or not self.keeper.shrink():
+                raise
 
     def before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The passes are over; those of a closure are to come, and can be tried again."""
-        self.session.end()
+        self.end()
         optimizer, *given = args
         if given and given[0] is not None:
             return (optimizer, self.tried(given[0]), *given[1:]), kwargs
@@ -100,7 +142,7 @@ class Wrapped:
             for attempt in range(TRIES):
                 try:
                     result = closure()
-                    self.session.end()
+                    self.end()
                     return result
                 except torch.OutOfMemoryError:
                     self.session.end(failed=True)
@@ -114,32 +156,41 @@ class Wrapped:
 
     def _more_room(self, state: _State) -> None:
         self.session.tighten()
-        if self.pager is not None:
-            self.pager.let_go()
+        if self.keeper is not None:
+            if self.keeper.pager is not None:
+                self.keeper.pager.let_go()
+            self.keeper.shrink()
+            self.keeper.settle()
         state.restore()
 
-    def page(self, optimizer: torch.optim.Optimizer) -> None:
-        """Keep the optimizer's state on the host."""
-        session = self.session
+    def page(self, residence: Residence, optimizer: torch.optim.Optimizer | None) -> None:
+        """Keep on the host what is to live there."""
+        if not (residence.state or residence.gradients or residence.parameters):
+            return
+        keeper = self.keeper = Keeper(self.session, residence)
+        if optimizer is not None:
+            self._page_state(optimizer, Pager(optimizer, keeper, spare=int(SPARE * self.session.limit)))
+        if residence.gradients:
+            GradientPages(self.model, keeper)
+        if residence.parameters:
+            ParameterPages(self.model, keeper)
+            self.model.state_dict = _Saved(self.model)  # type: ignore[method-assign]
 
-        def room() -> int:
-            return session.budget - session.transfer.allocated()
-
-        pager = self.pager = Pager(optimizer, session.transfer, room, spare=int(SPARE * session.limit))
-        session.ignored = lambda: pager.leaving_bytes
+    def _page_state(self, optimizer: torch.optim.Optimizer, pager: Pager) -> None:
         optimizer.step = self._stepper(pager)  # type: ignore[method-assign]
-        optimizer.register_state_dict_pre_hook(lambda *_: pager.everything())
+        optimizer.register_state_dict_post_hook(lambda _, state: pager.saved(state))
+        optimizer.register_load_state_dict_post_hook(lambda _: pager.loaded())
         for module in self.model.modules():
             if next(module.parameters(recurse=False), None) is not None:
-                module.register_forward_pre_hook(self._on_module)
+                module.register_forward_pre_hook(_Call(self._on_module))
         parameters: list[Any] = list(self.model.parameters())
         for parameter in parameters:
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._on_gradient)
+                parameter.register_post_accumulate_grad_hook(_Call(self._on_gradient))
 
     def _stepper(self, pager: Pager) -> Callable[..., Any]:
         def stepped(closure: Callable[[], Any] | None = None) -> Any:
-            self.session.end()
+            self.end()
             self._last_calls, self._calls = self._calls, 0
             return pager.step(None if closure is None else self.tried(closure))
 
@@ -147,19 +198,66 @@ class Wrapped:
         stepped.__func__ = lambda _, closure=None: stepped(closure)  # type: ignore[attr-defined]
         return stepped
 
-    def _on_module(self, *_: object) -> None:
+    def _on_module(self) -> None:
         """Memory of state that has left is given back as the forward pass needs it."""
-        if self.pager is not None and torch.is_grad_enabled():
-            self.pager.make_room()
+        if self.keeper is not None and self.keeper.pager is not None and torch.is_grad_enabled():
+            self.keeper.pager.make_room()
 
-    def _on_gradient(self, _: torch.Tensor) -> None:
+    def _on_gradient(self) -> None:
         """In the last backward pass before a step, state comes in where there is room; before that it leaves."""
-        if self.pager is None:
+        pager = None if self.keeper is None else self.keeper.pager
+        if pager is None:
             return
         if self._calls == self._last_calls:
-            self.pager.bring_early()
+            pager.bring_early()
         else:
-            self.pager.make_room()
+            pager.make_room()
+
+
+class _Forward(Bound):
+    """What a model's `forward` becomes; a copy of the model has its own again."""
+
+    def __init__(self, wrapped: Wrapped) -> None:
+        self.wrapped = wrapped
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.wrapped.forward(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _own("forward", memo[id(self.wrapped.model)])
+
+
+def _own(name: str, model: nn.Module) -> Callable[..., Any]:
+    return partial(getattr(type(model), name), model)
+
+
+class _Call(Bound):
+    """A hook that does not keep its model alive, and is nothing in a copy of it."""
+
+    def __init__(self, method: Callable[[], None]) -> None:
+        self._method = WeakMethod(method)
+
+    def __call__(self, *_: object) -> None:
+        method = self._method()
+        if method is not None:
+            method()
+
+
+class _Saved(Bound):
+    """`state_dict` of a model whose parameters are paged: copies in host memory of those that live there."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = ref(model)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        model = self._model()
+        assert model is not None
+        with saved_from_host():
+            return type(model).state_dict(model, *args, **kwargs)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        model = self._model()
+        return _own("state_dict", memo[id(model)])
 
 
 class _State:

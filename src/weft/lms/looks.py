@@ -1,0 +1,50 @@
+"""Which of torch's functions read no byte of a tensor, and which let others write to it unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+_tensor: Any = torch.Tensor
+
+# Of these no byte is read. Names that a version of torch does not have are left out.
+_ATTRIBUTES = (
+    "_backward_hooks", "_base", "_grad", "_post_accumulate_grad_hooks", "_version", "device", "dtype", "grad",
+    "grad_fn",
+    "is_cpu", "is_cuda", "is_leaf", "is_meta", "is_mkldnn", "is_mps", "is_nested", "is_quantized", "is_sparse",
+    "is_sparse_csr", "itemsize", "layout", "name", "names", "nbytes", "ndim", "output_nr", "requires_grad",
+    "retains_grad", "shape",
+)  # fmt: skip
+_METHODS = (
+    "__hash__", "__len__", "_is_view", "dim", "element_size", "get_device", "is_complex", "is_contiguous",
+    "is_floating_point", "is_shared", "ndimension", "nelement", "numel", "register_hook",
+    "register_post_accumulate_grad_hook", "requires_grad_", "retain_grad", "size", "storage_offset", "stride",
+)  # fmt: skip
+
+
+def _getters(names: Iterable[str]) -> Iterator[Any]:
+    for name in names:
+        found: Any = getattr(_tensor, name, None)
+        if hasattr(found, "__get__") and not callable(found):
+            yield found.__get__
+
+
+LOOKS = {
+    *_getters(_ATTRIBUTES),
+    *(getattr(_tensor, name) for name in _METHODS if hasattr(_tensor, name)),
+    torch.is_complex, torch.is_floating_point, torch.numel, torch.autograd.grad, torch.autograd.backward,
+    torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like, torch.rand_like, torch.randn_like,
+    *(_tensor.grad.__set__, _tensor.grad.__delete__, _tensor.requires_grad.__set__),
+    _tensor.data.__set__,
+}  # fmt: skip
+# After these, changes are not seen by the version counter.
+RAW = {
+    _tensor.data.__get__,
+    *(
+        getattr(_tensor, name)
+        for name in ("__array__", "__dlpack__", "data_ptr", "numpy", "set_", "storage", "untyped_storage")
+        if hasattr(_tensor, name)
+    ),
+}

@@ -1,0 +1,241 @@
+"""Tensors whose bytes come and go while the tensors stay: parameters, gradients, optimizer state.
+
+The storage is emptied and filled again, so that identity, views and version counters never change. Between its uses a
+tensor has a class of its own, and whoever touches it meanwhile gets its bytes: torch asks that class first. A storage
+that anybody else holds, a running node of autograd among them, is never emptied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+import torch
+from torch import nn
+
+from weft.lms.looks import LOOKS, RAW
+from weft.lms.records import Kept
+from weft.lms.slabs import Block
+from weft.lms.storages import ALONE, flat_bytes, use_count
+from weft.lms.transfer import Transfer
+
+SMALL = 1 << 13  # bytes; what is smaller, such as biases and step counts, stays
+_tensors: WeakValueDictionary[int, Page] = WeakValueDictionary()
+_storages: WeakValueDictionary[int, Page] = WeakValueDictionary()
+_saving: list[bool] = []
+_plain: Any = torch._C.DisableTorchFunctionSubclass
+
+
+class Desk(Protocol):
+    """Who is told of what comes and goes."""
+
+    def came(self, page: Page) -> None: ...
+
+    def went(self, page: Page) -> None: ...
+
+    def want(self, pages: list[Page], what: str) -> None:
+        """Bring pages that somebody touches, and make room for them."""
+        ...
+
+
+class Page:
+    """One tensor, wherever its bytes are."""
+
+    def __init__(self, tensor: torch.Tensor, transfer: Transfer, desk: Desk, kind: str) -> None:
+        self.tensor, self.transfer, self.desk, self.kind = tensor, transfer, desk, kind
+        self.block: Block | None = None
+        self.ticket: Any = None  # of the copy under way
+        self.users = 0  # that need it where it is
+        self.aliases = 0  # saved for the backward pass, which come back here for their bytes
+        self._look()
+        _tensors[id(tensor)] = self
+
+    def _look(self) -> None:
+        with _plain():
+            self.alias = self.tensor.detach()  # shares the version counter
+            storage = self.alias.untyped_storage()
+        self.bytes, self.key = storage.nbytes(), storage._cdata
+        self.here, self.dirty, self.version = True, True, -1
+        _storages[self.key] = self
+        self.desk.came(self)
+
+    def __del__(self) -> None:
+        if self.ticket is not None:
+            self.transfer.wait(self.ticket)
+        if self.block is not None:
+            self.transfer.give_back_later(self.block)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the host has no copy, or an old one."""
+        return self.block is None or self.dirty or self.alias._version != self.version
+
+    @property
+    def loose(self) -> bool:
+        """Whether nobody needs its bytes where they are."""
+        return self.here and self.users == 0 and not self._held()
+
+    def _held(self) -> bool:
+        return use_count(self.alias) > ALONE + 1 + self.aliases
+
+    def bring(self) -> None:
+        """Start the copy in."""
+        if not self.here:
+            assert self.block is not None
+            self.alias.untyped_storage().resize_(self.bytes)
+            self.ticket = self.transfer.copy_in(self.block, flat_bytes(self.alias))
+            self.here = True
+            self.desk.came(self)
+
+    def ready(self) -> None:
+        """Let the compute wait for it."""
+        if self.ticket is not None:
+            self.transfer.wait(self.ticket)
+            self.ticket = None
+
+    def send(self) -> None:
+        """Start the copy out, if there is anything to copy; the memory is there until `leave`."""
+        if self.here and self.stale:
+            self.ready()
+            if self.block is None:
+                self.block = self.transfer.host(self.bytes)
+            self.ticket = self.transfer.copy_out(flat_bytes(self.alias), self.block)
+            self.version = self.alias._version
+            self.dirty = self._held()  # by somebody who may write without being seen
+
+    def leave(self) -> None:
+        """Give the device's memory back, if nobody holds it."""
+        self.check()
+        if self.loose:
+            self.send()
+            self.ready()
+            self.alias.untyped_storage().resize_(0)
+            self.here = False
+            self.desk.went(self)
+
+    def check(self) -> None:
+        """Somebody may have given the tensor other memory: `tensor.data = ...`."""
+        with _plain():
+            if self.tensor.untyped_storage()._cdata == self.key:
+                return
+        self.ready()
+        if self.here:
+            self.desk.went(self)
+        if self.block is not None:
+            self.transfer.give_back(self.block)
+            self.block = None
+        self._look()
+        if self.alias.device != self.transfer.device or self.alias.nbytes != self.bytes:
+            self.users += 1  # not ours to move any more
+
+    def show(self) -> None:
+        """An ordinary tensor, for who knows that it is here."""
+        self.tensor.__class__ = nn.Parameter if isinstance(self.tensor, nn.Parameter) else torch.Tensor
+
+    def hide(self) -> None:
+        """A tensor that must be asked for."""
+        away: Any = AwayParameter if isinstance(self.tensor, nn.Parameter) else AwayTensor
+        self.tensor.__class__ = away
+
+    def host_copy(self) -> torch.Tensor:
+        """Its bytes now, in ordinary host memory."""
+        self.check()
+        self.send()
+        self.ready()
+        assert self.block is not None
+        self.transfer.settle()
+        copied, like = self.block.tensor[: self.bytes].clone(), self.alias
+        return torch.empty(0, dtype=like.dtype).set_(copied.untyped_storage(), 0, like.size(), like.stride())
+
+
+@contextmanager
+def saved_from_host() -> Iterator[None]:
+    """Around `state_dict`: what it takes of pages are copies in host memory, and none of them comes to the device."""
+    _saving.append(True)
+    try:
+        yield
+    finally:
+        _saving.pop()
+
+
+class KeptPage(Kept):
+    """A parameter, or a view of one, that autograd saved."""
+
+    __slots__ = ("page",)
+
+    def __init__(self, tensor: torch.Tensor, page: Page) -> None:
+        with _plain():
+            super().__init__(tensor)
+        self.page = page
+        page.aliases += 1
+
+    def __del__(self) -> None:
+        self.page.aliases -= 1
+
+    def value(self) -> torch.Tensor:
+        self.page.desk.want([self.page], "the backward pass")
+        return super().value().detach()  # whoever holds it is seen to
+
+
+class _Away:
+    """Asked by torch before anything is done with a tensor of a class that derives from it."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        with _plain():
+            if func in LOOKS:
+                return func(*args, **kwargs)
+            pages = list(_pages_in((*args, *kwargs.values())))
+            if _saving and func is torch.Tensor.detach and pages:
+                return pages[0].host_copy()
+            if pages:
+                pages[0].desk.want(pages, getattr(func, "__name__", str(func)))
+            for page in pages:
+                page.dirty = page.dirty or func in RAW
+                page.users += 1
+            try:
+                return func(*args, **kwargs)
+            finally:
+                for page in pages:
+                    page.users -= 1
+
+
+class AwayParameter(_Away, nn.Parameter):
+    """A parameter whose bytes may be on the host."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> nn.Parameter:
+        copied = nn.Parameter(self.detach().clone(), self.requires_grad)
+        memo[id(self)] = copied
+        return copied
+
+
+class AwayTensor(_Away, torch.Tensor):
+    """A gradient, or optimizer state, whose bytes may be on the host."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        copied = self.detach().clone()
+        memo[id(self)] = copied
+        return copied
+
+
+def page_of(tensor: torch.Tensor) -> Page | None:
+    """The page that owns a tensor's storage."""
+    if not _storages:
+        return None
+    with _plain():
+        return _storages.get(tensor.untyped_storage()._cdata)
+
+
+def _pages_in(values: Iterable[Any]) -> Iterator[Page]:
+    for value in values:
+        if isinstance(value, _Away):
+            page = _tensors.get(id(value))
+            if page is not None:
+                yield page
+        elif isinstance(value, (list, tuple)):
+            yield from _pages_in(value)
