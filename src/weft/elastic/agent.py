@@ -18,19 +18,18 @@ from pathlib import Path
 
 from weft.elastic.council import Action, Council, Decided, Send, is_quorum
 from weft.elastic.door import carry, knock, let_in, open_door
-from weft.elastic.household import Household, why
 from weft.elastic.journal import Journal, outcome
+from weft.elastic.leading import Leading
 from weft.elastic.peers import Address, Message, Peers
-from weft.elastic.policy import AgentReport, Change, Rules, next_view
+from weft.elastic.policy import AgentReport, Rules
 from weft.elastic.slowness import Slowness
 from weft.elastic.spoken import Spoken
 from weft.elastic.timing import Timing
 from weft.elastic.view import View
-from weft.elastic.ward import FINISHED, LEAVING, MEMBER, READY, STARTING, Ward
-from weft.launch.outcome import describe_code
+from weft.elastic.ward import FINISHED, LEAVING
+from weft.elastic.watching import Watch
 
 URGENT = ("death", "broken", "start")  # kinds of changes that do not wait for the end of a step
-LINK_BEATS = 8  # between two looks at how long words take
 ALONE_S = 600.0  # until an agent gives up that nobody hears
 
 
@@ -58,15 +57,12 @@ class Agent:
             self.name, spec["secret"], self, retry_s=self.timing.retry_s, calls_all=self.witness
         )
         self.journal = Journal(Path(spec["run_dir"]), self.host, spec["run"], tell=self._tell_event)
-        self.household = Household(spec, self, self.journal, launcher)
-        self.slowness = Slowness(spec["slow"], self.rules.least, self.journal, self._evict)
+        self.watch = Watch(spec, self, self.journal, launcher, self.timing)
+        self.household = self.watch.household
+        slowness = Slowness(spec["slow"], self.rules.least, self.journal, self._evict)
+        self.leading = Leading(self.rules, self.timing, slowness, spec["expected"])
         self.reports: dict[str, Message] = {}  # what the other agents last said of themselves
-        self._first_ready_at: float | None = None
-        self._proposed_at = 0.0
-        self._adopted_at = time.monotonic()
-        self._next_look_at_links = 0.0
         self._told_lost: set[tuple[int, str]] = set()
-        self.committed = 0
         self.leaving = False
         self.over = ""  # "finished", or why the run failed
         self.code = 0  # the exit code of a run that is over
@@ -107,9 +103,7 @@ class Agent:
         if late_s > self.timing.beat_s:
             self.peers.excuse(late_s)
         self.peers.drop_silent(self.timing.silence_s)
-        self.household.restart(wanted=not self.over and not self.leaving)
-        self._look_for_the_stuck()
-        self._relieve()
+        self.watch.turn()
         if not self.over:
             self._lead(now)
             self._see_whether_it_can_go_on()
@@ -134,7 +128,7 @@ class Agent:
             "over": self.over,
             "code": self.code,
             "leaving": self.leaving,
-            "committed": self.committed,
+            "committed": self.watch.committed,
             "possible": 0 if self.leaving else self.household.possible,
             "trouble": self.household.trouble,
             "micros": self.household.micros(),
@@ -171,34 +165,13 @@ class Agent:
         leader = next((voter for voter in view.voters if voter in living), None)
         if leader != self.name:
             return
-        if self._first_ready_at is None:
-            states = [worker.state for agent in living.values() for worker in agent.workers]
-            self._first_ready_at = now if READY in states else None
-        self._look_at_links(living, now)
-        change = next_view(
-            view,
-            list(living.values()),
-            self.rules,
-            age_s=now - self._adopted_at,
-            waited_s=now - self._first_ready_at if self._first_ready_at is not None else 0.0,
-            expected=self.spec["expected"],
-            weights=self.slowness.weights(view, self._micros(living)),
-        )
-        if change is None or now < self._proposed_at + self.timing.retry_s:
+        statuses = {agent: self._status_of(agent) for agent in living}
+        wish = self.leading.wish(view, living, statuses, now)
+        if wish is None:
             return
-        self._propose(change, view, living)
-
-    def _propose(self, change: Change, view: View, living: dict[str, AgentReport]) -> None:
-        self._proposed_at = time.monotonic()
         for agent in sorted(view.agents - living.keys()):
             self._tell_lost(agent, f"no sign of life for {self.peers.silent_for(agent):.1f} s")
-        value = View(
-            change.view.number,
-            change.view.members,
-            change.view.voters,
-            f"{change.kind}: {change.view.cause}",
-        )
-        self._act(self.council.propose(value))
+        self._act(self.council.propose(wish))
 
     def _tell_lost(self, agent: str, cause: str) -> None:
         """Note that a host is lost, once for each view."""
@@ -217,64 +190,27 @@ class Agent:
 
     def _adopt(self, view: View) -> None:
         """A view is decided: tell our workers."""
-        self._proposed_at, self._adopted_at = 0.0, time.monotonic()
-        self.slowness.forget_weights()
+        self.leading.adopted()
         kind, _, cause = view.cause.partition(": ")
         members = [member.worker for member in view.members]
         if members:
             self.journal.event(
                 "agreed", view=view.number, cause=cause, kind=kind, size=view.size, members=members
             )
-        for ward in self.household:
-            if not ward.alive or ward.state == STARTING:
-                continue
-            if view.rank_of(ward.name) is not None:
-                if ward.state != LEAVING:
-                    ward.state = MEMBER
-            elif ward.state == MEMBER:
-                # The others went on without it: it may come back as somebody new.
-                self.household.rename(ward)
-                ward.state = STARTING
-            urgent = kind in URGENT
-            ward.tell({"do": "view", "view": view.to_json(), "name": ward.name, "urgent": urgent})
+        self.watch.adopt(view, urgent=kind in URGENT)
         self._changed.set()
 
     def _status_of(self, agent: str) -> Message:
         return self.reports[agent] if agent != self.name else self._status()
-
-    def _micros(self, living: dict[str, AgentReport]) -> dict[str, list[float]]:
-        return {
-            worker: counts for agent in living for worker, counts in self._status_of(agent)["micros"].items()
-        }
-
-    def _look_at_links(self, living: dict[str, AgentReport], now: float) -> None:
-        """Now and then, see whose link is slow."""
-        if now < self._next_look_at_links:
-            return
-        self._next_look_at_links = now + LINK_BEATS * self.timing.beat_s
-        round_trip_s = {
-            (agent, peer): seconds
-            for agent in living
-            for peer, seconds in self._status_of(agent)["round_trip_s"].items()
-            if peer in living
-        }
-        self.slowness.look_at_links(self.council.view, round_trip_s)
 
     def _evict(self, worker: str) -> None:
         """Have a slow worker ended by whoever watches it."""
         for member in self.council.view.members:
             if member.worker == worker:
                 if member.agent == self.name:
-                    self._end_slow(worker)
+                    self.watch.end_slow(worker)
                 else:
                     self.peers.send(member.agent, {"kind": "evict", "worker": worker})
-
-    def _end_slow(self, worker: str) -> None:
-        for ward in self.household:
-            if ward.name == worker and ward.alive:
-                ward.evicted = "too slow"
-                self.household.give_up(ward, f"{worker} was too slow")
-                ward.ask_to_leave()
 
     def _see_whether_it_can_go_on(self) -> None:
         """If fewer workers can ever be there than the run needs, it has failed."""
@@ -283,14 +219,14 @@ class Agent:
             return
         trouble, code = next((status["trouble"] for status in statuses if status["trouble"][0]), ("", 0))
         if trouble:
-            self._end(trouble, code)
+            self.end(trouble, code)
 
     def _see_whether_anybody_is_left(self, now: float) -> None:
         """Without a launcher, and without enough others to decide anything, nobody would ever end us."""
         if not self.launcher.lost or is_quorum(self.council.view.voters, self._living().keys()):
             self._with_others_at = now
         elif now - self._with_others_at > ALONE_S:
-            self._end(f"{self.host} was cut off from the others and from its launcher for {ALONE_S:g} s")
+            self.end(f"{self.host} was cut off from the others and from its launcher for {ALONE_S:g} s")
 
     # -- the other agents -------------------------------------------------------------------------
 
@@ -314,7 +250,7 @@ class Agent:
             case "status":
                 self._hear_status(peer, message)
             case "evict":
-                self._end_slow(message["worker"])
+                self.watch.end_slow(message["worker"])
 
     def _hear_status(self, peer: str, status: Message) -> None:
         before = self.reports.get(peer)
@@ -322,126 +258,41 @@ class Agent:
         for name, where in status["roster"].items():
             self.peers.add(name, Address(*where))
         if status["over"] and not self.over:
-            self._end(status["over"], status["code"], tell=False)
+            self.end(status["over"], status["code"], tell=False)
         if before is None or _states(before) != _states(status):
             self._changed.set()
 
     # -- our workers ------------------------------------------------------------------------------
 
-    def said(self, ward: Ward, news: Message) -> None:
-        """A worker said something."""
-        match news.pop("say"):
-            case "hello":
-                ward.ports = news["store_port"], news["heal_port"]
-            case "header":
-                self.journal.header(news["header"])
-            case "ready":
-                ward.state = READY
-                if self.council.view.members:
-                    self._detected("join", ward, "it is ready")
-                self._changed.set()
-                self._beat()
-            case "broken":
-                ward.breaks(news["view"])
-                self._changed.set()
-            case "leaving":
-                if self.over:  # it has nothing of its own to do when it is ended
-                    ward.kill()
-                elif ward.state != LEAVING:
-                    self._see_off(ward, "asked to leave")
-            case "commit":
-                self._committed(ward, news)
-            case "refused":
-                self._end(news["why"], news["code"])
-            case "finished":
-                ward.state = FINISHED
-                self._end("finished", 0)
-            case ("grouped" | "healed" | "saved") as event:
-                self.journal.event(event, worker=ward.name, **news)
+    @property
+    def view(self) -> View:
+        return self.council.view
 
-    def _committed(self, ward: Ward, news: Message) -> None:
-        record = news["record"]
-        self.committed = max(self.committed, record["step"] + 1)
-        self.household.committed(ward)
-        ward.stepped = record["view"]
-        if news["first"]:
-            self.journal.event("stepped", view=record["view"], worker=ward.name, step=record["step"])
-        self.journal.commit(record)
-
-    def _see_off(self, ward: Ward, cause: str) -> None:
-        self._detected("leave", ward, cause)
-        ward.ask_to_leave()
-        self._changed.set()
-        self._beat()
-
-    def _relieve(self) -> None:
-        """Who would leave too few behind goes when another is there; the last that has the state does not go at all."""
-        if self.over or self.leaving:
-            return
-        view = self.council.view
-        for ward in self.household:
-            if (
-                ward.leaving_s > self.spec["grace"]
-                and view.rank_of(ward.name) is not None
-                and self._others_stay()
-            ):
-                self._replace(ward)
-
-    def _others_stay(self) -> bool:
-        members = {member.worker for member in self.council.view.members}
+    def others_stay(self) -> bool:
+        members = {member.worker for member in self.view.members}
         reports = [worker for agent in self._living().values() for worker in agent.workers]
         return any(report.worker in members and report.state != LEAVING for report in reports)
 
-    def _replace(self, ward: Ward) -> None:
-        """It was asked to leave, and its host stays: so does its place."""
-        if self.household.replace(ward):
-            self.journal.event("replaced", worker=ward.name, cause="its host is still wanted")
-
-    def _look_for_the_stuck(self) -> None:
-        for ward, idle_s in self.household.stuck(self.timing):
-            ward.evicted = f"no progress for {idle_s:.1f} s"
-            self._detected("stuck", ward, ward.evicted)
-            ward.kill()
-
-    def _detected(self, kind: str, ward: Ward, cause: str) -> None:
-        self.journal.event("detected", view=self.council.view.number, kind=kind, who=[ward.name], cause=cause)
-
-    def ended(self, ward: Ward, code: int, state: str) -> None:
-        """A worker has ended."""
+    def look_soon(self) -> None:
         self._changed.set()
-        if state == FINISHED or self.over:
-            if code and state == FINISHED:
-                self.journal.event("failed", worker=ward.name, cause=describe_code(code))
-                self.launcher.say({"event": "failed", "why": why(ward, code)})
-            return
-        if self.leaving:
-            return
-        if state == LEAVING:
-            self._replace(ward)
-            return
-        if not ward.evicted:
-            cause = describe_code(code) if code else "its script has ended"
-            self._detected("death" if code else "leave", ward, cause)
-        self.household.follow(ward, code, in_vain=not self.committed)
+
+    def tell_all(self) -> None:
+        self._beat()
+
+    def act_now(self) -> None:
         self._lead(time.monotonic())
         self._beat()
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def _end(self, how: str, code: int = 1, *, tell: bool = True) -> None:
+    def end(self, how: str, code: int = 1, *, tell: bool = True) -> None:
         """The run is over: those who are done go by themselves, the others are ended."""
         if self.over:
             return
         self.over, self.code = how, code
         self.journal.event("finished" if how == "finished" else "failed", cause=how, code=code)
-        grace_s = self.spec["grace"]
-        for ward in self.household:
-            if how == "finished" and ward.state == MEMBER:
-                ward.tell({"do": "over"})
-                ward.state = FINISHED
-            elif ward.state != FINISHED:
-                ward.kill(signal.SIGKILL if ward.state in (STARTING, READY) else signal.SIGTERM)
-        self._stop_at = time.monotonic() + grace_s
+        self.watch.dismiss(finished=how == "finished")
+        self._stop_at = time.monotonic() + self.spec["grace"]
         if tell:
             self._beat()
         self._changed.set()
@@ -458,11 +309,7 @@ class Agent:
 
     def _leave(self) -> None:
         self.leaving = True
-        for ward in self.household:
-            if ward.state == MEMBER:
-                self._see_off(ward, "its host is taken away")
-            elif ward.state != FINISHED:
-                ward.kill()
+        self.watch.take_away()
         self._beat()
 
     def obey(self, message: Message) -> None:
@@ -472,7 +319,7 @@ class Agent:
                 for name, where in message["roster"].items():
                     self.peers.add(name, Address(*where))
             case "over":
-                self._end(message["how"], message["code"])
+                self.end(message["how"], message["code"])
             case "begin":  # whoever had decided anything is dead
                 self._act(self.council.receive("", {"kind": "decided", "view": message["view"]}))
             case "leave" if not self.leaving:  # no hurry: our host stays as long as it takes
@@ -480,7 +327,7 @@ class Agent:
             case "stop":
                 if message.get("now"):
                     self.household.kill()
-                self._end("stopped on request")
+                self.end("stopped on request")
 
     def _let_in(self, door: socket.socket) -> None:
         """The launcher had lost us, and is back."""
