@@ -1,10 +1,16 @@
-"""What each worker of benchmarks/learn_workers.py runs: a dense logistic fit of its share of the rows, and passes."""
+"""What each worker of benchmarks/learn_workers.py runs: dense logistic passes by one worker and by all, in turns.
+
+Rank 0 has all rows, the others their share of them. A pass of rank 0 alone and one of all workers follow each other,
+so that both meet the same neighbours; what a worker that waits uses of its core is measured, too.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
+from contextvars import Context
+from typing import Any
 
 import numpy as np
 
@@ -14,54 +20,84 @@ from weft.learn.losses import Logistic
 from weft.learn.problem import Problem
 from weft.learn.tables import DenseTable
 from weft.learn.threads import Crew
+from weft.learn.workers import Workers
 
-SHARES = 2  # parts that the rows are made in: the same rows, whoever has them
+Array = np.ndarray[Any, Any]
+
+
+def made(part: int, rows: int, columns: int) -> tuple[Array, Array]:
+    coef = np.random.default_rng(9).standard_normal(columns) / 5
+    random = np.random.default_rng(part)
+    table = random.standard_normal((rows, columns), dtype=np.float32)
+    return table, table @ coef + random.logistic(size=rows) > 0
+
+
+def problem_of(table: Array, y: Array) -> Problem:
+    targets = np.where(y, 1, -1).astype(np.float32)
+    return Problem(
+        DenseTable(table), targets, np.ones(len(y), np.float32), Logistic(), 1.0, True, Crew(1, None)
+    )
+
+
+def timed(others: Workers, work: Any) -> tuple[float, float]:
+    """Seconds until the last worker is done, and CPU seconds of the busiest."""
+    others.gathered(None)  # all begin together
+    began, worked = time.perf_counter(), time.process_time()
+    work()
+    taken, busy = time.perf_counter() - began, time.process_time() - worked
+    found = others.gathered((taken, busy))
+    return max(one[0] for one in found), max(one[1] for one in found)
+
+
+def idle(others: Workers) -> float:
+    """The share of a core that a worker uses which waits a second for rank 0."""
+    if others.rank == 0:
+        time.sleep(1)
+    worked = time.process_time()
+    others.gathered(None)
+    return others.largest(time.process_time() - worked if others.rank else 0.0)
 
 
 def main() -> None:
     rows, columns, passes = map(int, sys.argv[1:4])
     world = weft.init()
-    mine = range(world.rank, SHARES, world.size)
-    coef = np.random.default_rng(9).standard_normal(columns) / 5
-    tables, targets = [], []
-    for part in mine:
-        random = np.random.default_rng(part)
-        table = random.standard_normal((rows // SHARES, columns), dtype=np.float32)
-        tables.append(table)
-        targets.append(table @ coef + random.logistic(size=len(table)) > 0)
-    table, y = np.concatenate(tables), np.concatenate(targets)
+    parts = [made(part, rows // world.size, columns) for part in range(world.size)]
+    mine, mine_y = parts[world.rank]
+    share = problem_of(mine, mine_y)
+    table, y = (np.concatenate(both) for both in zip(*parts, strict=True))
+    whole = problem_of(table, y) if world.rank == 0 else None
+    del parts
+    point = np.zeros(share.size)
+    found: dict[str, list[tuple[float, float]]] = {"one": [], "all": []}
     with together() as others:
-        problem = Problem(
-            DenseTable(table),
-            np.where(y, 1, -1).astype(np.float32),
-            np.ones(len(y), np.float32),
-            Logistic(),
-            1.0,
-            True,
-            Crew(1, None),
-        )
-        point = np.zeros(problem.size)
-        problem.value_and_gradient(point)  # compiles, or loads what was compiled
-        times, busy = [], []
-        for _ in range(passes):
-            others.gathered(None)  # all begin together
-            began, worked = time.perf_counter(), time.process_time()
-            problem.value_and_gradient(point)
-            times.append(others.largest(time.perf_counter() - began))
-            busy.append(others.largest(time.process_time() - worked))
-        others.gathered(None)
-        began = time.perf_counter()
-        model = LogisticRegression(tol=1e-6, n_jobs=1, random_state=0).fit(table, y)
-        taken = others.largest(time.perf_counter() - began)
+
+        def alone() -> None:
+            if whole is not None:
+                Context().run(whole.value_and_gradient, point)
+
+        for turn in range(passes + 1):
+            first, second = timed(others, alone), timed(others, lambda: share.value_and_gradient(point))
+            if turn:  # the first compiles, or loads what was compiled
+                found["one"].append(first)
+                found["all"].append(second)
+        model = LogisticRegression(tol=1e-6, n_jobs=1, random_state=0)
+        taken, _ = timed(others, lambda: model.fit(mine, mine_y))
+        waiting = idle(others)
     if world.rank == 0:
-        found = {
-            "pass": min(times),
-            "cpu": min(busy),
-            "fit": taken,
-            "objective": model.history_[-1].objective,
-            "gap": model.history_[-1].gap,
+        single = Context().run(LogisticRegression(tol=1e-6, n_jobs=1, random_state=0).fit, table, y)
+        told: dict[str, Any] = {
+            name: {
+                "pass": min(wall for wall, _ in times),
+                "median": float(np.median([wall for wall, _ in times])),
+                "cpu": min(cpu for _, cpu in times),
+            }
+            for name, times in found.items()
         }
-        print(json.dumps(found), flush=True)
+        pairs = zip(found["one"], found["all"], strict=True)
+        told["paired"] = float(np.median([one / both for (one, _), (both, _) in pairs]))
+        told["objectives"] = [single.history_[-1].objective, model.history_[-1].objective]
+        told |= {"gap": model.history_[-1].gap, "fit": taken, "waiting": waiting}
+        print(json.dumps(told), flush=True)
     weft.shutdown()
 
 

@@ -132,7 +132,10 @@ class LinearSVC(LinearClassifier):
         shape = Shape(rows, table.columns, table.stored, is_sparse, l1=task.l1, l2=task.l2)
         # Without a penalty of its own kind the primal is what scikit-learn's dual=False asks for.
         choice = choose(shape, dual=self.dual is True)
-        if choice.solver == "dual" and self.dual is False:
+        together = (
+            workers.current() is not None
+        )  # where quasi-Newton steps need fewer messages, and less time
+        if choice.solver == "dual" and (self.dual is False or (together and self.dual == "auto")):
             choice = Choice("lbfgs", smooth_plan(shape, "lbfgs"))
         return solve(task, choice, crew, start=None, random=random, **limits)
 
