@@ -5,7 +5,7 @@
 
 Everyone runs in this process, in turns; the best of --repeats counts. Rivals that are not installed are left out:
 scikit-learn is needed, lightgbm, xgboost and snapml are not (`pip install '.[bench]'`). scikit-learn's exact tree takes
-a minute and is run with --slow only.
+a minute and is run with --slow only. --rivals names those to run, where not all are wanted.
 """
 
 from __future__ import annotations
@@ -137,7 +137,13 @@ def xgboost(rounds: int, depth: int, threads: int, rate: float) -> Any:
 
 
 def measure_trees(
-    names: list[str], scale: float, repeats: int, *, threads: int = 1, slow: bool = False
+    names: list[str],
+    scale: float,
+    repeats: int,
+    *,
+    threads: int = 1,
+    slow: bool = False,
+    rivals: tuple[str, ...] = (),
 ) -> None:
     """Print the tables of some tasks."""
     rows = int(500_000 * scale)
@@ -148,7 +154,10 @@ def measure_trees(
         "forest": lambda: forest_task(rows // 5, threads),
     }
     for name in names:
-        measure(made[name](), repeats, time.process_time if threads == 1 else time.perf_counter)
+        task = made[name]()
+        if rivals:
+            task.runners = [task.runners[0], *(one for one in task.runners if one.name in rivals)]
+        measure(task, repeats, time.process_time if threads == 1 else time.perf_counter)
 
 
 def measure(task: TreeTask, repeats: int, clock: Callable[[], float]) -> float:
@@ -190,9 +199,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--slow", action="store_true")
+    parser.add_argument("--rivals", default="", help="names as they are printed, with commas")
     options = parser.parse_args()
     names = [name for name in NAMES if name in options.tasks.split(",")]
-    measure_trees(names, options.scale, options.repeats, threads=options.threads, slow=options.slow)
+    rivals = tuple(name for name in options.rivals.split(",") if name)
+    measure_trees(
+        names, options.scale, options.repeats, threads=options.threads, slow=options.slow, rivals=rivals
+    )
 
 
 if __name__ == "__main__":

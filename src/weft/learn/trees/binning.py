@@ -149,10 +149,15 @@ class Codes:
         return self.values.view(np.uint64)[..., 0]
 
 
+def in_file(rows: int, columns: int, room: int | None) -> bool:
+    """Whether the codes of so large a table go to a file."""
+    return room is not None and rows * columns > room
+
+
 def empty_codes(rows: int, columns: int, *, grouped: bool, room: int | None = None) -> Array:
     """Codes to be filled in: in memory, or in a file that has no name where they take more than `room` bytes."""
     shape = (-(-columns // 8), rows, 8) if grouped else (rows, _row_bytes(columns))
-    if room is None or rows * columns <= room:
+    if not in_file(rows, columns, room):
         # Rows begin where lines of the cache do.
         flat = np.zeros(math.prod(shape) + LINE, np.uint8)
         begin = -flat.ctypes.data % LINE

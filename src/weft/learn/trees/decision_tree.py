@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from math import ceil
 from numbers import Integral
 from threading import Lock
@@ -17,10 +18,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples, validate_data
 
 from weft.learn import inputs, workers
+from weft.learn.data.form import map_of
 from weft.learn.data.sizes import share_out
 from weft.learn.data.source import is_source
 from weft.learn.threads import Crew, crew_of, thread_count
-from weft.learn.trees.binning import MOST, Codes, code_table, find_bins
+from weft.learn.trees.binning import MOST, Codes, code_table, find_bins, in_file
 from weft.learn.trees.fitting import Target, TreeSettings, fit_tree
 from weft.learn.trees.method import METHODS, TreeTask, choose_method
 
@@ -34,20 +36,28 @@ CONSTRAINTS = {
 
 
 class SharedCodes:
-    """The codes of a table, made once for all trees of a forest."""
+    """The codes of a table, made once for all trees of a forest; `mapped`: the table, where it is on disk."""
 
-    def __init__(self, room: int | None = None) -> None:
-        self._room = room
-        self._lock = Lock()
+    def __init__(self, room: int | None = None, mapped: Any = None) -> None:
+        self._room, self._mapped = room, mapped
+        self._lock, self._turn = Lock(), Lock()
         self._codes: Codes | None = None
 
     def of(self, X: Any, max_bins: int, crew: Crew, *, grouped: bool) -> Codes:
         with self._lock:
             if self._codes is None:
+                X = X if self._mapped is None else self._mapped
+                # Codes in a file are read from its start to its end, level by level.
+                grouped = grouped or in_file(X.shape[0], X.shape[1], self._room)
                 # A seed of its own: all trees of a forest must see the same bins, whichever comes first.
                 bins = find_bins(X, max_bins, np.random.RandomState(0))
                 self._codes = code_table(X, bins, crew, grouped=grouped, room=self._room)
             return self._codes
+
+    def turn(self) -> AbstractContextManager[Any]:
+        """Where codes are in a file a tree waits for the others: what each needs besides comes out of one bound."""
+        filed = self._codes is not None and self._codes.window is not None
+        return self._turn if filed else nullcontext()
 
 
 class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn has no types
@@ -112,6 +122,12 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
         self._prune_tree()
         return self
 
+    def _compute_missing_values_in_feature_mask(self, X: Any, estimator_name: Any = None) -> Any:
+        """scikit-learn's; histograms see for themselves what is missing, and rows on disk are not read for it."""
+        if map_of(X) is not None and choose_method(TreeTask(_rows(X), 1, self.criterion)) == "hist":
+            return None
+        return super()._compute_missing_values_in_feature_mask(X, estimator_name)
+
     def _fit_histograms(self, X: Any, y: Array, sample_weight: Any) -> None:
         rows, self.n_features_in_ = X.shape
         if len(y) != rows:
@@ -129,7 +145,8 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
             # By level where all features are looked at, and where workers must keep in step.
             grouped = settings.max_features >= self.n_features_in_ or workers.current() is not None
             codes = shared.of(X, self.max_bins, crew, grouped=grouped)
-            self.tree_ = fit_tree(codes, target, weights, settings, crew)
+            with shared.turn():
+                self.tree_ = fit_tree(codes, target, weights, settings, crew)
 
     def _target(self, y: Array) -> tuple[Target, Array | None]:
         """What to predict, and the weights that classes give to rows."""

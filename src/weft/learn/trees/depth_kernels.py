@@ -38,6 +38,41 @@ def mixed(state: Any) -> Any:
 
 
 @inlined
+def _draw(names: Array, picks: Array, begin: int, end: int, state: Any) -> Any:
+    """Go on with a shuffle of `names` from place `begin` up to `end`; returns the state to go on from."""
+    for k in range(begin, end):
+        state = mixed(state)
+        other = k + np.int64(state % np.uint64(len(names) - k))
+        picks[k] = other
+        names[k], names[other] = names[other], names[k]
+    return state
+
+
+@inlined
+def _undraw(names: Array, picks: Array, end: int) -> None:
+    """Put `names` back in order: what a node draws must not depend on who drew before."""
+    for k in range(end - 1, -1, -1):
+        other = picks[k]
+        names[k], names[other] = names[other], names[k]
+
+
+@scalar_kernel
+def drawn_features(place: int, names: Array) -> None:
+    """Fill `names` with all features in the order in which a node of this place looks at them."""
+    picks = np.empty(len(names), np.int64)
+    for k in range(len(names)):
+        names[k] = k
+    _draw(names, picks, 0, len(names), np.uint64(place))
+
+
+@scalar_kernel
+def places_below(place: int) -> tuple[int, int]:
+    """The places of the left and the right child."""
+    here = np.uint64(place)
+    return mixed(here), mixed(here ^ np.uint64(1))
+
+
+@inlined
 def _add_rows(
     codes: Array, order: Array, words: Array, names: Array, few: bool, hist: Array, seen: Array
 ) -> None:
@@ -149,7 +184,7 @@ def grow_depth_first(
     total, missing = np.empty(many, np.int64), np.empty(many, np.int64)
     spare, spare_words = np.empty(len(order), np.int32), np.empty((many, len(order)), np.int64)
     some = max_features < features
-    names = np.arange(features)
+    names, picks = np.arange(features), np.empty(features, np.int64)
     # What waits: (start, stop, depth, parent, is left), and the seed of the place.
     waiting = np.empty((64, 5), np.int64)
     places = np.empty(64, np.uint64)
@@ -183,10 +218,7 @@ def grow_depth_first(
         while visited < features and (visited < max_features or best_feature < 0):
             last = min(visited + ATONCE, max_features) if visited < max_features else visited + 1
             if some:  # a shuffle that goes no further than it is needed
-                for place_of in range(visited, last):
-                    state = mixed(state)
-                    other = place_of + np.int64(state % np.uint64(features - place_of))
-                    names[place_of], names[other] = names[other], names[place_of]
+                state = _draw(names, picks, visited, last, state)
             _add_rows(codes, inside, own, names[visited:last], few, hist, seen)
             for k in range(last - visited):
                 sums = hist[k]
@@ -199,7 +231,7 @@ def grow_depth_first(
                         missing[w] = entries[w, filled]
                 if quick:
                     score, cut, to_left = best_pair_cut(
-                        entries, filled, missing[0], total[0], fields, scales, limits
+                        entries, filled, missing[0], total[0], fields, scales, limits, best
                     )
                 else:
                     score, cut, to_left = best_cut(
@@ -214,6 +246,8 @@ def grow_depth_first(
                     )
                     best_next = bins[cut + 1] if cut + 1 < filled else MISSING
             visited = last
+        if some:
+            _undraw(names, picks, visited)
         gain = best - node_score(total, fields, scales, limits, criterion)
         if best_feature < 0 or gain < limits[MIN_GAIN]:
             continue

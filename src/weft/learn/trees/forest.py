@@ -11,10 +11,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
 from weft.learn import inputs, workers
+from weft.learn.data.form import Mapped
 from weft.learn.data.sizes import share_out
 from weft.learn.data.source import is_source
 from weft.learn.threads import thread_count
-from weft.learn.trees.binning import MOST
+from weft.learn.trees.binning import MOST, in_file
 from weft.learn.trees.decision_tree import (
     CONSTRAINTS,
     DecisionTreeClassifier,
@@ -34,26 +35,33 @@ class HistogramForest:
     feature_names_in_: Any
     estimator_params: tuple[str, ...]
     _shared: SharedCodes | None = None
+    _each: int = 1
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Grow the forest; X may be a path, a glob or a pyarrow dataset, and y its target's name.
 
-        Rows of such are mapped, not read, and their codes are kept on disk where they take too much of `memory`.
+        Rows of such are mapped, not read. Codes that take too much of `memory` go to a file, which is read level by
+        level: trees then grow one after the other, each with all threads. They are the same trees.
         """
         if self.oob_score:
             workers.refuse(self, " where oob_score is asked for")
-        names = None
+        names = mapped = room = None
         if is_source(X):
             X, y = inputs.opened(X, y, memory)
         if is_source(X):
-            mapped, y = inputs.stored_table(self, X, y, memory, missing=True)
-            X, names = mapped.array, self.feature_names_in_
-        self._shared = SharedCodes(None if names is None else share_out(memory, X.shape[1]).codes_bytes)
+            X, y = inputs.stored_table(self, X, y, memory, missing=True)
+            room = share_out(memory, X.shape[1]).codes_bytes
+        if isinstance(X, Mapped):
+            mapped, X, names = X, X.array, self.feature_names_in_
+        self._shared = SharedCodes(room, mapped)
+        threads = self._threads(X)
+        alone = room is not None and in_file(X.shape[0], X.shape[1], room)
+        self._each = threads if alone else 1  # trees grow side by side, each with one
         try:
-            with parallel_config(backend="threading", n_jobs=self._threads(X)):
+            with parallel_config(backend="threading", n_jobs=1 if alone else threads):
                 super().fit(X, y, sample_weight)  # type: ignore[misc]
         finally:
-            del self._shared
+            del self._shared, self._each
             for tree in getattr(self, "estimators_", []):
                 tree.__dict__.pop("_shared", None)
         if names is not None:
@@ -69,7 +77,7 @@ class HistogramForest:
     def _make_estimator(self, append: bool = True, random_state: Any = None) -> Any:
         tree = super()._make_estimator(append, random_state)  # type: ignore[misc]
         tree._shared = self._shared
-        tree.n_jobs = 1  # trees grow side by side
+        tree.n_jobs = self._each
         return tree
 
 

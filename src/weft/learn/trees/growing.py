@@ -19,8 +19,10 @@ from weft.learn.trees.depth_kernels import (
     START,
     STOP,
     TO_LEFT,
+    drawn_features,
     gather_block,
     grow_depth_first,
+    places_below,
 )
 from weft.learn.trees.grown import Grown, depth_first, renumbered
 from weft.learn.trees.level_kernels import (
@@ -83,15 +85,15 @@ def grow(
     by who grows tree after tree.
     """
     if not codes.grouped:
-        nodes, gains = _deep(codes.values, codes.columns, order, words, 0, seed, rules)
+        nodes, gains = _deep(codes.values, codes.columns, order, words, 0, np.uint64(seed), rules)
         return Grown(nodes, gains, order, {})
     return _Growth(codes, order, words, rules, crew, seed, merge, space or Space()).run()
 
 
 def _deep(
-    codes: Array, columns: int, order: Array, words: Array, depth: int, seed: int, rules: Rules
+    codes: Array, columns: int, order: Array, words: Array, depth: int, place: Any, rules: Rules
 ) -> tuple[Array, Array]:
-    """A subtree, depth first, of codes (rows, columns or more)."""
+    """A subtree, depth first, of codes (rows, columns or more); its root has that place in the tree."""
     most = 2 * len(order) // max(1, rules.min_rows) + 1
     if rules.max_depth - depth < 24:
         most = min(most, 2 << (rules.max_depth - depth))
@@ -102,7 +104,7 @@ def _deep(
         order,
         words,
         depth,
-        np.uint64(seed),  # type: ignore[arg-type]  # Numba tells it from an int
+        place,
         min(rules.max_depth, 1 << 30),
         rules.min_split,
         min(rules.max_features, columns),
@@ -132,7 +134,11 @@ class _Growth:
         space: Space,
     ):
         self.codes, self.order, self.words, self.rules, self.crew = codes, order, words, rules, crew
-        self.seed, self.merge, self.space = seed, merge, space
+        self.merge, self.space = merge, space
+        self.drawn = rules.max_features < codes.columns
+        self.places: list[Any] = [
+            np.uint64(seed)
+        ]  # of each node in the tree: what a node draws, it draws by its place
         self.fields, self.scales, self.limits = rules.packing.table, rules.packing.scales, rules.limits
         self.groups = codes.groups
         self.budget = BUDGET_BYTES if codes.window is None or not codes.room else codes.room // 2
@@ -186,7 +192,7 @@ class _Growth:
         plan = plan_level(families)
         self.pool = self.space.pool(plan.size, self.pool.shape[1:])
         gains, cuts = self._search(plan, whole)
-        features = gains.argmax(axis=1)
+        features = self._chosen(plan.nodes, gains) if self.drawn else gains.argmax(axis=1)
         best = gains[np.arange(len(features)), features]
         splits = [
             (node, slot, int(feature), cuts[place, feature], float(best[place]))
@@ -203,7 +209,7 @@ class _Growth:
         subtracts = np.array(plan.subtracts, np.int64).reshape(-1, 2)
         slots = np.array(plan.slots, np.int64)
         totals = np.stack([self.totals[node] for node in plan.nodes])
-        wanted = self._wanted(plan.nodes, columns)
+        wanted = self._wanted(plan.nodes)
         gains, cuts = np.empty((len(slots), columns)), np.empty((len(slots), columns, 3), np.int64)
 
         def build(group: int) -> None:
@@ -250,17 +256,38 @@ class _Growth:
             self.merge(built)
             self.pool[builds[:, 2]] = built
             list(self.crew.map(search, groups))
+        stuck = np.asarray(np.isneginf(gains).all(axis=1))
+        if self.drawn and stuck.any():  # nodes that drew nothing to cut go on to look, as far as they must
+            wanted[:], subtracts = stuck[:, None], subtracts[:0]
+            known, cut = gains.copy(), cuts.copy()
+            list(self.crew.map(search, groups))
+            gains[~stuck], cuts[~stuck] = known[~stuck], cut[~stuck]
         return gains, cuts
 
-    def _wanted(self, nodes: tuple[int, ...], columns: int) -> Array:
-        """The features that each node looks at: all, or as many as asked for, drawn by the node's place."""
-        if self.rules.max_features >= columns:
-            return np.ones((len(nodes), columns), bool)
-        wanted = np.zeros((len(nodes), columns), bool)
-        for place, node in enumerate(nodes):
-            random = np.random.default_rng((self.seed, node))
-            wanted[place, random.choice(columns, self.rules.max_features, replace=False)] = True
+    def _order_of(self, node: int) -> Array:
+        """All features, in the order in which the node looks at them."""
+        names = np.empty(self.codes.columns, np.int64)
+        drawn_features(self.places[node], names)
+        return names
+
+    def _wanted(self, nodes: tuple[int, ...]) -> Array:
+        """The features that each node looks at first: all, or as many as asked for."""
+        wanted = np.full((len(nodes), self.codes.columns), not self.drawn)
+        if self.drawn:
+            for place, node in enumerate(nodes):
+                wanted[place, self._order_of(node)[: self.rules.max_features]] = True
         return wanted
+
+    def _chosen(self, nodes: tuple[int, ...], gains: Array) -> Array:
+        """The best feature of those that each node drew; the first that can be cut where none of them can."""
+        chosen = np.empty(len(nodes), np.int64)
+        for place, node in enumerate(nodes):
+            names = self._order_of(node)
+            found = gains[place, names]
+            first = found[: self.rules.max_features]
+            can = np.isneginf(first).all() and not np.isneginf(found).all()
+            chosen[place] = names[np.argmax(found > -np.inf) if can else np.argmax(first)]
+        return chosen
 
     def _noted(self, node: int, slot: int, feature: int, cut: Array, gain: float) -> tuple[int, Array]:
         """Write the cut into its node; which codes go left."""
@@ -315,6 +342,7 @@ class _Growth:
             record = self.nodes[node]
             left = self._histogram(slot, feature)[:, sides].sum(axis=1)
             depth = record[DEPTH] + 1
+            self.places += map(np.uint64, places_below(self.places[node]))
             first = self._member(record[START], middle, few, depth, left)
             second = self._member(middle, record[STOP], rest, depth, self.totals[node] - left)
             record[LEFT], record[RIGHT] = first.node, second.node
@@ -376,8 +404,7 @@ class _Growth:
         local = np.arange(stop - start, dtype=np.int32)
         words = np.ascontiguousarray(self.words[:, start:stop])
         near = block.view(np.uint8)
-        seed = (self.seed << 20) ^ node
-        part = _deep(near, self.codes.columns, local, words, record[DEPTH], seed, self.rules)
+        part = _deep(near, self.codes.columns, local, words, record[DEPTH], self.places[node], self.rules)
         self.order[start:stop] = self.order[start:stop][local]
         self.words[:, start:stop] = words
         return part

@@ -94,7 +94,7 @@ def search_group(
                 _by_rate(entries, bins, filled, fields, scales, limits)
             if quick:
                 score, place, to_left = best_pair_cut(
-                    entries, filled, missing[0], totals[node, 0], fields, scales, limits
+                    entries, filled, missing[0], totals[node, 0], fields, scales, limits, NONE
                 )
             else:
                 score, place, to_left = best_cut(

@@ -132,18 +132,26 @@ def best_cut(
 
 @inlined
 def best_pair_cut(
-    entries: Array, count: int, missing: int, total: int, fields: Array, scales: Array, limits: Array
+    entries: Array,
+    count: int,
+    missing: int,
+    total: int,
+    fields: Array,
+    scales: Array,
+    limits: Array,
+    known: float,
 ) -> tuple[float, int, bool]:
     """`best_cut` where N and A share one word and N tells that a side has rows: the case that speed depends on.
 
     A cut is first held against the best so far by products, in units of the word, and only what may win is divided.
+    Only a score above `known`, that of another feature or NONE, is of interest; the place is -1 where there is none.
     """
     shift, mask = fields[1, 1], fields[0, 2]
     n_scale, a_scale, l2, n_least = scales[0], scales[1], limits[L2], limits[LEAST]
     n, a = total & mask, total >> shift
     n_all, a_all, damp = float(n), float(a), l2 / n_scale
     unit = n_scale / (a_scale * a_scale) * (1 - 1e-12)  # what may differ by rounding is looked at
-    best, bar, place, to_left = NONE, -1.0, -1, False
+    best, bar, place, to_left = known, -1.0 if known == NONE else known * unit, -1, False
     for side in range(1 if missing == 0 else 2):
         sums = missing if side else 0
         for e in range(count if side == 0 and missing != 0 else count - 1):
