@@ -1,7 +1,7 @@
 """Histograms: for each bin of each feature, the sum of its rows' words.
 
 Places in arrays are counted without a sign, or from the start of a slice: Numba then need not ask whether they are
-negative, and an update takes the one cycle that its store does.
+negative, and an update costs little more than its store.
 """
 
 from __future__ import annotations
