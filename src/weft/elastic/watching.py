@@ -103,7 +103,10 @@ class Watch:
                 if self._duty.over:  # it has nothing of its own to do when it is ended
                     ward.kill()
                 elif ward.state != LEAVING:
+                    waits = ward.state != MEMBER
                     self._see_off(ward, "asked to leave")
+                    if waits:  # it has no step to end, and might hear of no further view
+                        ward.kill()
             case "commit":
                 self._committed(ward, news)
             case "refused":
@@ -130,7 +133,7 @@ class Watch:
         for ward in self.household:
             if ward.state == MEMBER:
                 self._see_off(ward, "its host is taken away")
-            elif ward.state != FINISHED:
+            elif ward.state not in (LEAVING, FINISHED):
                 ward.kill()
 
     def end_slow(self, worker: str) -> None:
