@@ -121,6 +121,7 @@ class Recruiting:
         if host.witness:  # it has nothing to run, and nobody calls it
             host.looked, host.address = True, LOOPBACK
             self.crew.tell({"do": "become", "module": AGENT}, [host.name])
+            self._locate_the_rest()
             return
         command = self.config.command
         script = command.target if command.kind == "script" else None
@@ -147,15 +148,12 @@ class Recruiting:
             self._located(host, LOOPBACK, "lo")
             return
         own = candidates(host.survey, self.config.interface)
-        others = [other for other in self.hosts.values() if other is not host]
-        known = [
-            candidates(other.survey, self.config.interface)[:1]
-            for other in others
-            if other.survey is not None
-        ]
         if not self._is_here(host) or self.config.interface is not None:
             self._located(host, own[0], None)
-        elif any(known):  # the way to any of them is the way to all
+            return
+        others = [other for other in self.hosts.values() if other is not host]
+        known = [candidates(other.survey, None)[:1] for other in others if other.survey is not None]
+        if any(known):  # the way to any of them is the way to all
             self.crew.tell({"do": "route", "to": next(filter(None, known))}, [host.name])
         elif not any(other.state == "asked" for other in others):
             self._located(host, (*own, LOOPBACK)[0], None)
