@@ -484,7 +484,7 @@ def test_with_none_that_is_whole_nobody_begins(tmp_path: Path, name: str) -> Non
     other = Crew(a, b)
     other.savers[0]._torn.update((1, 2))
     summaries = other.meet()
-    with pytest.raises(RefusedError, match="h0; use the same model"):
+    with pytest.raises(RefusedError, match="one checkpoint on h0 must be whole, got torn ones; bring back"):
         other.savers[1].reader(other.view, summaries)
     assert sorted(a.rglob("*")) == before
 

@@ -32,10 +32,8 @@ from weft.errors import UsageError
 from weft.version import __version__
 
 KEEP = 2  # whole ones
-REFUSED, TORN = (
-    -2,
-    -3,
-)  # on a card: there is a checkpoint, of something else; there are some, and none is whole
+REFUSED = -2  # on a card: there is a checkpoint, of something else
+TORN = -3  # there are some, and none is whole
 ANEW = "or name another --checkpoint to begin anew"
 
 
@@ -127,11 +125,8 @@ class Saver:
         if newest < 0:  # a torn one is no matter where another is whole
             wrong = wrong or [rank for rank, summary in enumerate(summaries) if summary.saved == TORN]
         if wrong and not committed:
-            raise RefusedError(
-                self._refusal
-                or "the checkpoints on all hosts must be of this script, got another on "
-                + f"{view.members[wrong[0]].host}; use the same model and data, {ANEW}"
-            )
+            host, torn = view.members[wrong[0]].host, summaries[wrong[0]].saved == TORN
+            raise RefusedError(self._refusal or (_torn_on(host) if torn else _other_on(host)))
         if newest <= committed:
             self.cadence.last = max(self.cadence.last, committed)
             return None
@@ -295,6 +290,17 @@ def _torn(found: Sequence[parts.Saved]) -> str:
     return (
         f"one checkpoint in {found[0].folder.parent} must be whole, got {names}, torn; "
         f"bring back a copy of it, {ANEW}"
+    )
+
+
+def _torn_on(host: str) -> str:
+    return f"one checkpoint on {host} must be whole, got torn ones; bring back a copy of one, {ANEW}"
+
+
+def _other_on(host: str) -> str:
+    return (
+        f"the checkpoints on all hosts must be of this script, got another on {host}; "
+        f"use the same model and data, {ANEW}"
     )
 
 

@@ -71,10 +71,8 @@ class Link:
 
     def refuse(self, error: UsageError, *, for_all: bool) -> None:
         """We cannot take part, or nobody can: say why, and end as what is misused does."""
-        if for_all:
-            self.tell(
-                "refused", why=str(error), code=error.exit_code
-            )  # it is told once, at the end of the run
+        if for_all:  # it is told once, at the end of the run
+            self.tell("refused", why=str(error), code=error.exit_code)
         else:
             print(f"weft: {error}", file=sys.stderr, flush=True)
         raise SystemExit(error.exit_code)
