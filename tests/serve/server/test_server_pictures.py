@@ -18,7 +18,7 @@ from weft.serve.server import pictures
 from weft.serve.server.answers import classes, detections
 from weft.serve.server.pictures import Geometry, decode, opened, prepare, row_of, shrink_for
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.tensors import Array
+from weft.serve.server.tensors import BF16, Array
 
 GREEN = (0, 255, 0)  # blue first, as cv2 has it
 
@@ -135,6 +135,29 @@ def test_a_picture_cut_before_it_is_scaled_shows_what_it_would_show_after(size: 
         assert np.abs(np.subtract(geometry.back(x, y), exact)).max() <= 1
 
 
+@pytest.mark.parametrize("size", [(60_001, 1), (1, 60_000), (1, 1), (40_000, 3)])
+def test_a_long_strip_is_not_made_wider_as_a_whole(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    resize = cv2.resize
+
+    def counted(pixels: Array, wanted: tuple[int, int], **more: Any) -> Any:
+        made.append(wanted[0] * wanted[1])
+        return resize(pixels, wanted, **more)
+
+    monkeypatch.setattr(cv2, "resize", counted)
+    height, width = size
+    shade = np.uint8(200)
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[height // 2 - 2 : height // 2 + 3, max(0, width // 2 - 2) : width // 2 + 3] = shade
+    row, geometry = prepare(pixels, Picture(height=10, width=10, colours="BGR", scale=1.0))
+    assert max(made) <= 1000
+    assert row[0, :, 5, 5].tolist() == [shade] * 3
+    assert (geometry.width, geometry.height) == (width, height)
+    assert np.abs(np.subtract(geometry.back(5, 5), (width / 2, height / 2))).max() <= 1
+
+
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64", "UINT8"])
 @pytest.mark.parametrize("colours", ["RGB", "BGR", "GREY"])
 def test_both_layouts_hold_the_same_numbers(datatype: str, colours: str) -> None:
@@ -200,6 +223,8 @@ def test_logits_and_probabilities_both_end_as_probabilities() -> None:
         "confidence": pytest.approx(0.7),
     }
     assert classes({"y": np.array([[0.9]], np.float32)}, CARD)[0]["label"] == "dog"
+    brief = np.array([[0.6, 0.4]], BF16)  # which add up to 1.002
+    assert classes({"y": brief}, CARD)[0]["confidence"] == pytest.approx(0.6, abs=0.01)
     with pytest.raises(RefusalError, match="number a class"):
         classes({"y": np.array([1])}, CARD)
 

@@ -13,7 +13,7 @@ import numpy as np
 from weft.serve.card import Card
 from weft.serve.server.pictures import Geometry
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.tensors import NAMES, REALS, Array
+from weft.serve.server.tensors import BF16, NAMES, REALS, Array
 
 
 def classes(outputs: Mapping[str, Array], card: Card, top: int = 5) -> list[dict[str, Any]]:
@@ -82,10 +82,11 @@ def _scores(outputs: Mapping[str, Array], card: Card) -> Array:
     if not fitting:
         raise RefusalError(400, "a model that classifies must have an output with a number a class, got none")
     scores = fitting[0].reshape(len(fitting[0]), -1).astype(np.float64)
+    rounded = 1e-2 if fitting[0].dtype == BF16 else 1e-3  # how far from 1 probabilities may add up to
     if scores.shape[-1] == 1:
         inside = ((scores >= 0) & (scores <= 1)).all()
         return scores if inside else 1 / (1 + np.exp(-scores))
-    if (scores >= 0).all() and np.allclose(scores.sum(-1), 1, atol=1e-3):
+    if (scores >= 0).all() and np.allclose(scores.sum(-1), 1, atol=rounded):
         return scores
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     return np.asarray(powers / powers.sum(-1, keepdims=True))

@@ -6,7 +6,7 @@ A picture's size is read from its header before anything is decoded: a small fil
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
 _GREY = 114  # what a card's `pad` fills with
 _NEAR = 1.5  # no pixel is left out by bilinear scaling if it goes down by less
+_STRIP = 4  # a picture so many times longer than what is kept of it loses its ends first
 _FLAGS = {
     1: cv2.IMREAD_COLOR,
     2: cv2.IMREAD_REDUCED_COLOR_2,
@@ -157,10 +158,10 @@ def _resized_to(width: int, height: int, picture: Picture) -> tuple[int, int]:
 
 
 def _fitted(pixels: Array, picture: Picture) -> tuple[Array, Geometry]:
+    if picture.resize == "crop":
+        return _cropped(pixels, picture)
     height, width = pixels.shape[:2]
     wide, high = _resized_to(width, height, picture)
-    if picture.resize == "crop":
-        return _middle(pixels, wide, high, picture)
     resized = _resized(pixels, wide, high)
     left, top = (picture.width - wide) // 2, (picture.height - high) // 2
     if picture.resize == "pad":
@@ -170,12 +171,30 @@ def _fitted(pixels: Array, picture: Picture) -> tuple[Array, Geometry]:
     return resized, Geometry(wide / width, high / height, left, top, width, height)
 
 
-def _middle(pixels: Array, wide: int, high: int, picture: Picture) -> tuple[Array, Geometry]:
-    """What is kept of a picture that becomes wide x high.
+def _cropped(pixels: Array, picture: Picture) -> tuple[Array, Geometry]:
+    """The middle of a picture; a long strip first loses its ends, which would take gigabytes if it were made wider."""
+    height, width = pixels.shape[:2]
+    # As many on both sides, so that the middle stays where it is.
+    longest = _STRIP * -(-height * picture.width // picture.height) + width % 2
+    highest = _STRIP * -(-width * picture.height // picture.width) + height % 2
+    left, top = max(0, width - longest) // 2, max(0, height - highest) // 2
+    kept, inner = _middle(pixels[top : height - top, left : width - left], picture)
+    return kept, replace(
+        inner,
+        left=inner.left - left * inner.across,
+        top=inner.top - top * inner.down,
+        width=width,
+        height=height,
+    )
+
+
+def _middle(pixels: Array, picture: Picture) -> tuple[Array, Geometry]:
+    """What is kept of a picture.
 
     One that is made smaller is cut first, at whole pixels, and nothing is scaled that would be thrown away.
     """
     height, width = pixels.shape[:2]
+    wide, high = _resized_to(width, height, picture)
     left, top = (wide - picture.width) // 2, (high - picture.height) // 2
     right, bottom = left + picture.width, top + picture.height
     if wide > width or high > height:
