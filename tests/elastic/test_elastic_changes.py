@@ -73,7 +73,14 @@ def _signal(pid: int, number: int) -> None:
 
 def test_who_is_asked_to_leave_is_replaced_while_its_host_is_wanted(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
-    args = ["--steps", "400", "--pause", "0.3", "--hurry", str(hurry)]
+    args = [
+        "--steps",
+        "400",
+        "--pause",
+        "0.6",
+        "--hurry",
+        str(hurry),
+    ]  # minutes, if a busy machine needs them
     run = LocalRun(tmp_path, "2:3", 3, args, flags=("--detect-within", "10", "--grace", "1"), script=STEADY)
     run.start().await_event("stepped", worker="localhost/2.0")
     try:

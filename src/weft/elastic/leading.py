@@ -41,7 +41,8 @@ class Leading:
         if self._first_ready_at is None:
             states = [worker.state for agent in living.values() for worker in agent.workers]
             self._first_ready_at = now if READY in states else None
-        self._look_at_links(view, statuses, now)
+        hosts = {agent: statuses[agent] for agent, report in living.items() if not report.witness}
+        self._look_at_links(view, hosts, now)
         micros = {worker: counts for each in statuses.values() for worker, counts in each["micros"].items()}
         change = next_view(
             view,
@@ -58,7 +59,7 @@ class Leading:
         return replace(change.view, cause=f"{change.kind}: {change.view.cause}")
 
     def _look_at_links(self, view: View, statuses: Mapping[str, Message], now: float) -> None:
-        """Now and then, see whose link is slow."""
+        """Now and then, see whose link is slow; one to a witness, on which nothing is reduced, says nothing of it."""
         if now < self._next_look_at_links:
             return
         self._next_look_at_links = now + LINK_BEATS * self._timing.beat_s
