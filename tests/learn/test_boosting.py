@@ -164,6 +164,14 @@ def test_categories_of_a_frame() -> None:
         _ = plain.estimators_
 
 
+def test_rare_classes_of_many_rows_keep_their_rate() -> None:
+    rows = 1 << 18  # derivatives are packed then, and the first ones of most rows rounded to nothing
+    X = np.random.default_rng(0).random((rows, 2), dtype=np.float32)
+    y = np.arange(rows) % (rows // 16) == 0
+    model = GradientBoostingClassifier(n_estimators=10, max_depth=2, min_samples_leaf=rows // 8).fit(X, y)
+    assert model.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), rel=0.2)
+
+
 def test_what_cannot_be_meant_is_refused() -> None:
     X, y = classes(100, 3, 3)
     with pytest.raises(

@@ -83,19 +83,32 @@ def word_steps(
     shift: int,
     a_scale: float,
     n_scale: float,
+    first: Array,
+    second: Array,
+    least: int,
     l2: float,
     rate: float,
     values: Array,
     raw: Array,
 ) -> None:
-    """`newton_steps` from packed derivatives, which lie in the order of `order`: nothing is looked up but `raw`."""
+    """`newton_steps` from packed derivatives, which lie in the order of `order`: nothing is looked up but `raw`.
+
+    A leaf whose rows have less than `least` units of a word on average, in either derivative, takes them as they are:
+    rows that are alike are rounded alike, and small ones all to nothing.
+    """
     for leaf in leaves:
         inside, rows = words[start[leaf] : stop[leaf]], order[start[leaf] : stop[leaf]]
-        total = np.int64(0)
+        total, size = np.int64(0), np.int64(0)
         for i in range(len(inside)):
             total += inside[i]
-        g = (total >> shift) * a_scale
-        h = (total & ((np.int64(1) << shift) - 1)) * n_scale
+            size += abs(inside[i] >> shift)
+        bent = total & ((np.int64(1) << shift) - 1)
+        g, h = (total >> shift) * a_scale, bent * n_scale
+        if min(size, bent) < least * len(inside):
+            g, h = 0.0, 0.0
+            for i in range(len(rows)):
+                g += first[np.uint32(rows[i])]
+                h += second[np.uint32(rows[i])]
         values[leaf] = -rate * g / max(h + l2, 1e-12)
         step = values[leaf]
         for i in range(len(rows)):

@@ -21,11 +21,13 @@ from weft.learn.trees.boosting_losses import MANY, BoostingLoss
 from weft.learn.trees.ensemble import BoostedTree, boosted_tree
 from weft.learn.trees.growing import Space, grow
 from weft.learn.trees.grown import Grown, best_first
-from weft.learn.trees.packing import Extent, Packing, derivative_packing, pack_pair, pair_packing
+from weft.learn.trees.packing import TOGETHER, Extent, Packing, derivative_packing, pack_pair, pair_packing
 from weft.learn.trees.rules import Rules
 from weft.learn.trees.split_kernels import PAIR
 
 Array = np.ndarray[Any, Any]
+
+UNITS = 64  # of a packed derivative, on average in a leaf, that are digits enough
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,8 @@ def _steps(
         add_values(grown.leaves, grown.start, grown.stop, grown.order, values, raw)
         return values
     n, a, _ = packing.fields
-    if leaf is None and n.word == a.word and len(grown.order) > MANY:
-        # Of many rows what rounding took away is nothing: sums are as good as those of the derivatives.
+    if leaf is None and n.word == a.word and MANY < len(grown.order) <= TOGETHER:
+        # Of many rows what rounding took away is nothing, unless it took most of each.
         word_steps(
             grown.leaves,
             grown.start,
@@ -158,6 +160,9 @@ def _steps(
             a.shift,
             a.scale,
             n.scale,
+            g,
+            h,
+            0 if n.scale == 1.0 else UNITS,  # those that count rows leave the others all digits
             settings.l2,
             settings.rate,
             values,
