@@ -253,3 +253,12 @@ def test_threads_on_columns_that_all_rows_share_get_there_and_repeat_themselves(
     np.testing.assert_array_equal(one.coef_, two.coef_)
     optimum = logistic_objective(best(X, y, fit_intercept=fit_intercept), X, y)
     assert logistic_objective(one, X, y) <= optimum * (1 + 1e-6)
+
+
+def test_rows_of_no_weight_are_as_if_they_were_not_there() -> None:
+    X, y = classes(60_000, 5)
+    weights = np.zeros(len(y))
+    weights[-64:] = 1  # hardly any sample has one of them
+    ours = LogisticRegression(tol=1e-8, random_state=0).fit(X, y, weights)
+    few = LogisticRegression(tol=1e-8).fit(X[-64:], y[-64:])
+    np.testing.assert_allclose(ours.coef_, few.coef_, atol=1e-3)

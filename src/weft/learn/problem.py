@@ -199,13 +199,18 @@ class Problem:
         return self.table.squares_times(block, curvature), curvature.sum(axis=0, dtype=np.float64)
 
     def sample(self, rows: int, random: np.random.RandomState) -> Problem:
-        """The same problem on some rows, which stand for all of them; itself where that would be most of them."""
+        """The same problem on some rows, which stand for all of them; itself where that would be most of them, or weigh
+        nothing.
+        """
         (everyone,) = sums([float(self.table.rows)])
         if 2 * rows >= everyone:
             return self
         chosen = drawn_rows(int(rows * self.table.rows / everyone), self.table.rows, random)
         weights = self.weights[chosen]
-        scale = self.weights.sum() / max(weights.sum(), np.finfo(weights.dtype).tiny)
+        share = float(weights.sum(dtype=np.float64))
+        if not sums([share])[0] > 0:
+            return self
+        scale = float(self.weights.sum(dtype=np.float64)) / share if share else 0.0
         return replace(
             self,
             table=self.table.take(chosen),

@@ -102,7 +102,10 @@ class TensorProblem(Problem):
         chosen = drawn_rows(int(rows * self.table.rows / everyone), self.table.rows, random)
         there = torch.as_tensor(chosen, device=self.table.device)
         weights = self.weights[there]
-        scale = float(self.weights.sum(dtype=torch.float64)) / max(float(weights.sum()), 1e-300)
+        share = float(weights.sum(dtype=torch.float64))
+        if not share > 0:
+            return self
+        scale = float(self.weights.sum(dtype=torch.float64)) / share
         return replace(self, table=self.table.take(chosen), y=self.y[there], weights=weights * scale)
 
     def _tensor(self, values: Array) -> Tensor:
