@@ -83,7 +83,7 @@ def checked_rows(
         return X, y, checked_weights(sample_weight, X)
     if is_source(X) or np.shape(X)[0]:
         X, y = checked_table(estimator, X, y, **options)
-        weights = checked_weights(sample_weight, X)
+        weights = checked_weights(sample_weight, X, may_be_zero=True)
         others.gathered(y[:1])
     else:
         row = next((one for one in others.gathered(y[:0]) if len(one)), None)
@@ -139,8 +139,8 @@ def _first_missing(values: Array, columns: tuple[str, ...]) -> ValueError:
     raise AssertionError("a table that says so has missing values")
 
 
-def checked_weights(sample_weight: Any, X: Any) -> Array:
-    """One weight for each row, in float64; ones where none are given."""
+def checked_weights(sample_weight: Any, X: Any, *, may_be_zero: bool = False) -> Array:
+    """One weight for each row, in float64; ones where none are given. `may_be_zero`: all of them."""
     rows = X.shape[0]
     if sample_weight is None:
         return np.ones(rows)
@@ -157,7 +157,7 @@ def checked_weights(sample_weight: Any, X: Any) -> Array:
         raise ValueError(
             f"sample_weight must not be negative, got {weights.min():g} in row {weights.argmin()}"
         )
-    if not np.any(weights) and workers.current() is None:
+    if not may_be_zero and not np.any(weights):
         raise ValueError("sample_weight must hold a weight that is not zero, got zero in every row")
     return weights
 
@@ -191,7 +191,7 @@ def checked_classes(y: Array) -> tuple[Array, Array]:
         raise ValueError(
             f"the target must have at least 2 classes to tell apart, got one class: {classes[0]!r}"
         )
-    if distinct is None:
+    if distinct is None or int(classes[-1]) - int(classes[0]) >= CLOSE:  # other workers may have others
         return classes, np.searchsorted(classes, y).ravel()
     places = y.astype(np.int64, copy=False) - int(classes[0])
     if int(classes[-1]) - int(classes[0]) == len(classes) - 1:

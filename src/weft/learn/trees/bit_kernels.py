@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
+from weft.learn.prefetch_kernels import intrinsic, ir, types
 
 
 def _lowest_bit(context: Any, bits: Any) -> Any:
