@@ -211,11 +211,12 @@ def test_forests() -> None:
     X[0] = 50.0
     words = np.array([f"c{code}" for code in y], "U8")
     words[0] = "rare"  # one worker alone sees it
-    models = fitted(lambda: RandomForestClassifier(9, max_depth=6, max_features=3), X, words)
+    models = fitted(lambda: RandomForestClassifier(9, max_depth=6, max_features=3, random_state=0), X, words)
     assert list(models[1].classes_) == ["c0", "c1", "c7", "rare"]
     for model in models[1:]:
         np.testing.assert_array_equal(model.predict_proba(X), models[0].predict_proba(X))
-    alone = RandomForestClassifier(9, max_depth=6, max_features=3, tree_method="hist").fit(X, words)
+    alone = RandomForestClassifier(9, max_depth=6, max_features=3, tree_method="hist", random_state=0)
+    alone.fit(X, words)
     assert models[0].score(X, words) > alone.score(X, words) - 0.1
     plain = fitted(lambda: RandomForestClassifier(1, bootstrap=False, max_features=None), X, words)[2]
     one = RandomForestClassifier(1, bootstrap=False, max_features=None, tree_method="hist").fit(X, words)
