@@ -118,6 +118,16 @@ def test_all_workers_are_killed_and_then_the_agent(tmp_path: Path) -> None:
     assert resumed[1] > resumed[0] >= 3
 
 
+def test_a_run_whose_only_host_is_taken_away_ends(tmp_path: Path) -> None:
+    run = started(tmp_path / "run", "1:1", 1, None, pause="2")
+    run.await_event("started")
+    (agent,) = psutil.Process(run.pid).children()
+    agent.terminate()
+    run.finish()
+    assert run.code == 1, run.output
+    assert "a run must have a host to go on, got none" in run.output
+
+
 def test_without_a_checkpoint_it_begins_anew(tmp_path: Path) -> None:
     run = started(tmp_path / "run", "1:1", 1, None, pause="0.02")
     run.await_event("stepped", worker="localhost/0.0")

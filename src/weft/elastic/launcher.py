@@ -228,6 +228,8 @@ class Launcher:
             self._try_again(now)
             if self._all_were_lost(now):
                 self._begin_anew()
+            if self._all_have_left():
+                self._end("a run must have a host to go on, got none: all were taken away; start it again", 1)
 
     def _turn_once(self, timeout_s: float) -> None:
         try:
@@ -319,10 +321,13 @@ class Launcher:
     def _on_done(self, host: Recruit, message: Message) -> None:
         host.state = "done"
         if message["over"] and not self._over:
-            self._over, self._code = message["over"], message["code"]
-            running = [other.name for other in self._hosts.values() if other.state == "running"]
-            # One of them may be cut off from the others.
-            self._crew.tell({"do": "over", "how": self._over, "code": self._code}, running)
+            self._end(message["over"], message["code"])
+
+    def _end(self, how: str, code: int) -> None:
+        self._over, self._code = how, code
+        running = [other.name for other in self._hosts.values() if other.state == "running"]
+        # One of them may be cut off from the others.
+        self._crew.tell({"do": "over", "how": how, "code": code}, running)
 
     def _on_closed(self, host: Recruit, message: Message) -> None:
         if host.state in ("done", "leaving"):
@@ -357,6 +362,15 @@ class Launcher:
             self._not_lost_at = now
         # One of them may be about to hear that it has become a voter.
         return now - self._not_lost_at > self._elastic.detect_within_s
+
+    def _all_have_left(self) -> bool:
+        """Whether every agent was asked to leave, and nobody is called any more."""
+        wanted = {entry.name for entry in self._wanted.hosts} or self._hosts.keys()
+        return all(
+            host.state == "gone" or (host.state == "away" and host.name not in wanted)
+            for host in self._hosts.values()
+            if not host.witness
+        )
 
     def _begin_anew(self) -> None:
         """Have the agents that are here make a view of their own; workers resume from what was saved."""
