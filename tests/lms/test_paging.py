@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import weft.lms.api
 from weft import lms
 from weft.errors import BudgetError, UsageError
+from weft.lms import pages
 from weft.lms.pages import AwayParameter
 from weft.lms.simulated import SimulatedTransfer
 
@@ -217,6 +218,100 @@ def test_an_optimizer_that_nobody_knows_of(paged: Any) -> None:
     trained(model, adamw(model), x, steps=2)
     trained(other, adamw(other), x, steps=2)
     assert_same(other, model)
+
+
+class Raw(torch.optim.Optimizer):
+    """Writes as optimizers did before `no_grad`."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data.add_(parameter.grad.data, alpha=-group["lr"])
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("kind", ["fused", "raw"])
+def test_optimizers_that_write_unseen(kind: str, known: bool) -> None:
+    model, x = model_and_batch(2)
+    other = copy.deepcopy(model)
+    for one in (model, other):
+        optimizer: torch.optim.Optimizer = Raw(one.parameters())
+        if kind == "fused":
+            optimizer = torch.optim.AdamW(one.parameters(), 1e-3, fused=True)
+        if one is other:
+            wrapped(one, optimizer if known else None, 8 * bytes_of(model), hard=False, page="always")
+        trained(one, optimizer, x)
+    settled(other)
+    assert away(other) > 0
+    assert_same(other, model)
+
+
+def settled(model: Any) -> Any:
+    """What keeps a model's pages, after all that could leave has left."""
+    keeper = model.forward.wrapped.keeper
+    keeper.settle()
+    return keeper
+
+
+def test_gradients_are_unscaled_even_if_they_leave_before_the_step(paged: Any) -> None:
+    model, other, x = paged
+    for one in (model, other):
+        scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
+        back(scaler.scale(one(x).square().mean()))
+        scaler.unscale_(adamw(one))
+    settled(other)
+    for found, wanted in zip(other.parameters(), model.parameters(), strict=True):
+        assert torch.equal(found.grad, wanted.grad)
+
+
+def test_gradients_that_somebody_kept_are_ordinary_ones_and_others_are_gone(paged: Any) -> None:
+    model, other, x = paged
+    kept = []
+    for one in (model, other):
+        back(one(x).square().mean())
+        kept.append([parameter.grad for parameter in one.blocks[0].parameters()])
+        torch.nn.utils.clip_grad_norm_(one.parameters(), 0.1)  # all were touched
+        one.zero_grad(set_to_none=True)
+        back(one(2 * x).square().mean())
+    for wanted, found in zip(*kept, strict=True):
+        assert torch.equal(found, wanted)
+        assert type(found) is Tensor
+    other.zero_grad(set_to_none=True)
+    keeper = settled(other)
+    assert not [page for page in keeper.here.values() if page.kind == "gradient"]
+    assert keeper.present == sum(page.bytes for page in keeper.here.values())
+
+
+def test_memory_that_somebody_else_gave_a_parameter(paged: Any) -> None:
+    model, other, x = paged
+    name = "blocks.0.qkv.weight"
+    flat = torch.randn(2 * model.get_parameter(name).numel())
+    old = other.get_parameter(name).untyped_storage()._cdata
+    for one in (model, other):
+        parameter = one.get_parameter(name)
+        parameter.data = flat.clone()[parameter.numel() :].view_as(parameter)
+    assert torch.equal(other.state_dict()[name], model.get_parameter(name))
+    assert pages.page_of(torch.eye(2).to_sparse()) is None  # which has no storage
+    assert torch.equal(other(x), model(x))
+    assert old not in pages._storages  # another may have that address by now
+
+
+def test_part_of_a_model_outlives_it() -> None:
+    model, x = model_and_batch()
+    other: Any = copy.deepcopy(model)
+    wrapped(other, None, 4 * bytes_of(model), hard=False, page="always")
+    part = other.blocks[3]
+    del other
+    gc.collect()
+    assert torch.equal(part(x), model.get_submodule("blocks.3")(x))
+    weight = part.qkv.weight
+    del part
+    gc.collect()
+    with pytest.raises(UsageError, match="its model is there"):
+        weight.sum()
 
 
 def test_a_pass_that_fails_changes_nothing(paged: Any) -> None:

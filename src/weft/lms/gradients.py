@@ -43,7 +43,8 @@ class GradientPages:
         """The page of the gradient that a parameter has now."""
         page = self.pages.get(id(parameter))
         if page is not None and _gradient(parameter) is not page.tensor:
-            del self.pages[id(parameter)]  # somebody put another one there, or none
+            page.forget()  # somebody put another one there, or none
+            del self.pages[id(parameter)]
             return None
         return page
 

@@ -40,8 +40,7 @@ class Keeper:
             self.parameters.came(page)
 
     def went(self, page: Page) -> None:
-        self.here.pop(id(page), None)
-        if page.kind != "state":
+        if self.here.pop(id(page), None) is not None and page.kind != "state":
             self.present -= page.bytes
         if self.parameters is not None:
             self.parameters.went(page)

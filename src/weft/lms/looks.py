@@ -40,7 +40,7 @@ LOOKS = {
     _tensor.data.__set__,
 }  # fmt: skip
 # After these, changes are not seen by the version counter.
-RAW = {
+_RAW = {
     _tensor.data.__get__,
     *(
         getattr(_tensor, name)
@@ -48,3 +48,12 @@ RAW = {
         if hasattr(_tensor, name)
     ),
 }
+
+
+def writes_unseen(func: Any) -> bool:
+    """Whether bytes may change while the version counter does not.
+
+    Of functions that work in place, fused optimizers and the one that unscales gradients do not count.
+    """
+    name: str = getattr(func, "__name__", "")
+    return func in _RAW or (name.endswith("_") and not name.endswith("__"))

@@ -7,6 +7,7 @@ that anybody else holds, a running node of autograd among them, is never emptied
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -15,7 +16,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import nn
 
-from weft.lms.looks import LOOKS, RAW
+from weft.errors import UsageError
+from weft.lms.looks import LOOKS, writes_unseen
 from weft.lms.records import Kept
 from weft.lms.slabs import Block
 from weft.lms.storages import ALONE, flat_bytes, use_count
@@ -24,6 +26,7 @@ from weft.lms.transfer import Transfer
 SMALL = 1 << 13  # bytes; what is smaller, such as biases and step counts, stays
 _tensors: WeakValueDictionary[int, Page] = WeakValueDictionary()
 _storages: WeakValueDictionary[int, Page] = WeakValueDictionary()
+MINE = 2  # references to a tensor that only its page holds: that one, and the question
 _saving: list[bool] = []
 _plain: Any = torch._C.DisableTorchFunctionSubclass
 
@@ -126,9 +129,20 @@ class Page:
         if self.block is not None:
             self.transfer.give_back(self.block)
             self.block = None
+        _storages.pop(self.key, None)  # which another storage may get
+        self.aliases = 0
         self._look()
         if self.alias.device != self.transfer.device or self.alias.nbytes != self.bytes:
             self.users += 1  # not ours to move any more
+
+    def forget(self) -> None:
+        """It is nobody's page any more; whoever else holds the tensor has an ordinary one."""
+        if sys.getrefcount(self.tensor) > MINE:
+            self.desk.want([self], "a tensor that somebody kept")
+            self.show()
+            self.users = 1  # it must not leave any more
+        if self.here:
+            self.desk.went(self)
 
     def show(self) -> None:
         """An ordinary tensor, for who knows that it is here."""
@@ -147,7 +161,9 @@ class Page:
         assert self.block is not None
         self.transfer.settle()
         copied, like = self.block.tensor[: self.bytes].clone(), self.alias
-        return torch.empty(0, dtype=like.dtype).set_(copied.untyped_storage(), 0, like.size(), like.stride())
+        return torch.empty(0, dtype=like.dtype).set_(
+            copied.untyped_storage(), like.storage_offset(), like.size(), like.stride()
+        )
 
 
 @contextmanager
@@ -163,16 +179,17 @@ def saved_from_host() -> Iterator[None]:
 class KeptPage(Kept):
     """A parameter, or a view of one, that autograd saved."""
 
-    __slots__ = ("page",)
+    __slots__ = ("key", "page")
 
     def __init__(self, tensor: torch.Tensor, page: Page) -> None:
         with _plain():
             super().__init__(tensor)
-        self.page = page
+        self.page, self.key = page, page.key
         page.aliases += 1
 
     def __del__(self) -> None:
-        self.page.aliases -= 1
+        if self.key == self.page.key:  # or the page has other memory now
+            self.page.aliases -= 1
 
     def value(self) -> torch.Tensor:
         self.page.desk.want([self.page], "the backward pass")
@@ -196,7 +213,7 @@ class _Away:
             if pages:
                 pages[0].desk.want(pages, getattr(func, "__name__", str(func)))
             for page in pages:
-                page.dirty = page.dirty or func in RAW
+                page.dirty = page.dirty or writes_unseen(func)
                 page.users += 1
             try:
                 return func(*args, **kwargs)
@@ -228,14 +245,21 @@ def page_of(tensor: torch.Tensor) -> Page | None:
     if not _storages:
         return None
     with _plain():
+        if tensor.layout != torch.strided:
+            return None
         return _storages.get(tensor.untyped_storage()._cdata)
 
 
 def _pages_in(values: Iterable[Any]) -> Iterator[Page]:
     for value in values:
-        if isinstance(value, _Away):
+        if isinstance(value, (AwayParameter, AwayTensor)):
             page = _tensors.get(id(value))
             if page is not None:
                 yield page
+            elif value.numel() and not value.untyped_storage().nbytes():
+                raise UsageError(
+                    "a parameter that lives on the host must be used while its model is there, got one whose model is "
+                    "gone; keep the model, or a clone of the parameter"
+                )
         elif isinstance(value, (list, tuple)):
             yield from _pages_in(value)

@@ -135,6 +135,8 @@ class Pager:
         for page in self._pages(chunk):
             page.ready()
             page.show()
+            # Fused kernels, and whoever writes to `.data`, are not seen to write. Gradients are read alone.
+            page.dirty = page.dirty or page.kind != "gradient"
         for group, parameters in groups:
             group["params"] = [parameter for parameter in parameters if id(parameter) in chosen]
         self._step()
@@ -183,6 +185,9 @@ class Pager:
     def loaded(self) -> None:
         """Other state was put in the place of ours."""
         self._leaving.clear()
+        for pages in self.pages.values():
+            for page in pages:
+                page.forget()
         self.pages.clear()
         for parameter in self.optimizer.state:
             self._adopt(parameter)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from weakref import ref
 
 import torch
 from torch import nn
@@ -134,16 +133,14 @@ class ParameterPages:
 
 
 class _Door(Bound):
-    """Around a module's forward pass; a copy of the module has none."""
+    """Around a module's forward pass; a copy of the module has none. Part of a model may outlive it: pages stay."""
 
     def __init__(self, owner: ParameterPages, numbers: list[int], entering: bool) -> None:
-        self._owner, self._numbers, self._entering = ref(owner), numbers, entering
+        self._owner, self._numbers, self._entering = owner, numbers, entering
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, *_: object) -> None:
-        owner = self._owner()
-        if owner is not None:
-            (owner.enter if self._entering else owner.leave)(self._numbers)
+        (self._owner.enter if self._entering else self._owner.leave)(self._numbers)
 
 
 def owners(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Parameter]]]:
