@@ -21,7 +21,8 @@ from scipy.special import entr
 from weft.learn import dual_kernels, loss_kernels
 from weft.learn.history import History
 from weft.learn.tables import DenseTable, SparseTable
-from weft.learn.threads import Crew
+from weft.learn.threads import Crew, add_up
+from weft.learn.workers import sums
 
 Array = np.ndarray[Any, Any]
 
@@ -154,7 +155,7 @@ class DualAscent:
         return Certificate(w.astype(np.float64), b, value, max(value - bound, 0.0))
 
     def _products(self, dual: Array) -> tuple[Array, Array]:
-        """Margins of w, and what w is by the dual variables; a sparse table is read once for both."""
+        """Margins of w, and what w is by the dual variables of these rows; a sparse table is read once for both."""
         table, crew, w = self.problem.table, self.problem.crew, self.w[:-1]
         margins = np.empty(table.rows, table.dtype)
 
@@ -172,7 +173,7 @@ class DualAscent:
         # In the table's type the sums stay in the cache; in eight parts they keep their digits.
         cuts = np.unique(np.linspace(0, table.rows, 8 * crew.size + 1).astype(int))
         shares = [slice(int(a), int(b)) for a, b in pairwise(cuts)]
-        (v,) = crew.total(part, shares if isinstance(table, SparseTable) else table.blocks())
+        (v,) = add_up(crew.map(part, shares if isinstance(table, SparseTable) else table.blocks()))
         return margins, v
 
     def _visit(self, buckets: Array, w: Array) -> float:
@@ -191,7 +192,10 @@ class DualAscent:
         if problem.intercept == "penalised":
             return problem.scaling
         # Small beside a row, or steps shrink; large beside 1 / curvature, or the multiplier crawls.
-        return float(np.sqrt(max(0.1 * self.squares.mean(), 40 / max(problem.weights.sum(), 1e-12))))
+        squares, rows, weight = sums(
+            [float(self.squares.sum()), float(problem.table.rows), float(problem.weights.sum())]
+        )
+        return float(np.sqrt(max(0.1 * squares / rows, 40 / max(weight, 1e-12))))
 
     def _feasible_dual(self) -> Array:
         """y_i * a_i of every row; for a free intercept they add up to zero, as the dual's constraint asks."""
@@ -201,7 +205,7 @@ class DualAscent:
         )
         if problem.intercept == "free":
             above = problem.y > 0
-            up, down = dual[above].sum(), dual[~above].sum()
+            up, down = sums([float(dual[above].sum()), float(dual[~above].sum())])
             dual[above] *= min(1.0, down / up) if up else 0.0
             dual[~above] *= min(1.0, up / down) if down else 0.0
         signed: Array = dual * problem.y
@@ -218,7 +222,8 @@ class DualAscent:
             loss_kernels.logistic(moved, problem.y, problem.weights, slope)
             push = float(slope.sum(dtype=np.float64))
             loss_kernels.logistic_curvature(moved, problem.y, problem.weights, slope)
-            b -= float(np.clip(push / max(float(slope.sum(dtype=np.float64)), 1e-30), -2, 2))
+            push, bend = sums([push, float(slope.sum(dtype=np.float64))])
+            b -= float(np.clip(push / max(bend, 1e-30), -2, 2))
         return b
 
     def _losses(self, margins: Array) -> float:

@@ -10,15 +10,12 @@ Objectives, dual objectives and gaps are sums over everyone's rows, so that all 
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from weft.learn import dual_kernels, loss_kernels
 from weft.learn.dual import Certificate, DualAscent, DualProblem
 from weft.learn.tables import SparseTable
-from weft.learn.threads import add_up
 from weft.learn.workers import Workers, sums
 
 Array = np.ndarray[Any, Any]
@@ -98,64 +95,6 @@ class SharedAscent(DualAscent):
             value += (b / self.bias) ** 2 / 2
             bound -= (self.bias * total) ** 2 / 2
         return Certificate(w, b, value, max(value - bound, 0.0))
-
-    def _products(self, dual: Array) -> tuple[Array, Array]:
-        """Margins of w, and what w is by the dual variables of this worker's rows."""
-        table, crew, w = self.problem.table, self.problem.crew, self.w[:-1]
-        margins = np.empty(table.rows, table.dtype)
-
-        def part(block: slice) -> tuple[Array]:
-            if isinstance(table, SparseTable):
-                v = np.zeros(table.columns, table.dtype)
-                values, ends = table.values, table.values.indptr[block.start : block.stop + 1]
-                dual_kernels.sparse_products(
-                    values.data, values.indices, ends, w, dual[block], margins[block], v
-                )
-                return (v.astype(np.float64),)
-            margins[block] = table.times(block, w)
-            return (table.transposed_times(block, dual[block].astype(table.dtype)),)
-
-        if not table.rows:
-            return margins, np.zeros(table.columns)
-        cuts = np.unique(np.linspace(0, table.rows, 8 * crew.size + 1).astype(int))
-        shares = [slice(int(a), int(b)) for a, b in pairwise(cuts)]
-        (v,) = add_up(crew.map(part, shares if isinstance(table, SparseTable) else table.blocks()))
-        return margins, v
-
-    def _bias(self) -> float:
-        problem = self.problem
-        if problem.intercept != "free":
-            return super()._bias()
-        squares, rows, weight = sums(
-            [float(self.squares.sum()), float(problem.table.rows), float(problem.weights.sum())]
-        )
-        return float(np.sqrt(max(0.1 * squares / rows, 40 / max(weight, 1e-12))))
-
-    def _feasible_dual(self) -> Array:
-        problem = self.problem
-        shares = self.shares * problem.weights if problem.loss == "logistic" else self.states
-        dual = shares.astype(np.float64)
-        if problem.intercept == "free":
-            above = problem.y > 0
-            up, down = sums([float(dual[above].sum()), float(dual[~above].sum())])
-            dual[above] *= min(1.0, down / up) if up else 0.0
-            dual[~above] *= min(1.0, up / down) if down else 0.0
-        signed: Array = dual * problem.y
-        return signed
-
-    def _intercept(self, margins: Array) -> float:
-        problem = self.problem
-        if problem.intercept != "free":
-            return self.bias * float(self.w[-1])
-        b, slope = self.centre, np.empty_like(margins)
-        for _ in range(5):
-            moved = margins + margins.dtype.type(b)
-            loss_kernels.logistic(moved, problem.y, problem.weights, slope)
-            push = float(slope.sum(dtype=np.float64))
-            loss_kernels.logistic_curvature(moved, problem.y, problem.weights, slope)
-            push, bend = sums([push, float(slope.sum(dtype=np.float64))])
-            b -= float(np.clip(push / max(bend, 1e-30), -2, 2))
-        return b
 
 
 def _columns(problem: DualProblem, others: Workers) -> tuple[Array, Array, Array]:
