@@ -410,3 +410,31 @@ def test_an_estimate_tells_of_paging() -> None:
     assert helped.residence is not None
     assert helped.residence.away > size
     assert "paged" in str(helped)
+
+
+def test_the_stream_that_gave_the_memory_waits_before_it_is_given_back() -> None:
+    class Streams(SimulatedTransfer):
+        now = "of the model"
+        told: list[Any] = []  # noqa: RUF012
+
+        def stream(self) -> Any:
+            return self.now
+
+        def wait(self, ticket: Any, stream: Any = None) -> None:
+            if isinstance(ticket, float):  # a mark
+                self.told.append((stream, self.now))
+            else:
+                super().wait(ticket, stream)
+
+    model = nn.Linear(64, 64)
+    transfer = Streams()
+    transfer.adopt(*model.parameters())
+    lms.wrap(model, adamw(model), limit=1_000_000, page="always", transfer=transfer)
+    transfer.now = "of the training"
+    page = pages.page_of(model.weight)
+    assert page is not None
+    page.leave()
+    assert transfer.told == [("of the model", "of the training")]
+    page.bring()
+    page.leave()
+    assert len(transfer.told) == 1  # its memory is of this stream now

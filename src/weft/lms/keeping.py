@@ -29,7 +29,7 @@ class Keeper:
         self.pager: Pager | None = None
         self.here: dict[int, Page] = {}  # those touched last come last
         self.present = 0  # bytes of parameters and gradients among them
-        self.bytes_in = self.touched = 0
+        self.bytes_in = 0
         session.keepers.add(self)
 
     def came(self, page: Page) -> None:
@@ -80,7 +80,6 @@ class Keeper:
                 self.parameters.use(parameters)
         missing = [page for page in pages if not page.here]
         if missing:
-            self.touched += len(missing)
             with self.session.engine.moved_by_others():
                 self._make_room(sum(page.bytes for page in missing), pages, what)
                 for page in missing:

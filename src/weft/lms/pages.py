@@ -61,6 +61,7 @@ class Page:
             storage = self.alias.untyped_storage()
         self.bytes, self.key = storage.nbytes(), storage._cdata
         self.here, self.dirty, self.version = True, True, -1
+        self.stream = self.transfer.stream()  # on which the memory was allocated, as far as one can tell
         _storages[self.key] = self
         self.desk.came(self)
 
@@ -88,6 +89,7 @@ class Page:
         if not self.here:
             assert self.block is not None
             self.alias.untyped_storage().resize_(self.bytes)
+            self.stream = self.transfer.stream()
             self.ticket = self.transfer.copy_in(self.block, flat_bytes(self.alias))
             self.here = True
             self.desk.came(self)
@@ -114,6 +116,8 @@ class Page:
         if self.loose:
             self.send()
             self.ready()
+            if self.stream != self.transfer.stream():  # which may hand the memory out at once
+                self.transfer.wait(self.transfer.mark(), self.stream)
             self.alias.untyped_storage().resize_(0)
             self.here = False
             self.desk.went(self)

@@ -7,11 +7,13 @@ of the modules, and back.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
+from torch._compile import _disable_dynamo
 
 from weft.errors import UsageError
 from weft.lms.bound import Bound
@@ -20,7 +22,6 @@ from weft.lms.pages import SMALL, AwayParameter, Page
 from weft.lms.residence import Order, Sizes, moves
 
 MOST = 1 << 16  # uses that are remembered
-_compiled: Any = torch._dynamo.eval_frame.OptimizedModule
 
 
 class ParameterPages:
@@ -35,7 +36,6 @@ class ParameterPages:
         self._place = -1
         self._log: list[int] = []
         self._went_back = False
-        self.late = 0  # that had to be waited for from the start
         keeper.parameters = self
         guess: list[int] = []
         for module, parameters in owners(model):
@@ -102,7 +102,6 @@ class ParameterPages:
         for number in found.leave:
             self.pages[number].leave()
         for number in found.fetch:
-            self.late += number in wanted
             self.keeper.bring(self.pages[number])
 
     def enter(self, numbers: list[int]) -> None:
@@ -138,18 +137,19 @@ class _Door(Bound):
     def __init__(self, owner: ParameterPages, numbers: list[int], entering: bool) -> None:
         self._owner, self._numbers, self._entering = owner, numbers, entering
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_disable_dynamo  # loads the compiler when called, not before
     def __call__(self, *_: object) -> None:
         (self._owner.enter if self._entering else self._owner.leave)(self._numbers)
 
 
 def owners(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Parameter]]]:
     """Modules and the parameters that come and go with them: their own, or all of a compiled one."""
+    compiler: Any = sys.modules.get("torch._dynamo.eval_frame")  # to load it takes seconds
     inside: set[int] = set()
     for module in model.modules():
         if id(module) in inside:
             continue
-        if isinstance(module, _compiled):
+        if compiler is not None and isinstance(module, compiler.OptimizedModule):
             inside.update(id(part) for part in module.modules())
             yield module, list(module.parameters())
             continue

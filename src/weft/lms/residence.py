@@ -45,7 +45,6 @@ class Residence:
     gradients: bool = False
     parameters: bool = False
     window: int = 0  # bytes of parameters
-    least: int = 0  # the smallest budget that could work, activations apart
 
     @property
     def gradient_window(self) -> int:
@@ -117,7 +116,7 @@ def _with_window(found: Residence, limit: int, room: int, page: Paging) -> Resid
             f"is limit='{round_up(least)}'"
         )
     wide = room - sizes.fixed - found.gradient_window if page == "auto" else 2 * sizes.unit
-    return replace(found, window=min(sizes.parameters, max(sizes.unit, wide)), least=least)
+    return replace(found, window=min(sizes.parameters, max(sizes.unit, wide)))
 
 
 @dataclass(frozen=True)
