@@ -109,7 +109,7 @@ def test_a_tall_table_takes_a_few_passes_by_a_sample() -> None:
     ours = LogisticRegression(tol=1e-5, random_state=0).fit(X, y)
     theirs = best(X, y)
     optimum = logistic_objective(theirs, X, y)
-    assert ours.n_iter_[0] <= 4
+    assert ours.n_iter_[0] <= 5
     assert logistic_objective(ours, X, y) <= optimum * (1 + 1e-5)
 
 
@@ -200,7 +200,7 @@ def test_a_tall_table_is_read_a_few_times(dtype: Any, shift: float) -> None:
     theirs = best(X.astype(np.float64), y)
     optimum = logistic_objective(theirs, X.astype(np.float64), y)
     assert logistic_objective(ours, X.astype(np.float64), y) <= optimum * (1 + 1e-6)
-    assert ours.n_iter_[0] <= 4
+    assert ours.n_iter_[0] <= 5
 
 
 def test_rows_in_order_of_their_class_make_no_difference_to_the_optimum() -> None:

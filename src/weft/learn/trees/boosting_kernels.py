@@ -105,7 +105,7 @@ def word_steps(
         bent = total & ((np.int64(1) << shift) - 1)
         g, h = (total >> shift) * a_scale, bent * n_scale
         if min(size, bent) < least * len(inside):
-            g, h = 0.0, 0.0
+            g = h = np.float64(0.0)
             for i in range(len(rows)):
                 g += first[np.uint32(rows[i])]
                 h += second[np.uint32(rows[i])]
