@@ -49,6 +49,13 @@ def timed(others: Workers, work: Any) -> tuple[float, float]:
     return max(one[0] for one in found), max(one[1] for one in found)
 
 
+def reads(others: Workers, table: Array, share: Array) -> float:
+    """How much sooner all workers at once have read their shares, with nothing to compute, than rank 0 all rows."""
+    one = min(timed(others, lambda: table.max(initial=0))[0] for _ in range(20))
+    both = min(timed(others, lambda: share.max(initial=0))[0] for _ in range(20))
+    return one / both
+
+
 def idle(others: Workers) -> float:
     """The share of a core that a worker uses which waits a second for rank 0."""
     if others.rank == 0:
@@ -80,6 +87,7 @@ def main() -> None:
             if turn:  # the first compiles, or loads what was compiled
                 found["one"].append(first)
                 found["all"].append(second)
+        reading = reads(others, table if whole is not None else mine[:0], mine)
         model = LogisticRegression(tol=1e-6, n_jobs=1, random_state=0)
         taken, _ = timed(others, lambda: model.fit(mine, mine_y))
         waiting = idle(others)
@@ -96,7 +104,7 @@ def main() -> None:
         pairs = zip(found["one"], found["all"], strict=True)
         told["paired"] = float(np.median([one / both for (one, _), (both, _) in pairs]))
         told["objectives"] = [single.history_[-1].objective, model.history_[-1].objective]
-        told |= {"gap": model.history_[-1].gap, "fit": taken, "waiting": waiting}
+        told |= {"gap": model.history_[-1].gap, "fit": taken, "waiting": waiting, "reading": reading}
         print(json.dumps(told), flush=True)
     weft.shutdown()
 
