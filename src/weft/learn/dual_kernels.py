@@ -21,6 +21,38 @@ LONGEST_REST = 15  # epochs for which a row that sits at its bound may be skippe
 
 
 @inlined
+def _product(data: Array, indices: Array, start: int, stop: int, w: Array) -> Any:
+    """A row times w."""
+    k = start
+    a = b = c = d = w.dtype.type(0)
+    while k + 3 < stop:
+        a += data[k] * w[indices[k]]
+        b += data[k + 1] * w[indices[k + 1]]
+        c += data[k + 2] * w[indices[k + 2]]
+        d += data[k + 3] * w[indices[k + 3]]
+        k += 4
+    while k < stop:
+        a += data[k] * w[indices[k]]
+        k += 1
+    return a + b + c + d
+
+
+@inlined
+def _add(data: Array, indices: Array, start: int, stop: int, share: Any, w: Array) -> None:
+    """Let w grow by a share of a row."""
+    k = start
+    while k + 3 < stop:
+        w[indices[k]] += share * data[k]
+        w[indices[k + 1]] += share * data[k + 1]
+        w[indices[k + 2]] += share * data[k + 2]
+        w[indices[k + 3]] += share * data[k + 3]
+        k += 4
+    while k < stop:
+        w[indices[k]] += share * data[k]
+        k += 1
+
+
+@inlined
 def _logistic_step(z: float, t: float, share: float, weight: float, q: float) -> tuple[float, float]:
     """The root t of z + t + q * weight * (sigmoid(t) - share); it lies between the old t and -z."""
     low, high = min(t, -z), max(t, -z)
@@ -81,24 +113,11 @@ def sparse_epoch(
             if weights[i] == 0 or rests[i] & LONGEST_REST:
                 rests[i] -= rests[i] & LONGEST_REST > 0
                 continue
-            if (
-                i + AHEAD < y.shape[0]
-            ):  # w is too large for the nearer caches, and rows say where they will read it
+            if i + AHEAD < y.shape[0]:  # w is too large for near caches, and rows say where they will read it
                 for k in range(indptr[i + AHEAD], indptr[i + AHEAD + 1]):
                     prefetch(w, indices[k])
             start, stop = indptr[i], indptr[i + 1]
-            k = start
-            a = b = c = d = w.dtype.type(0)
-            while k + 3 < stop:
-                a += data[k] * w[indices[k]]
-                b += data[k + 1] * w[indices[k + 1]]
-                c += data[k + 2] * w[indices[k + 2]]
-                d += data[k + 3] * w[indices[k + 3]]
-                k += 4
-            while k < stop:
-                a += data[k] * w[indices[k]]
-                k += 1
-            z = y[i] * (float(a + b + c + d) + bias * w[columns] + centre)
+            z = y[i] * (float(_product(data, indices, start, stop, w)) + bias * w[columns] + centre)
             q = stretch * (squares[i] + bias * bias)
             state, share, change, gap = _step(loss, z, states[i], shares[i], weights[i], q)
             total += gap
@@ -109,16 +128,7 @@ def sparse_epoch(
             states[i] = state
             shares[i] = share
             move = w.dtype.type(stretch * change * y[i])
-            k = start
-            while k + 3 < stop:
-                w[indices[k]] += move * data[k]
-                w[indices[k + 1]] += move * data[k + 1]
-                w[indices[k + 2]] += move * data[k + 2]
-                w[indices[k + 3]] += move * data[k + 3]
-                k += 4
-            while k < stop:
-                w[indices[k]] += move * data[k]
-                k += 1
+            _add(data, indices, start, stop, move, w)
             w[columns] += move * bias
     return total
 
@@ -141,29 +151,9 @@ def sparse_products(
                 prefetch(w, indices[k])
                 prefetch(v, indices[k])
         start, stop, share = indptr[i], indptr[i + 1], v.dtype.type(dual[i])
-        k = start
-        a = b = c = d = w.dtype.type(0)
-        while k + 3 < stop:
-            a += data[k] * w[indices[k]]
-            b += data[k + 1] * w[indices[k + 1]]
-            c += data[k + 2] * w[indices[k + 2]]
-            d += data[k + 3] * w[indices[k + 3]]
-            k += 4
-        while k < stop:
-            a += data[k] * w[indices[k]]
-            k += 1
-        margins[i] = a + b + c + d
+        margins[i] = _product(data, indices, start, stop, w)
         if share != 0.0:
-            k = start
-            while k + 3 < stop:
-                v[indices[k]] += share * data[k]
-                v[indices[k + 1]] += share * data[k + 1]
-                v[indices[k + 2]] += share * data[k + 2]
-                v[indices[k + 3]] += share * data[k + 3]
-                k += 4
-            while k < stop:
-                v[indices[k]] += share * data[k]
-                k += 1
+            _add(data, indices, start, stop, share, v)
 
 
 @kernel
