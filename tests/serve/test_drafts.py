@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import subprocess
 import sys
@@ -78,3 +79,17 @@ def test_a_lock_that_was_swept_before_it_was_held_is_taken_anew(
         assert names(tmp_path) == {folder.name, f"{folder.name}.lock"}
         assert f"{folder.name}.lock" not in swept
     assert names(tmp_path) == set()
+
+
+def test_a_draft_that_cannot_be_made_leaves_no_lock_and_no_open_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(OSError, match="no space"), drafting(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -34,8 +34,9 @@ def locked(path: Path) -> Iterator[None]:
 def drafting(home: Path, prefix: str = "") -> Iterator[Path]:
     """A folder of our own in `home`; it may be moved to where it belongs, and is gone at the end."""
     _sweep(home, prefix)
-    folder, handle = _make(home, prefix)
+    folder, handle = _claim(home, prefix)
     try:
+        folder.mkdir()
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -43,13 +44,13 @@ def drafting(home: Path, prefix: str = "") -> Iterator[Path]:
         os.close(handle)
 
 
-def _make(home: Path, prefix: str) -> tuple[Path, int]:
+def _claim(home: Path, prefix: str) -> tuple[Path, int]:
+    """A name for a folder, and its lock, which we hold."""
     while True:
         folder = home / f"{prefix}{uuid.uuid4().hex}"
         handle = os.open(_lock_of(folder), os.O_RDWR | os.O_CREAT, 0o666)
         fcntl.flock(handle, fcntl.LOCK_EX)
         if os.fstat(handle).st_nlink:
-            folder.mkdir()
             return folder, handle
         os.close(handle)  # swept by another before we had locked it
 
