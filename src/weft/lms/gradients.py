@@ -14,10 +14,8 @@ import torch
 from torch import nn
 
 from weft.lms.keeping import Keeper
-from weft.lms.pages import SMALL, Page
+from weft.lms.pages import SMALL, Page, plain
 from weft.lms.storages import ALONE, use_count
-
-_plain: Any = torch._C.DisableTorchFunctionSubclass
 
 
 class GradientPages:
@@ -88,7 +86,7 @@ class GradientPages:
         shared = gradient.untyped_storage().nbytes() != gradient.nbytes or use_count(gradient) > ALONE
         if shared:  # with another gradient, or with whoever made it
             gradient = gradient.clone()
-            with _plain():
+            with plain():
                 parameter.grad = gradient
         page = self.pages[id(parameter)] = Page(
             gradient, self.keeper.session.transfer, self.keeper, "gradient"
@@ -107,7 +105,7 @@ class GradientPages:
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
-    with _plain():
+    with plain():
         return parameter.grad
 
 

@@ -28,7 +28,7 @@ _tensors: WeakValueDictionary[int, Page] = WeakValueDictionary()
 _storages: WeakValueDictionary[int, Page] = WeakValueDictionary()
 MINE = 2  # references to a tensor that only its page holds: that one, and the question
 _saving: list[bool] = []
-_plain: Any = torch._C.DisableTorchFunctionSubclass
+plain: Any = torch._C.DisableTorchFunctionSubclass  # tensors are looked at without asking their class
 
 
 class Desk(Protocol):
@@ -56,7 +56,7 @@ class Page:
         _tensors[id(tensor)] = self
 
     def _look(self) -> None:
-        with _plain():
+        with plain():
             self.alias = self.tensor.detach()  # shares the version counter
             storage = self.alias.untyped_storage()
         self.bytes, self.key = storage.nbytes(), storage._cdata
@@ -124,7 +124,7 @@ class Page:
 
     def check(self) -> None:
         """Somebody may have given the tensor other memory: `tensor.data = ...`."""
-        with _plain():
+        with plain():
             if self.tensor.untyped_storage()._cdata == self.key:
                 return
         self.ready()
@@ -186,7 +186,7 @@ class KeptPage(Kept):
     __slots__ = ("key", "page")
 
     def __init__(self, tensor: torch.Tensor, page: Page) -> None:
-        with _plain():
+        with plain():
             super().__init__(tensor)
         self.page, self.key = page, page.key
         page.aliases += 1
@@ -208,7 +208,7 @@ class _Away:
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        with _plain():
+        with plain():
             if func in LOOKS:
                 return func(*args, **kwargs)
             pages = list(_pages_in((*args, *kwargs.values())))
@@ -248,7 +248,7 @@ def page_of(tensor: torch.Tensor) -> Page | None:
     """The page that owns a tensor's storage."""
     if not _storages:
         return None
-    with _plain():
+    with plain():
         if tensor.layout != torch.strided:
             return None
         return _storages.get(tensor.untyped_storage()._cdata)

@@ -53,7 +53,6 @@ class ParameterPages:
         if number is None:
             number = self._numbers[id(parameter)] = len(self.pages)
             self.pages.append(Page(parameter, self.keeper.session.transfer, self.keeper, "parameter"))
-            self.came(self.pages[-1])
         return number
 
     def page_of(self, parameter: torch.Tensor) -> Page | None:
