@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from weft.errors import BudgetError
+from weft.lms.pinning import pinned
 from weft.lms.recording import Rates
-from weft.lms.sizes import show_bytes
 from weft.lms.slabs import Block, Slabs, tickets
 
 cuda: Any = torch.cuda
@@ -34,7 +33,7 @@ class CudaTransfer:
         self._out = cuda.Stream(device)
         self._back = cuda.Stream(device)
         self.host_limit = int(available_host_bytes() * SHARE) if host is None else host
-        self._slabs = Slabs(self.host_limit, _pinned)
+        self._slabs = Slabs(self.host_limit, pinned)
         self._rates: Rates | None = None
         self._index = cuda.current_device() if device.index is None else device.index
 
@@ -156,16 +155,6 @@ class CudaTransfer:
         empty = getattr(torch._C, "_host_emptyCache", None)  # or torch would keep the pages pinned
         if empty is not None:
             empty()
-
-
-def _pinned(size: int) -> torch.Tensor:
-    try:
-        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
-    except RuntimeError as error:
-        raise BudgetError(
-            f"host memory must be free for {show_bytes(size)} of pinned pages, got {error}; "
-            "give a smaller host= or a larger limit="
-        ) from None
 
 
 def available_host_bytes() -> int:

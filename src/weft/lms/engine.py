@@ -281,6 +281,8 @@ class Engine:
         for variant, tried in enumerate(recipe.whole(), recipe.first):
             if self._watching:
                 self.make_room(2 * record.bytes + self._spare())
+                if self.transfer.allocated() + record.bytes + record.bytes // 4 > self.limit:
+                    return None  # what is worked on right now leaves no room to try it
             for source in tried.records().values():
                 self.mover.here(source)
             pages = tried.pages()
@@ -293,6 +295,8 @@ class Engine:
                     self.make_room(record.bytes + taken)
                 with self.mover.quiet:  # to ask for room takes time, which would be taken for the recipe's
                     seconds = self.recorder.time_recipe(build)
+                if seconds is None:
+                    return None
                 if pages:  # which may be away when it is used
                     size = sum(page.bytes for page in pages)
                     seconds, taken = seconds + size / self.transfer.rates().back, taken + size

@@ -143,11 +143,14 @@ class Recorder:
             return None  # a view of what it is to replace
         return max(0, taken) if same_bits(flat_bytes(tensor), flat_bytes(result)) else None
 
-    def time_recipe(self, build: Callable[[], torch.Tensor]) -> float:
-        """Seconds to rebuild, once it is known how."""
+    def time_recipe(self, build: Callable[[], torch.Tensor]) -> float | None:
+        """Seconds to rebuild, once it is known how; None if there is no memory for it any more."""
         self.transfer.busy()
         start = self.transfer.mark()
-        build()
+        try:
+            build()
+        except torch.OutOfMemoryError:
+            return None
         return self.transfer.seconds(start, self.transfer.mark())
 
     def finish(self) -> Recording:
