@@ -60,10 +60,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--alone", action="store_true", help="without the rivals")
+    parser.add_argument(
+        "--recordings", type=Path, help="a folder for recorded steps, to plan them again anywhere"
+    )
     parser.add_argument("--part", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.part:
-        run(Report(asked.out, asked.alone), asked.cases[0], asked.rounds)
+        run(Report(asked.out, asked.alone, asked.recordings), asked.cases[0], asked.rounds)
         return
     if asked.out is not None:
         asked.out.write_text("")
@@ -75,6 +78,7 @@ def main() -> None:
         part = [sys.executable, "-u", __file__, "--part", "--cases", name, "--rounds", str(asked.rounds)]
         part += ["--out", str(asked.out)] if asked.out is not None else []
         part += ["--alone"] if asked.alone else []
+        part += ["--recordings", str(asked.recordings)] if asked.recordings is not None else []
         subprocess.run(part, check=False)
 
 

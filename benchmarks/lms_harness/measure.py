@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import gzip
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -17,6 +20,7 @@ from torch import nn
 
 from weft import lms
 from weft.errors import WeftError
+from weft.lms.api import latest
 
 GIB = 1 << 30
 GB = 10**9
@@ -30,6 +34,7 @@ class Report:
 
     out: Path | None
     alone: bool = False
+    recordings: Path | None = None
 
     def say(self, text: str) -> None:
         print(text, flush=True)
@@ -43,6 +48,15 @@ class Report:
         self.say(
             f"{case:<26} {way:<22} {peak / GIB:7.2f} GiB {seconds * 1e3:9.1f} ms {ratio:6.3f}x {goal} {note}".rstrip()
         )
+
+    def keep(self, case: str, limit: int, rates: Any, recording: Any) -> None:
+        """What a plan was made from, to plan it again anywhere."""
+        if self.recordings is not None:
+            self.recordings.mkdir(parents=True, exist_ok=True)
+            name = "".join(letter if letter.isalnum() else "-" for letter in case)
+            found = {"limit": limit, "rates": dataclasses.asdict(rates), **dataclasses.asdict(recording)}
+            with gzip.open(self.recordings / f"{name}-{limit >> 20}.json.gz", "wt") as out:
+                json.dump(found, out)
 
 
 def clean() -> None:
@@ -112,12 +126,18 @@ def ours(
         report.say(f"{case:<26} ours, {limit / GIB:.1f} GiB: {type(error).__name__}: {str(error)[:300]}")
         return float("inf")
     stats, plan = lms.stats(), lms.plan()
+    began = time.perf_counter()
+    step()
+    launched = time.perf_counter() - began
+    cuda.synchronize()
+    report.keep(case, limit, latest().transfer.rates(), plan.recording)
     native_s, seconds = (statistics.median(column) for column in zip(*pairs, strict=True))
     note = (
         f"rebuilt {plan.bytes_of('recipe') / GIB:.1f}, swapped {plan.bytes_of('swap') / GIB:.1f} GiB, predicted "
-        f"{plan.slowdown:.3f}x, stall {plan.timeline.stall_s * 1e3:.0f} ms, late {(stats['late'] - late) / rounds:g}, "
-        f"first steps {warm:.1f} s, {'under' if stats['peak'] <= limit else 'OVER'} budget, "
-        f"gradients {same(model, forward, limit)}"
+        f"{plan.slowdown:.3f}x, stall {plan.timeline.stall_s * 1e3:.0f} "
+        f"(was {stats['stall_ms']:.0f}) ms, launched in {launched * 1e3:.0f} ms, late "
+        f"{(stats['late'] - late) / rounds:g}, first steps {warm:.1f} s, "
+        f"{'under' if stats['peak'] <= limit else 'OVER'} budget, gradients {same(model, forward, limit)}"
     )
     report.row(case, f"ours, {limit / GIB:.1f} GiB", stats["peak"], seconds, seconds / native_s, goal, note)
     return float(seconds / native_s)

@@ -163,7 +163,7 @@ def case_adamw(report: Report, rounds: int) -> None:
     model.zero_grad(set_to_none=True)
     clean()
     paged = torch.optim.AdamW(model.parameters(), 1e-5)
-    lms.wrap(model, paged, limit=limit, page="always")
+    lms.wrap(model, paged, limit=limit)
     took = seconds(paged, 6)
     stats = lms.stats()
     report.row(
