@@ -123,8 +123,7 @@ def explained(*args: Any) -> str:
     return result.output
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_the_command(tmp_path: Path, own_cache: None) -> None:
     X, y = classes(400, 3)
     frame = pandas.DataFrame(X.astype(np.float32), columns=["age", "size", "rate"])
     frame.assign(y=y).to_parquet(tmp_path / "table.parquet")

@@ -23,8 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def table(tmp_path: Path, own_cache: None) -> Path:
     X, y = classes(600, 4)
     frame = pd.DataFrame(X.astype(np.float32), columns=list("abcd")).assign(y=y)
     frame[:400].to_parquet(tmp_path / "train.parquet")

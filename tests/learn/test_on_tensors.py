@@ -166,8 +166,7 @@ def test_rows_that_do_not_fit_stream() -> None:
     alike(learn.Ridge(), X, X[:, 0] * 2, digits=1e-4, memory="500KB")
 
 
-def test_rows_on_disk_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_rows_on_disk_stream(tmp_path: Path, own_cache: None) -> None:
     X, y = classes(3000, 4)
     frame = pandas.DataFrame(X, columns=list("abcd")).assign(y=y)
     frame.to_parquet(tmp_path / "table.parquet")

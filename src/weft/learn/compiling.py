@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -17,12 +18,14 @@ from weft.files import cache_folder
 
 _numba: Any  # its own types would say that a kernel is no function
 _event: Any
+_locking: Any
 try:
     _numba, _event = import_module("numba"), import_module("numba.core.event")
+    _locking = import_module("numba.core.compiler_lock")
 except ModuleNotFoundError as missing:  # fits on an accelerator do without
     if missing.name != "numba":
         raise
-    _numba = _event = None
+    _numba = _event = _locking = None
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,7 +74,57 @@ def _compiled(function: F, fastmath: set[str]) -> F:
         decorate: Callable[[F], F] = _numba.njit(
             cache=True, nogil=True, error_model="numpy", fastmath=fastmath
         )
-        return decorate(function)
+        compiled = decorate(function)
+    _one_process_at_a_time(compiled)
+    return compiled
+
+
+class _SharedCache:
+    """Numba's cache of one kernel; who does not find what it needs there waits for its turn, and looks again."""
+
+    def __init__(self, cache: Any, lock: Path) -> None:
+        self._cache, self._lock = cache, lock
+        self.turn = ExitStack()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        found = self._cache.load_overload(signature, context)
+        if found is None:
+            with suppress(OSError):  # a folder without locks: each compiles for itself
+                self.turn.enter_context(_locked(self._lock))
+            found = self._cache.load_overload(signature, context)
+        return found
+
+
+def _one_process_at_a_time(compiled: Any) -> None:
+    """Let one process compile, and the others that wait for the same find it in the cache.
+
+    Each would need a core for it; and Numba may lose or mix up what two of them add to a kernel's index at once.
+    """
+    lock = Path(compiled.stats.cache_path) / f"{compiled.py_func.__qualname__}.lock"
+    cache = compiled._cache = _SharedCache(compiled._cache, lock)
+    compile_now = compiled.compile
+
+    def compile_in_turn(signature: Any) -> Any:
+        # Numba's own lock first, as when a kernel that is being compiled calls this one: else two threads might
+        # each hold what the other waits for.
+        with _locking.global_compiler_lock, cache.turn:
+            return compile_now(signature)
+
+    compiled.compile = compile_in_turn
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _absent(function: F) -> F:
