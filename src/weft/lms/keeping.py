@@ -29,33 +29,34 @@ class Keeper:
         self.pager: Pager | None = None
         self.here: dict[int, Page] = {}  # those touched last come last
         self.present = 0  # bytes of parameters and gradients among them
+        self.leaving = 0  # and of state, which goes when it is asked to
         self.bytes_in = 0
         session.keepers.add(self)
 
     def came(self, page: Page) -> None:
         self.here[id(page)] = page
-        if page.kind != "state":
-            self.present += page.bytes
+        self._count(page, page.bytes)
         if self.parameters is not None:
             self.parameters.came(page)
 
     def went(self, page: Page) -> None:
-        if self.here.pop(id(page), None) is not None and page.kind != "state":
-            self.present -= page.bytes
+        if self.here.pop(id(page), None) is not None:
+            self._count(page, -page.bytes)
         if self.parameters is not None:
             self.parameters.went(page)
+
+    def _count(self, page: Page, size: int) -> None:
+        if page.kind == "state":
+            self.leaving += size
+        else:
+            self.present += size
 
     @property
     def unfilled(self) -> int:
         """Bytes that pages may still take, or less than none while more are here than need be."""
         parameters = self.residence.window if self.parameters is not None else 0
         gradients = self.residence.gradient_window if self.gradients is not None else 0
-        return parameters + gradients - self.present
-
-    @property
-    def leaving(self) -> int:
-        """Bytes of state that will go when they are asked to."""
-        return 0 if self.pager is None else self.pager.leaving_bytes
+        return parameters + gradients - self.present - self.leaving
 
     def pages_of(self, parameter: torch.Tensor) -> list[Page]:
         """What a step of a parameter takes, its state apart."""
@@ -117,7 +118,7 @@ class Keeper:
         if self.parameters is not None:
             order, sizes = self.parameters.order, self.parameters.sizes
             played = play(order, sizes, self.residence.window, seconds, self.session.transfer.rates())
-        return self.residence.explain(played)
+        return self.residence.explain(played, self.session.reserve)
 
     def settle(self) -> None:
         """Before a forward pass: as it was left by whatever happened since the last one."""

@@ -20,6 +20,7 @@ from weft.lms.pages import SMALL, Page
 
 CHUNK = 512 << 20  # bytes of state that travel together, at most
 SHARE = 16  # and no more than this part of the budget
+EVERYTHING = 1 << 60
 
 
 class Pager:
@@ -51,9 +52,9 @@ class Pager:
         return self.keeper.parameters is None and self.keeper.gradients is None
 
     @property
-    def leaving_bytes(self) -> int:
-        """Bytes on the device that will go when they are asked to."""
-        return sum(page.bytes for page in self._leaving if page.here)
+    def bytes(self) -> int:
+        """Of all state that is paged."""
+        return sum(page.bytes for pages in self.pages.values() for page in pages)
 
     def chunks(self) -> list[list[torch.nn.Parameter]]:
         """Parameters in the order in which they are stepped next, a chunk's worth of state at a time."""
@@ -69,10 +70,18 @@ class Pager:
         return found[::-1] if self._backwards else found
 
     def bring_early(self) -> None:
-        """During the backward pass: the next chunk, if there is room for it and for what is going on."""
+        """During the backward pass: what is away, as long as there is room for it and for what is going on."""
         chunks = self.chunks() if self.pages and self.lazy else []
-        if self._next < len(chunks) and self.room() > self.spare + self.need(chunks[self._next]):
-            self._bring(chunks[self._next])
+        ahead = self.keeper.session.ahead()
+        spare = self.spare if ahead is None else ahead
+        for chunk in chunks[self._next :]:
+            away = [page for page in self._pages(chunk) if not page.here]
+            if away and self.room() < spare + sum(page.bytes for page in away):
+                return
+            with self.keeper.session.engine.moved_by_others():
+                self._bring(chunk)
+            for page in away:
+                self._leaves(page)
             self._next += 1
 
     def _bring(self, chunk: list[torch.nn.Parameter]) -> None:
@@ -93,12 +102,14 @@ class Pager:
                 loss = closure()
         chunks = self.chunks()
         groups = [(group, group["params"]) for group in self.optimizer.param_groups]
+        goes = self.bytes - self.keeper.session.beside() if self.pages and self.lazy else EVERYTHING
         try:
             with self.transfer.watching():
                 for index, chunk in enumerate(chunks):
                     self._fetch(chunks, index)
                     self._step_some(chunk, groups)
-                    self._send(chunk)
+                    self._done(chunk, goes > 0)
+                    goes -= 2 * sum(parameter.nbytes for parameter in chunk)
         finally:
             for group, parameters in groups:
                 group["params"] = parameters
@@ -141,13 +152,14 @@ class Pager:
             group["params"] = [parameter for parameter in parameters if id(parameter) in chosen]
         self._step()
 
-    def _send(self, chunk: list[torch.nn.Parameter]) -> None:
-        """What was stepped leaves; state that the first step has just made becomes pages now."""
+    def _done(self, chunk: list[torch.nn.Parameter], goes: bool) -> None:
+        """What was stepped may leave, and what will have to is sent; state that was just made becomes pages now."""
         for parameter in chunk:
             if id(parameter) not in self.pages and parameter in self.optimizer.state:
                 self._adopt(parameter)
         for page in self._pages(chunk):
-            page.send()
+            if goes:
+                page.send()
             page.users = 0
             page.hide()
             self._leaves(page)
@@ -167,10 +179,14 @@ class Pager:
         ]
 
     def make_room(self, wanted: int | None = None) -> None:
-        """Give memory back until so much is free, those first that left first."""
-        wanted = self.spare if wanted is None else wanted
-        while self._leaving and self.room() < wanted:
-            self._let_one_go()
+        """Give memory back until so much is free, those first that left first; for a pass, what it may want next."""
+        if wanted is None:
+            ahead = self.keeper.session.ahead()
+            wanted = self.spare if ahead is None else min(self.spare, ahead)
+        if self._leaving and self.room() < wanted:
+            with self.keeper.session.engine.moved_by_others():
+                while self._leaving and self.room() < wanted:
+                    self._let_one_go()
 
     def _let_one_go(self) -> None:
         page = next(iter(self._leaving))

@@ -58,12 +58,15 @@ class Residence:
         found += sizes.paged_gradients - self.gradient_window if self.gradients else 0
         return found + (sizes.parameters - self.window if self.parameters else 0)
 
-    def explain(self, played: Played | None = None) -> str:
+    def explain(self, played: Played | None = None, reserve: int = 0) -> str:
         """A line for each kind that is paged: bytes, and the price of parameters if it is known."""
         sizes = self.sizes
         lines = []
         if self.state:
-            lines.append(f"page  {show_bytes(sizes.state):>10}  optimizer state, in and out once a step")
+            stays = f"; activations leave {show_bytes(reserve)} to what stays" if reserve else ""
+            lines.append(
+                f"page  {show_bytes(sizes.state):>10}  optimizer state, in and out once a step{stays}"
+            )
         if self.gradients:
             lines.append(
                 f"page  {show_bytes(sizes.paged_gradients):>10}  gradients, out as they are made and in for the step; "

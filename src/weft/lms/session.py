@@ -26,6 +26,7 @@ from weft.lms.recorder import Recorder
 from weft.lms.recording import Recording
 from weft.lms.records import Kept
 from weft.lms.shapes import Key, Shape, Shapes
+from weft.lms.sharing import share
 from weft.lms.sizes import show_bytes
 from weft.lms.transfer import Transfer
 
@@ -59,6 +60,7 @@ class Session:
     over: int = 0  # steps whose peak was above the budget
     keepers: WeakSet[Keeper] = field(default_factory=WeakSet)  # of models whose memory is paged
     spare: int = 0  # room to leave in a step of which nothing is known
+    reserve: int = 0  # of the budget: left to optimizer state
 
     def __post_init__(self) -> None:
         self.engine = Engine(self.transfer, self.smallest)
@@ -69,6 +71,7 @@ class Session:
         self._recorder: Recorder | None = None
         self._around = ExitStack()
         self._started: Any = None
+        self._base = 0  # bytes in use when the step began
         self._modes = 0  # that a step of ours begins with
 
     @property
@@ -76,7 +79,7 @@ class Session:
         return self._open
 
     def unfilled(self) -> int:
-        """Bytes that pages may still take."""
+        """Bytes that pages may still take, less those that more of them are here than need be."""
         return sum(keeper.unfilled for keeper in self.keepers)
 
     # A step.
@@ -128,13 +131,16 @@ class Session:
         """The plan for this shape, or a recording."""
         self._key, self._chosen = key, True
         shape = self._shape = self.shapes.find(key)
+        if self.keepers:
+            self._base = self._in_use()
+            if shape is not None:
+                shape.highest = max(shape.highest, self._base)
         if shape is not None and shape.plan.keeps_all:
             shape.steps += 1
             if shape.steps > MEASURED and shape.steps % QUIET and not self._pages_parameters():
                 return
         self._looks = True
-        leaving = sum(keeper.leaving for keeper in self.keepers)
-        base = self.transfer.allocated() - leaving + self.unfilled()
+        base = self._base = self._in_use()
         if base > self.limit:
             raise BudgetError(
                 f"limit must hold what is on the device before the step, {show_bytes(base)}, got "
@@ -162,6 +168,41 @@ class Session:
             engine, slack = self.engine, min(SLACK, self.budget >> 6)
             guard = Guard(engine.before_operation, slack, engine.graph.changed, engine.is_quiet)
             engine.guarded = self._around.enter_context(Guarding(guard, self._modes))
+
+    def _in_use(self) -> int:
+        """Bytes, with those that pages may still take, and less those that go when they are asked to."""
+        return self.transfer.allocated() + self.unfilled()
+
+    def ahead(self) -> int | None:
+        """Bytes that the rest of a planned step will take besides those in use now; None if nobody knows."""
+        shape = self._shape
+        if not self._open or not self._chosen or shape is None or self.engine.lost:
+            return None
+        timeline, shift = shape.plan.timeline, self._base - shape.plan.recording.base
+        follows = not self._fits() and self.engine.plan is not None
+        peak = timeline.ahead[min(self.engine.event, len(timeline.ahead) - 1)] if follows else timeline.peak
+        return max(0, peak + shift - self._in_use())
+
+    def beside(self) -> int:
+        """Bytes of the budget that passes like the last one leave to others all along."""
+        shape = self._shape
+        if shape is None:
+            return 0
+        base = max(shape.highest, self._base)
+        return max(0, self.budget - shape.plan.timeline.peak - base + shape.plan.recording.base)
+
+    def share(self, state: int, passes: int) -> None:
+        """Leave as much of the budget to optimizer state as is best for steps of so many passes like the last one."""
+        shape = self._shape
+        if shape is None or shape.guessed:
+            return
+        recording = shape.recording.shifted(max(shape.highest, shape.recording.base))
+        rates, host = self.transfer.rates(), self.transfer.host_limit
+        reserve = share(recording, self.budget - shape.margin, rates, host, state=state, passes=passes)
+        if reserve != self.reserve:
+            self.reserve = reserve
+            shape.steps = 0  # what is planned now was never measured
+            self._replan(shape, recording)
 
     @property
     def budget(self) -> int:
@@ -198,9 +239,14 @@ class Session:
         return shape
 
     def _planned(self, recording: Recording, margin: int, like: Plan | None, exact: bool = False) -> Plan:
-        plan = make_plan(
-            recording, self.budget - margin, self.transfer.rates(), self.transfer.host_limit, like
-        )
+        rates, host = self.transfer.rates(), self.transfer.host_limit
+        try:
+            plan = make_plan(recording, self.budget - margin - self.reserve, rates, host, like)
+        except BudgetError:
+            if not self.reserve:
+                raise
+            self.reserve = 0  # state must do without
+            plan = make_plan(recording, self.budget - margin, rates, host, like)
         return plan if exact else replace(plan, keys=tuple((op, -1) for op, _ in plan.keys))
 
     def _compare(self, shape: Shape) -> None:
@@ -219,7 +265,7 @@ class Session:
         peak = shape.plan.timeline.peak + shift
         # Of steps that take turns, such as those with and without gradients from before, the larger one counts.
         shape.slack = shape.slack + 1 if shift < -0.02 * self.limit and not shape.plan.keeps_all else 0
-        if peak > self.budget - shape.margin or shape.slack > PATIENCE:
+        if peak > self.budget - shape.margin - self.reserve or shape.slack > PATIENCE:
             self._replan(shape, shape.recording.shifted(base))
             shape.slack = 0
 

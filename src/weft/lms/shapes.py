@@ -39,6 +39,7 @@ class Shape:
     margin: int = 0  # learned from peaks that were higher than planned
     marks: tuple[Any, Any] | None = None  # the start and end of a step, to be compared with the plan
     waits: list[tuple[Any, Any]] = field(default_factory=list)  # for copies, within it
+    highest: int = 0  # bytes that were in use when a step began
     slack: int = 0  # steps in a row that began with less in use than planned for
 
 

@@ -29,6 +29,7 @@ class Timeline:
     host_peak: int
     releases: dict[int, tuple[int, ...]]  # at this event, these sites leave the device
     fetches: dict[int, tuple[int, ...]]  # at this event, their copies back start
+    ahead: tuple[int, ...]  # the most bytes from each interval on
 
 
 def first_needs(recording: Recording, choices: Sequence[Choice]) -> list[int]:
@@ -65,6 +66,7 @@ class _Player:
             if choices[index] != "keep":
                 self.wanted[self.needs[index]].append(index)
         self.clock = self.recipe_s = self.stall_s = self.out_free = self.back_free = 0.0
+        self.levels = [0] * len(recording.seconds)  # bytes in each interval
         self.ours = self.peak = self.peak_interval = self.moved = self.host = self.host_peak = 0
         self.here = [False] * len(recording.sites)
         self.leaving: deque[tuple[int, float]] = deque()  # site, when its copy is done
@@ -117,6 +119,7 @@ class _Player:
             host_peak=self.host_peak,
             releases={event: tuple(sites) for event, sites in self.releases.items()},
             fetches={event: tuple(sites) for event, sites in self.fetches.items()},
+            ahead=tuple(accumulate(reversed(self.levels), max))[::-1],
         )
 
     def _look(self, interval: int) -> None:
@@ -131,6 +134,7 @@ class _Player:
                 self.host -= self.recording.sites[index].bytes
 
     def _reach(self, memory: int, interval: int) -> None:
+        self.levels[interval] = max(self.levels[interval], memory)
         if memory > self.peak:
             self.peak, self.peak_interval = memory, interval
 

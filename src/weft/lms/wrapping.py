@@ -28,6 +28,7 @@ M = TypeVar("M", bound=nn.Module)
 STATE = 2.0  # bytes that an optimizer is expected to keep for each byte of parameters
 SPARE = 0.06  # of the budget is kept free for whatever a pass wants next, while state is leaving
 TRIES = 4
+SHARED = (2, 4)  # steps after which the budget is shared out between activations and state
 
 
 def wrap(
@@ -78,6 +79,7 @@ class Wrapped:
         self.keeper: Keeper | None = None
         self._forward = model.forward
         self._calls = self._last_calls = 0  # forward passes since the optimizer's step, and before it
+        self._steps = 0  # of the optimizer
         model.forward = _Forward(self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -192,11 +194,19 @@ class Wrapped:
         def stepped(closure: Callable[[], Any] | None = None) -> Any:
             self.end()
             self._last_calls, self._calls = self._calls, 0
-            return pager.step(None if closure is None else self.tried(closure))
+            result = pager.step(None if closure is None else self.tried(closure))
+            self._share(pager)
+            return result
 
         # Schedulers take a method apart and call its function themselves.
         stepped.__func__ = lambda _, closure=None: stepped(closure)  # type: ignore[attr-defined]
         return stepped
+
+    def _share(self, pager: Pager) -> None:
+        """How much room state should have is known when a step was seen whole, and better when it was measured."""
+        self._steps += 1
+        if self._steps in SHARED and pager.lazy and self._last_calls:
+            self.session.share(pager.bytes, self._last_calls)
 
     def _on_module(self) -> None:
         """Memory of state that has left is given back as the forward pass needs it."""

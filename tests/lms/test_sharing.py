@@ -1,0 +1,113 @@
+"""A budget between activations and optimizer state: the split that costs least, and a run that keeps to it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.lms.families import LlamaBlock, Transformer
+from tests.lms.stage import back
+from tests.lms.test_planner import MB, transformer
+from torch import Tensor, nn
+
+import weft.lms.api
+from weft import lms
+from weft.lms import wrapping
+from weft.lms.planner import make_plan
+from weft.lms.recording import Rates
+from weft.lms.sharing import share, wait
+from weft.lms.simulated import SimulatedTransfer
+
+RATES = Rates(out=50e9, back=50e9)
+RECORDING = transformer()
+PEAK = make_plan(RECORDING, 1 << 60, RATES).timeline.peak
+
+
+def test_state_that_stays_need_not_be_waited_for() -> None:
+    plan = make_plan(RECORDING, 1 << 60, RATES)
+    backward = plan.timeline.seconds * 2 / 3
+    away = int(10 * backward * RATES.back)
+    assert wait(plan, PEAK + away, RATES, away) == 0
+    assert wait(plan, PEAK, RATES, away) == pytest.approx(9 * backward, rel=0.05)
+    assert wait(plan, PEAK + away // 2, RATES, away) == pytest.approx(4 * backward, rel=0.1)
+    assert wait(plan, PEAK, RATES, int(backward * RATES.back / 2)) == 0  # it comes during the backward pass
+
+
+def test_activations_give_way_where_that_is_cheaper_than_to_wait() -> None:
+    state = 24_000 * MB
+    room = PEAK + state // 4
+
+    def best(passes: int, rates: Rates = RATES) -> int:
+        return share(RECORDING, room, rates, None, state=state, passes=passes)
+
+    assert best(1) > state // 4
+    assert best(1000) <= state // 4  # every pass would pay for it
+    fast = Rates(out=5000e9, back=5000e9)
+    assert best(1, fast) <= state // 4  # nobody waits anyway
+    everywhere = [
+        (passes * plan.timeline.seconds + wait(plan, room, RATES, state), reserve)
+        for passes in (4,)
+        for reserve in range(0, state // 2 + 1, state // 8)
+        for plan in [make_plan(RECORDING, room - reserve, RATES)]
+    ]
+    assert best(4) == min(everywhere)[1]
+
+
+def test_state_gets_no_more_than_activations_can_give() -> None:
+    state = 40_000 * MB
+    budget = PEAK // 2
+    found = share(RECORDING, budget, RATES, None, state=state, passes=1)
+    make_plan(RECORDING, budget - found, RATES)
+    assert found < budget
+    tight = replace(RECORDING, other=tuple(budget - 300 * MB for _ in RECORDING.other))
+    assert share(tight, budget, RATES, None, state=state, passes=1) == 0
+
+
+def model_and_batch() -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    return Transformer(6, lambda: LlamaBlock(128, 4, 2, 384), 128), torch.randn(2, 64, 128)
+
+
+def steps(shared: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, float, float]:
+    """A model after some steps of AdamW; seconds, and bytes of state that came in, of the last of them."""
+    lms.forget()
+    monkeypatch.setattr(wrapping, "SHARED", wrapping.SHARED if shared else ())
+    model, x = model_and_batch()
+    transfer = SimulatedTransfer(limit=23_000_000, link=2e9, product_rate=3e12)
+    transfer.adopt(*model.parameters(), *model.buffers(), x)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    lms.wrap(model, optimizer, limit=23_000_000, transfer=transfer)
+    seconds, paged = 0.0, 0.0
+    for _ in range(7):
+        seconds, paged = (
+            transfer.clock,
+            float(paged if not weft.lms.api._latest else lms.stats()["paged_in_bytes"]),
+        )
+        optimizer.zero_grad(set_to_none=True)
+        for _ in range(4):
+            back(model(x).square().mean())
+        optimizer.step()
+    assert lms.stats()["over"] == 0
+    return model, transfer.clock - seconds, lms.stats()["paged_in_bytes"] - paged
+
+
+def test_a_shared_budget_is_kept_and_less_state_travels(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = model_and_batch()
+    native, x = copy.deepcopy(model), model_and_batch()[1]
+    optimizer = torch.optim.AdamW(native.parameters(), 1e-3)
+    for _ in range(7):
+        optimizer.zero_grad(set_to_none=True)
+        for _ in range(4):
+            back(native(x).square().mean())
+        optimizer.step()
+    with monkeypatch.context() as context:
+        _, waited, came = steps(False, context)
+    shared, seconds, less = steps(True, monkeypatch)
+    assert 0 < less < came / 2
+    assert seconds < waited
+    assert "activations leave" in lms.plan().explain()
+    for found, wanted in zip(shared.parameters(), native.parameters(), strict=True):
+        assert torch.equal(found, wanted)
+    weft.lms.api.latest().end(failed=True)
