@@ -115,7 +115,8 @@ def case_lengths(report: Report, rounds: int) -> None:
 
 def case_adamw(report: Report, rounds: int) -> None:
     """An 8B model with AdamW in float32, bf16 autocast, 32k tokens a step, beside SGD, which has no state; and half of
-    its layers, whose state fits, natively and in so little memory that as much of the state is paged."""
+    its layers, whose state fits, natively and in so little memory that as much of the state is paged.
+    """
     whole = _Tuned(32)
     native = torch.optim.AdamW(whole.model.parameters(), 1e-5)
     try:
