@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from uncompiled import without_compiler  # type: ignore[import-not-found]
 
 from weft import elastic
 
@@ -22,6 +23,7 @@ parser.add_argument("folder", type=Path)
 folder: Path = parser.parse_args().folder
 loading, computed, done = (folder / name for name in ("loading", "computed", "done"))
 torch.set_num_threads(1)
+without_compiler()
 
 
 class Waiting:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.data import Dataset
+from uncompiled import without_compiler  # type: ignore[import-not-found]
 
 from weft import elastic
 
@@ -26,6 +27,7 @@ parser.add_argument("--width", type=int, default=16, help="of the hidden layer: 
 options = parser.parse_args()
 slow_name, _, slow_s = options.slow.partition("=")
 torch.set_num_threads(1)
+without_compiler()
 BATCH, STEPS_IN_EPOCH = 16, 10
 
 

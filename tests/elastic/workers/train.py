@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset
+from uncompiled import without_compiler  # type: ignore[import-not-found]
 
 from weft import elastic
 from weft.elastic import healing
@@ -37,6 +38,7 @@ parser.add_argument("--slow", metavar="WORKER:FACTOR", help="this worker takes s
 parser.add_argument("--fault", action="append", default=[], metavar="WORKER:STEP:WHAT")
 options = parser.parse_args()
 torch.set_num_threads(1)
+without_compiler()
 faulthandler.register(signal.SIGUSR1)  # says where a worker is
 
 
