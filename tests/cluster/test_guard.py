@@ -29,7 +29,8 @@ def outcome(tmp_path: Path, body: str, head: str = "") -> str:
             "test_it.py",
         ],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        # Other plugins take seconds to import, and have no part in this.
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=120,

@@ -24,7 +24,7 @@ class Bench:
         self, script: str, workers: int, *args: str, options: Sequence[str] = (), **env: str
     ) -> subprocess.CompletedProcess[str]:
         command = ["run", "-n", str(workers), *options, str(WORKERS / script), *args]
-        return self.shell.weft(*command, timeout=90, PYTHONPATH=PATH, **env)
+        return self.shell.weft(*command, timeout=200, PYTHONPATH=PATH, **env)
 
     def passes(self, script: str, workers: int, *args: str, options: Sequence[str] = (), **env: str) -> str:
         done = self.runs(script, workers, *args, options=options, **env)
@@ -60,7 +60,7 @@ class Bench:
     ) -> str:
         with self.starts_on(cluster, hosts, script, *args, options=options, **more) as process:
             try:
-                output, errors = process.communicate(timeout=95)
+                output, errors = process.communicate(timeout=200)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise

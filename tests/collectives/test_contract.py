@@ -11,23 +11,20 @@ from tests.collectives.conftest import Bench
 THEMES = ("reductions.py", "copies.py", "traffic.py")
 
 
-@pytest.mark.parametrize("script", THEMES)
-def test_two_on_one_host(bench: Bench, script: str) -> None:
-    bench.passes(script, 2, WEFT_MODE="shm")
+def test_two_on_one_host(bench: Bench) -> None:
+    bench.passes("several.py", 2, *THEMES, WEFT_MODE="shm")
 
 
-@pytest.mark.parametrize("script", ["reductions.py", "traffic.py"])
-def test_three_on_one_host_in_the_mode_that_is_best(bench: Bench, script: str) -> None:
-    bench.passes(script, 3)
+def test_three_on_one_host_in_the_mode_that_is_best(bench: Bench) -> None:
+    bench.passes("several.py", 3, "reductions.py", "traffic.py")
 
 
 def test_four_on_one_host_with_every_call_compared(bench: Bench) -> None:
     bench.passes("traffic.py", 4, WEFT_DEBUG="1")
 
 
-@pytest.mark.parametrize("script", THEMES)
-def test_on_uneven_hosts(bench: Bench, shared_cluster: VirtualCluster, script: str) -> None:
-    bench.passes_on(shared_cluster, "h1:2,h2:1", script)
+def test_on_uneven_hosts(bench: Bench, shared_cluster: VirtualCluster) -> None:
+    bench.passes_on(shared_cluster, "h1:2,h2:1", "several.py", *THEMES)
 
 
 def test_on_four_hosts_of_two(bench: Bench, shared_cluster: VirtualCluster) -> None:
@@ -49,10 +46,10 @@ def test_in_two_racks(bench: Bench, new_cluster: Callable[..., VirtualCluster]) 
     bench.passes_on(cluster, "h1:2,h2:2,h3:2,h4:2", "main.py", options=("--racks", "2", "--mode", "shm,ring"))
 
 
-@pytest.mark.parametrize("script", ["reductions.py", "copies.py"])
-def test_in_uneven_racks(bench: Bench, shared_cluster: VirtualCluster, script: str) -> None:
+def test_in_uneven_racks(bench: Bench, shared_cluster: VirtualCluster) -> None:
     options = ("--hosts-per-rack", "2", "--mode", "shm,ring")
-    bench.passes_on(shared_cluster, "h1:2,h2:1,h3:1", script, options=options)
+    themes = ("reductions.py", "copies.py")
+    bench.passes_on(shared_cluster, "h1:2,h2:1,h3:1", "several.py", *themes, options=options)
 
 
 def test_racks_by_the_dimensions_of_a_mode(bench: Bench, shared_cluster: VirtualCluster) -> None:

@@ -93,9 +93,9 @@ def test_contract(bench: Bench) -> None:
 
 
 @needs_mpirun
-@pytest.mark.parametrize("script", ["reductions.py", "copies.py", "again.py", "threads.py"])
-def test_torch_on_one_host(bench: Bench, script: str) -> None:
-    bench.passes(script, 3, options=UNDER_MPI)
+@pytest.mark.parametrize("scripts", [("reductions.py", "copies.py"), ("again.py",), ("threads.py",)])
+def test_torch_on_one_host(bench: Bench, scripts: tuple[str, ...]) -> None:
+    bench.passes("several.py", 3, *scripts, options=UNDER_MPI)
 
 
 @needs_mpirun

@@ -123,50 +123,54 @@ def test_a_trace_and_a_report_of_several_hosts(bench: Bench, shared_cluster: Vir
     assert "3 ranks on 2 hosts" in errors
 
 
-def told(output: str) -> list[str]:
-    return re.findall(r"\[\d\] told (.*)", output)
+def told(output: str, shape: str) -> list[str]:
+    """What each rank was told when it reduced a tensor of this shape."""
+    return re.findall(rf"\[\d\] {shape}: told (.*)", output)
 
 
 def test_results_that_are_right(bench: Bench) -> None:
     done = bench.runs(
         "wrong.py", 3, "none", "0", "always", "40x1000", options=("--verify", "2", "--mode", "shm")
     )
-    assert told(done.stdout) == ["nothing"] * 3, done.stdout + done.stderr
+    assert told(done.stdout, "40x1000") == ["nothing"] * 3, done.stdout + done.stderr
     assert re.search(r"weft: 2 all_reduces verified, largest relative error \d\.?\d*e-0[78]", done.stderr)
 
 
-@pytest.mark.parametrize("shape", ["30x40", "700x1000"])
-def test_a_host_that_adds_up_wrongly(bench: Bench, shape: str) -> None:
-    done = bench.runs("wrong.py", 3, "shm", "1", "always", shape, options=("--verify", "1", "--mode", "shm"))
-    said = told(done.stdout)
-    assert len(said) == 3, done.stdout + done.stderr
-    assert len(set(said)) == 1
-    assert said[0].startswith(
-        f"VerifyError: all_reduce(float32[{shape.replace('x', ', ')}], AVG) must be within "
-    )
-    assert re.search(r"at element \[\d+, \d+\] \(and \d+ more wrong\) on rank 1 on \S+;", said[0]), said[0]
-    assert "the dimension at fault is: host (mode shm), at " in said[0]
+def test_a_host_that_adds_up_wrongly(bench: Bench) -> None:
+    shapes, options = ("30x40", "700x1000"), ("--verify", "1", "--mode", "shm")
+    done = bench.runs("wrong.py", 3, "shm", "1", "always", *shapes, options=options)
+    for shape in shapes:
+        said = told(done.stdout, shape)
+        assert len(said) == 3, done.stdout + done.stderr
+        assert len(set(said)) == 1
+        assert said[0].startswith(
+            f"VerifyError: all_reduce(float32[{shape.replace('x', ', ')}], AVG) must be within "
+        )
+        where = r"at element \[\d+, \d+\] \(and \d+ more wrong\) on rank 1 on \S+;"
+        assert re.search(where, said[0]), said[0]
+        assert "the dimension at fault is: host (mode shm), at " in said[0]
 
 
 def test_a_fault_that_comes_and_goes(bench: Bench) -> None:
     done = bench.runs("wrong.py", 2, "shm", "1", "once", "1000", options=("--verify", "1", "--mode", "shm"))
-    said = told(done.stdout)
+    said = told(done.stdout, "1000")
     assert len(said) == 2, done.stdout + done.stderr
     assert all("was right when tried alone, so it comes and goes" in words for words in said), said
 
 
-@pytest.mark.parametrize("shape", ["100", "200x1000", "1000x1000"])  # by the leaders, in one go, in chunks
-def test_a_network_that_adds_up_wrongly(bench: Bench, shared_cluster: VirtualCluster, shape: str) -> None:
+def test_a_network_that_adds_up_wrongly(bench: Bench, shared_cluster: VirtualCluster) -> None:
+    shapes = ("100", "200x1000", "1000x1000")  # by the leaders, in one go, in chunks
     options = ("--verify", "1", "--mode", "shm,ring")
     process = bench.starts_on(
-        shared_cluster, "h1:2,h2:2", "wrong.py", "ring", "2", "always", shape, options=options
+        shared_cluster, "h1:2,h2:2", "wrong.py", "ring", "2", "always", *shapes, options=options
     )
-    output, errors = process.communicate(timeout=55)
-    said = told(output)
-    assert len(said) == 4, output + errors
-    assert len(set(said)) == 1
-    assert re.search(r"on (rank \d on h2(, )?)+;", said[0]), said[0]
-    assert "the dimension at fault is: between hosts (mode ring), at h2" in said[0], said[0]
+    output, errors = process.communicate(timeout=90)
+    for shape in shapes:
+        said = told(output, shape)
+        assert len(said) == 4, output + errors
+        assert len(set(said)) == 1
+        assert re.search(r"on (rank \d on h2(, )?)+;", said[0]), said[0]
+        assert "the dimension at fault is: between hosts (mode ring), at h2" in said[0], said[0]
 
 
 @pytest.mark.parametrize("wire", ["bf16", "fp16", "int8"])
@@ -178,7 +182,7 @@ def test_light_wires_have_their_own_allowance(
         shared_cluster, "h1:2,h2:1,h3:1", "wrong.py", "none", "0", "always", "1000x1000", options=options
     )
     output, errors = process.communicate(timeout=55)
-    assert told(output) == ["nothing"] * 4, output + errors
+    assert told(output, "1000x1000") == ["nothing"] * 4, output + errors
     found = re.search(r"weft: 5 all_reduces verified, largest relative error ([\d.e-]+)", errors)
     assert found, errors
     assert 1e-5 < float(found[1]) < 0.1

@@ -12,7 +12,6 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: N817
 
 from weft.collectives.reduction import Reduction
 
@@ -24,7 +23,6 @@ how, victim, timeout_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 dist.init_process_group("weft", timeout=timedelta(seconds=60))
 group = dist.new_group(timeout=timedelta(seconds=timeout_s))  # so that a slow start is not a timeout
 rank = dist.get_rank()
-model = DDP(nn.Linear(300, 300), process_group=group)
 
 
 def stop_halfway(number: signal.Signals) -> None:
@@ -56,8 +54,12 @@ def all_reduce() -> None:
     dist.all_reduce(torch.ones(1000, 1000), group=group)
 
 
-def backward() -> None:
-    model(torch.ones(2, 300)).sum().backward()
+def gradients_of_a_model() -> Callable[[], None]:
+    # Only where it is asked for: with DDP comes torch's compiler, which takes longer to import than torch.
+    from torch.nn.parallel import DistributedDataParallel
+
+    model = DistributedDataParallel(nn.Linear(300, 300), process_group=group)
+    return lambda: model(torch.ones(2, 300)).sum().backward()
 
 
 def receive() -> None:
@@ -66,12 +68,11 @@ def receive() -> None:
 
 OPERATIONS: dict[str, Callable[[], object]] = {
     "all_reduce": all_reduce,
-    "backward": backward,
     "recv": receive,
     "broadcast": lambda: dist.broadcast(torch.ones(5), victim, group=group),
     "gather": lambda: dist.gather(torch.ones(6), [torch.ones(6)] * 3 if rank == 0 else None, 0, group=group),
 }
-operation = OPERATIONS[sys.argv[4]]
+operation = gradients_of_a_model() if sys.argv[4] == "backward" else OPERATIONS[sys.argv[4]]
 if operation is not receive:
     operation()
 dist.barrier()

@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -27,18 +28,25 @@ COMPLEX = (torch.complex64, torch.complex128)
 EVERY_TYPE = (*FLOATS, *INTEGERS, torch.bool, *COMPLEX)
 
 
+@cache
+def _groups(timeout_s: float) -> tuple[Group, Group]:
+    """Ours and Gloo's, for all scripts of a process: Gloo's cannot be made again over the same store."""
+    dist.init_process_group("weft", timeout=timedelta(seconds=timeout_s))
+    assert dist.group.WORLD is not None
+    return dist.group.WORLD, dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+
+
 class Contract:
-    """The cases of one script."""
+    """The cases of one script; with others after it in the same processes, the groups stay as they are."""
+
+    others_follow = False
 
     def __init__(self, timeout_s: float = 30) -> None:
         torch.set_num_threads(1)
         warnings.filterwarnings("ignore", "`torch.distributed", FutureWarning)  # old names must work too
-        dist.init_process_group("weft", timeout=timedelta(seconds=timeout_s))
+        self.weft, self.gloo = _groups(timeout_s)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        assert dist.group.WORLD is not None
-        self.weft: dist.ProcessGroup = dist.group.WORLD
         assert self.weft.name() == "weft"
-        self.gloo = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
         self.count = 0
         self.failures: list[str] = []
         self._everything = hashlib.sha256()
@@ -104,7 +112,8 @@ class Contract:
         if self.failures:
             sys.exit(1)
         dist.barrier(group=self.gloo)
-        dist.destroy_process_group()
+        if not self.others_follow:
+            dist.destroy_process_group()
 
 
 def _leaves(result: Any) -> Iterator[Any]:
