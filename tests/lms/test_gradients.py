@@ -130,12 +130,34 @@ def test_waiting_for_copies_is_measured() -> None:
     make, data = FAMILIES["gpt2"]
     made = Stage(make(), data(), link=1e12)
     transfer = made.device()
-    for step in range(7):
+    stalls = []
+    for step in range(5):
         made.model.zero_grad(set_to_none=True)
         if step == 3:
             transfer.link = 1e9  # what was measured before holds no longer
+        before = transfer.stall_s
         with lms.fit(made.budget(0.5), transfer=transfer) as session:
             back(made.forward(made.model, made.x))
+        stalls.append(transfer.stall_s - before)
     assert session.stall_s is not None
-    assert session.stall_s > 10 * lms.plan().timeline.stall_s
+    assert session.stall_s == pytest.approx(stalls[3])
+    assert session.stall_s > 0
     assert lms.stats()["stall_ms"] == pytest.approx(session.stall_s * 1e3)
+
+
+def test_copies_that_are_late_are_planned_for_a_slower_link() -> None:
+    torch.manual_seed(0)
+    make, data = FAMILIES["gpt2"]
+    made = Stage(make(), data(), link=4e9)
+    transfer = made.device()
+    stalls = []
+    for step in range(9):
+        made.model.zero_grad(set_to_none=True)
+        if step == 3:
+            transfer.link = 2.6e9
+        before = transfer.stall_s
+        with lms.fit(made.budget(0.5), transfer=transfer) as session:
+            back(made.forward(made.model, made.x))
+        stalls.append(transfer.stall_s - before)
+    assert [shape.link for shape in session.shapes.known.values()] < [1.0]
+    assert stalls[-1] < stalls[3] / 2

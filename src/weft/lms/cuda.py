@@ -36,6 +36,7 @@ class CudaTransfer:
         self._slabs = Slabs(self.host_limit, pinned)
         self._rates: Rates | None = None
         self._index = cuda.current_device() if device.index is None else device.index
+        self._streams: dict[tuple[int, int, int], Any] = {}  # by what torch calls them
 
     def watching(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -92,7 +93,7 @@ class CudaTransfer:
 
     def mark(self) -> Any:
         event = cuda.Event(enable_timing=True)
-        event.record(cuda.current_stream(self.device))
+        event.record(self.stream())
         return event
 
     def busy(self) -> None:
@@ -103,7 +104,11 @@ class CudaTransfer:
         return float(start.elapsed_time(end)) / 1e3
 
     def stream(self) -> Any:
-        return cuda.current_stream(self.device)
+        # torch.cuda.current_stream would make a new object of the same stream each time.
+        named = torch._C._cuda_getCurrentStream(self._index)
+        if named not in self._streams:
+            self._streams[named] = cuda.current_stream(self.device)
+        return self._streams[named]
 
     def host(self, size: int) -> Block:
         return self._slabs.take(size)
@@ -114,21 +119,25 @@ class CudaTransfer:
     def give_back_later(self, block: Block) -> None:
         self._slabs.later.append(block)
 
+    def _on(self, stream: Any) -> AbstractContextManager[Any]:
+        here = torch._C._cuda_getDevice() == self._index
+        return _On(stream, self._index) if here else cuda.stream(stream)
+
     def copy_out(self, source: torch.Tensor, block: Block) -> Any:
         self._follow(self._out, block)
-        with cuda.stream(self._out):
+        with self._on(self._out):
             block.tensor.copy_(source, non_blocking=True)
         return self._ticket(self._out, block)
 
     def copy_in(self, block: Block, target: torch.Tensor) -> Any:
         self._follow(self._back, block)
-        with cuda.stream(self._back):
+        with self._on(self._back):
             target.copy_(block.tensor, non_blocking=True)
         return self._ticket(self._back, block)
 
     def _follow(self, stream: Any, block: Block) -> None:
         """A copy waits for the compute so far, and for whatever used the host memory before it."""
-        stream.wait_stream(cuda.current_stream(self.device))
+        stream.wait_stream(self.stream())
         for ticket in tickets(block.ticket):
             stream.wait_event(ticket)
 
@@ -139,7 +148,7 @@ class CudaTransfer:
         return event
 
     def wait(self, ticket: Any, stream: Any = None) -> None:
-        (stream or cuda.current_stream(self.device)).wait_event(ticket)
+        (stream or self.stream()).wait_event(ticket)
 
     def settle(self) -> None:
         cuda.synchronize(self.device)
@@ -155,6 +164,26 @@ class CudaTransfer:
         empty = getattr(torch._C, "_host_emptyCache", None)  # or torch would keep the pages pinned
         if empty is not None:
             empty()
+
+
+class _On(AbstractContextManager[None]):
+    """Work goes to another stream of the current device meanwhile; torch.cuda.stream takes ten times as long to say."""
+
+    __slots__ = ("_before", "_index", "_stream")
+
+    def __init__(self, stream: Any, index: int) -> None:
+        self._stream, self._index = stream, index
+
+    def __enter__(self) -> None:
+        self._before = torch._C._cuda_getCurrentStream(self._index)
+        _set_stream(self._stream.stream_id, self._stream.device_index, self._stream.device_type)
+
+    def __exit__(self, *_: object) -> None:
+        _set_stream(*self._before)
+
+
+def _set_stream(number: int, index: int, kind: int) -> None:
+    torch._C._cuda_setStream(stream_id=number, device_index=index, device_type=kind)
 
 
 def available_host_bytes() -> int:

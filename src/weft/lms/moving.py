@@ -120,7 +120,8 @@ class Mover:
     def _as_saved(self) -> AbstractContextManager[Any]:
         """Inputs have the types they were used with: autocast, which made them so, must not do it again."""
         kind = self.transfer.device.type
-        return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
+        off = kind == "meta" or not torch.is_autocast_enabled(kind)  # as it is in a backward pass
+        return nullcontext() if off else torch.autocast(kind, enabled=False)
 
     def _wait(self, ticket: Any, stream: Any = None) -> None:
         start = None if self.waits is None else self.transfer.mark()

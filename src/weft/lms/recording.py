@@ -19,6 +19,9 @@ class Rates:
     out: float
     back: float
 
+    def times(self, factor: float) -> Rates:
+        return Rates(out=self.out * factor, back=self.back * factor)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Site:

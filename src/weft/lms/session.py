@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 MEASURED = 2  # planned steps that are measured again
 COMPARED = 3  # steps whose whole time is compared with the plan's
 QUICKER = 0.97
+WAITED = 0.02  # of a step, more than planned: then copies are late
+SLOWER = 0.8  # of the link's rate is counted on after that
 PATIENCE = 8  # steps with room to spare before it is used
 QUIET = 8  # of so many steps that fit, one is looked at
 AUTO = 0.95  # of what is free
@@ -127,6 +129,10 @@ class Session:
         """Whether all that is saved must be seen, since parameters leave between the passes."""
         return any(keeper.parameters is not None for keeper in self.keepers)
 
+    def _shares(self) -> bool:
+        """Whether what a step takes, in time, too, decides about the memory of others."""
+        return any(keeper.pager is not None for keeper in self.keepers)
+
     def _choose(self, key: Key) -> None:
         """The plan for this shape, or a recording."""
         self._key, self._chosen = key, True
@@ -152,7 +158,9 @@ class Session:
             self._compare(shape)
             self._adjust(shape, base)
         self.transfer.reset_peak()
-        measure = shape is None or (shape.steps < MEASURED and not shape.plan.keeps_all and not shape.guessed)
+        measure = shape is None or (
+            shape.steps < MEASURED and (self._shares() or not shape.plan.keeps_all) and not shape.guessed
+        )
         self._recorder = None
         if measure:  # last without looking at memory: to look takes time, which would be taken for the step's
             looks = shape is None or shape.steps < MEASURED - 1
@@ -238,8 +246,10 @@ class Session:
         self.shapes.add(self.shapes.bucket(key), shape)
         return shape
 
-    def _planned(self, recording: Recording, margin: int, like: Plan | None, exact: bool = False) -> Plan:
-        rates, host = self.transfer.rates(), self.transfer.host_limit
+    def _planned(
+        self, recording: Recording, margin: int, like: Plan | None, exact: bool = False, link: float = 1.0
+    ) -> Plan:
+        rates, host = self.transfer.rates().times(link), self.transfer.host_limit
         try:
             plan = make_plan(recording, self.budget - margin - self.reserve, rates, host, like)
         except BudgetError:
@@ -250,7 +260,7 @@ class Session:
         return plan if exact else replace(plan, keys=tuple((op, -1) for op, _ in plan.keys))
 
     def _compare(self, shape: Shape) -> None:
-        """A step that was quicker than planned had less time to hide copies in: plan for that."""
+        """A step that was quicker than planned had less time to hide copies in, and one that waited had too little."""
         if shape.marks is None:
             return
         took, planned = self.transfer.seconds(*shape.marks), shape.plan.timeline.seconds
@@ -258,6 +268,9 @@ class Session:
         shape.marks, shape.waits = None, []
         if 0 < took < QUICKER * planned:
             self._replan(shape, shape.recording.sped_up(max(0.5, took / planned)))
+        elif self.stall_s > shape.plan.timeline.stall_s + WAITED * took:
+            shape.link *= SLOWER
+            self._replan(shape, shape.recording)
 
     def _adjust(self, shape: Shape, base: int) -> None:
         """Plan again if more, or much less, is in use than when the plan was made."""
@@ -271,7 +284,7 @@ class Session:
 
     def _replan(self, shape: Shape, recording: Recording) -> None:
         shape.recording = recording
-        shape.plan = self._planned(recording, shape.margin, None, exact=not shape.guessed)
+        shape.plan = self._planned(recording, shape.margin, None, exact=not shape.guessed, link=shape.link)
         self.replans += 1
 
     def end(self, failed: bool = False) -> None:

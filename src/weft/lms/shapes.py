@@ -37,6 +37,7 @@ class Shape:
     guessed: bool = False
     steps: int = 0
     margin: int = 0  # learned from peaks that were higher than planned
+    link: float = 1.0  # of the link's rate is counted on: learned from copies that were waited for
     marks: tuple[Any, Any] | None = None  # the start and end of a step, to be compared with the plan
     waits: list[tuple[Any, Any]] = field(default_factory=list)  # for copies, within it
     highest: int = 0  # bytes that were in use when a step began
