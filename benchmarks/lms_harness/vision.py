@@ -29,6 +29,7 @@ from torch import nn
 
 from weft import lms
 from weft.errors import WeftError
+from weft.lms.cuda import available_host_bytes
 
 
 def big() -> AbstractContextManager[Any]:
@@ -107,28 +108,40 @@ def case_unet(report: Report, rounds: int) -> None:
     ours(report, "3D U-Net 256^3, half", model, forward, peak // 2, native_s, "<= 1.3", 5)
 
 
-def largest(fits: Callable[[int], bool], low: int, high: int, step: int) -> int:
-    """The largest multiple of `step` that fits, by bisection."""
-    good, bad = low // step, high // step + 1
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if fits(middle * step) else (good, middle)
-    return good * step
+def largest(fits: Callable[[int], bool], guess: int, step: int) -> int:
+    """The largest size that fits, to a step: away from a guess in growing steps, and back by bisection."""
+    up, jump = fits(guess), 2 * step
+    good = bad = guess
+    while up == fits(guess + (jump if up else -jump)):
+        guess += jump if up else -jump
+        jump *= 2
+    good, bad = (guess, guess + jump) if up else (guess - jump, guess)
+    while bad - good > step:
+        middle = (good + bad) // 2 // step * step
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
+
+
+# To try a size takes seconds: sides to begin with, natively and ours.
+GUESSES = {"resnet152": (2560, 8192), "resnet50": (4096, 9728), "densenet201": (2560, 4608)}
 
 
 def vision_models() -> Iterator[tuple[str, Callable[[], nn.Module]]]:
     try:
         torchvision: Any = import_module("torchvision")
     except ImportError:
-        yield "resnet-50", lambda: ResNet(64, (3, 4, 6, 3), 1000)
+        yield "resnet50", lambda: ResNet(64, (3, 4, 6, 3), 1000)
         return
-    for name in ("resnet50", "resnet152", "densenet201"):
+    for name in GUESSES:
         yield name, getattr(torchvision.models, name)
 
 
 def case_pixels(report: Report, rounds: int) -> None:
-    """The largest picture under a cap, batch 1, channels_last, bf16 autocast: native and ours."""
+    """The largest picture under a cap, batch 1, channels_last, bf16 autocast: native and ours, to 128 pixels a side."""
     cap = 16 * GB
+    host = int(
+        0.92 * available_host_bytes()
+    )  # more than anyone should take who has other plans for the machine
     for name, make in vision_models():
         found: dict[str, int] = {}
         why: dict[str, str] = {}
@@ -150,7 +163,7 @@ def case_pixels(report: Report, rounds: int) -> None:
                         trained(
                             model,
                             forward,
-                            nullcontext if way == "native" else lambda: lms.fit(int(0.94 * cap)),
+                            nullcontext if way == "native" else lambda: lms.fit(int(0.94 * cap), host),
                         )
                     return True
                 except (torch.OutOfMemoryError, WeftError, RuntimeError) as error:
@@ -160,9 +173,7 @@ def case_pixels(report: Report, rounds: int) -> None:
                     model = None
 
             with capped(cap):
-                # From a good guess: to try a size takes seconds.
-                low, high = (1024, 6144) if way == "native" else (found["native"], 4 * found["native"])
-                found[way] = largest(fits, low, high, 512)
+                found[way] = largest(fits, GUESSES[name][way == "ours"], 128)
         pixels = (found["ours"] / max(1, found["native"])) ** 2
         report.say(
             f"{name}, 16 GB, batch 1: native {found['native']} px, ours {found['ours']} px a side: "

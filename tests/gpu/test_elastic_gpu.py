@@ -19,6 +19,7 @@ APART = f"""
 import os, runpy, sys
 os.environ["NCCL_HOSTID"] = str(os.getpid())
 sys.argv[0] = {TRAIN!r}
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
