@@ -93,6 +93,31 @@ def steps(shared: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, flo
     return model, transfer.clock - seconds, lms.stats()["paged_in_bytes"] - paged
 
 
+def test_a_loss_outside_of_the_model_has_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the largest of the step, and no module's call comes before it that could make room."""
+    torch.manual_seed(0)
+    words = 4000
+    model = Transformer(4, lambda: LlamaBlock(128, 4, 2, 384), 128, vocabulary=words)
+    x = torch.randint(words, (1, 64))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    transfer = SimulatedTransfer(limit=23_400_000, link=2e9, product_rate=3e12)
+    transfer.adopt(*model.parameters(), *model.buffers(), x)
+    lms.wrap(model, optimizer, limit=23_400_000, transfer=transfer)
+    for _ in range(4):
+        optimizer.zero_grad(set_to_none=True)
+        for _ in range(4):
+            logits = model(x)
+            loss = nn.functional.cross_entropy(logits[0, :-1].double(), x[0, 1:])
+            del logits
+            back(loss)
+        optimizer.step()
+    stats = lms.stats()
+    assert stats["paged_in_bytes"] > 0
+    assert stats["over"] == 0
+    assert stats["recorded"] == 2  # once in full, and once for its times
+    weft.lms.api.latest().end(failed=True)
+
+
 def test_a_shared_budget_is_kept_and_less_state_travels(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = model_and_batch()
     native, x = copy.deepcopy(model), model_and_batch()[1]

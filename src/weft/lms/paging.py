@@ -124,20 +124,21 @@ class Pager:
 
     def _fetch(self, chunks: list[list[torch.nn.Parameter]], index: int) -> None:
         """A chunk, and the next one where there is room for both."""
-        for page in self._pages(chunks[index]):
+        chunk = chunks[index]
+        for page in self._pages(chunk):
             page.users = 1  # it must not leave before it was stepped
-        taken = 0  # by the chunk that is stepped now, on the way
-        for ahead in chunks[index : index + 2]:
-            wanted = self.need(ahead) + taken
+        wanted = self.away(chunk) + self.on_the_way(chunk)
+        self.make_room(wanted)
+        if self.room() < wanted and not self.lazy:
+            self.keeper.make_room(wanted)
+        self._bring(chunk)
+        for ahead in chunks[index + 1 : index + 2]:
+            wanted = self.away(ahead) + self.on_the_way(chunk)
             self.make_room(wanted)
-            if self.room() < wanted and not self.lazy:
-                if taken:
-                    return
-                self.keeper.make_room(wanted)
-            self._bring(ahead)
-            for page in self._pages(ahead):
-                page.users = 1
-            taken = 0 if self.lazy else 4 * sum(parameter.nbytes for parameter in ahead)
+            if self.room() >= wanted:
+                self._bring(ahead)
+                for page in self._pages(ahead):
+                    page.users = 1
 
     def _step_some(
         self, chunk: list[torch.nn.Parameter], groups: list[tuple[dict[str, Any], list[torch.nn.Parameter]]]
@@ -229,9 +230,11 @@ class Pager:
         }
         return state | {"state": packed}
 
-    def need(self, chunk: list[torch.nn.Parameter]) -> int:
-        """Bytes that stepping a chunk may take: its state, as much again for what is made on the way, what is away."""
-        away = sum(
-            page.bytes for parameter in chunk for page in self.keeper.pages_of(parameter) if not page.here
-        )
-        return 4 * sum(parameter.nbytes for parameter in chunk) + away
+    def away(self, chunk: list[torch.nn.Parameter]) -> int:
+        """Bytes that come before a chunk is stepped: pages that are on the host, and state that its first step makes."""
+        fresh = sum(2 * parameter.nbytes for parameter in chunk if id(parameter) not in self.pages)
+        return fresh + sum(page.bytes for page in self._pages(chunk) if not page.here)
+
+    def on_the_way(self, chunk: list[torch.nn.Parameter]) -> int:
+        """Bytes that its step makes and drops again."""
+        return 3 * sum(parameter.nbytes for parameter in chunk)

@@ -189,7 +189,7 @@ class Session:
         timeline, shift = shape.plan.timeline, self._base - shape.plan.recording.base
         follows = not self._fits() and self.engine.plan is not None
         peak = timeline.ahead[min(self.engine.event, len(timeline.ahead) - 1)] if follows else timeline.peak
-        return max(0, peak + shift - self._in_use())
+        return max(0, peak + shift + shape.margin - self._in_use())
 
     def beside(self) -> int:
         """Bytes of the budget that passes like the last one leave to others all along."""
@@ -342,7 +342,7 @@ class Session:
         shape = self._shape
         if shape is None:
             return
-        if self.engine.lost or (peak > self.limit and shape.plan.keeps_all):
+        if self.engine.lost or (peak > self.limit and shape.plan.keeps_all and not self._shares()):
             self.shapes.forget(shape)
         elif peak > self.limit:
             shape.margin += peak - self.limit

@@ -92,7 +92,9 @@ class Wrapped:
         while True:
             self.session.begin()
             try:
-                return self._forward(*args, **kwargs)
+                result = self._forward(*args, **kwargs)
+                self._after_forward()
+                return result
             except torch.OutOfMemoryError:
                 self.session.end(failed=True)
                 attempt += 1
@@ -103,6 +105,13 @@ class Wrapped:
                 if self.keeper is None or not self.keeper.can_shrink:
                     raise
             self._more_room(state)  # not in the handler: the exception held the frames, and they the memory
+
+    def _after_forward(self) -> None:
+        """What follows, the loss and the backward pass, asks for no room: all that it will take must be there."""
+        pager = None if self.keeper is None else self.keeper.pager
+        if pager is not None:
+            ahead = self.session.ahead()
+            pager.make_room(pager.spare if ahead is None else ahead)
 
     def _begin(self) -> None:
         if self.keeper is None:
