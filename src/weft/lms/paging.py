@@ -231,7 +231,7 @@ class Pager:
         return state | {"state": packed}
 
     def away(self, chunk: list[torch.nn.Parameter]) -> int:
-        """Bytes that come before a chunk is stepped: pages that are on the host, and state that its first step makes."""
+        """Bytes that come before a chunk is stepped: pages on the host, and state that its first step makes."""
         fresh = sum(2 * parameter.nbytes for parameter in chunk if id(parameter) not in self.pages)
         return fresh + sum(page.bytes for page in self._pages(chunk) if not page.here)
 
