@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -177,3 +180,31 @@ def test_a_plan_looked_for_near_a_bad_one_is_nearly_as_good() -> None:
     near, anew = make_plan(recording, limit, RATES, like=bad), make_plan(recording, limit, RATES)
     assert near.timeline.peak <= limit
     assert near.slowdown < 1.03 * anew.slowdown
+
+
+def recorded(name: str) -> tuple[Recording, int, Rates]:
+    """A step that ran on a card, what `benchmarks/lms.py --recordings` kept of it: with its budget and its link."""
+    with gzip.open(Path(__file__).parent / "recordings" / f"{name}.json.gz", "rt") as file:
+        kept = json.load(file)
+    limit, rates = kept.pop("limit"), Rates(**kept.pop("rates"))
+    sites = [
+        Site(**(site | {"uses": tuple(site["uses"]), "needs": tuple(site["needs"])}))
+        for site in kept.pop("sites")
+    ]
+    base = kept.pop("base")
+    return (
+        Recording(sites=tuple(sites), base=base, **{name: tuple(value) for name, value in kept.items()}),
+        limit,
+        rates,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "slowdown"),
+    [("gpt-26", 1.044), ("gpt-16", 1.104), ("gpt-9", 1.149), ("llama-4k", 1.018), ("llama-32k", 1.065)],
+)
+def test_plans_for_steps_of_a_card_stay_as_good_as_they_were(name: str, slowdown: float) -> None:
+    recording, limit, rates = recorded(name)
+    plan = make_plan(recording, limit, rates)
+    assert plan.timeline.peak <= limit
+    assert plan.slowdown <= slowdown
