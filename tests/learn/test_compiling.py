@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from weft.learn import compiling
 
 FIT = (
     "import numpy as np\n"
@@ -66,3 +69,20 @@ def test_one_process_compiles_for_all_and_what_each_compiles_is_kept(tmp_path: P
 def test_the_package_opens_without_numba(tmp_path: Path) -> None:
     code = "import sys, weft.learn\nprint([m for m in ('numba', 'numpy', 'sklearn', 'torch') if m in sys.modules])"
     assert python(code, tmp_path).stdout == "[]\n"
+
+
+def test_a_turn_ends_though_a_process_was_forked_in_it(tmp_path: Path) -> None:
+    wait, go = os.pipe()
+    with compiling._locked(tmp_path / "kernel.lock"):
+        child = os.fork()
+        if child == 0:
+            os.close(go)
+            os.read(wait, 1)  # until the parent has looked
+            os._exit(0)
+    try:
+        with (tmp_path / "kernel.lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(go)
+        os.waitpid(child, 0)
+        os.close(wait)
