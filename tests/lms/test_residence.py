@@ -37,6 +37,7 @@ def test_the_cheapest_leaves_first() -> None:
     ]
     assert [each.away for each in found] == sorted(each.away for each in found)
     assert found[3].window > found[4].window >= 4 * MB
+    assert [each.hosted for each in found] == [0, 80 * MB, 120 * MB, 160 * MB, 160 * MB]
 
 
 def test_always_and_never() -> None:

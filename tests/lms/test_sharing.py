@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from dataclasses import replace
 
 import pytest
@@ -136,3 +137,82 @@ def test_a_shared_budget_is_kept_and_less_state_travels(monkeypatch: pytest.Monk
     for found, wanted in zip(shared.parameters(), native.parameters(), strict=True):
         assert torch.equal(found, wanted)
     weft.lms.api.latest().end(failed=True)
+
+
+class Setting:
+    """Models of some blocks with AdamW, whose state is paged, on a device of one limit."""
+
+    def __init__(self, limit: int, blocks: int = 3, models: int = 1) -> None:
+        lms.forget()
+        torch.manual_seed(0)
+        self.limit = limit
+        self.x = torch.randn(6, 64, 128)
+        self.transfer = SimulatedTransfer(limit=limit, link=2e9, product_rate=3e12)
+        self.models = [Transformer(blocks, lambda: LlamaBlock(128, 4, 2, 384), 128) for _ in range(models)]
+        self.transfer.adopt(*(each for model in self.models for each in model.parameters()), self.x)
+        self.optimizers = [torch.optim.AdamW(model.parameters(), 1e-3) for model in self.models]
+        for model, optimizer in zip(self.models, self.optimizers, strict=True):
+            lms.wrap(model, optimizer, limit=limit, transfer=self.transfer)
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            for model, optimizer in zip(self.models, self.optimizers, strict=True):
+                optimizer.zero_grad(set_to_none=True)
+                back(model(self.x).square().mean())
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+
+    def assert_kept(self) -> None:
+        session = weft.lms.api.latest()
+        pagers = [keeper.pager for keeper in session.keepers if keeper.pager is not None]
+        assert pagers
+        for pager in pagers:
+            here = [page for pages in pager.pages.values() for page in pages if page.here]
+            assert pager.leaving == sum(page.bytes for page in here)
+            assert pager.leaving == sum(page.bytes for page in pager._leaving)
+        assert session.over == 0
+        assert all(shape.margin == 0 for shape in session.shapes.known.values())
+        session.end(failed=True)
+
+
+def test_operations_between_two_modules_have_their_room() -> None:
+    made = Setting(12_000_000)
+    made.train(8)
+    assert weft.lms.api.latest().reserve > 0
+    assert weft.lms.api.latest().replans < 10
+    made.assert_kept()
+
+
+def test_state_that_somebody_read_goes_like_any_other() -> None:
+    made = Setting(12_000_000)
+    for _ in range(6):
+        made.train(1)
+        for state in made.optimizers[0].state.values():
+            assert bool(state["exp_avg"].isfinite().all())
+    made.assert_kept()
+
+
+def test_two_models_share_one_budget() -> None:
+    made = Setting(16_000_000, blocks=4, models=2)
+    made.train(6)
+    made.assert_kept()
+
+
+def test_a_pass_without_gradients_has_the_room_of_state() -> None:
+    made = Setting(12_000_000)
+    made.train(5)
+    with torch.no_grad(), made.transfer.watching():
+        made.models[0](torch.cat([made.x, made.x]))
+    made.train(1)
+    made.assert_kept()
+
+
+def test_what_was_left_to_state_is_there_again_when_its_model_is_gone() -> None:
+    made = Setting(12_000_000)
+    made.train(3)
+    session = weft.lms.api.latest()
+    assert session.reserve > 0
+    session.end(failed=True)
+    del made
+    gc.collect()
+    assert session.reserve == 0

@@ -6,7 +6,7 @@ swaps the rest, oldest first, since the backward pass wants those last. No step 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from weakref import WeakValueDictionary, ref
@@ -50,6 +50,7 @@ class Engine:
         self._headroom = 0
         self._watching = False
         self.guarded = False  # room is asked for before each operation
+        self.follow: Callable[[int], None] | None = None  # told of each event of a plan
         self._nothing = torch.empty(0, device=transfer.device)
 
     @property
@@ -173,6 +174,8 @@ class Engine:
     def _step_on(self) -> None:
         if self._watching:
             self.make_room(self._spare())
+        elif self.follow is not None:
+            self.follow(self._event)
         if self.recorder is not None:
             self.recorder.open(self._sites)
         self._event += 1

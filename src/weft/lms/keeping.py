@@ -29,34 +29,34 @@ class Keeper:
         self.pager: Pager | None = None
         self.here: dict[int, Page] = {}  # those touched last come last
         self.present = 0  # bytes of parameters and gradients among them
-        self.leaving = 0  # and of state, which goes when it is asked to
+        self.reserve = 0  # of the budget: left to state
         self.bytes_in = 0
         session.keepers.add(self)
 
     def came(self, page: Page) -> None:
         self.here[id(page)] = page
-        self._count(page, page.bytes)
+        if page.kind != "state":
+            self.present += page.bytes
+        elif self.pager is not None:
+            self.pager.came(page)
         if self.parameters is not None:
             self.parameters.came(page)
 
     def went(self, page: Page) -> None:
-        if self.here.pop(id(page), None) is not None:
-            self._count(page, -page.bytes)
+        if self.here.pop(id(page), None) is not None and page.kind != "state":
+            self.present -= page.bytes
+        if page.kind == "state" and self.pager is not None:
+            self.pager.went(page)
         if self.parameters is not None:
             self.parameters.went(page)
-
-    def _count(self, page: Page, size: int) -> None:
-        if page.kind == "state":
-            self.leaving += size
-        else:
-            self.present += size
 
     @property
     def unfilled(self) -> int:
         """Bytes that pages may still take, or less than none while more are here than need be."""
         parameters = self.residence.window if self.parameters is not None else 0
         gradients = self.residence.gradient_window if self.gradients is not None else 0
-        return parameters + gradients - self.present - self.leaving
+        leaving = 0 if self.pager is None else self.pager.leaving
+        return parameters + gradients - self.present - leaving
 
     def pages_of(self, parameter: torch.Tensor) -> list[Page]:
         """What a step of a parameter takes, its state apart."""
@@ -118,7 +118,7 @@ class Keeper:
         if self.parameters is not None:
             order, sizes = self.parameters.order, self.parameters.sizes
             played = play(order, sizes, self.residence.window, seconds, self.session.transfer.rates())
-        return self.residence.explain(played, self.session.reserve)
+        return self.residence.explain(played, self.reserve)
 
     def settle(self) -> None:
         """Before a forward pass: as it was left by whatever happened since the last one."""

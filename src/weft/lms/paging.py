@@ -17,8 +17,11 @@ import torch
 from weft.errors import UsageError
 from weft.lms.keeping import Keeper
 from weft.lms.pages import SMALL, Page
+from weft.lms.shapes import Shape
 
-CHUNK = 512 << 20  # bytes of state that travel together, at most
+CHUNK = (
+    1 << 30
+)  # bytes of state that travel together, at most: fewer would be launched no faster than they are copied
 SHARE = 16  # and no more than this part of the budget
 EVERYTHING = 1 << 60
 
@@ -37,7 +40,9 @@ class Pager:
         self.chunk = min(CHUNK, keeper.session.limit // SHARE)
         self.spare = spare  # bytes that a pass may want at any moment
         self.pages: dict[int, list[Page]] = {}  # by parameter
-        self._leaving: dict[Page, None] = {}  # sent, the latest last
+        self._leaving: dict[Page, None] = {}  # state that is here, what was stepped last comes last
+        self.leaving = 0  # bytes of it that go when they are asked to
+        self.shape: Shape | None = None  # of the passes before the step
         self._step = optimizer.step
         self._next = 0  # chunk to bring in
         self._backwards = False
@@ -80,8 +85,6 @@ class Pager:
                 return
             with self.keeper.session.engine.moved_by_others():
                 self._bring(chunk)
-            for page in away:
-                self._leaves(page)
             self._next += 1
 
     def _bring(self, chunk: list[torch.nn.Parameter]) -> None:
@@ -102,14 +105,14 @@ class Pager:
                 loss = closure()
         chunks = self.chunks()
         groups = [(group, group["params"]) for group in self.optimizer.param_groups]
-        goes = self.bytes - self.keeper.session.beside() if self.pages and self.lazy else EVERYTHING
+        goes = self.bytes - self.keeper.session.beside(self.shape) if self.pages and self.lazy else EVERYTHING
         try:
             with self.transfer.watching():
                 for index, chunk in enumerate(chunks):
                     self._fetch(chunks, index)
                     self._step_some(chunk, groups)
                     self._done(chunk, goes > 0)
-                    goes -= 2 * sum(parameter.nbytes for parameter in chunk)
+                    goes -= sum(page.bytes for page in self._pages(chunk))
         finally:
             for group, parameters in groups:
                 group["params"] = parameters
@@ -133,7 +136,7 @@ class Pager:
             self.keeper.make_room(wanted)
         self._bring(chunk)
         for ahead in chunks[index + 1 : index + 2]:
-            wanted = self.away(ahead) + self.on_the_way(chunk)
+            wanted = self.away(ahead) + self.away(chunk) + self.on_the_way(chunk)
             self.make_room(wanted)
             if self.room() >= wanted:
                 self._bring(ahead)
@@ -163,11 +166,20 @@ class Pager:
                 page.send()
             page.users = 0
             page.hide()
-            self._leaves(page)
+            if page in self._leaving:
+                del self._leaving[page]
+                self._leaving[page] = None
 
-    def _leaves(self, page: Page) -> None:
-        self._leaving.pop(page, None)
+    def came(self, page: Page) -> None:
+        """State is on the device, whoever brought it."""
+        if page not in self._leaving:
+            self.leaving += page.bytes
         self._leaving[page] = None
+
+    def went(self, page: Page) -> None:
+        if page in self._leaving:
+            del self._leaving[page]
+            self.leaving -= page.bytes
 
     def _adopt(self, parameter: torch.Tensor) -> None:
         self.pages[id(parameter)] = [
@@ -180,28 +192,27 @@ class Pager:
         ]
 
     def make_room(self, wanted: int | None = None) -> None:
-        """Give memory back until so much is free, those first that left first; for a pass, what it may want next."""
+        """Give memory back until so much is free; for a pass, what it may want next. Others' state goes, too."""
         if wanted is None:
+            if self.keeper.session.follows:
+                return  # event by event
             ahead = self.keeper.session.ahead()
-            wanted = self.spare if ahead is None else min(self.spare, ahead)
-        if self._leaving and self.room() < wanted:
-            with self.keeper.session.engine.moved_by_others():
-                while self._leaving and self.room() < wanted:
-                    self._let_one_go()
+            wanted = self.spare if ahead is None else ahead
+        pagers = [keeper.pager for keeper in self.keeper.session.keepers if keeper.pager is not None]
+        for pager in sorted(pagers, key=lambda pager: pager is self):  # its own last
+            if self.room() < wanted:
+                pager.let_go(lambda: self.room() < wanted)
 
-    def _let_one_go(self) -> None:
-        page = next(iter(self._leaving))
-        del self._leaving[page]
-        page.leave()
-
-    def let_go(self) -> None:
-        """Give all memory back."""
-        while self._leaving:
-            self._let_one_go()
+    def let_go(self, more: Callable[[], bool] = lambda: True) -> None:
+        """Give memory back as long as more is wanted, those first that were stepped first; what others hold stays."""
+        with self.keeper.session.engine.moved_by_others():
+            for page in tuple(self._leaving):
+                if not more():
+                    return
+                page.leave()
 
     def loaded(self) -> None:
         """Other state was put in the place of ours."""
-        self._leaving.clear()
         for pages in self.pages.values():
             for page in pages:
                 page.forget()
@@ -212,7 +223,6 @@ class Pager:
             for page in pages:
                 page.send()
                 page.hide()
-                self._leaves(page)
         self.let_go()
 
     def saved(self, state: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from weft.lms.sizes import show_bytes
 cuda: Any = torch.cuda
 THREADS = 8
 PIECE = 32 << 20
+HUGE = 14  # MADV_HUGEPAGE
+WIPED = 18  # MADV_WIPEONFORK: a child, such as a DataLoader's, gets none of it, or it would all be copied
 PORTABLE = 1  # for all devices
 SMALL = 64 << 20  # bytes; below this torch's own way is as quick
 
@@ -40,11 +42,16 @@ def pinned(size: int) -> torch.Tensor:
 def _registered(size: int) -> torch.Tensor | None:
     """None where the device does not take memory that it did not make."""
     pages = Pages(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(AttributeError, OSError):  # where there are none
-        pages.madvise(mmap.MADV_HUGEPAGE)
+    for advice in (HUGE, WIPED):
+        with suppress(OSError, ValueError):  # where the system knows nothing of it
+            pages.madvise(advice)
     flat = torch.frombuffer(pages, dtype=torch.uint8)  # which holds on to the pages
     fill(flat.data_ptr(), size, min(THREADS, os.cpu_count() or 1))
-    return flat if pages.register(flat.data_ptr()) else None
+    if pages.register(flat.data_ptr()):
+        return flat
+    with suppress(Exception):  # the refusal would be taken for that of whatever is launched next
+        torch.zeros(1, device="cuda")
+    return None
 
 
 def fill(address: int, size: int, threads: int) -> None:
@@ -61,13 +68,16 @@ class Pages(mmap.mmap):
     """Memory that the device lets go of before the system does."""
 
     _address: int | None = None
+    _process = 0
 
     def register(self, address: int) -> bool:
         done = int(cuda.cudart().cudaHostRegister(address, len(self), PORTABLE)) == 0
-        self._address = address if done else None
+        self._address, self._process = (address if done else None), os.getpid()
         return done
 
     def __del__(self) -> None:
-        if self._address is not None:
+        if self._address is not None and self._process == os.getpid():
+            with suppress(Exception):
+                cuda.synchronize()  # a copy may be under way
             with suppress(Exception):  # at the end of the process there may be no runtime any more
                 cuda.cudart().cudaHostUnregister(self._address)

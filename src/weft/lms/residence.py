@@ -58,6 +58,14 @@ class Residence:
         found += sizes.paged_gradients - self.gradient_window if self.gradients else 0
         return found + (sizes.parameters - self.window if self.parameters else 0)
 
+    @property
+    def hosted(self) -> int:
+        """Bytes of host memory that pages take: each has its place there, wherever it is."""
+        sizes = self.sizes
+        found = sizes.state if self.state else 0
+        found += sizes.paged_gradients if self.gradients else 0
+        return found + (sizes.parameters if self.parameters else 0)
+
     def explain(self, played: Played | None = None, reserve: int = 0) -> str:
         """A line for each kind that is paged: bytes, and the price of parameters if it is known."""
         sizes = self.sizes

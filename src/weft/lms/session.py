@@ -7,8 +7,10 @@ the peak. A shape that fits as it is has its hooks taken off at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -32,6 +34,7 @@ from weft.lms.transfer import Transfer
 
 if TYPE_CHECKING:
     from weft.lms.keeping import Keeper
+    from weft.lms.paging import Pager
 
 MEASURED = 2  # planned steps that are measured again
 COMPARED = 3  # steps whose whole time is compared with the plan's
@@ -62,7 +65,6 @@ class Session:
     over: int = 0  # steps whose peak was above the budget
     keepers: WeakSet[Keeper] = field(default_factory=WeakSet)  # of models whose memory is paged
     spare: int = 0  # room to leave in a step of which nothing is known
-    reserve: int = 0  # of the budget: left to optimizer state
 
     def __post_init__(self) -> None:
         self.engine = Engine(self.transfer, self.smallest)
@@ -79,6 +81,21 @@ class Session:
     @property
     def is_open(self) -> bool:
         return self._open
+
+    @property
+    def shape(self) -> Shape | None:
+        """Of the step that runs, or of the last one."""
+        return self._shape
+
+    @property
+    def reserve(self) -> int:
+        """Bytes of the budget that are left to optimizer state."""
+        return sum(keeper.reserve for keeper in self.keepers)
+
+    @property
+    def follows(self) -> bool:
+        """Whether a plan is followed, event by event."""
+        return self._open and self._chosen and not self._fits() and self.engine.plan is not None
 
     def unfilled(self) -> int:
         """Bytes that pages may still take, less those that more of them are here than need be."""
@@ -158,6 +175,8 @@ class Session:
             self._compare(shape)
             self._adjust(shape, base)
         self.transfer.reset_peak()
+        if shape is None:
+            self._let_go(lambda: True)
         measure = shape is None or (
             shape.steps < MEASURED and (self._shares() or not shape.plan.keeps_all) and not shape.guessed
         )
@@ -171,6 +190,7 @@ class Session:
         compared = shape is not None and not measure and shape.steps < MEASURED + COMPARED
         self._started = self.transfer.mark() if compared else None
         self.engine.mover.waits = [] if compared else None
+        self.engine.follow = self._follow if self._shares() else None
         self.engine.start(self.budget, plan, self._recorder, headroom=self._headroom())
         if shape is None:
             engine, slack = self.engine, min(SLACK, self.budget >> 6)
@@ -187,30 +207,48 @@ class Session:
         if not self._open or not self._chosen or shape is None or self.engine.lost:
             return None
         timeline, shift = shape.plan.timeline, self._base - shape.plan.recording.base
-        follows = not self._fits() and self.engine.plan is not None
-        peak = timeline.ahead[min(self.engine.event, len(timeline.ahead) - 1)] if follows else timeline.peak
+        event = min(self.engine.event, len(timeline.ahead) - 1)
+        peak = timeline.ahead[event] if self.follows else timeline.peak
         return max(0, peak + shift + shape.margin - self._in_use())
 
-    def beside(self) -> int:
-        """Bytes of the budget that passes like the last one leave to others all along."""
+    def _follow(self, event: int) -> None:
+        """State goes before an event if what follows until the next ones leaves it less room than it has."""
         shape = self._shape
+        assert shape is not None
+        plan = shape.plan
+        next_ones = max(plan.timeline.levels[event + 1 : event + 3], default=0)
+        room = self.budget - shape.margin - next_ones - self._base + plan.recording.base
+        self._let_go(lambda: self._leaving() > room)
+
+    def _leaving(self) -> int:
+        return sum(keeper.pager.leaving for keeper in self.keepers if keeper.pager is not None)
+
+    def _let_go(self, more: Callable[[], bool]) -> None:
+        """State leaves as long as more of it should."""
+        for keeper in self.keepers:
+            if keeper.pager is not None and more():
+                keeper.pager.let_go(more)
+
+    def beside(self, shape: Shape | None) -> int:
+        """Bytes of the budget that passes of a shape leave to others all along."""
         if shape is None:
             return 0
         base = max(shape.highest, self._base)
         return max(0, self.budget - shape.plan.timeline.peak - base + shape.plan.recording.base)
 
-    def share(self, state: int, passes: int) -> None:
+    def share(self, pager: Pager, passes: int) -> None:
         """Leave as much of the budget to optimizer state as is best for steps of so many passes like the last one."""
-        shape = self._shape
+        shape = pager.shape
         if shape is None or shape.guessed:
             return
         recording = shape.recording.shifted(max(shape.highest, shape.recording.base))
-        rates, host = self.transfer.rates(), self.transfer.host_limit
-        reserve = share(recording, self.budget - shape.margin, rates, host, state=state, passes=passes)
-        if reserve != self.reserve:
-            self.reserve = reserve
-            shape.steps = 0  # what is planned now was never measured
-            self._replan(shape, recording)
+        rates, host = self.transfer.rates(), self._host()
+        budget = self.budget - shape.margin
+        reserve = share(recording, budget, rates, host, state=pager.bytes, passes=passes)
+        if reserve != pager.keeper.reserve:
+            pager.keeper.reserve = reserve
+            shape.steps, shape.shares = 0, True  # what is planned now was never measured
+            shape.recording = recording
 
     @property
     def budget(self) -> int:
@@ -249,15 +287,13 @@ class Session:
     def _planned(
         self, recording: Recording, margin: int, like: Plan | None, exact: bool = False, link: float = 1.0
     ) -> Plan:
-        rates, host = self.transfer.rates().times(link), self.transfer.host_limit
-        try:
-            plan = make_plan(recording, self.budget - margin - self.reserve, rates, host, like)
-        except BudgetError:
-            if not self.reserve:
-                raise
-            self.reserve = 0  # state must do without
-            plan = make_plan(recording, self.budget - margin, rates, host, like)
+        rates, host = self.transfer.rates().times(link), self._host()
+        plan = make_plan(recording, self.budget - margin, rates, host, like)
         return plan if exact else replace(plan, keys=tuple((op, -1) for op, _ in plan.keys))
+
+    def _host(self) -> int:
+        """Bytes of host memory that activations may take."""
+        return max(0, self.transfer.host_limit - sum(keeper.residence.hosted for keeper in self.keepers))
 
     def _compare(self, shape: Shape) -> None:
         """A step that was quicker than planned had less time to hide copies in, and one that waited had too little."""
@@ -278,13 +314,22 @@ class Session:
         peak = shape.plan.timeline.peak + shift
         # Of steps that take turns, such as those with and without gradients from before, the larger one counts.
         shape.slack = shape.slack + 1 if shift < -0.02 * self.limit and not shape.plan.keeps_all else 0
-        if peak > self.budget - shape.margin - self.reserve or shape.slack > PATIENCE:
+        reserve = self.reserve if shape.shares else 0
+        if peak > self.budget - shape.margin - reserve or reserve != shape.reserve or shape.slack > PATIENCE:
             self._replan(shape, shape.recording.shifted(base))
             shape.slack = 0
 
     def _replan(self, shape: Shape, recording: Recording) -> None:
         shape.recording = recording
-        shape.plan = self._planned(recording, shape.margin, None, exact=not shape.guessed, link=shape.link)
+        shape.reserve = self.reserve if shape.shares else 0
+        planned = partial(self._planned, recording, like=None, exact=not shape.guessed, link=shape.link)
+        try:
+            shape.plan = planned(shape.margin + shape.reserve)
+        except BudgetError:
+            if not shape.reserve:
+                raise
+            shape.reserve, shape.shares = 0, False
+            shape.plan = planned(shape.margin)
         self.replans += 1
 
     def end(self, failed: bool = False) -> None:

@@ -37,6 +37,8 @@ class Shape:
     guessed: bool = False
     steps: int = 0
     margin: int = 0  # learned from peaks that were higher than planned
+    reserve: int = 0  # bytes of the budget that its plan leaves to state
+    shares: bool = True  # or it fits with nothing left to state alone
     link: float = 1.0  # of the link's rate is counted on: learned from copies that were waited for
     marks: tuple[Any, Any] | None = None  # the start and end of a step, to be compared with the plan
     waits: list[tuple[Any, Any]] = field(default_factory=list)  # for copies, within it

@@ -170,15 +170,17 @@ class SimulatedTransfer:
 class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the storages of all tensors that operations give or take."""
 
+    # Of all at once: garbage of one device, with a copy to finish, may be collected in the midst of another's step.
+    off = 0
+
     def __init__(self, transfer: SimulatedTransfer) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._transfer = transfer
         self._live: dict[int, WeakStorage] = {}
-        self._off = 0
         self.peak = 0
 
     def paused(self) -> _Paused:
-        return _Paused(self)
+        return _Paused()
 
     def count(self, tensor: torch.Tensor) -> int:
         """The bytes this adds."""
@@ -207,7 +209,7 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if self._off:
+        if _Arena.off:
             return result
         taken, given = _tensors((*args, *(kwargs or {}).values())), _tensors((result,))
         if any(isinstance(tensor, FakeTensor) for tensor in (*taken, *given)):
@@ -236,16 +238,15 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Paused:
-    def __init__(self, arena: _Arena) -> None:
-        self._arena = arena
+    """What is done meanwhile is no device's work."""
 
     def __enter__(self) -> None:
-        self._arena._off += 1
+        _Arena.off += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._arena._off -= 1
+        _Arena.off -= 1
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:

@@ -29,7 +29,8 @@ class Timeline:
     host_peak: int
     releases: dict[int, tuple[int, ...]]  # at this event, these sites leave the device
     fetches: dict[int, tuple[int, ...]]  # at this event, their copies back start
-    ahead: tuple[int, ...]  # the most bytes from each interval on
+    levels: tuple[int, ...]  # the most bytes in each interval
+    ahead: tuple[int, ...]  # and from each on
 
 
 def first_needs(recording: Recording, choices: Sequence[Choice]) -> list[int]:
@@ -119,6 +120,7 @@ class _Player:
             host_peak=self.host_peak,
             releases={event: tuple(sites) for event, sites in self.releases.items()},
             fetches={event: tuple(sites) for event, sites in self.fetches.items()},
+            levels=tuple(self.levels),
             ahead=tuple(accumulate(reversed(self.levels), max))[::-1],
         )
 

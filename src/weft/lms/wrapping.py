@@ -85,6 +85,8 @@ class Wrapped:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         self._begin()
         if not torch.is_grad_enabled():
+            if self.keeper is not None and self.keeper.pager is not None:
+                self.keeper.pager.let_go()  # nobody knows what this pass will take
             return self._forward(*args, **kwargs)
         self._calls += 1
         state = _State(self.model)
@@ -110,8 +112,8 @@ class Wrapped:
         """What follows, the loss and the backward pass, asks for no room: all that it will take must be there."""
         pager = None if self.keeper is None else self.keeper.pager
         if pager is not None:
-            ahead = self.session.ahead()
-            pager.make_room(pager.spare if ahead is None else ahead)
+            pager.shape = self.session.shape
+            pager.make_room()
 
     def _begin(self) -> None:
         if self.keeper is None:
@@ -215,7 +217,7 @@ class Wrapped:
         """How much room state should have is known when a step was seen whole, and better when it was measured."""
         self._steps += 1
         if self._steps in SHARED and pager.lazy and self._last_calls:
-            self.session.share(pager.bytes, self._last_calls)
+            self.session.share(pager, self._last_calls)
 
     def _on_module(self) -> None:
         """Memory of state that has left is given back as the forward pass needs it."""
