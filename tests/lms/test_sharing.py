@@ -94,7 +94,7 @@ def steps(shared: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, flo
     return model, transfer.clock - seconds, lms.stats()["paged_in_bytes"] - paged
 
 
-def test_a_loss_outside_of_the_model_has_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_outside_of_the_model_has_its_room() -> None:
     """It is the largest of the step, and no module's call comes before it that could make room."""
     torch.manual_seed(0)
     words = 4000

@@ -19,9 +19,7 @@ from weft.lms.keeping import Keeper
 from weft.lms.pages import SMALL, Page
 from weft.lms.shapes import Shape
 
-CHUNK = (
-    1 << 30
-)  # bytes of state that travel together, at most: fewer would be launched no faster than they are copied
+CHUNK = 1 << 30  # bytes of state that travel together, at most: to launch less takes as long as to copy it
 SHARE = 16  # and no more than this part of the budget
 EVERYTHING = 1 << 60
 
