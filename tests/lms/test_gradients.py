@@ -11,6 +11,7 @@ from tests.lms.stage import Stage, assert_equal, back
 from torch import Tensor, nn
 
 from weft import lms
+from weft.lms.session import Session
 
 
 def stage(name: str) -> Stage:
@@ -125,20 +126,26 @@ def test_changing_shapes_share_what_was_learned() -> None:
     assert stats["recorded"] < len(lengths)
 
 
-def test_waiting_for_copies_is_measured() -> None:
+def waits(before: float, after: float, steps: int) -> tuple[Session, list[float]]:
+    """Seconds that each step waited for copies, over a link that becomes slower after three of them."""
     torch.manual_seed(0)
     make, data = FAMILIES["gpt2"]
-    made = Stage(make(), data(), link=1e12)
+    made = Stage(make(), data(), link=before)
     transfer = made.device()
     stalls = []
-    for step in range(5):
+    for step in range(steps):
         made.model.zero_grad(set_to_none=True)
         if step == 3:
-            transfer.link = 1e9  # what was measured before holds no longer
-        before = transfer.stall_s
+            transfer.link = after  # what was measured before holds no longer
+        waited = transfer.stall_s
         with lms.fit(made.budget(0.5), transfer=transfer) as session:
             back(made.forward(made.model, made.x))
-        stalls.append(transfer.stall_s - before)
+        stalls.append(transfer.stall_s - waited)
+    return session, stalls
+
+
+def test_waiting_for_copies_is_measured() -> None:
+    session, stalls = waits(1e12, 1e9, 5)
     assert session.stall_s is not None
     assert session.stall_s == pytest.approx(stalls[3])
     assert session.stall_s > 0
@@ -146,18 +153,6 @@ def test_waiting_for_copies_is_measured() -> None:
 
 
 def test_copies_that_are_late_are_planned_for_a_slower_link() -> None:
-    torch.manual_seed(0)
-    make, data = FAMILIES["gpt2"]
-    made = Stage(make(), data(), link=4e9)
-    transfer = made.device()
-    stalls = []
-    for step in range(9):
-        made.model.zero_grad(set_to_none=True)
-        if step == 3:
-            transfer.link = 2.6e9
-        before = transfer.stall_s
-        with lms.fit(made.budget(0.5), transfer=transfer) as session:
-            back(made.forward(made.model, made.x))
-        stalls.append(transfer.stall_s - before)
+    session, stalls = waits(4e9, 2.6e9, 9)
     assert [shape.link for shape in session.shapes.known.values()] < [1.0]
     assert stalls[-1] < stalls[3] / 2
