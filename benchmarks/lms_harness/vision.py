@@ -111,7 +111,6 @@ def case_unet(report: Report, rounds: int) -> None:
 def largest(fits: Callable[[int], bool], guess: int, step: int) -> int:
     """The largest size that fits, to a step: away from a guess in growing steps, and back by bisection."""
     up, jump = fits(guess), 2 * step
-    good = bad = guess
     while up == fits(guess + (jump if up else -jump)):
         guess += jump if up else -jump
         jump *= 2
@@ -139,9 +138,8 @@ def vision_models() -> Iterator[tuple[str, Callable[[], nn.Module]]]:
 def case_pixels(report: Report, rounds: int) -> None:
     """The largest picture under a cap, batch 1, channels_last, bf16 autocast: native and ours, to 128 pixels a side."""
     cap = 16 * GB
-    host = int(
-        0.92 * available_host_bytes()
-    )  # more than anyone should take who has other plans for the machine
+    # More of the host's memory than anyone should take who has other plans for the machine.
+    host = int(0.92 * available_host_bytes())
     for name, make in vision_models():
         found: dict[str, int] = {}
         why: dict[str, str] = {}

@@ -196,10 +196,7 @@ class Pager:
                 return  # event by event
             ahead = self.keeper.session.ahead()
             wanted = self.spare if ahead is None else ahead
-        pagers = [keeper.pager for keeper in self.keeper.session.keepers if keeper.pager is not None]
-        for pager in sorted(pagers, key=lambda pager: pager is self):  # its own last
-            if self.room() < wanted:
-                pager.let_go(lambda: self.room() < wanted)
+        self.keeper.session.let_go(lambda: self.room() < wanted, last=self.keeper)
 
     def let_go(self, more: Callable[[], bool] = lambda: True) -> None:
         """Give memory back as long as more is wanted, those first that were stepped first; what others hold stays."""

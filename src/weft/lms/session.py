@@ -163,7 +163,7 @@ class Session:
             if shape.steps > MEASURED and shape.steps % QUIET and not self._pages_parameters():
                 return
         self._looks = True
-        base = self._base = self._in_use()
+        base = self._base = self._base if self.keepers else self._in_use()
         if base > self.limit:
             raise BudgetError(
                 f"limit must hold what is on the device before the step, {show_bytes(base)}, got "
@@ -176,7 +176,7 @@ class Session:
             self._adjust(shape, base)
         self.transfer.reset_peak()
         if shape is None:
-            self._let_go(lambda: True)
+            self.let_go(lambda: True)
         measure = shape is None or (
             shape.steps < MEASURED and (self._shares() or not shape.plan.keeps_all) and not shape.guessed
         )
@@ -218,14 +218,14 @@ class Session:
         plan = shape.plan
         next_ones = max(plan.timeline.levels[event + 1 : event + 3], default=0)
         room = self.budget - shape.margin - next_ones - self._base + plan.recording.base
-        self._let_go(lambda: self._leaving() > room)
+        self.let_go(lambda: self._leaving() > room)
 
     def _leaving(self) -> int:
         return sum(keeper.pager.leaving for keeper in self.keepers if keeper.pager is not None)
 
-    def _let_go(self, more: Callable[[], bool]) -> None:
-        """State leaves as long as more of it should."""
-        for keeper in self.keepers:
+    def let_go(self, more: Callable[[], bool], last: Keeper | None = None) -> None:
+        """State leaves as long as more of it should, that of one model last."""
+        for keeper in sorted(self.keepers, key=lambda keeper: keeper is last):
             if keeper.pager is not None and more():
                 keeper.pager.let_go(more)
 

@@ -1,6 +1,6 @@
 """Host memory for copies, taken in large slabs and handed out in pieces.
 
-To pin memory takes half a second for each GiB, and torch's own host allocator rounds every piece up to a power of two.
+To pin memory takes long (see `pinning`), and torch's own host allocator rounds every piece up to a power of two.
 So slabs are exact powers of two, pinned once, and never given back while there is use for them.
 """
 
