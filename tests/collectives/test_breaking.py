@@ -30,7 +30,7 @@ def told(output: str) -> dict[int, tuple[str, float, str]]:
 
 # Far from the group's timeout of 30 s, and far enough from the fraction of a second it takes on a quiet machine.
 SOON_S = 12
-DEATH_S = 2  # a death on the same host is known by then
+DEATH_S = 5  # a death on the same host is known at once, and a busy machine is slow to say so
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_a_file_that_still_had_its_name_is_swept_by_the_next_run(bench: Bench) -
 
 
 @pytest.mark.parametrize(("how", "victim"), [("maker-dies", 0), ("peer-dies", 1)])
-def test_a_death_while_memory_is_shared_out(bench: Bench, how: str, victim: int) -> None:
-    done = bench.runs("halted.py", 3, how, options=("--mode", "shm", "--grace", "5"))
+def test_a_death_while_memory_is_shared_out(bench: Bench, tmp_path: Path, how: str, victim: int) -> None:
+    done = bench.runs("halted.py", 3, how, str(tmp_path), options=("--mode", "shm", "--grace", "8"))
     found = heard(done.stdout)
     assert found.keys() == {0, 1, 2} - {victim}, done.stdout + done.stderr
     for kind, took, message in found.values():

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft.lms.recording import Rates
@@ -25,6 +25,8 @@ from weft.lms.storages import WeakStorage
 
 PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "convolution", "convolution_backward")
 ATTENTION = "scaled_dot_product"
+# Around what the link does, which is no work of the device, nor of another device or of a tracer in whose midst garbage
+# with a copy to finish happens to be collected: `no_dispatch`.
 
 
 @dataclass
@@ -63,7 +65,7 @@ class SimulatedTransfer:
             self._arena.count(tensor)
 
     def _host_bytes(self, size: int) -> torch.Tensor:
-        with self._arena.paused():
+        with no_dispatch():
             return torch.empty(size, dtype=torch.uint8)
 
     def allocated(self) -> int:
@@ -97,7 +99,7 @@ class SimulatedTransfer:
         return None
 
     def host(self, size: int) -> Block:
-        with self._arena.paused():
+        with no_dispatch():
             return self._slabs.take(size)
 
     def give_back(self, block: Block) -> None:
@@ -119,7 +121,7 @@ class SimulatedTransfer:
         return self._start("out", block, make)
 
     def copy_in(self, block: Block, target: torch.Tensor) -> _Copy:
-        with self._arena.paused():
+        with no_dispatch():
             target.fill_(255)
         storage = WeakStorage(target.untyped_storage())
 
@@ -147,7 +149,7 @@ class SimulatedTransfer:
     def _finish(self, copy: _Copy) -> None:
         if not copy.finished:
             copy.finished = True
-            with self._arena.paused(), torch.no_grad():
+            with no_dispatch(), torch.no_grad():
                 copy.make()
 
     def advance(self, seconds: float) -> None:
@@ -170,17 +172,11 @@ class SimulatedTransfer:
 class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the storages of all tensors that operations give or take."""
 
-    # Of all at once: garbage of one device, with a copy to finish, may be collected in the midst of another's step.
-    off = 0
-
     def __init__(self, transfer: SimulatedTransfer) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._transfer = transfer
         self._live: dict[int, WeakStorage] = {}
         self.peak = 0
-
-    def paused(self) -> _Paused:
-        return _Paused()
 
     def count(self, tensor: torch.Tensor) -> int:
         """The bytes this adds."""
@@ -209,8 +205,6 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if _Arena.off:
-            return result
         taken, given = _tensors((*args, *(kwargs or {}).values())), _tensors((result,))
         if any(isinstance(tensor, FakeTensor) for tensor in (*taken, *given)):
             return result  # a graph that is captured meanwhile has no bytes
@@ -235,18 +229,6 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 + _products(name, args, given) / self._transfer.product_rate
             )
         return result
-
-
-class _Paused:
-    """What is done meanwhile is no device's work."""
-
-    def __enter__(self) -> None:
-        _Arena.off += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _Arena.off -= 1
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:

@@ -16,6 +16,8 @@ from weft.collectives.modes import arena
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends everyone after the first death
 how, rank = sys.argv[1], int(os.environ["RANK"])
 arena.sweep()
+if how != "halt":
+    Path(sys.argv[2], f"up-{rank}").touch()
 
 
 def halt(*_: object) -> None:
@@ -24,6 +26,8 @@ def halt(*_: object) -> None:
 
 
 def die(*_: object) -> int:
+    while len(list(Path(sys.argv[2]).glob("up-*"))) < int(os.environ["WORLD_SIZE"]):
+        time.sleep(0.01)  # who is not up yet would be ended with this one, before it could be told
     os.kill(os.getpid(), signal.SIGKILL)
     return -1
 
