@@ -5,6 +5,7 @@
     |   |-- HostListError   -H, a hostfile
     |   |-- RankfileError   --rankfile
     |   |-- DataError       a table, a file of one, or a bound on memory that cannot be worked with
+    |   |   `-- ShareError  the rows of another worker, which fits the same model
     |   |-- ModelError      a model, its card or its store that cannot be worked with
     |   |-- TopologyError   hosts that differ, dimensions that do not multiply to the world size
     |   `-- BudgetError     a budget of memory that no plan can keep, on the device or on the host
@@ -43,6 +44,10 @@ class RankfileError(UsageError):
 
 class DataError(UsageError, ValueError):
     """A table cannot be read, or not within the memory that it may use."""
+
+
+class ShareError(DataError):
+    """Another worker cannot fit its rows, so the model that all of them fit cannot be."""
 
 
 class ModelError(UsageError, ValueError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from scipy import sparse
 from sklearn.model_selection import GridSearchCV
@@ -111,8 +113,20 @@ def test_tables_that_make_no_sense(model: Any) -> None:
         model.fit(X, y, sample_weight=np.where(np.arange(len(y)) == 3, -1.0, 1.0))
     bad = X.copy()
     bad[5, 2] = np.nan
-    with pytest.raises(ValueError, match="contains NaN"):
-        model.fit(bad, y)
+    for table, column in (
+        (bad, "2"),
+        (bad.tolist(), "2"),
+        (sparse.csc_array(bad), "2"),
+        (pd.DataFrame(bad, columns=list("abcdefgh")), "'c'"),
+        (pl.DataFrame(bad, schema=list("abcdefgh")), "'c'"),
+    ):
+        with pytest.raises(ValueError, match=f"^Input X contains NaN: row 5, column {column}$"):
+            model.fit(table, y)
+    odd = pd.DataFrame(bad).astype(object).where(pd.notna(pd.DataFrame(bad)), None)
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        model.fit(odd, y)
+    with pytest.raises(ValueError, match=r"^Input y contains infinity: row 7$"):
+        model.fit(X, np.where(np.arange(len(y)) == 7, np.inf, y))
 
 
 @pytest.mark.parametrize(

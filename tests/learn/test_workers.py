@@ -50,6 +50,9 @@ class ThreadWorkers:
     def largest(self, value: float) -> float:
         return float(max(self.gathered(value)))
 
+    def give_up(self, fault: Any) -> None:
+        self._barrier.abort()
+
 
 def fitted(
     make: Callable[[], Any],

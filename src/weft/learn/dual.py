@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from scipy.special import entr
 
-from weft.learn import dual_kernels, loss_kernels
+from weft.learn import dual_kernels, loss_kernels, workers
 from weft.learn.history import History
-from weft.learn.tables import DenseTable, SparseTable
+from weft.learn.tables import DenseTable, SparseTable, explain_sums
 from weft.learn.threads import Crew, add_up
 from weft.learn.workers import sums
 
@@ -72,8 +72,9 @@ class DualAscent:
         self.random = random
         self.code = CODES[problem.loss]
         self.squares = _row_squares(table)
-        if not np.isfinite(self.squares).all():
-            table.check_finite()
+        with workers.checks():  # squares are of this worker's rows
+            if not np.isfinite(self.squares).all():
+                explain_sums(table)
         self.states = np.full(table.rows, -20.0 if problem.loss == "logistic" else 0.0, dtype)
         self.shares = np.zeros(table.rows, dtype)
         self.rests = np.zeros(table.rows, np.uint8)

@@ -12,10 +12,12 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
+from weft.errors import DataError
 from weft.learn import workers
-from weft.learn.data.form import Mapped
+from weft.learn.data.form import Mapped, StoredTable
 from weft.learn.data.sizes import share_out
 from weft.learn.data.source import is_source, open_source
+from weft.learn.finite import with_place
 
 Array = np.ndarray[Any, Any]
 
@@ -66,10 +68,19 @@ def checked_table(
         return X if len(X) * X.shape[1] > SMALL else X.array.astype(np.float64), y
     large = isinstance(X, np.ndarray) and X.dtype in (np.float32, np.float64) and X.size > SMALL
     options.setdefault("ensure_all_finite", not large)
-    X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
+    X, y = validated(estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
     stored = X.nnz if sparse.issparse(X) else X.size
     if X.dtype == np.float32 and stored <= SMALL:
         X = X.astype(np.float64)
+    return X, y
+
+
+def validated(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
+    """scikit-learn's checks; what is not finite is told with its row and column."""
+    try:
+        X, y = validate_data(estimator, X, y, **options)
+    except ValueError as error:
+        raise with_place(error, X, y) from None
     return X, y
 
 
@@ -123,19 +134,24 @@ def stored_table(
         estimator.__dict__.pop("feature_names_in_", None)
         return table.features(), table.target()
     columns = table.description.columns
-    if table.description.missing and not missing:
-        raise _first_missing(table.features(), columns)
+    if not missing:
+        check_missing(table)
     estimator.n_features_in_ = len(columns)
     estimator.feature_names_in_ = np.array(columns, object)
     return Mapped(table.features(), share_out(memory, len(columns)).window_bytes), table.target()
 
 
-def _first_missing(values: Array, columns: tuple[str, ...]) -> ValueError:
+def check_missing(table: StoredTable) -> None:
+    """Refuse a table with missing values, by the first of them."""
+    if not table.description.missing:
+        return
+    values = table.features()
     for start in range(0, len(values), 1 << 14):
         bad = np.argwhere(np.isnan(values[start : start + (1 << 14)]))
         if len(bad):
             row, column = bad[0]
-            return ValueError(f"Input X contains NaN: row {start + row}, column {columns[column]!r}")
+            name = table.description.columns[column]
+            raise DataError(f"Input X contains NaN: row {start + row}, column {name!r}")
     raise AssertionError("a table that says so has missing values")
 
 

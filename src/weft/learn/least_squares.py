@@ -17,7 +17,7 @@ from sklearn.utils import assert_all_finite
 
 from weft.learn.history import History
 from weft.learn.metrics import Cholesky
-from weft.learn.tables import DenseTable, Table
+from weft.learn.tables import DenseTable, Table, explain_sums
 from weft.learn.threads import Crew
 from weft.learn.workers import sums
 
@@ -43,7 +43,7 @@ class LeastSquares:
             lambda block: self._gradient_part(w, b, block), self.table.blocks()
         )
         if not np.isfinite(w_gradient).all():
-            self.table.check_finite()
+            explain_sums(self.table)
         losses += self.alpha * np.einsum("jk,jk->k", w, w) / 2
         return losses, w_gradient + self.alpha * w, b_gradient * self.intercept
 
@@ -62,7 +62,7 @@ class LeastSquares:
             lambda block: self._normal_part(block, even), self.table.blocks()
         )
         if not np.isfinite(matrix).all():
-            self.table.check_finite()
+            explain_sums(self.table)
         if self.intercept:
             whole = np.full((1, 1), sums([self.weight()])[0])
             matrix = np.block([[matrix, cross[:, None]], [cross[None, :], whole]])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.learn.losses import Loss
-from weft.learn.tables import DenseTable, MappedTable, Table
+from weft.learn.tables import DenseTable, MappedTable, Table, explain_sums
 from weft.learn.threads import Crew, add_up
 from weft.learn.workers import sums
 
@@ -143,7 +143,7 @@ class Problem:
         self, point: Array, value: float, gradient: Array, b_gradient: Any
     ) -> tuple[float, Array]:
         if not np.isfinite(value) or not np.isfinite(gradient).all():
-            self.table.check_finite()
+            explain_sums(self.table)
         w, b = self.split(point)
         value += self.l2 / 2 * float(np.vdot(w, w)) + self.b_l2 / 2 * float(b @ b)
         gradient = (gradient.reshape(w.shape) + self.l2 * w).ravel()

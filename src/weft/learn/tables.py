@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import assert_all_finite
 
 from weft.learn import workers
 from weft.learn.data.form import Mapped, Window, map_of
+from weft.learn.finite import check_finite
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +60,7 @@ class Table(Protocol):
     def take(self, rows: Array) -> Table: ...
 
     def check_finite(self) -> None:
-        """Raise an error that tells why sums over the table are not finite."""
+        """Raise an error that names the first value that is not finite, if there is one."""
         ...
 
 
@@ -126,7 +126,7 @@ class DenseTable:
         return DenseTable(self.values[rows], self.shift)
 
     def check_finite(self) -> None:
-        _check_finite(self.values)
+        check_finite(self.values)
 
     def _read(self, block: slice, columns: Array | None = None) -> Array:
         part: Array = self.values[block] if columns is None else self.values[block][:, columns]
@@ -194,7 +194,7 @@ class SparseTable:
         return SparseTable(self.values[rows])
 
     def check_finite(self) -> None:
-        _check_finite(self.values.data)
+        check_finite(self.values)
 
     def _part(self, block: slice) -> Any:
         """A view of some rows; SciPy's own slicing would copy them at every pass."""
@@ -213,9 +213,13 @@ class SparseTable:
         return self._parts[block.start]
 
 
-def _check_finite(values: Array) -> None:
-    assert_all_finite(values, input_name="X")
-    raise ValueError("sums over X must be finite, got an overflow; scale the features")
+def explain_sums(table: Table) -> NoReturn:
+    """Sums over the table are not finite: raise an error that tells why, on all workers."""
+    with workers.checks():
+        table.check_finite()
+    with workers.checks():
+        raise ValueError("sums over X must be finite, got an overflow; scale the features")
+    raise AssertionError("unreachable")
 
 
 def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
@@ -231,7 +235,9 @@ def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
         return kind(X)
     some = X[:: max(1, len(X) // 1000)]
     count = float(workers.sums([1.0])[0])
-    centre, spread = workers.sums([some.mean(axis=0, dtype=np.float64), some.std(axis=0, dtype=np.float64)])
+    with np.errstate(all="ignore"):  # what is not finite is told when sums over all rows are complete
+        own = some.mean(axis=0, dtype=np.float64), some.std(axis=0, dtype=np.float64)
+    centre, spread = workers.sums(own)
     centre, spread = centre / count, spread / count
     # Columns that are centred already need no shift, and reading them is quicker without.
     return kind(X, centre if np.any(np.abs(centre) > spread) else None)

@@ -6,20 +6,32 @@
 
 Sums over rows become sums over everyone's rows; each worker then takes the same step and ends with the same model.
 Outside of `together()` a fit is the worker's own, and torch is not loaded.
+
+A fit ends well for all workers or for none. Each first checks its rows, then all of them solve together:
+
+    @workers.as_one_fit
+    def fit(self, X, y):
+        X, y = checked(X, y)                # whoever fails here says so at the next meeting
+        with workers.solving(self):         # all checks went well, and workers bring the same columns
+            ...                             # whoever fails here gives the group up
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Protocol
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from weft.errors import UsageError
+from weft.errors import CollectiveError, ShareError, UsageError
+from weft.learn.faults import Fault, check_alike, error_of, fault_of
 
 Array = np.ndarray[Any, Any]
+P = ParamSpec("P")
+Model = TypeVar("Model")
 
 
 class Workers(Protocol):
@@ -38,39 +50,53 @@ class Workers(Protocol):
         """Everyone's thing, in the order of ranks."""
         ...
 
+    def give_up(self, fault: Fault) -> None:
+        """Take part no more: calls of the others, which wait for us or will, raise the fault's error."""
+        ...
 
-class TorchWorkers:
-    """The ranks of torch.distributed's group."""
 
-    def __init__(self) -> None:
-        import torch.distributed as dist
+class AsOne:
+    """Workers in the midst of one fit, in which a fault of one reaches the others.
 
-        if not dist.is_initialized():
-            raise UsageError(
-                "weft.learn.together() must come after weft.init(), got no group of ranks; call weft.init() first"
-            )
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+    While rows are checked every message is a meeting, which has room for a fault: whoever fails goes to the one that
+    the others come to next, whatever it is for, and the group stays whole. While a model is solved messages are bare
+    sums, of sizes that only those know who are there; whoever fails then gives the group up.
+    """
+
+    def __init__(self, inner: Workers):
+        self.rank, self.size = inner.rank, inner.size
+        self.checking = True
+        self._inner = inner
+
+    def meet(self, thing: Any = None, fault: Fault | None = None) -> list[Any]:
+        """Everyone's thing; raises where others have faults and we have none."""
+        told = self._inner.gathered((fault, thing))
+        faults = {rank: each for rank, (each, _) in enumerate(told) if each is not None}
+        if faults and fault is None:
+            raise error_of(faults)
+        return [thing for _, thing in told]
+
+    def tell(self, error: Exception) -> None:
+        """Let the others know what we failed with."""
+        if self.checking:
+            self.meet(fault=fault_of(error))
+        else:
+            self._inner.give_up(fault_of(error))
 
     def add(self, values: Array) -> None:
-        import torch
-        import torch.distributed as dist
-
-        dist.all_reduce(torch.from_numpy(values))
+        if self.checking:
+            values[...] = np.sum(self.meet(values.copy()), axis=0)
+        else:
+            self._inner.add(values)
 
     def largest(self, value: float) -> float:
-        import torch
-        import torch.distributed as dist
-
-        tensor = torch.tensor([value], dtype=torch.float64)
-        dist.all_reduce(tensor, dist.ReduceOp.MAX)
-        return float(tensor[0])
+        return float(max(self.meet(value))) if self.checking else self._inner.largest(value)
 
     def gathered(self, thing: Any) -> list[Any]:
-        import torch.distributed as dist
+        return self.meet(thing) if self.checking else self._inner.gathered(thing)
 
-        things: list[Any] = [None] * self.size
-        dist.all_gather_object(things, thing)
-        return things
+    def give_up(self, fault: Fault) -> None:
+        self._inner.give_up(fault)
 
 
 _current: ContextVar[Workers | None] = ContextVar("weft_learn_workers", default=None)
@@ -83,17 +109,105 @@ def current() -> Workers | None:
 @contextmanager
 def together(workers: Workers | None = None) -> Iterator[Workers]:
     """Fits inside are one fit of all workers of the current group, or of `workers`."""
-    chosen = workers or TorchWorkers()
-    token = _current.set(chosen)
+    if workers is None:
+        from weft.learn.torch_workers import TorchWorkers
+
+        workers = TorchWorkers()
+    token = _current.set(workers)
     try:
-        yield chosen
+        yield workers
     finally:
         _current.reset(token)
 
 
+@contextmanager
+def as_one() -> Iterator[None]:
+    """What is done inside ends well for all workers or for none; inside of another such, that one sees to it."""
+    others = current()
+    if others is None or isinstance(others, AsOne):
+        yield
+        return
+    one = AsOne(others)
+    token = _current.set(one)
+    try:
+        yield
+        one.meet()  # one of us may have failed after the last sum
+    except (ShareError, CollectiveError):
+        raise  # the others know
+    except Exception as error:
+        with suppress(ShareError, CollectiveError):  # our own error tells more
+            one.tell(error)
+        raise
+    finally:
+        _current.reset(token)
+
+
+def as_one_fit(fit: Callable[Concatenate[Model, P], Model]) -> Callable[Concatenate[Model, P], Model]:
+    """A `fit` that is `as_one`; where it fails, the model is what it was before."""
+
+    @wraps(fit)
+    def fitted(self: Model, /, *args: P.args, **kwargs: P.kwargs) -> Model:
+        if current() is None:
+            return fit(self, *args, **kwargs)
+        # Lists are what a warm start adds to.
+        before = {name: value[:] if isinstance(value, list) else value for name, value in vars(self).items()}
+        try:
+            with as_one():
+                return fit(self, *args, **kwargs)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return fitted
+
+
+@contextmanager
+def solving(model: Any, targets: int = 1) -> Iterator[None]:
+    """From checks to the solver: all workers are here, and what they bring goes together."""
+    others = current()
+    if not isinstance(others, AsOne):
+        yield
+        return
+    _check_shares(others.meet((model.n_features_in_, _names(model), targets)))
+    others.checking = False
+    yield
+    others.checking = True  # not where it failed: the others still solve
+
+
+@contextmanager
+def checks() -> Iterator[None]:
+    """Checks in the midst of solving, to which all workers come; they go on if all went well."""
+    others = current()
+    if not isinstance(others, AsOne) or others.checking:
+        yield
+        return
+    others.checking = True
+    yield
+    others.meet()
+    others.checking = False
+
+
+def _names(model: Any) -> tuple[str, ...] | None:
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else tuple(map(str, names))
+
+
+def _check_shares(shares: list[tuple[int, tuple[str, ...] | None, int]]) -> None:
+    counts, names, targets = zip(*shares, strict=True)
+    check_alike("the same number of columns", counts)
+    check_alike("the same number of targets", targets)
+    if None in names:  # arrays have none
+        return
+    for place, found in enumerate(zip(*names, strict=True)):
+        check_alike("the same columns in the same order", list(map(repr, found)), f" in place {place}")
+
+
 def refuse(estimator: Any, why: str = "") -> None:
     """For fits that need all rows at one place."""
-    if current() is not None:
+    if current() is None:
+        return
+    with checks():  # all workers refuse alike
         name = type(estimator).__name__
         raise UsageError(f"{name} must be fitted by one worker{why}, got a fit inside together(); leave it")
 
@@ -128,7 +242,13 @@ def union(values: Array) -> Array:
     workers = current()
     if workers is None:
         return np.unique(values)
-    return np.unique(np.concatenate(workers.gathered(np.unique(values))))
+    found = workers.gathered(np.unique(values))
+    check_alike("labels of one kind", list(map(_kind, found)))
+    return np.unique(np.concatenate(found))
+
+
+def _kind(values: Array) -> str:
+    return "text" if len(values) and isinstance(values[0], str | bytes) else "numbers"
 
 
 def same_seed(seed: int) -> int:

@@ -97,7 +97,6 @@ class TensorTable:
         return TensorTable(self.values[torch.as_tensor(rows, device=self.values.device)], self.shift)
 
     def check_finite(self) -> None:
-        """Raise an error that names the first value that is not finite, or says that sums overflow."""
         for block in self.blocks():
             bad = torch.nonzero(~torch.isfinite(self.part(block)))
             if len(bad):
@@ -105,7 +104,6 @@ class TensorTable:
                 raise ValueError(
                     f"Input X contains NaN or infinity: row {block.start + row}, column {column}"
                 )
-        raise ValueError("sums over X must be finite, got an overflow; scale the features")
 
 
 class StreamedTable(TensorTable):
@@ -193,7 +191,6 @@ class SparseTensorTable(TensorTable):
             row = int(torch.searchsorted(self.values.crow_indices(), place, right=True)) - 1
             column = int(self.values.col_indices()[place])
             raise ValueError(f"Input X contains NaN or infinity: row {row}, column {column}")
-        raise ValueError("sums over X must be finite, got an overflow; scale the features")
 
 
 def _dense_rows(matrix: Tensor, chosen: Tensor, width: int) -> Tensor:

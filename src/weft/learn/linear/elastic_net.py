@@ -60,6 +60,7 @@ class ElasticNet(LinearRegressor):
         self.n_jobs = n_jobs
         self.device = device
 
+    @workers.as_one_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self._check()
         place = place_of(self.device, X)
@@ -76,7 +77,7 @@ class ElasticNet(LinearRegressor):
         targets = y.reshape(len(y), -1).astype(X.dtype)
         start = np.atleast_2d(self.coef_) if self.warm_start and hasattr(self, "coef_") else None
         stored = X.nnz if sparse.issparse(X) else X.size
-        with crew_of(thread_count(self.n_jobs, stored)) as crew:
+        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self, targets.shape[1]):
             self._fit(X, targets, weights, start, y.ndim == 1, crew)
         return self
 

@@ -115,6 +115,7 @@ class LinearRegression(LinearRegressor):
         tags.input_tags.sparse = not self.positive
         return tags
 
+    @workers.as_one_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self.__dict__.pop("_running", None)  # a fit begins anew
         inputs.check_number("tol", self.tol)
@@ -128,7 +129,7 @@ class LinearRegression(LinearRegressor):
         )
         targets = y.reshape(len(y), -1).astype(np.float64)
         stored = X.nnz if sparse.issparse(X) else X.size
-        with crew_of(thread_count(self.n_jobs, stored)) as crew:
+        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self, targets.shape[1]):
             w, b = self._solve(X, targets, weights, crew)
         self._keep(w, b, y.ndim == 1, X.dtype)
         return self
@@ -220,6 +221,7 @@ class Ridge(LinearRegressor):
         self.n_jobs = n_jobs
         self.device = device
 
+    @workers.as_one_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self.__dict__.pop("_running", None)  # a fit begins anew
         inputs.check_number("tol", self.tol)
@@ -236,7 +238,7 @@ class Ridge(LinearRegressor):
         targets = y.reshape(len(y), -1).astype(X.dtype)
         alpha = self._alphas(targets.shape[1])
         stored = X.nnz if sparse.issparse(X) else X.size
-        with crew_of(thread_count(self.n_jobs, stored)) as crew:
+        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self, targets.shape[1]):
             w, b = self._solve(X, targets, weights, alpha, crew)
         self._keep(w, b, y.ndim == 1, X.dtype)
         return self

@@ -70,6 +70,7 @@ class LogisticRegression(LinearClassifier):
         self.n_jobs = n_jobs
         self.device = device
 
+    @workers.as_one_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
         l1, l2 = self._penalties()
@@ -81,7 +82,7 @@ class LogisticRegression(LinearClassifier):
         self.classes_, codes = inputs.checked_classes(y)
         weights = inputs.with_class_weights(weights, self.class_weight, self.classes_, codes).astype(X.dtype)
         stored = X.nnz if sparse.issparse(X) else X.size
-        with crew_of(thread_count(self.n_jobs, stored)) as crew:
+        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self):
             self._fit(X, codes, weights, (l1, l2), before, crew)
         return self
 

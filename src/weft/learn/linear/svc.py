@@ -63,6 +63,7 @@ class LinearSVC(LinearClassifier):
         self.n_jobs = n_jobs
         self.device = device
 
+    @workers.as_one_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
         self._check()
@@ -73,7 +74,7 @@ class LinearSVC(LinearClassifier):
         self.classes_, codes = inputs.checked_classes(y)
         weights = inputs.with_class_weights(weights, self.class_weight, self.classes_, codes)
         stored = X.nnz if sparse.issparse(X) else X.size
-        with crew_of(thread_count(self.n_jobs, stored)) as crew:
+        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self):
             self._fit(X, codes, (self.C * weights).astype(X.dtype), crew)
         return self
 

@@ -46,6 +46,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         tags.input_tags.allow_nan = True
         return tags
 
+    @workers.as_one_fit
     def fit(
         self,
         X: Any,
@@ -84,7 +85,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             held = self._given(X_val, y_val, sample_weight_val)
         elif self.n_iter_no_change is not None:
             X, y, weights, held = self._held_out(np.asarray(X) if room else X, y, weights)
-        with crew_of(thread_count(self.n_jobs, X.size)) as crew:
+        with crew_of(thread_count(self.n_jobs, X.size)) as crew, workers.solving(self):
             self._fit(X, y, weights, held, random, monitor, crew, room)
         return self
 
@@ -270,7 +271,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Array]:
         self._categories = find_categories(X, self.categorical_features)
-        X, y = validate_data(
+        X, y = inputs.validated(
             self,
             self._categories.encoded(X),
             y,

@@ -15,7 +15,7 @@ from sklearn.base import _fit_context, is_classifier
 from sklearn.utils import check_random_state, compute_sample_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _num_samples, validate_data
+from sklearn.utils.validation import _num_samples
 
 from weft.learn import inputs, workers
 from weft.learn.data.form import map_of
@@ -38,8 +38,8 @@ CONSTRAINTS = {
 class SharedCodes:
     """The codes of a table, made once for all trees of a forest; `mapped`: the table, where it is on disk."""
 
-    def __init__(self, room: int | None = None, mapped: Any = None) -> None:
-        self._room, self._mapped = room, mapped
+    def __init__(self, room: int | None = None, mapped: Any = None, forest: Any = None) -> None:
+        self._room, self._mapped, self.forest = room, mapped, forest
         self._lock, self._turn = Lock(), Lock()
         self._codes: Codes | None = None
 
@@ -66,6 +66,7 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
     _shared: SharedCodes | None = None  # set by a forest for as long as it fits
     _room: int | None = None  # bytes of codes that may stay in memory
 
+    @workers.as_one_fit
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(
         self,
@@ -115,7 +116,7 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
             return self
         if check_input:
             options = {"dtype": [np.float32, np.float64], "accept_sparse": "csc", "ensure_all_finite": False}
-            X, y = validate_data(
+            X, y = inputs.validated(
                 self, X, y, validate_separately=(options, {"ensure_2d": False, "dtype": None})
             )
         self._fit_histograms(X, np.asarray(y).reshape(-1), sample_weight)
@@ -141,7 +142,8 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
         settings = self._settings(int(many), weight)
         shared = self._shared or SharedCodes(self._room)
         stored = X.nnz if sparse.issparse(X) else X.size
-        with crew_of(thread_count(self.n_jobs, stored)) as crew:
+        whole = self if shared.forest is None else shared.forest  # which has the names of columns
+        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(whole):
             # By level where all features are looked at, and where workers must keep in step.
             grouped = settings.max_features >= self.n_features_in_ or workers.current() is not None
             codes = shared.of(X, self.max_bins, crew, grouped=grouped)

@@ -37,6 +37,7 @@ class HistogramForest:
     _shared: SharedCodes | None = None
     _each: int = 1
 
+    @workers.as_one_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Grow the forest; X may be a path, a glob or a pyarrow dataset, and y its target's name.
 
@@ -53,7 +54,7 @@ class HistogramForest:
             room = share_out(memory, X.shape[1]).codes_bytes
         if isinstance(X, Mapped):
             mapped, X, names = X, X.array, self.feature_names_in_
-        self._shared = SharedCodes(room, mapped)
+        self._shared = SharedCodes(room, mapped, forest=self)
         threads = self._threads(X)
         alone = room is not None and in_file(X.shape[0], X.shape[1], room)
         self._each = threads if alone else 1  # trees grow side by side, each with one
