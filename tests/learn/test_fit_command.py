@@ -93,19 +93,46 @@ def test_what_cannot_be_meant_is_said(table: Path) -> None:
         told(str(table), "--target=y", "--model=lasso")
 
 
+def by_two_workers(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    weft = [sys.executable, "-m", "weft", "learn", "fit", *args, "--json", "-n", "2"]
+    return subprocess.run(weft, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+
+
+def test_what_cannot_be_fitted_is_one_clear_error(table: Path, tmp_path: Path) -> None:
+    frame = pd.read_parquet(table)
+    frame.loc[350, "c"] = np.nan
+    frame.to_parquet(tmp_path / "holes.parquet")
+    out = tmp_path / "model.pkl"
+    args = [str(tmp_path / "holes.parquet"), "--target=y", "--out", str(out)]
+    with pytest.raises(UsageError, match=r"^Input X contains NaN: row 350, column 'c'$"):
+        told(*args)
+    with pytest.raises(UsageError, match=r"^C must be a number above 0, got -1$"):
+        told(str(table), "--target=y", "--param", "C=-1")
+    done = by_two_workers(tmp_path, *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "weft: Input X contains NaN: row 350, column 'c'" in done.stderr.splitlines()
+    assert "Traceback" not in done.stderr
+    assert not out.exists()
+
+
+def test_a_worker_that_finds_no_table_ends_all(table: Path, tmp_path: Path) -> None:
+    done = by_two_workers(tmp_path, str(table), "--target=z")  # rank 0 opens it, the other one waits
+    assert done.returncode == 2
+    (told_once,) = [line for line in done.stderr.splitlines() if "got 'z'" in line]
+    assert told_once.startswith("weft: the target must be a column of")
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("model", ["linear", "boosting"])
 def test_two_workers_find_the_model_of_one(table: Path, tmp_path: Path, model: str) -> None:
     out = tmp_path / "model.pkl"
-    args = [str(table), "--target=y", "--model", model, "--out", str(out), "--json"]
-    weft = [sys.executable, "-m", "weft", "learn", "fit", *args]
-    done = subprocess.run(
-        [*weft, "-n", "2"], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
-    )
+    args = [str(table), "--target=y", "--model", model, "--out", str(out)]
+    done = by_two_workers(tmp_path, *args)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["workers"] == 2
     two = pickle.loads(out.read_bytes())
-    alone = told(*args[:-1])
+    alone = told(*args)
     one = pickle.loads(out.read_bytes())
     assert report["train_score"] == pytest.approx(alone["train_score"], abs=0.01)
     frame = pd.read_parquet(table)[list("abcd")]

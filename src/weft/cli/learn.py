@@ -71,8 +71,11 @@ def fit(ctx: click.Context, /, **options: Any) -> None:
         config = replace(config, report=str(told) if told else None)
         job = Command("module", "weft.learn.fitting_job", (as_argument(config),))
         outcome = launch.run(launch_config(job, options), to_stderr=as_json)
-        if outcome.ok and told is not None:
-            _show(json.loads(told.read_text()), as_json)
+        report = json.loads(told.read_text()) if told is not None and told.exists() else {}
+        if "refused" in report:
+            raise UsageError(report["refused"])
+        if outcome.ok and report:
+            _show(report, as_json)
     if not outcome.ok:
         click.echo(render_failure(outcome), err=True)
     ctx.exit(outcome.code)

@@ -10,6 +10,7 @@ import pickle
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ import numpy as np
 from scipy import sparse
 
 from weft import learn
-from weft.errors import UsageError
-from weft.learn import workers
+from weft.errors import CollectiveError, DataError, UsageError
+from weft.learn import inputs, workers
 from weft.learn.data.form import StoredTable
 from weft.learn.data.source import open_source
+from weft.learn.faults import fault_of
 
 Array = np.ndarray[Any, Any]
 
@@ -103,6 +105,11 @@ def has_classes(table: StoredTable) -> bool:
 
 def fit_job(config: FitConfig) -> dict[str, Any]:
     """Fit, score and save; workers inside `together()` each take their share of the rows."""
+    with workers.as_one():
+        return _fit_job(config)
+
+
+def _fit_job(config: FitConfig) -> dict[str, Any]:
     others = workers.current()
     if others is not None and others.rank > 0:
         others.gathered(None)  # rank 0 converts what must be converted; the rest find it done
@@ -111,15 +118,12 @@ def fit_job(config: FitConfig) -> dict[str, Any]:
         others.gathered(None)
     estimator = estimator_of(config, classes=has_classes(table))
     began = time.perf_counter()
-    if others is None:
-        estimator.fit(table, config.target, memory=config.memory)
-    else:
-        start, stop = (
-            table.description.rows * part // others.size for part in (others.rank, others.rank + 1)
-        )
-        estimator.fit(_in_memory(table.features()[start:stop]), table.target()[start:stop])
-        if not table.description.sparse:
-            estimator.feature_names_in_ = np.array(table.description.columns, object)
+    try:
+        _fit(estimator, table, config)
+    except UsageError:
+        raise
+    except (ValueError, TypeError) as error:  # of a parameter, or of rows that scikit-learn refuses
+        raise DataError(fault_of(error).said) from error
     seconds = time.perf_counter() - began
     report = {
         "model": type(estimator).__name__,
@@ -137,6 +141,19 @@ def fit_job(config: FitConfig) -> dict[str, Any]:
         Path(config.out).write_bytes(_as_bytes(estimator, config.out))
         report["saved"] = config.out
     return report
+
+
+def _fit(estimator: Any, table: StoredTable, config: FitConfig) -> None:
+    others = workers.current()
+    if others is None:
+        estimator.fit(table, config.target, memory=config.memory)
+        return
+    if not estimator.__sklearn_tags__().input_tags.allow_nan:
+        inputs.check_missing(table)  # while rows have the table's numbers, and columns their names
+    start, stop = (table.description.rows * part // others.size for part in (others.rank, others.rank + 1))
+    estimator.fit(_in_memory(table.features()[start:stop]), table.target()[start:stop])
+    if not table.description.sparse:
+        estimator.feature_names_in_ = np.array(table.description.columns, object)
 
 
 def _in_memory(rows: Any) -> Any:
@@ -170,19 +187,32 @@ def _score(estimator: Any, table: StoredTable) -> float:
 
 
 def main() -> None:
-    """What each worker runs; rank 0 prints the report."""
+    """What each worker runs; rank 0 prints the report, or why there is none."""
     import weft
 
     config = FitConfig(**json.loads(sys.argv[1]))
-    world = weft.init()
-    with workers.together():
-        report = fit_job(config)
-    if world.rank == 0:
-        if config.report:
-            Path(config.report).write_text(json.dumps(report))
-        else:
-            print(json.dumps(report), flush=True)
+    weft.init()
+    with workers.together() as others:
+        try:
+            _tell(others, config, fit_job(config))
+        except UsageError as error:
+            _tell(others, config, {"refused": str(error)})
+            # The launcher ends all with the first that ends: not before rank 0 has told.
+            with suppress(CollectiveError):
+                others.gathered(None)
+            raise SystemExit(error.exit_code) from None
     weft.shutdown()
+
+
+def _tell(others: workers.Workers, config: FitConfig, report: dict[str, Any]) -> None:
+    if others.rank:
+        return
+    if config.report:
+        Path(config.report).write_text(json.dumps(report))
+    elif "refused" in report:
+        print(f"weft: {report['refused']}", file=sys.stderr, flush=True)
+    else:
+        print(json.dumps(report), flush=True)
 
 
 def as_argument(config: FitConfig) -> str:
