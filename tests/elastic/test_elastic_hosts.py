@@ -253,5 +253,7 @@ def test_hosts_that_are_all_lost_begin_again_and_a_launcher_that_was_cut_off_hea
     run.sees("the end on h2", lambda e: e.event == "finished" and e.host == "h2")
     run.sees_said("h2 is lost")
     run.cluster.heal("head")
-    assert "all hosts were lost" in run.ends()
+    said = run.ends()
+    # Hosts that are back tell the witness that what ran on them has ended; if both do so soon, it goes on with them.
+    assert "all hosts were lost" in said or "(lost h1/0.0, h2/0.0)" in said, said
     run.is_sound(finished=2)
