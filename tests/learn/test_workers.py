@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.learn.data import classes, hinge_objective, logistic_objective, numbers, wide
 
@@ -242,6 +243,17 @@ def test_boosting(count: int) -> None:
     np.testing.assert_allclose(
         number.predict(X), GradientBoostingRegressor(n_estimators=8).fit(X, y).predict(X)
     )
+
+
+def test_categories_that_one_worker_alone_has() -> None:
+    X, y = numbers(240, 3)
+    words = np.where(np.arange(240) % 3 == 0, "a", np.where(X[:, 0] > 0, "c", "b"))  # rank 0 has "a" only
+    y = y + 3 * (words == "a") - 2 * (words == "c")
+    frame = pd.DataFrame(X, columns=list("pqr")).assign(word=pd.Categorical(words))
+    models = fitted(lambda: GradientBoostingRegressor(n_estimators=8), frame, y)
+    alone = GradientBoostingRegressor(n_estimators=8).fit(frame, y)
+    for model in models:
+        np.testing.assert_allclose(model.predict(frame), alone.predict(frame))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.learn import workers
+from weft.learn.faults import check_alike
 from weft.learn.trees.binning import MOST
 
 Array = np.ndarray[Any, Any]
@@ -44,11 +46,22 @@ def find_categories(X: Any, asked: Any) -> Categories:
         places = [i for i, name in enumerate(X.columns) if _is_category(X[name].dtype)]
     else:
         places = _places(np.asarray(asked), names, X.shape[1])
-    known = {}
+    found = {}
     for place in places:
         if names and not _is_number(X[X.columns[place]].dtype):
-            known[place] = _known(_values(X[X.columns[place]]), names[place])
+            found[place] = _distinct(_values(X[X.columns[place]]))
+    known = {place: _known(values, names[place]) for place, values in _of_everyone(found).items()}
     return Categories(tuple(places), known)
+
+
+def _of_everyone(found: dict[int, set[Any]]) -> dict[int, set[Any]]:
+    """The categories that any worker has: a code must mean the same to all of them."""
+    others = workers.current()
+    if others is None:
+        return found
+    told = others.gathered(found)
+    check_alike("categories in the same columns", [str(list(each)) for each in told])
+    return {place: set().union(*(each[place] for each in told)) for place in found}
 
 
 def check_codes(X: Array, columns: tuple[int, ...]) -> None:
@@ -87,8 +100,11 @@ def _places(asked: Array, names: list[str], columns: int) -> list[int]:
     return [names.index(name) for name in asked.tolist()]
 
 
-def _known(values: Array, name: str) -> Array:
-    found = {value for value in values.tolist() if value is not None and value == value}
+def _distinct(values: Array) -> set[Any]:
+    return {value for value in values.tolist() if value is not None and value == value}
+
+
+def _known(found: set[Any], name: str) -> Array:
     if len(found) > MOST:
         raise ValueError(
             f"a categorical column must have at most {MOST} categories, got {len(found)} in {name!r}"
