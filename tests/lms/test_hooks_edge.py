@@ -208,6 +208,32 @@ def test_a_custom_function_and_a_tensor_saved_twice(made: Stage) -> None:
     cubed.check(cubed.budget(0.5))
 
 
+def test_what_a_plan_left_where_it_was_moves_when_the_step_takes_another_way() -> None:
+    torch.manual_seed(0)
+    first, second = (Transformer(3, lambda: GptBlock(32, 4), 32) for _ in range(2))
+    model = nn.ModuleList([first, second])
+    further = [False]
+
+    def forward(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = first(x)
+        if further[0]:
+            result = second(result.exp())
+        return result.square().mean()
+
+    made = Stage(model, torch.randn(4, 16, 32), forward)
+    limit = made.budget(0.9)
+    transfer = made.check(limit, steps=8)
+    assert lms.plan().choices.count("keep") > lms.plan().choices.count("swap")
+    further[0] = True
+    expected = made.step()
+    model.zero_grad(set_to_none=True)
+    with lms.fit(limit, transfer=transfer) as session:  # torch.OutOfMemoryError if all that stayed stayed on
+        back(made.forward(model, made.x))
+        assert session.engine.lost
+        assert session.engine.counts.evicted
+    assert_equal(model, expected)
+
+
 def test_two_hundred_steps_leave_nothing_behind() -> None:
     torch.manual_seed(0)
     made = Stage(

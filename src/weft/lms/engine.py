@@ -29,6 +29,10 @@ Packed = Handle | Kept
 DEPTH = DEPTHS[0]
 
 
+def _nobody() -> None:
+    """The record of a site that has none."""
+
+
 class Engine:
     """One device's saved tensors."""
 
@@ -43,7 +47,11 @@ class Engine:
         self.recorder: Recorder | None = None
         self.lost = False  # the step turned out not to be the one that was planned
         self._records: WeakValueDictionary[int, Record] = WeakValueDictionary()
-        self._sites: list[ref[Record]] = []
+        self._sites: list[Callable[[], Record | None]] = []  # weak
+        self._staying: dict[
+            int, ref[Handle]
+        ] = {}  # storages that a plan leaves where they are: the first handle on each
+        self._loose: list[ref[Handle]] = []  # all handles on them
         self._event = 0
         self._oldest = 0
         self._largest = 0
@@ -51,12 +59,13 @@ class Engine:
         self._watching = False
         self.guarded = False  # room is asked for before each operation
         self.follow: Callable[[int], None] | None = None  # told of each event of a plan
+        self._device = transfer.device
         self._nothing = torch.empty(0, device=transfer.device)
 
     @property
     def live(self) -> int:
         """Storages that autograd still waits for."""
-        return len(self._records)
+        return len(self._records) + sum(weak() is not None for weak in self._staying.values())
 
     @property
     def event(self) -> int:
@@ -67,6 +76,8 @@ class Engine:
         self.limit, self.plan, self.recorder = limit, plan, recorder
         self.lost = self.guarded = False
         self._sites.clear()
+        self._staying.clear()
+        self._loose.clear()
         self._records.clear()  # storages of an earlier step keep their handles, and are found by them
         self.graph.clear(sees_changes=recorder is not None and recorder.tries_recipes)
         self._event = self._oldest = self._largest = 0
@@ -86,70 +97,100 @@ class Engine:
             return kept
         if self.recorder is not None:
             self.recorder.close()
-        key = tensor.untyped_storage()._cdata
-        record = self._records.get(key)
-        fresh = record is None or record.version != tensor._version
-        if fresh or record is None:
-            record = self._records[key] = Record(
-                tensor, len(self._sites), self.transfer.stream(), self.mover.dead
-            )
-            self._sites.append(ref(record))
-        handle = Handle(record, tensor)
+        handle = Handle(tensor, len(self._sites))
         self.graph.note(tensor, handle)
-        if fresh:
-            self._decide(record, tensor)
+        fresh = not self._known(handle, tensor)
         self._act()
         if self.recorder is not None:
-            self.recorder.saved(record, tensor, fresh, self._event)
+            assert handle.record is not None
+            self.recorder.saved(handle.record, tensor, fresh, self._event)
         self._step_on()
         return handle
 
     def unpack(self, packed: Packed) -> torch.Tensor:
         """A tensor is wanted."""
-        if self.graph.catches(packed):
+        if self.graph.caught is not None:
+            self.graph.caught.append(packed)
             return self._nothing
         if isinstance(packed, Kept):
             return packed.value()
-        in_backward = torch._C._current_graph_task_id() != -1
-        if in_backward:
-            if self.recorder is not None:
-                self.recorder.close()
-            self._act()
+        if torch._C._current_graph_task_id() == -1:  # somebody looks, outside of any backward pass
+            return self.mover.value(packed)
+        if self.recorder is not None:
+            self.recorder.close()
+        self._act()
         result = self.mover.value(packed)
-        if in_backward:
-            if self.recorder is not None:
-                self.recorder.wanted(packed.record, self._event)
-            self._step_on()
+        if self.recorder is not None:
+            assert packed.record is not None
+            self.recorder.wanted(packed.record, self._event)
+        self._step_on()
         return result
 
     # One event.
 
     def _manages(self, tensor: torch.Tensor) -> bool:
-        if tensor.device != self.transfer.device or type(tensor) is not torch.Tensor:
+        if type(tensor) is not torch.Tensor or tensor.device != self._device:
             return False  # parameters, subclasses, what lives elsewhere
+        if tensor._is_view():
+            base = tensor._base
+            if type(base) is torch.nn.Parameter or (base is not None and base.is_leaf and base.requires_grad):
+                return False  # nn.Linear saves weight.t(), a plain tensor
         if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
             return False
-        base = tensor._base if tensor._is_view() else None
-        if base is not None and (
-            isinstance(base, torch.nn.Parameter) or (base.is_leaf and base.requires_grad)
-        ):
-            return False  # nn.Linear saves weight.t(), a plain tensor
         if tensor.is_leaf and tensor.requires_grad:
             return False
         return tensor.untyped_storage().nbytes() >= self.smallest
 
-    def _decide(self, record: Record, tensor: torch.Tensor) -> None:
+    def _known(self, handle: Handle, tensor: torch.Tensor) -> bool:
+        """Whether the storage was saved before; if not, what becomes of it is decided."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        record = self._records.get(key)
+        if record is not None and record.version == handle.version:
+            handle.settle(record)
+            return True
+        plan = self.plan
+        if plan is not None:
+            weak = self._staying.get(key)
+            first = None if weak is None else weak()
+            if first is not None and first.version == handle.version:
+                self._stay(handle, first)
+                return True
+            if handle.site >= len(plan.keys) or not fits_key(
+                plan.keys[handle.site], tensor, storage.nbytes()
+            ):
+                self.lose()
+            elif plan.choices[handle.site] == "keep" and self.recorder is None:
+                self.counts.saved_bytes += storage.nbytes()
+                self._sites.append(_nobody)
+                self._staying[key] = ref(handle)
+                self._stay(handle, None)
+                return False
+        record = self._new_record(handle, key)
+        self._sites.append(ref(record))
         self.counts.saved_bytes += record.bytes
+        self._decide(record, tensor)
+        return False
+
+    def _stay(self, handle: Handle, first: Handle | None) -> None:
+        """It is to stay where it is: nothing need be known of it unless something is not as planned."""
+        handle.first = first
+        if first is not None:
+            handle.site = first.site
+        self._loose.append(ref(handle))
+
+    def _new_record(self, handle: Handle, key: int) -> Record:
+        record = self._records[key] = Record(handle, self.transfer.stream(), self.mover.dead)
+        handle.settle(record)
         self._largest = max(self._largest, record.bytes)
+        return record
+
+    def _decide(self, record: Record, tensor: torch.Tensor) -> None:
         if self.recorder is not None and self.recorder.tries_recipes:
             record.recipe = self._tried_recipe(record, tensor)
-        plan = self.plan
-        if plan is None:
+        if self.plan is None:
             return
-        if record.site >= len(plan.keys) or not fits_key(plan.keys[record.site], tensor, record.bytes):
-            self.lose()
-            return
-        choice = plan.choices[record.site]
+        choice = self.plan.choices[record.site]
         if choice == "recipe":
             record.recipe = record.recipe or self._recipe(record, tensor)
             if record.recipe is not None:
@@ -163,7 +204,8 @@ class Engine:
 
     def _act(self) -> None:
         """Do what the plan has for this event."""
-        self.mover.bury()
+        if self.mover.dead:
+            self.mover.bury()
         if self.plan is not None:
             timeline = self.plan.timeline
             for site in timeline.releases.get(self._event, ()):
@@ -234,6 +276,9 @@ class Engine:
 
     def _make_room(self, wanted: int) -> None:
         over = self.transfer.allocated() + wanted - self.limit
+        if over <= 0:
+            return
+        self._settle()
         for index in range(self._oldest, len(self._sites)):
             if over <= 0:
                 return
@@ -249,6 +294,20 @@ class Engine:
             self.mover.drop(record)
             self.counts.evicted += 1
             over -= record.bytes
+
+    def _settle(self) -> None:
+        """What was to stay may have to move after all."""
+        for weak in self._loose:
+            handle = weak()
+            if handle is not None and handle.tensor is not None:
+                key = handle.tensor.untyped_storage()._cdata
+                record = self._records.get(key)
+                if record is not None and record.version == handle.version:
+                    handle.settle(record)
+                else:
+                    self._sites[handle.site] = ref(self._new_record(handle, key))
+        self._loose.clear()
+        self._staying.clear()
 
     def _sent(self, record: Record) -> bool:
         """Whether it is on the host, or on its way; if the host is full, perhaps something else can go."""

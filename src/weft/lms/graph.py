@@ -24,7 +24,9 @@ class Graph:
     def __init__(self) -> None:
         self._ours: set[int] = set()  # nodes whose tensors came through our hooks
         self._outputs: dict[tuple[int, int], ref[Handle]] = {}
-        self._caught: list[Saved] | None = None
+        self.caught: list[Saved] | None = (
+            None  # while we look ourselves: who unpacks wants handles, not tensors
+        )
         self._depth = 0
         self._built: dict[int, Recipe | None] = {}
         self._changes: list[Change] = []  # all that were ever seen
@@ -54,13 +56,6 @@ class Graph:
         node = tensor.grad_fn
         if node is not None and isinstance(handle, Handle):
             self._outputs[node._sequence_nr(), tensor.output_nr] = ref(handle)
-
-    def catches(self, handle: Saved) -> bool:
-        """Whether an unpack is one of our own looks, which wants the handle and not the tensor."""
-        if self._caught is None:
-            return False
-        self._caught.append(handle)
-        return True
 
     def recipe(self, tensor: torch.Tensor) -> Recipe | None:
         """How to make the whole storage of a tensor that is being saved; None if we know no way."""
@@ -102,12 +97,12 @@ class Graph:
         # A node that others' hooks serve, such as one inside a checkpoint, would start its recompute if asked.
         if node._sequence_nr() not in self._ours:
             return None
-        self._caught = []
+        self.caught = []
         try:
             value = getattr(node, f"_saved_{name}", None)
-            caught = self._caught
+            caught = self.caught
         finally:
-            self._caught = None
+            self.caught = None
         if caught:
             return caught[0]
         return Leaf(value, value._version) if isinstance(value, torch.Tensor) else None

@@ -76,6 +76,9 @@ class Mover:
         """
         if isinstance(source, Handle):
             source.check()
+            if source.record is None:
+                assert source.tensor is not None
+                return source.tensor
             return source.view(self.here(source.record))
         if isinstance(source, Recipe):
             memo = {} if memo is None else memo

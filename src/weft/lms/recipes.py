@@ -54,11 +54,12 @@ class Recipe:
     first: int = 0  # the number of the first way, where others are known not to be it
 
     def records(self) -> dict[int, Record]:
-        """What must be there, by site."""
+        """What may be away and must be there, by site."""
         found: dict[int, Record] = {}
         for value in self.inputs:
             if isinstance(value, Handle):
-                found[value.record.site] = value.record
+                if value.record is not None:
+                    found[value.site] = value.record
             elif isinstance(value, Recipe):
                 found |= value.records()
         return found

@@ -45,7 +45,7 @@ class Recorder:
         self.highest = 0
         self._ours = self._at_open = self._level = self._seen = self._room = 0
 
-    def open(self, sites: Sequence[ref[Record]]) -> None:
+    def open(self, sites: Sequence[Callable[[], Record | None]]) -> None:
         """An interval begins."""
         self._within = True
         if not self.memory:
@@ -91,7 +91,7 @@ class Recorder:
             self.growth = max(self.growth, peak - self._level)
             self._seen = max(self._seen, peak - self._ours + self.unfilled())
 
-    def look_again(self, sites: Sequence[ref[Record]]) -> None:
+    def look_again(self, sites: Sequence[Callable[[], Record | None]]) -> None:
         """And call this after it."""
         if self._within and self.memory:
             self._ours = _on_device([record for record in (weak() for weak in sites) if record is not None])

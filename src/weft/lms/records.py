@@ -1,8 +1,9 @@
 """What a saved tensor is while autograd waits for it: a handle on a record, one record for each storage.
 
 Autograd owns the handles and handles own the record, so memory lives exactly as long as autograd wants it, whatever
-happens to the step. A storage is known by a weak reference to it, never by its address, which the allocator would soon
-give to another.
+happens to the step. What a plan leaves where it is has no record, until it has to move after all: most tensors of most
+steps, and records take time. A storage is known by a weak reference to it, never by its address, which the allocator
+would soon give to another.
 """
 
 from __future__ import annotations
@@ -44,14 +45,15 @@ class Record:
         "tensor", "version", "weak",
     )  # fmt: skip
 
-    def __init__(self, tensor: torch.Tensor, site: int, stream: Any, dead: deque[Dead]) -> None:
-        storage = tensor.untyped_storage()
+    def __init__(self, handle: Handle, stream: Any, dead: deque[Dead]) -> None:
+        # Shares its version counter with the tensor that was saved, also when it holds no bytes any more.
+        assert handle.tensor is not None
+        self.alias = handle.tensor
+        storage = self.alias.untyped_storage()
         self.weak = WeakStorage(storage)
         self.bytes = storage.nbytes()
-        self.site = site
-        # Shares its version counter with the tensor that was saved, also when it holds no bytes any more.
-        self.alias = tensor.detach()
-        self.version = tensor._version
+        self.site = handle.site
+        self.version = handle.version
         self.tensor: torch.Tensor | None = self.alias
         self.stream = stream  # on which the bytes were allocated, and which must know when they are free
         self.block: Block | None = None
@@ -89,17 +91,36 @@ class Record:
 
 
 class Handle:
-    """One saved tensor: a view of a record."""
+    """One saved tensor: as it is, or as a view of a record."""
 
-    __slots__ = ("__weakref__", "dtype", "offset", "record", "size", "stride", "version")
+    __slots__ = (
+        "__weakref__",
+        "dtype",
+        "first",
+        "offset",
+        "record",
+        "site",
+        "size",
+        "stride",
+        "tensor",
+        "version",
+    )
 
-    def __init__(self, record: Record, tensor: torch.Tensor) -> None:
-        self.record = record
-        self.dtype = tensor.dtype
-        self.size = tensor.size()
-        self.stride = tensor.stride()
-        self.offset = tensor.storage_offset()
+    def __init__(self, tensor: torch.Tensor, site: int) -> None:
+        self.tensor: torch.Tensor | None = tensor.detach()
         self.version = tensor._version
+        self.site = site
+        self.record: Record | None = None
+        self.first: Handle | None = None  # on the same storage, by which the storage is known
+
+    def settle(self, record: Record) -> None:
+        """The bytes may leave from now on."""
+        tensor = self.tensor
+        assert tensor is not None
+        self.dtype, self.size, self.stride = tensor.dtype, tensor.size(), tensor.stride()
+        self.offset = tensor.storage_offset()
+        self.record, self.site = record, record.site
+        self.tensor = None
 
     def view(self, tensor: torch.Tensor) -> torch.Tensor:
         """The saved tensor, given its bytes."""
@@ -109,12 +130,12 @@ class Handle:
         return empty.set_(tensor.untyped_storage(), self.offset, self.size, self.stride)
 
     def check(self) -> None:
-        check_version(self.record.alias, self.version)
+        check_version(self.tensor if self.record is None else self.record.alias, self.version)
 
 
-def check_version(tensor: torch.Tensor, version: int) -> None:
+def check_version(tensor: torch.Tensor | None, version: int) -> None:
     """What autograd itself would check had it kept the tensor."""
-    if tensor._version != version:
+    if tensor is not None and tensor._version != version:
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation: a "
             f"tensor of type {tensor.dtype} is at version {tensor._version}; expected version {version} instead. "
