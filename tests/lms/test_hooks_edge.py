@@ -234,6 +234,39 @@ def test_what_a_plan_left_where_it_was_moves_when_the_step_takes_another_way() -
     assert_equal(model, expected)
 
 
+def test_a_first_step_of_many_layers_swaps_only_what_would_be_far_to_rebuild() -> None:
+    torch.manual_seed(0)
+    layers = [layer for _ in range(24) for layer in (nn.Linear(32, 32), nn.GELU())]
+    made = Stage(nn.Sequential(*layers), torch.randn(512, 32))
+    transfer = made.device(made.budget(0.2))
+    with lms.fit(made.budget(0.2), transfer=transfer) as session:
+        back(made.forward(made.model, made.x))
+        counts = session.engine.counts
+    assert counts.bytes_rebuilt > 2 * counts.bytes_out > 0
+    assert_equal(made.model, made.expected)
+
+
+def test_a_host_with_no_room_for_a_planned_copy_has_its_tensor_rebuilt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    made = Stage(Transformer(3, lambda: GptBlock(32, 4), 32), torch.randn(4, 64, 32), link=1e11)
+    limit, transfer = settled(made)
+    assert lms.plan().choices.count("swap") > 3
+    took, asked = transfer.host, list[int]()
+
+    def host(size: int) -> object:
+        asked.append(size)
+        if size > made.x.nbytes and len(asked) % 2:  # nobody can rebuild what the model is given
+            raise BudgetError("host must hold what is swapped")
+        return took(size)
+
+    monkeypatch.setattr(transfer, "host", host)
+    with lms.fit(limit, transfer=transfer):
+        back(made.forward(made.model, made.x))
+    assert_equal(made.model, made.expected)
+
+
 def test_two_hundred_steps_leave_nothing_behind() -> None:
     torch.manual_seed(0)
     made = Stage(

@@ -43,6 +43,31 @@ def test_the_limit_holds_and_is_said() -> None:
         store.take(100_000)
 
 
+@given(st.integers(1, 1 << 22))
+def test_a_large_block_takes_little_more_than_it_needs(size: int) -> None:
+    store = slabs(slab=PAGE)
+    store.take(size)
+    assert store.held <= max(PAGE, 1.125 * size + PAGE)
+
+
+def test_slabs_that_are_free_make_way_for_a_block_that_fits_into_none() -> None:
+    store = slabs(limit=1 << 18, slab=1 << 16)
+    blocks = [store.take(1 << 16) for _ in range(4)]
+    kept = blocks.pop(1)
+    for block in blocks:
+        store.give_back(block)
+    kept.tensor.fill_(7)
+    large = store.take(100_000)
+    large.tensor.fill_(1)
+    assert store.held <= store.limit
+    assert int(kept.tensor.max()) == int(kept.tensor.min()) == 7
+    with pytest.raises(BudgetError, match="host must hold"):
+        store.take(100_000)
+    store.give_back(kept)
+    store.give_back(large)
+    assert store.used == 0
+
+
 def test_what_used_a_block_last_is_known_to_whoever_gets_it_next() -> None:
     store = slabs()
     first, second = store.take(PAGE), store.take(PAGE)

@@ -191,12 +191,17 @@ class Engine:
         if self.plan is None:
             return
         choice = self.plan.choices[record.site]
+        if choice == "swap":
+            try:
+                self.mover.send(record)
+            except BudgetError:  # the host has no room in one piece
+                if self.plan.recording.sites[record.site].recipe_s is None:
+                    raise
+                choice = "recipe"
         if choice == "recipe":
             record.recipe = record.recipe or self._recipe(record, tensor)
             if record.recipe is not None:
                 record.drop()
-        elif choice == "swap":
-            self.mover.send(record)
 
     def lose(self) -> None:
         """Leave the plan for the rest of the step: what happens is not what was planned."""
@@ -323,8 +328,9 @@ class Engine:
             return False
         sources = (self._site(site) for site in record.recipe.sources())
         gone = (source.depth for source in sources if source is not None and source.tensor is None)
-        record.depth = 1 + max(gone, default=0)
-        return record.depth <= DEPTH
+        depth = 1 + max(gone, default=0)
+        record.depth = depth if depth <= DEPTH else 0  # what is swapped instead is rebuilt from nothing
+        return depth <= DEPTH
 
     # Recipes.
 

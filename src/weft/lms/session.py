@@ -46,6 +46,7 @@ QUIET = 8  # of so many steps that fit, one is looked at
 AUTO = 0.95  # of what is free
 SLACK = 64 << 20  # bytes that an operation may take besides what shapes tell
 MARGIN = 0.01  # of the budget: for what no timeline sees
+WHOLE = 0.95  # of the host's memory can be planned for: pieces leave gaps between them
 
 
 @dataclass
@@ -293,7 +294,8 @@ class Session:
 
     def _host(self) -> int:
         """Bytes of host memory that activations may take."""
-        return max(0, self.transfer.host_limit - sum(keeper.residence.hosted for keeper in self.keepers))
+        hosted = sum(keeper.residence.hosted for keeper in self.keepers)
+        return max(0, int(WHOLE * self.transfer.host_limit) - hosted)
 
     def _compare(self, shape: Shape) -> None:
         """A step that was quicker than planned had less time to hide copies in, and one that waited had too little."""

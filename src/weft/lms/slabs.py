@@ -1,7 +1,8 @@
 """Host memory for copies, taken in large slabs and handed out in pieces.
 
-To pin memory takes long (see `pinning`), and torch's own host allocator rounds every piece up to a power of two.
-So slabs are exact powers of two, pinned once, and never given back while there is use for them.
+To pin memory takes long (see `pinning`), and torch's own host allocator rounds every piece up to a power of two, which
+wastes up to half of it. So slabs are pinned once, are little larger than the largest piece asked for, and are not given
+back as long as there is use for them, or no need of others.
 """
 
 from __future__ import annotations
@@ -88,15 +89,14 @@ class Slabs:
         if fitting:
             _, slab, place = min(fitting)
             return slab, place
-        self._grow(room)
-        return len(self.slabs) - 1, 0
+        return self._grow(room), 0
 
-    def _grow(self, room: int) -> None:
-        size = self.slab
-        while size < room:
-            size *= 2
-        while size > PAGE and self.held + size > self.limit and size // 2 >= room:
-            size //= 2
+    def _grow(self, room: int) -> int:
+        size = max(self.slab, round_room(room))
+        if self.held + size > self.limit:
+            size = max(room, (self.limit - self.held) // PAGE * PAGE)
+        if self.held + size > self.limit:
+            self._shrink(self.held + size - self.limit)
         if self.held + size > self.limit:
             raise BudgetError(
                 f"host must hold what is swapped, {show_bytes(self.held + size)} so far, got "
@@ -105,6 +105,21 @@ class Slabs:
         self.slabs.append(self.make(size))
         self.free.append([(0, size, None)])
         self.held += size
+        return len(self.slabs) - 1
+
+    def _shrink(self, enough: int) -> None:
+        """Give slabs back that are free and too small for what is asked for now, the largest first."""
+        whole = [index for index, pieces in enumerate(self.free) if pieces and self._is_free(index)]
+        for index in sorted(whole, key=lambda index: self.slabs[index].numel(), reverse=True):
+            if enough <= 0:
+                return
+            size = self.slabs[index].numel()
+            self.slabs[index], self.free[index] = self.slabs[index].new_empty(0), []
+            self.held -= size
+            enough -= size
+
+    def _is_free(self, index: int) -> bool:
+        return sum(room for _, room, _ in self.free[index]) == self.slabs[index].numel()
 
     def release(self) -> None:
         """Give all slabs back to the system; only when nothing is in use."""
@@ -113,6 +128,12 @@ class Slabs:
             self.slabs.clear()
             self.free.clear()
             self.held = 0
+
+
+def round_room(room: int) -> int:
+    """A little more, so that tensors of nearly the same size find room in the same slab."""
+    grain = max(PAGE, 1 << max(0, room.bit_length() - 4))
+    return -(-room // grain) * grain
 
 
 def _start(piece: tuple[int, int, Any]) -> int:
