@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -44,16 +45,22 @@ class Desk(Protocol):
 
 
 class Page:
-    """One tensor, wherever its bytes are."""
+    """One tensor, wherever its bytes are; `whole` is what it is this process's part of."""
 
-    def __init__(self, tensor: torch.Tensor, transfer: Transfer, desk: Desk, kind: str) -> None:
+    def __init__(
+        self, tensor: torch.Tensor, transfer: Transfer, desk: Desk, kind: str, whole: Any = None
+    ) -> None:
         self.tensor, self.transfer, self.desk, self.kind = tensor, transfer, desk, kind
+        self.whole = whole
+        self._ordinary: Any = type(whole)
         self.block: Block | None = None
         self.ticket: Any = None  # of the copy under way
         self.users = 0  # that need it where it is
         self.aliases = 0  # saved for the backward pass, which come back here for their bytes
         self._look()
         _tensors[id(tensor)] = self
+        if whole is not None:
+            _tensors[id(whole)] = self
 
     def _look(self) -> None:
         with plain():
@@ -141,21 +148,30 @@ class Page:
 
     def forget(self) -> None:
         """It is nobody's page any more; whoever else holds the tensor has an ordinary one."""
-        if sys.getrefcount(self.tensor) > MINE:
+        if self._kept():
             self.desk.want([self], "a tensor that somebody kept")
             self.show()
             self.users = 1  # it must not leave any more
         if self.here:
             self.desk.went(self)
 
+    def _kept(self) -> bool:
+        if self.whole is None:
+            return sys.getrefcount(self.tensor) > MINE
+        return sys.getrefcount(self.whole) > MINE or sys.getrefcount(self.tensor) > MINE + 1  # which it holds
+
     def show(self) -> None:
         """An ordinary tensor, for who knows that it is here."""
         self.tensor.__class__ = nn.Parameter if isinstance(self.tensor, nn.Parameter) else torch.Tensor
+        if self.whole is not None:
+            self.whole.__class__ = self._ordinary
 
     def hide(self) -> None:
         """A tensor that must be asked for."""
         away: Any = AwayParameter if isinstance(self.tensor, nn.Parameter) else AwayTensor
         self.tensor.__class__ = away
+        if self.whole is not None:
+            self.whole.__class__ = _away(self._ordinary)
 
     def host_copy(self) -> torch.Tensor:
         """Its bytes now, in ordinary host memory."""
@@ -165,9 +181,10 @@ class Page:
         assert self.block is not None
         self.transfer.settle()
         copied, like = self.block.tensor[: self.bytes].clone(), self.alias
-        return torch.empty(0, dtype=like.dtype).set_(
+        part = torch.empty(0, dtype=like.dtype).set_(
             copied.untyped_storage(), like.storage_offset(), like.size(), like.stride()
         )
+        return part if self.whole is None else self._ordinary(part, self.whole._spec, requires_grad=False)
 
 
 @contextmanager
@@ -225,6 +242,10 @@ class _Away:
                 for page in pages:
                     page.users -= 1
 
+    def __deepcopy__(self: Any, memo: dict[int, Any]) -> Any:
+        copied = memo[id(self)] = self.detach().clone()
+        return copied
+
 
 class AwayParameter(_Away, nn.Parameter):
     """A parameter whose bytes may be on the host."""
@@ -238,10 +259,17 @@ class AwayParameter(_Away, nn.Parameter):
 class AwayTensor(_Away, torch.Tensor):
     """A gradient, or optimizer state, whose bytes may be on the host."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
-        copied = self.detach().clone()
-        memo[id(self)] = copied
-        return copied
+
+@cache
+def _away(kind: type) -> Any:
+    """Of a tensor that is spread over several processes. Its own class asks nobody before it takes its part."""
+    return type(f"Away{kind.__name__}", (_Away, kind), {})
+
+
+def held(tensor: Any) -> torch.Tensor:
+    """What of a tensor is in this process: its part of one that is spread over several."""
+    part: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return part
 
 
 def page_of(tensor: torch.Tensor) -> Page | None:
@@ -256,11 +284,11 @@ def page_of(tensor: torch.Tensor) -> Page | None:
 
 def _pages_in(values: Iterable[Any]) -> Iterator[Page]:
     for value in values:
-        if isinstance(value, (AwayParameter, AwayTensor)):
-            page = _tensors.get(id(value))
+        if isinstance(value, _Away):
+            page, part = _tensors.get(id(value)), held(value)
             if page is not None:
                 yield page
-            elif value.numel() and not value.untyped_storage().nbytes():
+            elif part.numel() and not part.untyped_storage().nbytes():
                 raise UsageError(
                     "a parameter that lives on the host must be used while its model is there, got one whose model is "
                     "gone; keep the model, or a clone of the parameter"

@@ -16,7 +16,7 @@ import torch
 
 from weft.errors import UsageError
 from weft.lms.keeping import Keeper
-from weft.lms.pages import SMALL, Page
+from weft.lms.pages import SMALL, Page, held
 from weft.lms.shapes import Shape
 
 CHUNK = 1 << 30  # bytes of state that travel together, at most: to launch less takes as long as to copy it
@@ -69,7 +69,7 @@ class Pager:
                     found.append([])
                     size = 0
                 found[-1].append(parameter)
-                size += 2 * parameter.nbytes
+                size += 2 * held(parameter).nbytes
         return found[::-1] if self._backwards else found
 
     def bring_early(self) -> None:
@@ -180,13 +180,17 @@ class Pager:
             self.leaving -= page.bytes
 
     def _adopt(self, parameter: torch.Tensor) -> None:
+        found = [
+            value for value in self.optimizer.state[parameter].values() if isinstance(value, torch.Tensor)
+        ]
+        parts = [(held(value), value) for value in found]
         self.pages[id(parameter)] = [
-            Page(value, self.transfer, self.keeper, "state")
-            for value in self.optimizer.state[parameter].values()
-            if type(value) is torch.Tensor
-            and value.device == self.transfer.device
-            and value.nbytes > SMALL
-            and value.untyped_storage().nbytes() == value.nbytes
+            Page(part, self.transfer, self.keeper, "state", whole=None if part is value else value)
+            for part, value in parts
+            if type(part) is torch.Tensor
+            and part.device == self.transfer.device
+            and part.nbytes > SMALL
+            and part.untyped_storage().nbytes() == part.nbytes
         ]
 
     def make_room(self, wanted: int | None = None) -> None:
@@ -222,7 +226,11 @@ class Pager:
 
     def saved(self, state: dict[str, Any]) -> dict[str, Any]:
         """What `state_dict` gives: copies in host memory of what lives there."""
-        pages = {id(page.tensor): page for pages in self.pages.values() for page in pages}
+        pages = {
+            id(page.tensor if page.whole is None else page.whole): page
+            for pages in self.pages.values()
+            for page in pages
+        }
 
         def copied(value: Any) -> Any:
             return pages[id(value)].host_copy() if id(value) in pages else value
@@ -237,9 +245,9 @@ class Pager:
 
     def away(self, chunk: list[torch.nn.Parameter]) -> int:
         """Bytes that come before a chunk is stepped: pages on the host, and state that its first step makes."""
-        fresh = sum(2 * parameter.nbytes for parameter in chunk if id(parameter) not in self.pages)
+        fresh = sum(2 * held(parameter).nbytes for parameter in chunk if id(parameter) not in self.pages)
         return fresh + sum(page.bytes for page in self._pages(chunk) if not page.here)
 
     def on_the_way(self, chunk: list[torch.nn.Parameter]) -> int:
         """Bytes that its step makes and drops again."""
-        return 3 * sum(parameter.nbytes for parameter in chunk)
+        return 3 * sum(held(parameter).nbytes for parameter in chunk)

@@ -19,12 +19,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from weft.lms.pages import held
 from weft.lms.recording import Rates
 from weft.lms.slabs import Block, Slabs
 from weft.lms.storages import WeakStorage
 
 PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "convolution", "convolution_backward")
 ATTENTION = "scaled_dot_product"
+COMPILER = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)  # which knows no tensors but its own
 # Around what the link does, which is no work of the device, nor of another device or of a tracer in whose midst garbage
 # with a copy to finish happens to be collected: `no_dispatch`.
 
@@ -149,7 +151,7 @@ class SimulatedTransfer:
     def _finish(self, copy: _Copy) -> None:
         if not copy.finished:
             copy.finished = True
-            with no_dispatch(), torch.no_grad():
+            with no_dispatch(), torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(COMPILER):
                 copy.make()
 
     def advance(self, seconds: float) -> None:
@@ -177,6 +179,10 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._transfer = transfer
         self._live: dict[int, WeakStorage] = {}
         self.peak = 0
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # what is compiled runs compiled, as on a device, and its operations are seen
 
     def count(self, tensor: torch.Tensor) -> int:
         """The bytes this adds."""
@@ -235,7 +241,7 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            found.append(held(value))
         elif isinstance(value, (list, tuple)):
             found.extend(_tensors(value))
     return found
