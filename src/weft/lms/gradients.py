@@ -12,6 +12,7 @@ from weakref import ref
 
 import torch
 from torch import nn
+from torch._compile import _disable_dynamo
 
 from weft.lms.keeping import Keeper
 from weft.lms.pages import SMALL, Page, plain
@@ -115,6 +116,7 @@ class _Before:
     def __init__(self, owner: GradientPages, key: int) -> None:
         self._owner, self._key = ref(owner), key
 
+    @_disable_dynamo
     def __call__(self, _: torch.Tensor) -> None:
         owner = self._owner()
         if owner is not None:
@@ -127,6 +129,7 @@ class _After:
     def __init__(self, owner: GradientPages) -> None:
         self._owner = ref(owner)
 
+    @_disable_dynamo
     def __call__(self, parameter: torch.Tensor) -> None:
         owner = self._owner()
         if owner is not None:

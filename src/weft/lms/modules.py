@@ -1,16 +1,22 @@
-"""Which module's forward is running: for messages and explanations, and only while a step is recorded."""
+"""Which module's forward is running: for messages and explanations, and only while a step is recorded.
+
+It is read off the calls that are under way. A hook on all modules would be compiled into each of them, with its name.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
-from torch.nn.modules import module as hooks
 
-_stack: list[str] = []
+_module: Any = torch.nn.Module
+_CALL = _module._wrapped_call_impl.__code__
 _names: dict[int, str] = {}
+_looking: list[bool] = []
 
 
 def name_modules(model: torch.nn.Module) -> None:
@@ -20,27 +26,20 @@ def name_modules(model: torch.nn.Module) -> None:
 
 def current_module() -> str:
     """The innermost module's path if it is known, else its class."""
-    return _stack[-1] if _stack else ""
+    frame: FrameType | None = sys._getframe() if _looking else None
+    while frame is not None and frame.f_code is not _CALL:
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    module = frame.f_locals["self"]
+    return _names.get(id(module), type(module).__name__)
 
 
 @contextmanager
 def named_modules() -> Iterator[None]:
-    """Follow the forward of all modules."""
-
-    def enter(module: torch.nn.Module, args: Any) -> None:
-        _stack.append(_names.get(id(module), type(module).__name__))
-
-    def leave(module: torch.nn.Module, args: Any, result: Any) -> None:
-        if _stack:
-            _stack.pop()
-
-    handles = (
-        hooks.register_module_forward_pre_hook(enter),
-        hooks.register_module_forward_hook(leave, always_call=True),
-    )
+    """Look at the modules that run."""
+    _looking.append(True)
     try:
         yield
     finally:
-        for handle in handles:
-            handle.remove()
-        _stack.clear()
+        _looking.pop()

@@ -7,18 +7,16 @@ of the modules, and back.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
 from torch._compile import _disable_dynamo
 
-from weft.errors import UsageError
 from weft.lms.bound import Bound
+from weft.lms.compiled import around_forward, is_compiled, units
 from weft.lms.keeping import Keeper
-from weft.lms.pages import SMALL, AwayParameter, Page
+from weft.lms.pages import SMALL, AwayParameter, Page, held
 from weft.lms.residence import Order, Sizes, moves
 
 MOST = 1 << 16  # uses that are remembered
@@ -42,8 +40,7 @@ class ParameterPages:
             numbers = [self._number(parameter) for parameter in parameters if pageable(parameter)]
             if numbers:
                 guess += numbers
-                module.register_forward_pre_hook(_Door(self, numbers, entering=True), prepend=True)
-                module.register_forward_hook(_Door(self, numbers, entering=False), always_call=True)
+                around_forward(module, _Door(self, numbers, True), _Door(self, numbers, False))
         self.sizes = {number: page.bytes for number, page in enumerate(self.pages)}
         self.order = Order((*guess, *reversed(guess)))
         self.begin()
@@ -143,21 +140,8 @@ class _Door(Bound):
 
 def owners(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Parameter]]]:
     """Modules and the parameters that come and go with them: their own, or all of a compiled one."""
-    compiler: Any = sys.modules.get("torch._dynamo.eval_frame")  # to load it takes seconds
-    inside: set[int] = set()
-    for module in model.modules():
-        if id(module) in inside:
-            continue
-        if compiler is not None and isinstance(module, compiler.OptimizedModule):
-            inside.update(id(part) for part in module.modules())
-            yield module, list(module.parameters())
-            continue
-        if module._compiled_call_impl is not None:
-            raise UsageError(
-                "a module whose parameters are paged must be compiled as torch.compile(module), got module.compile(); "
-                "use that, or page='never'"
-            )
-        own = list(module.parameters(recurse=False))
+    for module in units(model):
+        own = list(module.parameters(recurse=is_compiled(module)))
         if own:
             yield module, own
 
@@ -176,21 +160,21 @@ def sizes_of(model: nn.Module, state: float) -> Sizes:
     """A model's bytes; `state` for each byte of parameters that are trained."""
     found = [parameter for parameter in model.parameters() if pageable(parameter)]
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    gradients = sum(parameter.nbytes for parameter in trained)
-    everything = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
-    paged = sum(parameter.nbytes for parameter in found)
+    gradients = sum(map(_nbytes, trained))
+    everything = sum(map(_nbytes, (*model.parameters(), *model.buffers())))
+    paged = sum(map(_nbytes, found))
     return Sizes(
         fixed=everything - paged,
         parameters=paged,
         gradients=gradients,
-        paged_gradients=sum(parameter.nbytes for parameter in trained if parameter.nbytes > SMALL),
+        paged_gradients=sum(size for size in map(_nbytes, trained) if size > SMALL),
         state=int(state * gradients),
         unit=max(
             (sum(map(_nbytes, filter(pageable, parameters))) for _, parameters in owners(model)), default=0
         ),
-        largest=max((parameter.nbytes for parameter in trained), default=0),
+        largest=max(map(_nbytes, trained), default=0),
     )
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
-    return tensor.nbytes
+    return held(tensor).nbytes

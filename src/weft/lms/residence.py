@@ -121,10 +121,11 @@ def _with_window(found: Residence, limit: int, room: int, page: Paging) -> Resid
     sizes = found.sizes
     least = sizes.fixed + max(sizes.unit + sizes.largest, STEP * sizes.largest)
     if least > limit:
+        step, unit = show_bytes(STEP * sizes.largest), show_bytes(sizes.unit)
         raise BudgetError(
-            f"limit must hold the largest parameter with what its step takes, {show_bytes(STEP * sizes.largest)}, and "
-            f"{show_bytes(sizes.fixed)} that stay on the device, got {show_bytes(limit)}; the smallest that could work "
-            f"is limit='{round_up(least)}'"
+            f"limit must hold the largest parameter with what its step takes, {step}, the parameters of one module, "
+            f"{unit}, a compiled one as a whole, and {show_bytes(sizes.fixed)} that stay on the device, got "
+            f"{show_bytes(limit)}; the smallest that could work is limit='{round_up(least)}'"
         )
     wide = room - sizes.fixed - found.gradient_window if page == "auto" else 2 * sizes.unit
     return replace(found, window=min(sizes.parameters, max(sizes.unit, wide)))

@@ -9,17 +9,19 @@ from weakref import WeakMethod, ref
 
 import torch
 from torch import nn
+from torch._compile import _disable_dynamo
 from torch.nn.parallel import DistributedDataParallel
 
 from weft.errors import BudgetError, UsageError
 from weft.lms.api import session_for
 from weft.lms.bound import Bound
+from weft.lms.compiled import around_forward
 from weft.lms.gradients import GradientPages
 from weft.lms.keeping import Keeper
 from weft.lms.modules import name_modules
 from weft.lms.pages import saved_from_host
 from weft.lms.paging import Pager
-from weft.lms.parameters import ParameterPages, sizes_of
+from weft.lms.parameters import ParameterPages, owners, sizes_of
 from weft.lms.residence import Paging, Residence, decide
 from weft.lms.session import Session
 from weft.lms.transfer import Transfer
@@ -47,7 +49,7 @@ def wrap(
     all of them always, or never.
     """
     session = session_for(limit, host, transfer)
-    sharded = _sharded(model)
+    sharded = sharing(model)
     residence = decide(sizes_of(model, STATE if optimizer is not None else 0.0), session.limit, page)
     if sharded and (residence.parameters or residence.gradients):
         if page == "always":
@@ -56,19 +58,26 @@ def wrap(
                 "page='auto', which pages optimizer state, or page='never'"
             )
         residence = Residence(sizes=residence.sizes, state=residence.state)
-    name_modules(model)
-    wrapped = Wrapped(model, session)
+    # What ranks do together before a forward pass must not be done again by one that tries its own again.
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    name_modules(inner)
+    wrapped = Wrapped(inner, session)
     wrapped.page(residence, optimizer)
     if optimizer is not None:
         optimizer.register_step_pre_hook(wrapped.before_step)
     return model, optimizer
 
 
-def _sharded(model: nn.Module) -> str:
+def sharing(model: nn.Module) -> str:
     """What shares a model's parameters with other processes, if anything does."""
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         return "DistributedDataParallel"
     return "DTensor" if any(hasattr(parameter, "to_local") for parameter in model.parameters()) else ""
+
+
+def _meets_others(model: nn.Module) -> bool:
+    """Whether processes wait for each other in a forward pass, which none can repeat by itself."""
+    return bool(sharing(model)) or any(isinstance(module, nn.SyncBatchNorm) for module in model.modules())
 
 
 class Wrapped:
@@ -77,36 +86,46 @@ class Wrapped:
     def __init__(self, model: nn.Module, session: Session) -> None:
         self.model, self.session = model, session
         self.keeper: Keeper | None = None
-        self._forward = model.forward
         self._calls = self._last_calls = 0  # forward passes since the optimizer's step, and before it
         self._steps = 0  # of the optimizer
-        model.forward = _Forward(self)
+        self._replicated = False  # inside of DistributedDataParallel
+        self.original: Callable[..., Any] = model.forward
+        if model._compiled_call_impl is None:
+            model.forward = _Forward(self)
+        else:  # with `forward` inside
+            self.original, model._compiled_call_impl = model._compiled_call_impl, _Forward(self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         self._begin()
         if not torch.is_grad_enabled():
             if self.keeper is not None and self.keeper.pager is not None:
                 self.keeper.pager.let_go()  # nobody knows what this pass will take
-            return self._forward(*args, **kwargs)
+            return self.original(*args, **kwargs)
         self._calls += 1
         state = _State(self.model)
         attempt = 0
         while True:
             self.session.begin()
             try:
-                result = self._forward(*args, **kwargs)
+                result = self.original(*args, **kwargs)
                 self._after_forward()
                 return result
             except torch.OutOfMemoryError:
                 self.session.end(failed=True)
                 attempt += 1
-                if attempt == TRIES:
+                if attempt == TRIES or self._must_not_repeat(_meets_others(self.model)):
                     raise
             except BudgetError:
                 self.session.end(failed=True)
                 if self.keeper is None or not self.keeper.can_shrink:
                     raise
             self._more_room(state)  # not in the handler: the exception held the frames, and they the memory
+
+    def _must_not_repeat(self, together: bool) -> bool:
+        """Whether others would wait for what ran out of memory; the next step leaves more room."""
+        if together:
+            self.session.tighten()
+        return together
 
     def _after_forward(self) -> None:
         """What follows, the loss and the backward pass, asks for no room: all that it will take must be there."""
@@ -116,18 +135,24 @@ class Wrapped:
             pager.make_room()
 
     def _begin(self) -> None:
+        self._replicated = self._replicated or DistributedDataParallel._active_ddp_module is not None
         if self.keeper is None:
             return
-        if self.keeper.parameters is not None and DistributedDataParallel._active_ddp_module is not None:
-            raise UsageError(
-                "a model whose parameters are paged must not share them with other processes, got "
-                "DistributedDataParallel; write page='never' and a limit that holds them"
-            )
+        if self.keeper.parameters is not None or self.keeper.gradients is not None:
+            self._check_alone()
         if torch.is_grad_enabled():
             self.end()
         self.keeper.settle()
         if self.keeper.pager is not None and self.session.steps < 4:
             self.keeper.pager.let_go()  # steps that are recorded should see how it will be
+
+    def _check_alone(self) -> None:
+        shared = "DistributedDataParallel" if self._replicated else sharing(self.model)
+        if shared:
+            raise UsageError(
+                f"a model whose parameters or gradients are paged must not share them with other processes, got "
+                f"{shared}; share it first and give the result to lms.wrap, which pages optimizer state alone then"
+            )
 
     def end(self) -> None:
         """The passes are over. If no plan keeps the budget, parameters give way to activations."""
@@ -159,7 +184,8 @@ class Wrapped:
                     return result
                 except torch.OutOfMemoryError:
                     self.session.end(failed=True)
-                    if attempt == TRIES - 1:
+                    together = self._replicated or _meets_others(self.model)
+                    if attempt == TRIES - 1 or self._must_not_repeat(together):
                         raise
                 self._more_room(state)
                 self.model.zero_grad(set_to_none=True)  # some were made
@@ -193,9 +219,8 @@ class Wrapped:
         optimizer.step = self._stepper(pager)  # type: ignore[method-assign]
         optimizer.register_state_dict_post_hook(lambda _, state: pager.saved(state))
         optimizer.register_load_state_dict_post_hook(lambda _: pager.loaded())
-        for module in self.model.modules():
-            if next(module.parameters(recurse=False), None) is not None:
-                module.register_forward_pre_hook(_Call(self._on_module))
+        for module, _ in owners(self.model):
+            around_forward(module, _Call(self._on_module))
         parameters: list[Any] = list(self.model.parameters())
         for parameter in parameters:
             if parameter.requires_grad:
@@ -241,6 +266,11 @@ class _Forward(Bound):
     def __init__(self, wrapped: Wrapped) -> None:
         self.wrapped = wrapped
 
+    @property
+    def original(self) -> Callable[..., Any]:
+        return self.wrapped.original
+
+    @_disable_dynamo  # what is compiled inside stays so
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.wrapped.forward(*args, **kwargs)
 
@@ -258,6 +288,7 @@ class _Call(Bound):
     def __init__(self, method: Callable[[], None]) -> None:
         self._method = WeakMethod(method)
 
+    @_disable_dynamo
     def __call__(self, *_: object) -> None:
         method = self._method()
         if method is not None:

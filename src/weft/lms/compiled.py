@@ -1,0 +1,70 @@
+"""Modules that torch compiles as one: what happens around their forward pass must happen outside of the compiled code.
+
+A hook inside of it would be compiled, too, or break it into pieces.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import nn
+
+from weft.lms.bound import Bound, nothing
+
+Hook = Callable[..., None]
+
+
+def units(model: nn.Module) -> Iterator[nn.Module]:
+    """Modules, and of those that are compiled none that are inside."""
+    inside: set[int] = set()
+    for module in model.modules():
+        if id(module) in inside:
+            continue
+        if is_compiled(module):
+            inside.update(id(part) for part in module.modules())
+        yield module
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether by `torch.compile(module)`, by `module.compile()`, or by way of its `forward`."""
+    compiler: Any = sys.modules.get("torch._dynamo.eval_frame")  # to load it takes seconds
+    if compiler is None:
+        return False
+    forward: Any = module.forward
+    while hasattr(forward, "original"):  # ours
+        forward = forward.original
+    disabled = getattr(forward, "_torchdynamo_disable", False)
+    return (
+        isinstance(module, compiler.OptimizedModule)
+        or module._compiled_call_impl is not None
+        or (hasattr(forward, "_torchdynamo_orig_callable") and not disabled)
+    )
+
+
+def around_forward(module: nn.Module, before: Hook, after: Hook = nothing) -> None:
+    """Call these before everything else of a module's forward pass, and after it, however it ends."""
+    call: Any = module._compiled_call_impl or module.forward
+    if hasattr(call, "wrapped"):  # by us: a step begins there, and what comes here must come later
+        call.wrapped.original = Around(before, call.wrapped.original, after)
+    elif module._compiled_call_impl is not None:  # with all hooks inside
+        module._compiled_call_impl = Around(before, call, after)
+    else:
+        module.register_forward_pre_hook(before, prepend=True)
+        if after is not nothing:
+            module.register_forward_hook(after, always_call=True)
+
+
+class Around(Bound):
+    """A call, and what happens before and after it; a copy of the module has neither."""
+
+    def __init__(self, before: Hook, original: Callable[..., Any], after: Hook) -> None:
+        self._before, self.original, self._after = before, original, after
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._before()
+        try:
+            return self.original(*args, **kwargs)
+        finally:
+            self._after()
