@@ -61,6 +61,10 @@ class TopologyError(UsageError):
 class BudgetError(UsageError, RuntimeError):
     """A budget of device or host memory that no plan can keep."""
 
+    def __init__(self, message: str, short: int = 0) -> None:
+        super().__init__(message)
+        self.short = short  # bytes of device memory that were missing
+
 
 class ConnectError(WeftError):
     """A host could not be reached, or its agent could not be started."""

@@ -49,6 +49,16 @@ def test_optimizer_state_counts() -> None:
     assert fat.peak - lean.peak == 2 * lean.parameters
 
 
+def test_what_would_be_paged_is_as_much_as_activations_need() -> None:
+    model, x = Transformer(4, lambda: GptBlock(64, 4), 64), torch.randn(32, 64, 64)
+    native = lms.estimate(model, x, state=2)
+    limits = int(1.1 * native.peak), int(0.9 * native.least)
+    found = [lms.estimate(model, x, limit, state=2, page="auto") for limit in limits]
+    assert [each.residence is not None and each.residence.away > 0 for each in found] == [False, True]
+    assert all(each.fits for each in found)
+    assert not lms.estimate(model, x, limits[1], state=2).fits
+
+
 def test_a_model_that_needs_values() -> None:
     make, data = FAMILIES["experts"]  # which expert gets which token depends on the data
     with pytest.raises(UsageError, match="on shapes alone"):

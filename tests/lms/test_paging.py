@@ -94,6 +94,35 @@ def no_step_stays_open() -> Iterator[None]:
     weft.lms.api.latest().end(failed=True)
 
 
+@pytest.mark.parametrize(
+    ("rows", "micro", "limit", "kinds"),
+    [
+        (4, 2, 3.2, ("state", "gradient")),  # which are there when the second pass begins
+        (16, 1, 3.0, ("state", "gradient", "parameter")),  # far too little was left to activations
+    ],
+)
+def test_more_is_paged_where_no_plan_keeps_the_budget(
+    rows: int, micro: int, limit: float, kinds: tuple[str, ...]
+) -> None:
+    model, x = model_and_batch()
+    x = torch.cat([x] * rows)
+    other = copy.deepcopy(model)
+    native, optimizer = adamw(model), adamw(other)
+    wrapped(other, optimizer, int(limit * bytes_of(model)), hard=False)
+    before = lms.stats()["paged_bytes"]
+    trained(model, native, x, micro=micro)
+    trained(other, optimizer, x, micro=micro)
+    over = lms.stats()["over"]
+    assert over <= 2  # passes of which nobody knew yet that they would not fit
+    assert lms.stats()["paged_bytes"] > before
+    explained = lms.plan().explain()
+    assert all(kind in explained for kind in kinds)
+    trained(model, native, x, micro=micro)
+    trained(other, optimizer, x, micro=micro)
+    assert lms.stats()["over"] == over
+    assert_same(other, model)
+
+
 @pytest.fixture
 def paged() -> tuple[nn.Module, nn.Module, Tensor]:
     """A model, the same one with all it has on the host, and a batch."""

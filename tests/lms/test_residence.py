@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import BudgetError, UsageError
 from weft.lms.recording import Rates
-from weft.lms.residence import Order, Sizes, decide, moves, play
+from weft.lms.residence import Order, Residence, Sizes, decide, moves, play, tighter
 
 MB = 10**6
 RATES = Rates(out=1e9, back=1e9)
@@ -65,6 +67,28 @@ def test_a_window_shrinks_to_one_module() -> None:
         seen.append(found.window)
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] == 4 * MB
+
+
+def test_what_leaves_next_is_the_cheapest_and_as_much_as_is_missing() -> None:
+    found: Residence | None = decide(sizes(), 1000 * MB, "auto")
+    away = []
+    while found is not None:
+        away.append((found.away, found.state, found.gradients, found.parameters))
+        found = tighter(found, 100 * MB, 1)
+    assert [kinds for _, *kinds in away[:4]] == [
+        [False] * 3,
+        [True, False, False],
+        [True, True, False],
+        [True] * 3,
+    ]
+    assert sorted(away) == away
+    at_once = tighter(decide(sizes(), 1000 * MB, "auto"), 100 * MB, away[1][0] + 1)
+    assert at_once is not None
+    assert at_once.gradients
+    assert not at_once.parameters
+    assert tighter(decide(sizes(state=0), 1000 * MB, "always"), 10 * MB, 1 << 40) is not None
+    none = replace(sizes(), state=0, parameters=0, paged_gradients=0)
+    assert tighter(decide(none, 1000 * MB, "auto"), 100 * MB, 1) is None
 
 
 def there_and_back(count: int) -> Order:

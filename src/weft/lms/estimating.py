@@ -19,8 +19,8 @@ from weft.lms.parameters import sizes_of
 from weft.lms.planner import least, make_plan
 from weft.lms.plans import Plan
 from weft.lms.recorder import Recorder
-from weft.lms.recording import Rates
-from weft.lms.residence import Paging, Residence, decide
+from weft.lms.recording import Rates, Recording
+from weft.lms.residence import Paging, Residence, decide, tighter
 from weft.lms.session import AUTO, MARGIN, Session
 from weft.lms.simulated import SimulatedTransfer
 from weft.lms.sizes import parse_limit, show_bytes
@@ -85,7 +85,6 @@ def estimate(
     )
     shadow = copy.deepcopy(model).to("meta")
     inputs = tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, batch)
-    transfer.adopt(*shadow.parameters(), *shadow.buffers())
     rates = Rates(out=link, back=link)
     residence, problem = None, ""
     if asked is not None:
@@ -93,28 +92,49 @@ def estimate(
             residence = decide(sizes_of(shadow, state), asked, page)
         except BudgetError as error:
             problem = str(error)
-    recording = _record(shadow, inputs, loss, transfer, residence is not None and residence.gradients)
-    parameters = sum(parameter.nbytes for parameter in shadow.parameters())
-    recording = recording.shifted(recording.base + int(state * parameters))
-    if residence is not None:
-        # Gradients that leave were not recorded: of them only the window counts.
-        gone = residence.sizes.paged_gradients if residence.gradients else 0
-        recording = recording.shifted(recording.base - residence.away + gone)
-    native = make_plan(recording, 1 << 62, rates)
     plan = None
-    if asked is not None and not problem:
+    while True:
+        recording = _recording(shadow, inputs, loss, transfer, state, residence)
+        if asked is None or problem:
+            break
         try:
             plan = make_plan(recording, int(asked * (1 - MARGIN)), rates)
+            break
         except BudgetError as error:
-            problem = str(error)
+            assert residence is not None
+            more = tighter(residence, asked, error.short) if page == "auto" else None
+            residence, problem = more or residence, "" if more else str(error)
+    native = make_plan(recording, 1 << 62, rates)
+    parameters = sum(parameter.nbytes for parameter in shadow.parameters())
     activations = sum(site.bytes for site in recording.sites)
     smallest = int(least(recording, rates).peak / (1 - MARGIN))
     return Estimate(parameters, activations, native.native.peak, smallest, asked, plan, problem, residence)
 
 
+def _recording(
+    shadow: nn.Module,
+    inputs: Any,
+    loss: Any,
+    transfer: SimulatedTransfer,
+    state: float,
+    residence: Residence | None,
+) -> Recording:
+    """A step, with what is away of a model."""
+    model = copy.deepcopy(shadow)
+    transfer.adopt(*model.parameters(), *model.buffers())
+    found = _record(model, inputs, loss, transfer, residence is not None and residence.gradients)
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    found = found.shifted(found.base + int(state * parameters))
+    if residence is None:
+        return found
+    # Gradients that leave were not recorded: of them only the window counts.
+    gone = residence.sizes.paged_gradients if residence.gradients else 0
+    return found.shifted(found.base - residence.away + gone)
+
+
 def _record(
     model: nn.Module, inputs: Any, loss: Any, transfer: SimulatedTransfer, gradients_leave: bool
-) -> Any:
+) -> Recording:
     session = Session(transfer, 1 << 62, smallest=1 << 16)
     parameters: list[Any] = [each for each in model.parameters() if gradients_leave and each.requires_grad]
     for parameter in parameters:

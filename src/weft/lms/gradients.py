@@ -37,6 +37,16 @@ class GradientPages:
                 watch: Any = parameter
                 watch.register_hook(_Before(self, id(parameter)))
                 watch.register_post_accumulate_grad_hook(_After(self))
+                self._adopt(parameter)
+
+    def _adopt(self, parameter: torch.Tensor) -> None:
+        """One that was there before."""
+        gradient = _gradient(parameter)
+        page = None if gradient is None else self._new(parameter, gradient)
+        del gradient  # or somebody would hold it
+        if page is not None:
+            page.leave()
+            page.hide()
 
     def page_of(self, parameter: torch.Tensor) -> Page | None:
         """The page of the gradient that a parameter has now."""

@@ -109,7 +109,8 @@ class Keeper:
             raise BudgetError(
                 f"limit must hold what {what} takes at once, {show_bytes(wanted)} from the host beside "
                 f"{show_bytes(in_use)} in use, got {show_bytes(self.session.limit)}; do it for fewer tensors at a "
-                f"time, or write limit='{round_up(int(1.02 * (in_use + wanted)))}'"
+                f"time, or write limit='{round_up(int(1.02 * (in_use + wanted)))}'",
+                short=in_use + wanted - self.session.limit,
             )
 
     def explain(self, seconds: float) -> str:
@@ -128,14 +129,3 @@ class Keeper:
             self.gradients.settle()
         if self.parameters is not None:
             self.parameters.begin()
-
-    @property
-    def can_shrink(self) -> bool:
-        return self.parameters is not None and self.residence.smaller() is not None
-
-    def shrink(self) -> bool:
-        """More room for activations, less for parameters; whether there was any to give."""
-        smaller = self.residence.smaller() if self.parameters is not None else None
-        if smaller is not None:
-            self.residence = smaller
-        return smaller is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -117,14 +117,16 @@ class Mover:
         """Carry a recipe out; what it needs comes first, so that nothing made on the way is held meanwhile."""
         for _, record in sorted(recipe.records().items()):
             self.here(record)
-        with torch.no_grad(), self._as_saved():
+        if not torch.is_grad_enabled() and not self._casts():  # as it is in a backward pass
+            return self.value(recipe)
+        kind = self.transfer.device.type
+        # Inputs have the types they were used with: autocast, which made them so, must not do it again.
+        with torch.no_grad(), torch.autocast(kind, enabled=False) if self._casts() else nullcontext():
             return self.value(recipe)
 
-    def _as_saved(self) -> AbstractContextManager[Any]:
-        """Inputs have the types they were used with: autocast, which made them so, must not do it again."""
+    def _casts(self) -> bool:
         kind = self.transfer.device.type
-        off = kind == "meta" or not torch.is_autocast_enabled(kind)  # as it is in a backward pass
-        return nullcontext() if off else torch.autocast(kind, enabled=False)
+        return kind != "meta" and torch.is_autocast_enabled(kind)
 
     def _wait(self, ticket: Any, stream: Any = None) -> None:
         start = None if self.waits is None else self.transfer.mark()

@@ -226,7 +226,8 @@ class _Search:
         return least.peak, BudgetError(
             f"limit must hold the working set of {label}, {show_bytes(least.peak)} of which "
             f"{show_bytes(other)} are not saved tensors, got {show_bytes(self.limit)}; the smallest that works "
-            f"is limit='{round_up(int(least.peak * 1.03))}'"
+            f"is limit='{round_up(int(least.peak * 1.03))}'",
+            short=least.peak - self.limit,
         )
 
 

@@ -17,7 +17,7 @@ from weft.lms.recording import Rates
 from weft.lms.sizes import round_up, show_bytes, show_seconds
 
 Paging = Literal["auto", "always", "never"]
-ROOM = 0.25  # of the budget should be left for activations
+ROOM = 0.25  # of the budget should be left for activations: the first guess
 STEP = 6  # times its bytes that an optimizer may want to step a parameter: itself, gradient, state, and on the way
 GRADIENTS = 3  # on the device at once: one that leaves, one that is added to, one that comes
 LOOK = 64  # uses ahead
@@ -115,6 +115,30 @@ def decide(sizes: Sizes, limit: int, page: Paging) -> Residence:
         parameters=parameters and sizes.parameters > 0,
     )
     return _with_window(found, limit, room, page) if found.parameters else found
+
+
+def tighter(found: Residence, limit: int, short: int) -> Residence | None:
+    """With more on the host, where so many bytes are missing for activations; None if nothing is left that could go."""
+    best: Residence | None = None
+    while (more := _next_to_leave(best or found, limit)) is not None:
+        best = more
+        if best.away >= found.away + short:
+            break
+    return best
+
+
+def _next_to_leave(found: Residence, limit: int) -> Residence | None:
+    sizes = found.sizes
+    if sizes.state and not found.state:
+        return replace(found, state=True)
+    if sizes.paged_gradients and not found.gradients:
+        return replace(found, gradients=True)
+    if not sizes.parameters or found.parameters:
+        return found.smaller()
+    try:
+        return _with_window(replace(found, parameters=True), limit, int((1 - ROOM) * limit), "auto")
+    except BudgetError:
+        return None
 
 
 def _with_window(found: Residence, limit: int, room: int, page: Paging) -> Residence:

@@ -169,7 +169,8 @@ class Session:
             raise BudgetError(
                 f"limit must hold what is on the device before the step, {show_bytes(base)}, got "
                 f"{show_bytes(self.limit)}; give at least that and the largest operation, or page optimizer state "
-                "and parameters with lms.wrap"
+                "and parameters with lms.wrap",
+                short=base - self.limit,
             )
         shape = self._shape = shape or self._guess(key)
         if shape is not None:
@@ -207,10 +208,14 @@ class Session:
         shape = self._shape
         if not self._open or not self._chosen or shape is None or self.engine.lost:
             return None
-        timeline, shift = shape.plan.timeline, self._base - shape.plan.recording.base
+        timeline, shift = shape.plan.timeline, self._more_than(shape)
         event = min(self.engine.event, len(timeline.ahead) - 1)
         peak = timeline.ahead[event] if self.follows else timeline.peak
         return max(0, peak + shift + shape.margin - self._in_use())
+
+    def _more_than(self, shape: Shape) -> int:
+        """Bytes that were in use when the step began and are in no plan; one that began with less makes gradients."""
+        return max(0, self._base - shape.plan.recording.base)
 
     def _follow(self, event: int) -> None:
         """State goes before an event if what follows until the next ones leaves it less room than it has."""
@@ -218,7 +223,7 @@ class Session:
         assert shape is not None
         plan = shape.plan
         next_ones = max(plan.timeline.levels[event + 1 : event + 3], default=0)
-        room = self.budget - shape.margin - next_ones - self._base + plan.recording.base
+        room = self.budget - shape.margin - next_ones - self._more_than(shape)
         self.let_go(lambda: self._leaving() > room)
 
     def _leaving(self) -> int:

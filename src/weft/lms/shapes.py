@@ -68,6 +68,11 @@ class Shapes:
                 del self.known[key]
                 self.refused.add(key)
 
+    def forget_all(self) -> None:
+        """Other things are on the device than when these were recorded."""
+        self.known.clear()
+        self.refused.clear()
+
     def bucket(self, key: Key) -> tuple[Hashable, int]:
         return key.kind, ceil(log(max(1, key.bytes)) / log(BUCKET))
 

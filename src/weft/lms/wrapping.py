@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import WeakMethod, ref
 
 import torch
@@ -22,11 +22,12 @@ from weft.lms.modules import name_modules
 from weft.lms.pages import saved_from_host
 from weft.lms.paging import Pager
 from weft.lms.parameters import ParameterPages, owners, sizes_of
-from weft.lms.residence import Paging, Residence, decide
+from weft.lms.residence import Paging, Residence, decide, tighter
 from weft.lms.session import Session
 from weft.lms.transfer import Transfer
 
 M = TypeVar("M", bound=nn.Module)
+Rungs = Literal["all", "state", "windows"]  # what may be paged later that was not at first
 STATE = 2.0  # bytes that an optimizer is expected to keep for each byte of parameters
 SPARE = 0.06  # of the budget is kept free for whatever a pass wants next, while state is leaving
 TRIES = 4
@@ -45,8 +46,8 @@ def wrap(
     """Put a model, and its optimizer, under a budget; gives both back, changed in place.
 
     A forward pass begins a step; one that runs out of memory is tried again with more room. Optimizer state, then
-    gradients, then parameters live on the host if they would leave too little room for activations (`page="auto"`), or
-    all of them always, or never.
+    gradients, then parameters live on the host if they leave too little room for activations (`page="auto"`): a guess
+    at first, and more of them where no plan keeps the budget otherwise. Or all of them always, or never.
     """
     session = session_for(limit, host, transfer)
     sharded = sharing(model)
@@ -61,8 +62,9 @@ def wrap(
     # What ranks do together before a forward pass must not be done again by one that tries its own again.
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     name_modules(inner)
-    wrapped = Wrapped(inner, session)
-    wrapped.page(residence, optimizer)
+    rungs: Rungs = "windows" if page != "auto" else "state" if sharded else "all"
+    wrapped = Wrapped(inner, session, optimizer, Residence(sizes=residence.sizes), rungs)
+    wrapped.page(residence)
     if optimizer is not None:
         optimizer.register_step_pre_hook(wrapped.before_step)
     return model, optimizer
@@ -83,9 +85,19 @@ def _meets_others(model: nn.Module) -> bool:
 class Wrapped:
     """What happens around a model's forward pass."""
 
-    def __init__(self, model: nn.Module, session: Session) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        session: Session,
+        optimizer: torch.optim.Optimizer | None,
+        residence: Residence,
+        rungs: Rungs,
+    ) -> None:
         self.model, self.session = model, session
         self.keeper: Keeper | None = None
+        self._optimizer, self._residence, self._rungs = optimizer, residence, rungs
+        self._closures = 0  # of the optimizer's that run
+        self._short = 0  # bytes, where no plan kept the budget
         self._calls = self._last_calls = 0  # forward passes since the optimizer's step, and before it
         self._steps = 0  # of the optimizer
         self._replicated = False  # inside of DistributedDataParallel
@@ -112,14 +124,15 @@ class Wrapped:
                 return result
             except torch.OutOfMemoryError:
                 self.session.end(failed=True)
-                attempt += 1
+                attempt, short = attempt + 1, 0
                 if attempt == TRIES or self._must_not_repeat(_meets_others(self.model)):
                     raise
-            except BudgetError:
+            except BudgetError as error:
                 self.session.end(failed=True)
-                if self.keeper is None or not self.keeper.can_shrink:
+                short = error.short
+                if self._tighter(short) is None or self._must_not_repeat(_meets_others(self.model)):
                     raise
-            self._more_room(state)  # not in the handler: the exception held the frames, and they the memory
+            self._more_room(state, short)  # not in the handler: the exception held the frames
 
     def _must_not_repeat(self, together: bool) -> bool:
         """Whether others would wait for what ran out of memory; the next step leaves more room."""
@@ -136,12 +149,13 @@ class Wrapped:
 
     def _begin(self) -> None:
         self._replicated = self._replicated or DistributedDataParallel._active_ddp_module is not None
+        if torch.is_grad_enabled():
+            self.end()
+            self._give_way(self._short)
         if self.keeper is None:
             return
         if self.keeper.parameters is not None or self.keeper.gradients is not None:
             self._check_alone()
-        if torch.is_grad_enabled():
-            self.end()
         self.keeper.settle()
         if self.keeper.pager is not None and self.session.steps < 4:
             self.keeper.pager.let_go()  # steps that are recorded should see how it will be
@@ -155,12 +169,36 @@ class Wrapped:
             )
 
     def end(self) -> None:
-        """The passes are over. If no plan keeps the budget, parameters give way to activations."""
+        """The passes are over. If no plan keeps the budget, something gives way to activations before the next one."""
         try:
             self.session.end()
-        except BudgetError:
-            if self.keeper is None or not self.keeper.shrink():
+        except BudgetError as error:
+            if self._tighter(error.short) is None:
                 raise
+            self._short = error.short  # not now: the optimizer may be about to step what would be paged
+
+    def _tighter(self, short: int) -> Residence | None:
+        """What to page beside what is paged already; None where that would not help."""
+        if short <= 0 or self._rungs == "windows":
+            return self._residence.smaller() if short > 0 else None
+        found = tighter(self._residence, self.session.limit, short)
+        if found is None or (self._rungs == "state" and (found.gradients or found.parameters)):
+            return None
+        unpaged = self.keeper is None or self.keeper.pager is None
+        # An optimizer that calls a closure steps what it finds afterwards, all at once.
+        return None if unpaged and self._closures else found
+
+    def _give_way(self, short: int) -> None:
+        self._short = 0
+        before, now = self._residence, self._tighter(short)
+        if now is not None:
+            self.page(now)
+            if (before.state, before.gradients, before.parameters) != (
+                now.state,
+                now.gradients,
+                now.parameters,
+            ):
+                self.session.shapes.forget_all()
 
     def before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The passes are over; those of a closure are to come, and can be tried again."""
@@ -178,6 +216,7 @@ class Wrapped:
         def several_times() -> Any:
             state = _State(self.model)
             for attempt in range(TRIES):
+                self._closures += 1
                 try:
                     result = closure()
                     self.end()
@@ -187,31 +226,41 @@ class Wrapped:
                     together = self._replicated or _meets_others(self.model)
                     if attempt == TRIES - 1 or self._must_not_repeat(together):
                         raise
+                finally:
+                    self._closures -= 1
                 self._more_room(state)
                 self.model.zero_grad(set_to_none=True)  # some were made
             raise AssertionError
 
         return several_times
 
-    def _more_room(self, state: _State) -> None:
+    def _more_room(self, state: _State, short: int = 0) -> None:
         self.session.tighten()
+        if self.keeper is not None and self.keeper.pager is not None:
+            self.keeper.pager.let_go()
+        smaller = self._residence.smaller()
+        if short > 0:
+            self._give_way(short)
+        elif smaller is not None:
+            self.page(smaller)
         if self.keeper is not None:
-            if self.keeper.pager is not None:
-                self.keeper.pager.let_go()
-            self.keeper.shrink()
             self.keeper.settle()
         state.restore()
 
-    def page(self, residence: Residence, optimizer: torch.optim.Optimizer | None) -> None:
+    def page(self, residence: Residence) -> None:
         """Keep on the host what is to live there."""
+        self._residence = residence
         if not (residence.state or residence.gradients or residence.parameters):
             return
-        keeper = self.keeper = Keeper(self.session, residence)
-        if optimizer is not None:
-            self._page_state(optimizer, Pager(optimizer, keeper, spare=int(SPARE * self.session.limit)))
-        if residence.gradients:
+        keeper = self.keeper = self.keeper or Keeper(self.session, residence)
+        keeper.residence = residence
+        if self._optimizer is not None and keeper.pager is None:
+            pager = Pager(self._optimizer, keeper, spare=int(SPARE * self.session.limit))
+            self._page_state(self._optimizer, pager)
+            pager.loaded()  # what it has already
+        if residence.gradients and keeper.gradients is None:
             GradientPages(self.model, keeper)
-        if residence.parameters:
+        if residence.parameters and keeper.parameters is None:
             ParameterPages(self.model, keeper)
             self.model.state_dict = _Saved(self.model)  # type: ignore[method-assign]
 
