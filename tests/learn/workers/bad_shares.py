@@ -102,7 +102,6 @@ def cases(rank: int, folder: Path) -> Iterator[tuple[str, Any, Fit]]:
 
 
 def what_came(name: str, model: Any, fit: Fit) -> dict[str, Any]:
-    began = time.monotonic()
     before = dict(vars(model))
     try:
         with together(), warnings.catch_warnings():
@@ -114,7 +113,7 @@ def what_came(name: str, model: Any, fit: Fit) -> dict[str, Any]:
             "kinds": [kind.__name__ for kind in type(error).__mro__],
             "code": getattr(error, "exit_code", None),
             "said": str(error),
-            "seconds": time.monotonic() - began,
+            "at": time.monotonic(),
             "left": [each for each in vars(model) if each not in before],
         }
     return {"case": name, "kinds": [], "said": "", "coef": np.ravel(getattr(model, "coef_", [])).tolist()}
