@@ -146,13 +146,13 @@ def waits(before: float, after: float, steps: int) -> tuple[Session, list[float]
 
 def test_waiting_for_copies_is_measured() -> None:
     session, stalls = waits(1e12, 1e9, 5)
-    assert session.stall_s is not None
-    assert session.stall_s == pytest.approx(stalls[3])
-    assert session.stall_s > 0
-    assert lms.stats()["stall_ms"] == pytest.approx(session.stall_s * 1e3)
+    assert session.planning.stall_s is not None
+    assert session.planning.stall_s == pytest.approx(stalls[3])
+    assert session.planning.stall_s > 0
+    assert lms.stats()["stall_ms"] == pytest.approx(session.planning.stall_s * 1e3)
 
 
 def test_copies_that_are_late_are_planned_for_a_slower_link() -> None:
     session, stalls = waits(4e9, 2.6e9, 9)
-    assert [shape.link for shape in session.shapes.known.values()] < [1.0]
+    assert [shape.link for shape in session.planning.shapes.known.values()] < [1.0]
     assert stalls[-1] < stalls[3] / 2

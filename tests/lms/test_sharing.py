@@ -171,15 +171,15 @@ class Setting:
             assert pager.leaving == sum(page.bytes for page in here)
             assert pager.leaving == sum(page.bytes for page in pager._leaving)
         assert session.over == 0
-        assert all(shape.margin == 0 for shape in session.shapes.known.values())
+        assert all(shape.margin == 0 for shape in session.planning.shapes.known.values())
         session.end(failed=True)
 
 
 def test_operations_between_two_modules_have_their_room() -> None:
     made = Setting(12_000_000)
     made.train(8)
-    assert weft.lms.api.latest().reserve > 0
-    assert weft.lms.api.latest().replans < 10
+    assert weft.lms.api.latest().planning.reserve > 0
+    assert weft.lms.api.latest().planning.replans < 10
     made.assert_kept()
 
 
@@ -211,8 +211,8 @@ def test_what_was_left_to_state_is_there_again_when_its_model_is_gone() -> None:
     made = Setting(12_000_000)
     made.train(3)
     session = weft.lms.api.latest()
-    assert session.reserve > 0
+    assert session.planning.reserve > 0
     session.end(failed=True)
     del made
     gc.collect()
-    assert session.reserve == 0
+    assert session.planning.reserve == 0

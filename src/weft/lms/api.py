@@ -96,7 +96,7 @@ def stats() -> dict[str, int | float]:
     """
     session = latest()
     counts, (held, used) = session.engine.counts, session.transfer.pinned()
-    plan = session.last_plan() if session.shapes.known else None
+    plan = session.last_plan() if session.planning.shapes.known else None
     planned_s = 0.0 if plan is None else plan.timeline.stall_s
     return {
         "limit": session.limit,
@@ -113,10 +113,10 @@ def stats() -> dict[str, int | float]:
         "evicted": counts.evicted,
         "steps": session.steps,
         "recorded": session.recorded,
-        "replans": session.replans,
-        "shapes": len(session.shapes.known),
+        "replans": session.planning.replans,
+        "shapes": len(session.planning.shapes.known),
         "recompute_ms": 0.0 if plan is None else plan.timeline.recipe_s * 1e3,
-        "stall_ms": (planned_s if session.stall_s is None else session.stall_s) * 1e3,
+        "stall_ms": (planned_s if session.planning.stall_s is None else session.planning.stall_s) * 1e3,
         "paged_bytes": sum(keeper.residence.away for keeper in session.keepers),
         "paged_in_bytes": sum(keeper.bytes_in for keeper in session.keepers),
         "peak": session.peak,

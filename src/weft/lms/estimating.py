@@ -17,11 +17,12 @@ from weft.lms.guard import Guard
 from weft.lms.pages import SMALL
 from weft.lms.parameters import sizes_of
 from weft.lms.planner import least, make_plan
+from weft.lms.planning import MARGIN
 from weft.lms.plans import Plan
 from weft.lms.recorder import Recorder
 from weft.lms.recording import Rates, Recording
 from weft.lms.residence import Paging, Residence, decide, tighter
-from weft.lms.session import AUTO, MARGIN, Session
+from weft.lms.session import AUTO, Session
 from weft.lms.simulated import SimulatedTransfer
 from weft.lms.sizes import parse_limit, show_bytes
 

@@ -93,11 +93,11 @@ class Keeper:
     def make_room(self, wanted: int, but: Collection[Page] = ()) -> bool:
         """Let others leave, those touched longest ago first; whether there is room now."""
         for page in tuple(self.here.values()):
-            if self.session.transfer.allocated() + wanted <= self.session.budget:
+            if self.session.transfer.allocated() + wanted <= self.session.planning.budget:
                 return True
             if page not in but:
                 page.leave()
-        return self.session.transfer.allocated() + wanted <= self.session.budget
+        return self.session.transfer.allocated() + wanted <= self.session.planning.budget
 
     def _make_room(self, wanted: int, but: Collection[Page], what: str) -> None:
         if self.make_room(wanted, but):

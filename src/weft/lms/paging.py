@@ -47,7 +47,7 @@ class Pager:
         keeper.pager = self
 
     def room(self) -> int:
-        return self.keeper.session.budget - self.transfer.allocated()
+        return self.keeper.session.planning.budget - self.transfer.allocated()
 
     @property
     def lazy(self) -> bool:

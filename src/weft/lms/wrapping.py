@@ -198,7 +198,7 @@ class Wrapped:
                 now.gradients,
                 now.parameters,
             ):
-                self.session.shapes.forget_all()
+                self.session.planning.shapes.forget_all()
 
     def before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The passes are over; those of a closure are to come, and can be tried again."""
@@ -291,7 +291,7 @@ class Wrapped:
         """How much room state should have is known when a step was seen whole, and better when it was measured."""
         self._steps += 1
         if self._steps in SHARED and pager.lazy and self._last_calls:
-            self.session.share(pager, self._last_calls)
+            self.session.planning.share(pager, self._last_calls)
 
     def _on_module(self) -> None:
         """Memory of state that has left is given back as the forward pass needs it."""

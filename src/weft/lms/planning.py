@@ -1,0 +1,176 @@
+"""The plans of one budget: made from recordings, for shapes that were seen and for those like them, and made again as
+steps teach better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from weft.errors import BudgetError
+from weft.lms.planner import make_plan
+from weft.lms.plans import Plan
+from weft.lms.recording import Recording
+from weft.lms.shapes import Key, Shape, Shapes
+from weft.lms.sharing import share
+from weft.lms.transfer import Transfer
+
+if TYPE_CHECKING:
+    from weft.lms.keeping import Keeper
+    from weft.lms.paging import Pager
+
+QUICKER = 0.97
+WAITED = 0.02  # of a step, more than planned: then copies are late
+SLOWER = 0.8  # of the link's rate is counted on after that
+PATIENCE = 8  # steps with room to spare before it is used
+MARGIN = 0.01  # of the budget: for what no timeline sees
+WHOLE = 0.95  # of the host's memory can be planned for: pieces leave gaps between them
+
+
+@dataclass
+class Planning:
+    """What is known about the steps of one budget."""
+
+    transfer: Transfer
+    limit: int
+    shapes: Shapes = field(default_factory=Shapes)
+    keepers: WeakSet[Keeper] = field(default_factory=WeakSet)  # of models whose memory is paged
+    replans: int = 0
+    spare: int = 0  # room to leave in a step of which nothing is known
+    stall_s: float | None = None  # that the compute waited for copies in the last step that was timed
+
+    @property
+    def budget(self) -> int:
+        """What plans may use: a little less than the limit."""
+        return int(self.limit * (1 - MARGIN))
+
+    @property
+    def reserve(self) -> int:
+        """Bytes of the budget that are left to optimizer state."""
+        return sum(keeper.reserve for keeper in self.keepers)
+
+    @property
+    def shares(self) -> bool:
+        """Whether what a step takes, in time, too, decides about the memory of others."""
+        return any(keeper.pager is not None for keeper in self.keepers)
+
+    # Before a step.
+
+    def guess(self, key: Key) -> Shape | None:
+        """For a shape never seen: as others were, larger or smaller."""
+        found = self.shapes.guess(key)
+        if found is None:
+            return None
+        recording, like, size = found
+        try:
+            plan = self._planned(recording, 0, like)
+        except BudgetError:
+            return None
+        shape = Shape(recording, plan, size, key.kind, guessed=True)
+        self.shapes.add(self.shapes.bucket(key), shape)
+        return shape
+
+    def adjust(self, shape: Shape, base: int) -> None:
+        """Plan again if more, or much less, is in use than when the plan was made."""
+        shift = base - shape.plan.recording.base
+        peak = shape.plan.timeline.peak + shift
+        # Of steps that take turns, such as those with and without gradients from before, the larger one counts.
+        shape.slack = shape.slack + 1 if shift < -0.02 * self.limit and not shape.plan.keeps_all else 0
+        reserve = self.reserve if shape.shares else 0
+        if peak > self.budget - shape.margin - reserve or reserve != shape.reserve or shape.slack > PATIENCE:
+            self._replan(shape, shape.recording.shifted(base))
+            shape.slack = 0
+
+    def headroom(self) -> int:
+        """Room to leave where nothing is known yet."""
+        known = [
+            max(shape.recording.other) - min(shape.recording.other) for shape in self.shapes.known.values()
+        ]
+        return max(min(max(known, default=0), self.limit // 4), min(self.spare, self.limit // 2))
+
+    # After it.
+
+    def recorded(self, key: Key, recording: Recording) -> Shape:
+        """A shape was seen for the first time."""
+        shape = Shape(recording, self._planned(recording, 0, None, exact=True), key.bytes, key.kind)
+        self.shapes.add(key, shape)
+        return shape
+
+    def measured(self, shape: Shape, recording: Recording) -> None:
+        """A planned step tells the times better."""
+        shape.steps += 1
+        self._replan(shape, shape.recording.measured_again(recording))
+
+    def compare(self, shape: Shape) -> None:
+        """A step that was quicker than planned had less time to hide copies in, and one that waited had too little."""
+        if shape.marks is None:
+            return
+        took, planned = self.transfer.seconds(*shape.marks), shape.plan.timeline.seconds
+        self.stall_s = sum(self.transfer.seconds(*marks) for marks in shape.waits)
+        shape.marks, shape.waits = None, []
+        if 0 < took < QUICKER * planned:
+            self._replan(shape, shape.recording.sped_up(max(0.5, took / planned)))
+        elif self.stall_s > shape.plan.timeline.stall_s + WAITED * took:
+            shape.link *= SLOWER
+            self._replan(shape, shape.recording)
+
+    def reached(self, shape: Shape, peak: int) -> None:
+        """The peak of a step that was as planned otherwise."""
+        if peak <= self.limit:
+            return
+        if shape.plan.keeps_all and not self.shares:
+            self.shapes.forget(shape)
+        else:
+            shape.margin += peak - self.limit
+            self._replan(shape, shape.recording)
+
+    def ran_out(self, shape: Shape | None) -> None:
+        """Of memory: leave more room in the next step."""
+        self.spare = max(2 * self.spare, self.limit // 8)
+        if shape is not None:
+            shape.margin += self.limit // 20
+            if shape.plan.keeps_all:
+                self.shapes.forget(shape)
+
+    def share(self, pager: Pager, passes: int) -> None:
+        """Leave as much of the budget to optimizer state as is best for steps of so many passes like the last one."""
+        shape = pager.shape
+        if shape is None or shape.guessed:
+            return
+        recording = shape.recording.shifted(max(shape.highest, shape.recording.base))
+        rates, host = self.transfer.rates(), self._host()
+        budget = self.budget - shape.margin
+        reserve = share(recording, budget, rates, host, state=pager.bytes, passes=passes)
+        if reserve != pager.keeper.reserve:
+            pager.keeper.reserve = reserve
+            shape.steps, shape.shares = 0, True  # what is planned now was never measured
+            shape.recording = recording
+
+    # Plans.
+
+    def _planned(
+        self, recording: Recording, margin: int, like: Plan | None, exact: bool = False, link: float = 1.0
+    ) -> Plan:
+        rates, host = self.transfer.rates().times(link), self._host()
+        plan = make_plan(recording, self.budget - margin, rates, host, like)
+        return plan if exact else replace(plan, keys=tuple((op, -1) for op, _ in plan.keys))
+
+    def _host(self) -> int:
+        """Bytes of host memory that activations may take."""
+        hosted = sum(keeper.residence.hosted for keeper in self.keepers)
+        return max(0, int(WHOLE * self.transfer.host_limit) - hosted)
+
+    def _replan(self, shape: Shape, recording: Recording) -> None:
+        shape.recording = recording
+        shape.reserve = self.reserve if shape.shares else 0
+        planned = partial(self._planned, recording, like=None, exact=not shape.guessed, link=shape.link)
+        try:
+            shape.plan = planned(shape.margin + shape.reserve)
+        except BudgetError:
+            if not shape.reserve:
+                raise
+            shape.reserve, shape.shares = 0, False
+            shape.plan = planned(shape.margin)
+        self.replans += 1
