@@ -59,6 +59,16 @@ def test_what_would_be_paged_is_as_much_as_activations_need() -> None:
     assert not lms.estimate(model, x, limits[1], state=2).fits
 
 
+def test_a_model_that_holds_itself_takes_no_more() -> None:
+    plain, cyclic = (Transformer(4, lambda: GptBlock(64, 4), 64) for _ in range(2))
+    vars(cyclic)["me"] = cyclic
+    x = torch.randn(32, 64, 64)
+    limit = int(0.9 * lms.estimate(plain, x, state=2).least)
+    found = [lms.estimate(model, x, limit, state=2, page="auto") for model in (plain, cyclic)]
+    assert found[0].least == found[1].least
+    assert found[0].residence == found[1].residence
+
+
 def test_a_model_that_needs_values() -> None:
     make, data = FAMILIES["experts"]  # which expert gets which token depends on the data
     with pytest.raises(UsageError, match="on shapes alone"):

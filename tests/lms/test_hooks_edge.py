@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import suppress
 
 import pytest
 import torch
@@ -265,6 +266,28 @@ def test_a_host_with_no_room_for_a_planned_copy_has_its_tensor_rebuilt(
     with lms.fit(limit, transfer=transfer):
         back(made.forward(made.model, made.x))
     assert_equal(made.model, made.expected)
+
+
+def test_a_planned_pass_is_gone_back_through_while_another_one_is_recorded(made: Stage) -> None:
+    limit = made.budget(0.9)
+    transfer = made.check(limit, steps=8, hard=False)
+    other = torch.randn(1, 2, 8, 32)
+    back(made.forward(made.model, made.x) + other_loss(made, other))
+    expected = [None if p.grad is None else p.grad.clone() for p in made.model.parameters()]
+    made.model.zero_grad(set_to_none=True)
+    with lms.fit(limit, transfer=transfer) as session:
+        first = made.forward(made.model, made.x)
+    assert any(handle() is not None for handle in session.engine._loose)
+    # What an earlier pass has is not moved for this one, which may find that it does not fit.
+    with suppress(BudgetError), lms.fit(limit, transfer=transfer):
+        back(first + other_loss(made, other))
+    assert_equal(made.model, expected)
+
+
+def other_loss(made: Stage, other: torch.Tensor) -> torch.Tensor:
+    """Of a shape of its own, with four dimensions."""
+    scaled = other * made.model.get_parameter("norm.weight")
+    return made.forward(made.model, scaled.flatten(0, 1))
 
 
 def test_two_hundred_steps_leave_nothing_behind() -> None:

@@ -68,6 +68,26 @@ def test_slabs_that_are_free_make_way_for_a_block_that_fits_into_none() -> None:
     assert store.used == 0
 
 
+def test_what_cannot_be_had_costs_nothing() -> None:
+    made = list[int]()
+
+    def make(size: int) -> torch.Tensor:
+        made.append(size)
+        return torch.empty(size, dtype=torch.uint8)
+
+    store = Slabs(1 << 20, make, slab=1 << 18)
+    blocks = [store.take(1 << 18) for _ in range(4)]
+    for block in blocks[1:]:
+        store.give_back(block)
+    for _ in range(3):
+        with pytest.raises(BudgetError):
+            store.take(1 << 20)
+    assert len(made) == 4
+    store.take(1 << 19)
+    assert len(made) == 5
+    assert len(store.slabs) == 4  # where one was given back another is
+
+
 def test_what_used_a_block_last_is_known_to_whoever_gets_it_next() -> None:
     store = slabs()
     first, second = store.take(PAGE), store.take(PAGE)

@@ -63,8 +63,8 @@ class Around(Bound):
         self._before, self.original, self._after = before, original, after
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._before()
         try:
+            self._before()
             return self.original(*args, **kwargs)
         finally:
             self._after()

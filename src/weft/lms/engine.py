@@ -121,8 +121,8 @@ class Engine:
         self._act()
         result = self.mover.value(packed)
         if self.recorder is not None:
-            assert packed.record is not None
-            self.recorder.wanted(packed.record, self._event)
+            ours = packed.record is not None and self._site(packed.site) is packed.record
+            self.recorder.wanted(packed.record if ours else None, self._event)
         self._step_on()
         return result
 

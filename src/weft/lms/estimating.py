@@ -81,9 +81,6 @@ def estimate(
     asked = None if limit is None else parse_limit(limit)
     if limit == "auto" and torch.cuda.is_available():
         asked = int(torch.cuda.mem_get_info()[0] * AUTO)
-    transfer = SimulatedTransfer(
-        link=link, memory_rate=MEMORY, product_rate=PRODUCTS, device=torch.device("meta")
-    )
     shadow = copy.deepcopy(model).to("meta")
     inputs = tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, batch)
     rates = Rates(out=link, back=link)
@@ -95,7 +92,7 @@ def estimate(
             problem = str(error)
     plan = None
     while True:
-        recording = _recording(shadow, inputs, loss, transfer, state, residence)
+        recording = _recording(shadow, inputs, loss, rates, state, residence)
         if asked is None or problem:
             break
         try:
@@ -103,7 +100,8 @@ def estimate(
             break
         except BudgetError as error:
             assert residence is not None
-            more = tighter(residence, asked, error.short) if page == "auto" else None
+            auto = page == "auto"
+            more = tighter(residence, asked, error.short) if auto else residence.smaller()
             residence, problem = more or residence, "" if more else str(error)
     native = make_plan(recording, 1 << 62, rates)
     parameters = sum(parameter.nbytes for parameter in shadow.parameters())
@@ -116,11 +114,14 @@ def _recording(
     shadow: nn.Module,
     inputs: Any,
     loss: Any,
-    transfer: SimulatedTransfer,
+    rates: Rates,
     state: float,
     residence: Residence | None,
 ) -> Recording:
-    """A step, with what is away of a model."""
+    """A step, with what is away of a model; on a device of its own, where no garbage of another turn counts."""
+    transfer = SimulatedTransfer(
+        link=rates.out, memory_rate=MEMORY, product_rate=PRODUCTS, device=torch.device("meta")
+    )
     model = copy.deepcopy(shadow)
     transfer.adopt(*model.parameters(), *model.buffers())
     found = _record(model, inputs, loss, transfer, residence is not None and residence.gradients)

@@ -89,7 +89,17 @@ class Page:
         return self.here and self.users == 0 and not self._held()
 
     def _held(self) -> bool:
-        return use_count(self.alias) > ALONE + 1 + self.aliases
+        return use_count(self.alias) > ALONE + 1 + self.aliases or self._is_saved()
+
+    def _is_saved(self) -> bool:
+        """By autograd itself, in a pass without hooks: it keeps a leaf as it is, which the storage does not show."""
+        if self.kind != "parameter":
+            return False
+        with plain():
+            tensor: Any = self.tensor
+            return bool(
+                tensor._use_count() > 1 + tensor.requires_grad
+            )  # Python's, and where gradients gather
 
     def bring(self) -> None:
         """Start the copy in."""

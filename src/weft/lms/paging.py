@@ -41,7 +41,7 @@ class Pager:
         self._leaving: dict[Page, None] = {}  # state that is here, what was stepped last comes last
         self.leaving = 0  # bytes of it that go when they are asked to
         self.shape: Shape | None = None  # of the passes before the step
-        self._step = optimizer.step
+        self.original = optimizer.step
         self._next = 0  # chunk to bring in
         self._backwards = False
         keeper.pager = self
@@ -152,7 +152,7 @@ class Pager:
             page.dirty = page.dirty or page.kind != "gradient"
         for group, parameters in groups:
             group["params"] = [parameter for parameter in parameters if id(parameter) in chosen]
-        self._step()
+        self.original()
 
     def _done(self, chunk: list[torch.nn.Parameter], goes: bool) -> None:
         """What was stepped may leave, and what will have to is sent; state that was just made becomes pages now."""

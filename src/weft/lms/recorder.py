@@ -106,8 +106,9 @@ class Recorder:
             self._holding.append((record.site, ref(record)))
         self._labels.append(f"the forward of {module or 'the model'} after {op}")
 
-    def wanted(self, record: Record, event: int) -> None:
-        if record.site < len(self._sites) and "uses" in self._sites[record.site]:
+    def wanted(self, record: Record | None, event: int) -> None:
+        """A record of this step, or something that an earlier one saved."""
+        if record is not None:
             entry = self._sites[record.site]
             entry["uses"].append(event)
             self._labels.append(

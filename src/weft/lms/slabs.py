@@ -95,28 +95,30 @@ class Slabs:
         size = max(self.slab, round_room(room))
         if self.held + size > self.limit:
             size = max(room, (self.limit - self.held) // PAGE * PAGE)
-        if self.held + size > self.limit:
-            self._shrink(self.held + size - self.limit)
-        if self.held + size > self.limit:
+        free = [index for index, pieces in enumerate(self.free) if pieces and self._is_free(index)]
+        if self.held + size - sum(self.slabs[index].numel() for index in free) > self.limit:
             raise BudgetError(
                 f"host must hold what is swapped, {show_bytes(self.held + size)} so far, got "
                 f"{show_bytes(self.limit)}; write host='{round_up(2 * (self.held + size))}' or a larger limit"
             )
-        self.slabs.append(self.make(size))
-        self.free.append([(0, size, None)])
-        self.held += size
-        return len(self.slabs) - 1
+        # Those that are free are too small for what is asked for now; the largest go first.
+        for index in sorted(free, key=lambda index: self.slabs[index].numel(), reverse=True):
+            if self.held + size > self.limit:
+                self._put(index, 0)
+        place = next((index for index, slab in enumerate(self.slabs) if not slab.numel()), len(self.slabs))
+        self._put(place, size)
+        return place
 
-    def _shrink(self, enough: int) -> None:
-        """Give slabs back that are free and too small for what is asked for now, the largest first."""
-        whole = [index for index, pieces in enumerate(self.free) if pieces and self._is_free(index)]
-        for index in sorted(whole, key=lambda index: self.slabs[index].numel(), reverse=True):
-            if enough <= 0:
-                return
-            size = self.slabs[index].numel()
-            self.slabs[index], self.free[index] = self.slabs[index].new_empty(0), []
-            self.held -= size
-            enough -= size
+    def _put(self, index: int, size: int) -> None:
+        """A slab of another size in the place of one that is free, or beside all others."""
+        if index == len(self.slabs):
+            self.slabs.append(torch.empty(0, dtype=torch.uint8))
+            self.free.append([])
+        self.held -= self.slabs[index].numel()
+        self.slabs[index], self.free[index] = torch.empty(0, dtype=torch.uint8), []  # before another is made
+        if size:
+            self.slabs[index], self.free[index] = self.make(size), [(0, size, None)]
+            self.held += size
 
     def _is_free(self, index: int) -> bool:
         return sum(room for _, room, _ in self.free[index]) == self.slabs[index].numel()

@@ -67,6 +67,7 @@ def wrap(
     wrapped.page(residence)
     if optimizer is not None:
         optimizer.register_step_pre_hook(wrapped.before_step)
+        optimizer.register_step_post_hook(wrapped.after_step)
     return model, optimizer
 
 
@@ -129,8 +130,10 @@ class Wrapped:
                     raise
             except BudgetError as error:
                 self.session.end(failed=True)
-                short = error.short
-                if self._tighter(short) is None or self._must_not_repeat(_meets_others(self.model)):
+                attempt, short = attempt + self._in_step, error.short
+                if attempt == TRIES or self._tighter(short) is None:
+                    raise
+                if self._must_not_repeat(_meets_others(self.model)):
                     raise
             self._more_room(state, short)  # not in the handler: the exception held the frames
 
@@ -151,7 +154,8 @@ class Wrapped:
         self._replicated = self._replicated or DistributedDataParallel._active_ddp_module is not None
         if torch.is_grad_enabled():
             self.end()
-            self._give_way(self._short)
+            if not self._in_step:
+                self._give_way(self._short)
         if self.keeper is None:
             return
         if self.keeper.parameters is not None or self.keeper.gradients is not None:
@@ -182,11 +186,19 @@ class Wrapped:
         if short <= 0 or self._rungs == "windows":
             return self._residence.smaller() if short > 0 else None
         found = tighter(self._residence, self.session.limit, short)
-        if found is None or (self._rungs == "state" and (found.gradients or found.parameters)):
+        if found is not None and self._rungs == "state" and (found.gradients or found.parameters):
             return None
-        unpaged = self.keeper is None or self.keeper.pager is None
-        # An optimizer that calls a closure steps what it finds afterwards, all at once.
-        return None if unpaged and self._closures else found
+        return found
+
+    @property
+    def _in_step(self) -> bool:
+        """Whether an optimizer has called a closure, and will step what it finds afterwards, all at once."""
+        return self._closures > 0 and (self.keeper is None or self.keeper.pager is None)
+
+    def after_step(self, *_: object) -> None:
+        """What could not be paged in the midst of a step can be now."""
+        if not self._in_step and (self.keeper is None or self.keeper.pager is None):
+            self._give_way(self._short)
 
     def _give_way(self, short: int) -> None:
         self._short = 0
@@ -239,7 +251,10 @@ class Wrapped:
         if self.keeper is not None and self.keeper.pager is not None:
             self.keeper.pager.let_go()
         smaller = self._residence.smaller()
-        if short > 0:
+        if short > 0 and self._in_step:
+            self._short = short
+            self.session.planning.shapes.forget_all()  # this pass does what it can without a plan
+        elif short > 0:
             self._give_way(short)
         elif smaller is not None:
             self.page(smaller)
@@ -249,7 +264,6 @@ class Wrapped:
 
     def page(self, residence: Residence) -> None:
         """Keep on the host what is to live there."""
-        self._residence = residence
         if not (residence.state or residence.gradients or residence.parameters):
             return
         keeper = self.keeper = self.keeper or Keeper(self.session, residence)
@@ -263,9 +277,11 @@ class Wrapped:
         if residence.parameters and keeper.parameters is None:
             ParameterPages(self.model, keeper)
             self.model.state_dict = _Saved(self.model)  # type: ignore[method-assign]
+        self._residence = residence
 
     def _page_state(self, optimizer: torch.optim.Optimizer, pager: Pager) -> None:
         optimizer.step = self._stepper(pager)  # type: ignore[method-assign]
+        self._calls = 0
         optimizer.register_state_dict_post_hook(lambda _, state: pager.saved(state))
         optimizer.register_load_state_dict_post_hook(lambda _: pager.loaded())
         for module, _ in owners(self.model):
@@ -285,6 +301,8 @@ class Wrapped:
 
         # Schedulers take a method apart and call its function themselves.
         stepped.__func__ = lambda _, closure=None: stepped(closure)  # type: ignore[attr-defined]
+        if hasattr(pager.original, "_wrapped_by_lr_sched"):  # or it warns that its own was replaced
+            stepped._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
         return stepped
 
     def _share(self, pager: Pager) -> None:
