@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from weft import lms
+from weft.errors import BudgetError
 from weft.lms.pages import AwayParameter
 
 __all__ = ["no_step_stays_open"]  # after each of these, too
@@ -107,3 +108,12 @@ def test_a_parameter_that_autograd_saved_by_itself_stays_where_it_is() -> None:
         assert one.grad is not None
         assert two.grad is not None
         assert torch.equal(one.grad, two.grad.clone())
+
+
+def test_a_model_that_is_shared_after_it_was_wrapped_has_its_state_paged_at_most() -> None:
+    model, x = model_and_batch()
+    limit = int(5.5 * bytes_of(model))
+    wrapped(model, optimizer := adamw(model), limit, hard=False)
+    model.forward.wrapped._replicated = True  # type: ignore[attr-defined]  # as inside of DistributedDataParallel
+    with pytest.raises(BudgetError, match="limit must hold"):
+        trained(model, optimizer, torch.cat([x] * 40), micro=1)

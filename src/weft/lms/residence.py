@@ -47,6 +47,10 @@ class Residence:
     window: int = 0  # bytes of parameters
 
     @property
+    def kinds(self) -> tuple[bool, bool, bool]:
+        return self.state, self.gradients, self.parameters
+
+    @property
     def gradient_window(self) -> int:
         return min(self.sizes.paged_gradients, GRADIENTS * self.sizes.largest) if self.gradients else 0
 

@@ -186,18 +186,22 @@ class Wrapped:
         if short <= 0 or self._rungs == "windows":
             return self._residence.smaller() if short > 0 else None
         found = tighter(self._residence, self.session.limit, short)
-        if found is not None and self._rungs == "state" and (found.gradients or found.parameters):
-            return None
-        return found
+        shared = self._rungs == "state" or self._replicated or sharing(self.model)
+        return None if found is not None and shared and (found.gradients or found.parameters) else found
+
+    @property
+    def _steps_alone(self) -> bool:
+        """Whether the optimizer steps all that it finds at once, without a pager."""
+        return self.keeper is None or self.keeper.pager is None
 
     @property
     def _in_step(self) -> bool:
-        """Whether an optimizer has called a closure, and will step what it finds afterwards, all at once."""
-        return self._closures > 0 and (self.keeper is None or self.keeper.pager is None)
+        """Whether such an optimizer has called a closure: what it will step afterwards must stay."""
+        return self._closures > 0 and self._steps_alone
 
     def after_step(self, *_: object) -> None:
         """What could not be paged in the midst of a step can be now."""
-        if not self._in_step and (self.keeper is None or self.keeper.pager is None):
+        if self._steps_alone:
             self._give_way(self._short)
 
     def _give_way(self, short: int) -> None:
@@ -205,11 +209,7 @@ class Wrapped:
         before, now = self._residence, self._tighter(short)
         if now is not None:
             self.page(now)
-            if (before.state, before.gradients, before.parameters) != (
-                now.state,
-                now.gradients,
-                now.parameters,
-            ):
+            if now.kinds != before.kinds:
                 self.session.planning.shapes.forget_all()
 
     def before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -264,7 +264,7 @@ class Wrapped:
 
     def page(self, residence: Residence) -> None:
         """Keep on the host what is to live there."""
-        if not (residence.state or residence.gradients or residence.parameters):
+        if not any(residence.kinds):
             return
         keeper = self.keeper = self.keeper or Keeper(self.session, residence)
         keeper.residence = residence
