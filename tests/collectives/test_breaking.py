@@ -164,7 +164,7 @@ def test_a_file_that_still_had_its_name_is_swept_by_the_next_run(bench: Bench) -
 
 @pytest.mark.parametrize(("how", "victim"), [("maker-dies", 0), ("peer-dies", 1)])
 def test_a_death_while_memory_is_shared_out(bench: Bench, tmp_path: Path, how: str, victim: int) -> None:
-    done = bench.runs("halted.py", 3, how, str(tmp_path), options=("--mode", "shm", "--grace", "8"))
+    done = bench.runs("halted.py", 3, how, str(tmp_path), options=("--mode", "shm", "--grace", "25"))
     found = heard(done.stdout)
     assert found.keys() == {0, 1, 2} - {victim}, done.stdout + done.stderr
     for kind, took, message in found.values():
@@ -172,7 +172,7 @@ def test_a_death_while_memory_is_shared_out(bench: Bench, tmp_path: Path, how: s
         lost = how == "maker-dies" and kind == "CollectiveError" and "a store to meet in, got" in message
         assert lost or (kind == "PeerError" and re.match(rf"rank {victim} on \S+ died", message)), message
         assert message.endswith("| left []")
-        assert took <= SOON_S
+        assert took <= 2 * SOON_S
 
 
 @pytest.mark.parametrize("victim", [2, 0])  # 0 holds the store

@@ -12,6 +12,7 @@ from tests.cluster.waiting import wait_until
 from weft.elastic.config import ElasticConfig
 from weft.elastic.wanted import Wanted, discover
 from weft.errors import HostListError
+from weft.files import write_whole
 from weft.topology.hostlist import parse_hosts
 
 
@@ -66,7 +67,7 @@ def test_a_script_is_asked_again_and_again(tmp_path: Path) -> None:
     elastic = ElasticConfig(most=2, discover=f"cat {found}")
     wanted = Wanted(parse_hosts("a"), elastic, warn=said.append)
     scaled = wanted.scale_file = tmp_path / "scaled"
-    found.write_text("a\nb:2\n")
+    write_whole(found, "a\nb:2\n")  # or the script would print an empty file now and then
     wait_until(wanted.look, "another answer")
     assert names(wanted) == ["a", "b"]
     scaled.write_text("c\n")
