@@ -57,6 +57,9 @@ def test_racks_by_the_dimensions_of_a_mode(bench: Bench, shared_cluster: Virtual
     bench.passes_on(shared_cluster, "h1,h2,h3,h4", "main.py", options=options)
 
 
-@pytest.mark.parametrize("turn", range(3))  # torch's own groups would end it with SIGABRT every other time
-def test_a_script_that_just_ends(bench: Bench, turn: int) -> None:
-    bench.passes("abrupt.py", 4, WEFT_MODE="shm")
+# Torch's own groups would end it with SIGABRT every other time.
+@pytest.mark.parametrize(
+    ("made_by", "options"), [("init", ()), ("torch", ()), ("torch", ("--trace", "out.json"))]
+)
+def test_a_script_that_just_ends(bench: Bench, made_by: str, options: tuple[str, ...]) -> None:
+    bench.passes("abrupt.py", 4, made_by, options=options, WEFT_MODE="shm")

@@ -81,9 +81,12 @@ def test_a_trace_of_all_ranks(bench: Bench, how: str) -> None:
     assert any(name.startswith("recv") for name in names)
 
 
-@pytest.mark.parametrize(("how", "there"), [("raises", {0, 1, 2}), ("killed", {0, 1}), ("told", {0, 1, 2})])
+@pytest.mark.parametrize(
+    ("how", "there"),
+    [("raises", {0, 1, 2}), ("killed", {0, 1}), ("told", {0, 1, 2}), ("hidden", {0, 1, 2})],
+)
 def test_a_trace_of_a_run_that_fails(bench: Bench, how: str, there: set[int]) -> None:
-    done = bench.runs("watched.py", 3, how, options=("--trace", "out.json", "--mode", "shm", "--grace", "8"))
+    done = bench.runs("watched.py", 3, how, options=("--trace", "out.json", "--mode", "shm", "--grace", "20"))
     assert done.returncode != 0
     events = events_of(bench.shell.folder / "out.json")
     assert ranks_in(events) == {f"rank {rank}" for rank in there}, done.stderr

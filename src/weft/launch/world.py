@@ -6,7 +6,6 @@ then those of Open MPI, MPICH and Slurm for scripts started by their own launche
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 import zlib
@@ -189,13 +188,14 @@ def init(backend: str | None = None, *, timeout_s: float | None = None, wire: st
     import torch
     import torch.distributed as dist
 
-    from weft.collectives.register import autoload
+    from weft.collectives.register import autoload, leave_at_exit
 
     autoload()  # where weft is used without being installed, torch has not done it
     world = world_from_env(os.environ)
     device = _device(world)
     backend = _backend(backend, wire, device, world.size)
     if not dist.is_initialized():
+        leave_at_exit()
         timeout = None if timeout_s is None else timedelta(seconds=timeout_s)
         if world.size == 1 and "MASTER_ADDR" not in os.environ:
             from torch._C._distributed_c10d import HashStore
@@ -212,8 +212,6 @@ def init(backend: str | None = None, *, timeout_s: float | None = None, wire: st
                 world_size=world.size,
                 timeout=timeout,
             )
-        if "nccl" not in backend:  # whose own end may wait for peers that are gone
-            atexit.register(_leave)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     _context = Context(**vars(world), device=device, backend=dist.get_backend())
@@ -254,22 +252,6 @@ def _device(world: World) -> torch.device:
 
 def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
-
-
-def _leave() -> None:
-    """For scripts that end without `shutdown`: Gloo's threads would now and then end the process with SIGABRT."""
-    import torch.distributed as dist
-    from torch.distributed.distributed_c10d import _world as torch_world
-
-    if not dist.is_initialized():
-        return
-    groups = [group for group in torch_world.pg_map if group.name() == "weft"]
-    if any(hasattr(group, "_recorder") for group in groups):
-        return  # groups that are watched have an end of their own, which takes its time
-    for group in groups:
-        if getattr(group, "busy", False):
-            group.abort()  # nobody waits for what is still under way
-    shutdown()
 
 
 def shutdown() -> None:

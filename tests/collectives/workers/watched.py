@@ -1,7 +1,11 @@
-"""A small training that ends in the way the argument says: well, raises, killed, told (SIGTERM), or stuck in Gloo."""
+"""A small training that ends in the way the argument says: well, raises, killed, told (SIGTERM), or stuck in Gloo.
+
+`hidden` is told while something else stands for the error stream, as when torch shows an exception.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -31,16 +35,18 @@ if weft.rank() == 0:
 elif weft.rank() == 1:
     dist.recv(received, 0)
 dist.barrier()
+if how == "hidden":
+    sys.stderr = io.StringIO()
 match how:
     case "raises" if last:
         raise RuntimeError("no more data")
     case "killed" if last:
         os.kill(os.getpid(), signal.SIGKILL)
-    case "told" if last:
+    case "told" | "hidden" if last:
         os.kill(os.getpid(), signal.SIGTERM)
     case "stuck" if last:
         signal.pause()  # until the launcher ends us, as the test asks it to
-if how in ("raises", "killed", "told", "stuck"):
+if how in ("raises", "killed", "told", "hidden", "stuck"):
     print("waiting", flush=True)
     dist.recv(received, weft.size() - 1)  # never comes; in Gloo, where no Python handler runs
 dist.barrier()

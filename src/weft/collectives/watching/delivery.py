@@ -7,7 +7,6 @@ more writes its part beside the file; who is killed gives nothing, and takes not
 from __future__ import annotations
 
 import json
-import sys
 import time
 import zlib
 from collections.abc import Mapping
@@ -29,13 +28,13 @@ def deliver(recorder: Recorder, home: Home, patience_s: float) -> None:
     world = len(home.members)
     if home.rank == 0:
         parts = {0: part, **_gathered(home, patience_s)}
-        _write(path, merge([*parts.values()], world), set(range(world)) - parts.keys())
+        home.say(_write(path, merge([*parts.values()], world), set(range(world)) - parts.keys()))
         return
     try:
         _put(home.store, home.rank, part)
     except (RuntimeError, OSError):
         beside = path.with_name(f"{path.stem}.rank-{home.rank}{path.suffix}")
-        _write(beside, merge([part], world), set())
+        home.say(_write(beside, merge([part], world), set()))
 
 
 def _put(store: Any, rank: int, part: Part) -> None:
@@ -73,20 +72,15 @@ def _take(store: Any, rank: int) -> Part:
     return Part.from_json(json.loads(zlib.decompress(data)))
 
 
-def _write(path: Path, trace: Mapping[str, Any], missing: set[int]) -> None:
+def _write(path: Path, trace: Mapping[str, Any], missing: set[int]) -> str:
+    """Write the file; what is to be said of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(trace))
     except OSError as error:
-        _say(f"no trace: {path} must be writable, got {error.strerror}; give another --trace")
-        return
+        return f"weft: no trace: {path} must be writable, got {error.strerror}; give another --trace"
     count = sum(event["ph"] == "X" for event in trace["traceEvents"])
     lost = f", without rank {', '.join(map(str, sorted(missing)))}" if missing else ""
     dropped = sum(trace["otherData"]["dropped"].values())
     lost += f", the oldest {dropped} dropped" if dropped else ""
-    _say(f"trace of {count} events in {path}{lost}; open it at ui.perfetto.dev")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"weft: {text}\n")
-    sys.stderr.flush()
+    return f"weft: trace of {count} events in {path}{lost}; open it at ui.perfetto.dev"

@@ -34,12 +34,13 @@ class Ending:
             if self._over or os.getpid() != self._pid:
                 return
             self._over = True
-            atexit.unregister(self.now)
             self._doer = threading.get_ident()
             try:
                 self._do(patience_s)
             finally:
                 self._doer = 0  # or we would never again end when asked to
+                # Not before: a main thread that comes to its end meanwhile waits for us there.
+                atexit.unregister(self.now)
         if self._asked_meanwhile:
             self._die()
 

@@ -6,7 +6,6 @@ Only groups made while something is to be watched are of this kind; others have 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -71,9 +70,7 @@ class _Watch:
         if self._recorder.watching.trace:
             deliver(self._recorder, self._home, patience_s)
         if self._recorder.watching.verify and self._home.rank == 0:
-            line = verified_line(self._recorder.verified, self._recorder.worst_error)
-            sys.stderr.write(f"weft: {line}\n")
-            sys.stderr.flush()
+            self._home.say("weft: " + verified_line(self._recorder.verified, self._recorder.worst_error))
 
 
 class WatchedGroup(WeftGroup):

@@ -9,10 +9,10 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns as now
-from typing import Any
+from typing import Any, TextIO
 
 from weft.collectives.members import Member
 from weft.collectives.watching.clock import Clock
@@ -83,10 +83,16 @@ class Home:
     rank: int
     members: Sequence[Member]
     clock: Clock
+    # As it was when the group was made: torch has another one in its place while it shows an exception.
+    stderr: TextIO = field(default_factory=lambda: sys.stderr)
 
     @property
     def me(self) -> Member:
         return self.members[self.rank]
+
+    def say(self, text: str) -> None:
+        self.stderr.write(text + "\n")
+        self.stderr.flush()
 
 
 class Reports:
@@ -153,8 +159,7 @@ class Reports:
             before.join(PATIENCE_S)  # tables come in order, and whoever waits for the last has seen them all
         if everyone:
             report = report_of([everyone[rank] for rank in sorted(everyone)], world)
-            sys.stderr.write(render_report(report) + "\n")
-            sys.stderr.flush()
+            self._home.say(render_report(report))
             _keep(json.dumps(report.to_json()))
 
     def finish(self, patience_s: float) -> None:
