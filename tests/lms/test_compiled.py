@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 
 import weft.lms.api
 from weft import lms
-from weft.errors import BudgetError
+from weft.errors import BudgetError, UsageError
 
 WIDTH = 32
 Compile = Callable[..., Any]
@@ -129,6 +129,18 @@ def test_what_is_compiled_afterwards_runs_as_it_would_natively(way: Any) -> None
     model = way(model, compile)
     trained(model, optimizer, x)
     assert_same(model, expected)
+
+
+@pytest.mark.parametrize("way", [in_place, whole_in_place])
+def test_what_was_compiled_before_is_not_compiled_again(way: Any) -> None:
+    """Or the step would begin nowhere, and no budget be kept, without a word."""
+    model, _ = model_and_batch()
+    compile = partial(torch.compile, backend="aot_eager")
+    way(model, compile)
+    wrapped(model, adamw(model), 8 * bytes_of(model), hard=False, page="always")
+    with pytest.raises(UsageError, match=r"must be compiled once, before lms\.wrap"):
+        way(model, compile)
+    way(copy.deepcopy(model), compile)
 
 
 def test_equal_blocks_are_compiled_once_for_all() -> None:

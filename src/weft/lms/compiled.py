@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+from weakref import ref
 
 from torch import nn
 
+from weft.errors import UsageError
 from weft.lms.bound import Bound, nothing
 
 Hook = Callable[..., None]
@@ -49,11 +52,32 @@ def around_forward(module: nn.Module, before: Hook, after: Hook = nothing) -> No
     if hasattr(call, "wrapped"):  # by us: a step begins there, and what comes here must come later
         call.wrapped.original = Around(before, call.wrapped.original, after)
     elif module._compiled_call_impl is not None:  # with all hooks inside
-        module._compiled_call_impl = Around(before, call, after)
+        put_around(module, Around(before, call, after))
     else:
         module.register_forward_pre_hook(before, prepend=True)
         if after is not nothing:
             module.register_forward_hook(after, always_call=True)
+
+
+def put_around(module: nn.Module, call: Callable[..., Any]) -> None:
+    """Have a compiled module called by way of this; to compile it again would lose that."""
+    module._compiled_call_impl = call
+    module.compile = _Compiled(module)  # type: ignore[method-assign]
+
+
+class _Compiled(Bound):
+    """The `compile` of a module that is compiled."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = ref(module)
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        raise UsageError(
+            "a module must be compiled once, before lms.wrap, got another compile(); call it first as you want it"
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return partial(nn.Module.compile, memo[id(self._module())])
 
 
 class Around(Bound):

@@ -48,10 +48,9 @@ class Engine:
         self.lost = False  # the step turned out not to be the one that was planned
         self._records: WeakValueDictionary[int, Record] = WeakValueDictionary()
         self._sites: list[Callable[[], Record | None]] = []  # weak
-        self._staying: dict[
-            int, ref[Handle]
-        ] = {}  # storages that a plan leaves where they are: the first handle on each
-        self._loose: list[ref[Handle]] = []  # all handles on them
+        # Storages that a plan leaves where they are: the first handle on each, and all handles.
+        self._staying: dict[int, ref[Handle]] = {}
+        self._loose: list[ref[Handle]] = []
         self._event = 0
         self._oldest = 0
         self._largest = 0
@@ -145,9 +144,7 @@ class Engine:
         """Whether the storage was saved before; if not, what becomes of it is decided."""
         storage = tensor.untyped_storage()
         key = storage._cdata
-        record = self._records.get(key)
-        if record is not None and record.version == handle.version:
-            handle.settle(record)
+        if self._settled(handle, key):
             return True
         plan = self.plan
         if plan is not None:
@@ -171,6 +168,14 @@ class Engine:
         self.counts.saved_bytes += record.bytes
         self._decide(record, tensor)
         return False
+
+    def _settled(self, handle: Handle, key: int) -> bool:
+        """Whether its storage has a record, which is the handle's then."""
+        record = self._records.get(key)
+        if record is None or record.version != handle.version:
+            return False
+        handle.settle(record)
+        return True
 
     def _stay(self, handle: Handle, first: Handle | None) -> None:
         """It is to stay where it is: nothing need be known of it unless something is not as planned."""
@@ -306,10 +311,7 @@ class Engine:
             handle = weak()
             if handle is not None and handle.tensor is not None:
                 key = handle.tensor.untyped_storage()._cdata
-                record = self._records.get(key)
-                if record is not None and record.version == handle.version:
-                    handle.settle(record)
-                else:
+                if not self._settled(handle, key):
                     self._sites[handle.site] = ref(self._new_record(handle, key))
         self._loose.clear()
         self._staying.clear()

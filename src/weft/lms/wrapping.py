@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from weft.errors import BudgetError, UsageError
 from weft.lms.api import session_for
 from weft.lms.bound import Bound
-from weft.lms.compiled import around_forward
+from weft.lms.compiled import around_forward, put_around
 from weft.lms.gradients import GradientPages
 from weft.lms.keeping import Keeper
 from weft.lms.modules import name_modules
@@ -106,7 +106,8 @@ class Wrapped:
         if model._compiled_call_impl is None:
             model.forward = _Forward(self)
         else:  # with `forward` inside
-            self.original, model._compiled_call_impl = model._compiled_call_impl, _Forward(self)
+            self.original = model._compiled_call_impl
+            put_around(model, _Forward(self))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         self._begin()
