@@ -16,7 +16,8 @@ from tests.collectives.conftest import PATH, WORKERS, Bench
 
 from weft.collectives.groups.blame import Suspicion, judge
 from weft.collectives.members import Member
-from weft.collectives.modes.arena import PREFIX, new_name, sweep
+from weft.collectives.modes.arena import PREFIX, Arena, create, new_name, sweep
+from weft.errors import PeerError
 
 TOLD = re.compile(r"\[(\d)\] told (\w+) after ([\d.]+) s: (.*) \| then (\w+)")
 
@@ -215,6 +216,15 @@ def test_a_file_is_swept_once_its_maker_is_dead(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert sweep(tmp_path) == 3
     assert {path.name for path in tmp_path.iterdir()} == {ours, elsewhere, "weft-arena-1-x"}
+
+
+def test_who_died_before_the_memory_was_shared_is_seen_to_be_dead(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    file = create("two", 2, 1 << 16, home=tmp_path)
+    shared = Arena(file, index=0, pids=[os.getpid(), gone.pid], slab_bytes=1 << 16)
+    with pytest.raises(PeerError, match="peer 1 died"):
+        shared.await_peer(1, 1, 1.0, lambda peer, what: f"peer {peer} {what}")
 
 
 MEMBERS = [Member(rank=rank, host=f"m{rank}", name=f"h{rank}", pid=1, address="") for rank in range(4)]

@@ -162,7 +162,8 @@ class Arena:
             counters[mine] = 0
 
     def _lives(self, peer: int) -> bool:
-        return _start_time(self._pids[peer]) == self._start_times[peer]
+        started = self._start_times[peer]  # None: it was gone before we came
+        return started is not None and _start_time(self._pids[peer]) == started
 
     def _wait(self, word: int, seen: int, seconds: float) -> None:
         """Sleep until the counter changes; a wake that is missed costs `seconds`."""
