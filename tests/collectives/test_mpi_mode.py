@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import Bench
 from tests.collectives.mode_contract import BETWEEN_HOSTS, CASES, LEAVING
-from tests.collectives.test_breaking import DEATH_S, SOON_S, told
+from tests.collectives.test_breaking import GRACE_S, SOON_S, told
 
 from weft.collectives.modes.mpi_world import Offer, offer_from, why_not
 
@@ -118,17 +118,15 @@ def test_torch_on_four_hosts(bench: Bench, shared_cluster: VirtualCluster, mode:
 
 @needs_mpirun
 @pytest.mark.parametrize(
-    ("how", "timeout_s", "within_s", "what"),
+    ("how", "timeout_s", "grace_s", "what"),
     [
-        ("killed", 30, DEATH_S, "died"),
-        ("leaves", 30, SOON_S, "gave up"),
-        ("stopped", 2, SOON_S, "did not come within 2 s"),
+        ("killed", 30, GRACE_S, "died"),
+        ("leaves", 30, GRACE_S, "gave up"),
+        ("stopped", 2, "6", "did not come within 2 s"),
     ],
 )
-def test_survivors_name_who_broke_it(
-    bench: Bench, how: str, timeout_s: int, within_s: int, what: str
-) -> None:
-    options = (*UNDER_MPI, "--grace", "4")
+def test_survivors_name_who_broke_it(bench: Bench, how: str, timeout_s: int, grace_s: str, what: str) -> None:
+    options = (*UNDER_MPI, "--grace", grace_s)
     done = bench.runs("breaking.py", 3, how, "1", str(timeout_s), "all_reduce", options=options)
     found = told(done.stdout)
     assert found.keys() >= {0, 2}, done.stdout + done.stderr
@@ -136,7 +134,7 @@ def test_survivors_name_who_broke_it(
         kind, took, message = found[rank]
         assert kind == "PeerError"
         assert re.fullmatch(rf"rank 1 on \S+ {what} during all_reduce\(float32\[1000, 1000\], SUM\)", message)
-        assert took <= within_s
+        assert took <= SOON_S
 
 
 @needs_mpirun

@@ -9,7 +9,7 @@ import pytest
 
 from weft.elastic.timing import Timing
 from weft.elastic.view import Member, View
-from weft.elastic.ward import LEAVING, MEMBER, READY, STARTING, Slot
+from weft.elastic.ward import FINISHED, LEAVING, MEMBER, READY, STARTING, Slot
 from weft.elastic.watching import Watch
 
 SPEC: dict[str, Any] = {"slots": [{"number": 0, "rank": 0, "env": {}}], "grace": 3.0}
@@ -23,6 +23,10 @@ class Worker:
     def __init__(self, state: str) -> None:
         self.name, self.slot, self.state = "a/0.0", Slot(0, 0, {}), state
         self.signals: list[int] = []
+        self.told: list[str] = []
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.told.append(message["do"])
 
     def ask_to_leave(self) -> None:
         self.state = LEAVING
@@ -55,6 +59,21 @@ def watch_over(*workers: Worker) -> tuple[Watch, Journal]:
     wards: Any = dict(enumerate(workers))
     watch.household._wards = wards
     return watch, journal
+
+
+def test_one_that_was_to_leave_and_is_done_with_the_others_goes_by_itself() -> None:
+    worker: Any = Worker(LEAVING)
+    watch, _ = watch_over(worker)
+    watch.dismiss(finished=True)
+    assert (worker.state, worker.told, worker.signals) == (FINISHED, ["over"], [])
+
+
+def test_one_that_was_let_go_and_is_still_there_is_asked_again() -> None:
+    worker: Any = Worker(LEAVING)
+    worker.name = "a/0.1"
+    watch, _ = watch_over(worker)
+    watch.dismiss(finished=True)
+    assert (worker.told, worker.signals) == ([], [signal.SIGTERM])
 
 
 @pytest.mark.parametrize("state", [STARTING, READY])

@@ -75,7 +75,9 @@ class Watch:
     def dismiss(self, *, finished: bool) -> None:
         """The run is over: those who are done go by themselves, the others are asked to, or ended."""
         for ward in self.household:
-            if finished and ward.state == MEMBER:
+            # One that is to leave and has not been let go yet is done with all the others.
+            leaving = ward.state == LEAVING and self._duty.view.rank_of(ward.name) is not None
+            if finished and (ward.state == MEMBER or leaving):
                 ward.tell({"do": "over"})
                 ward.state = FINISHED
             elif ward.state != FINISHED:
