@@ -8,10 +8,12 @@ bytes, and a target freed too early is an error, so that an engine that forgets 
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -172,40 +174,50 @@ class SimulatedTransfer:
 
 
 class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the storages of all tensors that operations give or take."""
+    """Counts the storages of all tensors that operations give or take, as they come, change their size and go."""
 
     def __init__(self, transfer: SimulatedTransfer) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._transfer = transfer
-        self._live: dict[int, WeakStorage] = {}
-        self.peak = 0
+        self._sizes: dict[int, int] = {}  # of those that are alive
+        self._alive: dict[int, weakref.ref[Any]] = {}  # which tell when they are not
+        self._dead: deque[int] = deque()  # a storage may die at any moment: it is counted out later
+        self._total = self.peak = 0
+        _arenas.add(self)
+        _storage.resize_ = _resize_and_tell
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True  # what is compiled runs compiled, as on a device, and its operations are seen
 
-    def count(self, tensor: torch.Tensor) -> int:
-        """The bytes this adds."""
-        if tensor.device != self._transfer.device and tensor.device.type != "meta":
-            return 0
-        storage = tensor.untyped_storage()
-        known = self._live.get(storage._cdata)
-        if known is not None:  # alive: while we know it weakly, no other gets its key
-            return 0
-        self._live[storage._cdata] = WeakStorage(storage)
-        return storage.nbytes()
+    def count(self, tensor: torch.Tensor) -> None:
+        if tensor.device == self._transfer.device or tensor.device.type == "meta":
+            self._bury()  # or one that is dead might have its key
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if key not in self._sizes:
+                self._alive[key] = weakref.ref(storage, partial(_died, self._dead, key))
+            self._measure(key, storage)
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        self._bury()
+        if storage._cdata in self._sizes:
+            self._measure(storage._cdata, storage)
+
+    def _measure(self, key: int, storage: torch.UntypedStorage) -> None:
+        size = storage.nbytes()
+        self._total += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
 
     def allocated(self) -> int:
-        found, dead = 0, []
-        for key, weak in self._live.items():
-            size = weak.size()  # storages may shrink and grow
-            if size is None:
-                dead.append(key)
-            else:
-                found += size
-        for key in dead:
-            del self._live[key]
-        return found
+        self._bury()
+        return self._total
+
+    def _bury(self) -> None:
+        while self._dead:
+            key = self._dead.popleft()
+            self._total -= self._sizes.pop(key)
+            del self._alive[key]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -218,10 +230,10 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in taken:
             self.count(tensor)
             moved += tensor.nbytes
-        allocated = self.allocated()
         for tensor in given:
-            allocated += self.count(tensor)
+            self.count(tensor)
             moved += tensor.nbytes
+        allocated = self.allocated()
         limit = self._transfer.limit
         if limit is not None and allocated > limit:
             raise torch.OutOfMemoryError(
@@ -235,6 +247,25 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 + _products(name, args, given) / self._transfer.product_rate
             )
         return result
+
+
+def _died(dead: deque[int], key: int, _: object) -> None:
+    dead.append(key)
+
+
+_storage: Any = torch.UntypedStorage
+_resize = _storage.resize_
+_arenas: weakref.WeakSet[_Arena] = weakref.WeakSet()
+
+
+def _resize_and_tell(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+    """`resize_` of a storage while there are devices that count them: it is no operation, so nobody sees it else."""
+    _resize(storage, size)
+    for arena in tuple(_arenas):
+        arena.resized(storage)
+    if not _arenas:
+        _storage.resize_ = _resize
+    return storage
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:

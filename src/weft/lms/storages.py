@@ -25,11 +25,6 @@ class WeakStorage:
     def dead(self) -> bool:
         return bool(self._ref.expired())
 
-    def size(self) -> int | None:
-        """The bytes that it holds now; None if it is dead."""
-        storage = _new(self._ref.cdata)
-        return None if storage is None else int(storage.nbytes())
-
     def flat(self) -> torch.Tensor | None:
         """All its bytes, as a tensor; None if it is dead."""
         storage = _new(self._ref.cdata)

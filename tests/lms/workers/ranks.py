@@ -89,7 +89,7 @@ def device(link: float = 1e9) -> SimulatedTransfer:
     transfer = SimulatedTransfer(link=link)
     count = transfer._arena.count
     transfer._arena.count = lambda tensor: (  # type: ignore[method-assign]
-        0 if tensor.untyped_storage().nbytes() >= BACKEND_BYTES else count(tensor)
+        None if tensor.untyped_storage().nbytes() >= BACKEND_BYTES else count(tensor)
     )
     transfer.adopt(x)
     return transfer
