@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
-from tests.lms.families import ResNet
+from tests.lms.families import DenseNet, ResNet
 from torch import nn
 
 from weft import lms
@@ -34,6 +34,7 @@ def models() -> Iterator[tuple[str, Callable[[], nn.Module]]]:
     except ImportError:
         yield "resnet50", lambda: ResNet(64, (3, 4, 6, 3), 1000)
         yield "resnet152", lambda: ResNet(64, (3, 8, 36, 3), 1000)
+        yield "densenet201", lambda: DenseNet(32, (6, 12, 48, 32), 1000)
         return
     for name in ("resnet50", "resnet152", "densenet201"):
         yield name, getattr(torchvision.models, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -211,6 +212,58 @@ class ResNet(nn.Module):
         return result
 
 
+class DenseLayer(nn.Module):
+    """Takes all that the layers before it gave, and gives a few channels more."""
+
+    def __init__(self, given: int, growth: int) -> None:
+        super().__init__()
+        self.norm1, self.conv1 = nn.BatchNorm2d(given), nn.Conv2d(given, 4 * growth, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(4 * growth)
+        self.conv2 = nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, given: list[Tensor]) -> Tensor:
+        x = self.conv1(self.relu(self.norm1(torch.cat(given, 1))))
+        result: Tensor = self.conv2(self.relu(self.norm2(x)))
+        return result
+
+
+class DenseNet(nn.Module):
+    """DenseNet-201 has growth 32, blocks of 6, 12, 48 and 32 layers."""
+
+    def __init__(self, growth: int, blocks: tuple[int, ...], classes: int = 10) -> None:
+        super().__init__()
+        width = 2 * growth
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, width, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, 1),
+        )
+        self.blocks, self.between = nn.ModuleList(), nn.ModuleList()
+        for count in blocks:
+            layers = (DenseLayer(width + layer * growth, growth) for layer in range(count))
+            self.blocks.append(nn.ModuleList(layers))
+            width += count * growth
+            last = len(self.blocks) == len(blocks)
+            norm = (nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+            narrow = () if last else (nn.Conv2d(width, width // 2, 1, bias=False), nn.AvgPool2d(2, 2))
+            self.between.append(nn.Sequential(*norm, *narrow))
+            width = width if last else width // 2
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        layers: Any
+        for layers, between in zip(self.blocks, self.between, strict=True):
+            given = [x]
+            for layer in layers:
+                given.append(layer(given))
+            x = between(torch.cat(given, 1))
+        result: Tensor = self.head(x.mean((2, 3)))
+        return result
+
+
 class DeepLab(nn.Module):
     """DeepLabV3's head, its branches dilated, on a dilated ResNet."""
 
@@ -319,6 +372,7 @@ FAMILIES: dict[str, Family] = {
     "vit": (lambda: Vit(32, 3), lambda: torch.randn(4, 3, 64, 64)),
     "swin": (lambda: Swin(32, 2), lambda: torch.randn(4, 3, 64, 64)),
     "resnet": (lambda: ResNet(8, (2, 2, 2)), lambda: torch.randn(4, 3, 64, 64)),
+    "densenet": (lambda: DenseNet(4, (4, 6, 4)), lambda: torch.randn(4, 3, 64, 64)),
     "deeplab": (lambda: DeepLab(8, (1, 1, 2)), lambda: torch.randn(4, 3, 64, 64)),
     "unet3d": (lambda: UNet3d(2, (8, 16, 32)), lambda: torch.randn(1, 2, 16, 16, 16)),
     "lstm": (lambda: Lstm(32), lambda: torch.randn(8, 64, 32)),

@@ -36,6 +36,15 @@ def test_a_family_in_a_tight_place(name: str) -> None:
     assert plan.timeline.peak < plan.native.peak
 
 
+def test_what_was_joined_before_is_not_joined_again_part_by_part() -> None:
+    """Each layer of a dense block joins what all before it gave: it needs what the last one joined, and one more."""
+    made = stage("densenet")
+    sites = made.native.recording.sites
+    joins = [site.needs for site in sites if site.op == "Cat"]
+    assert len([needs for needs in joins if len(needs) == 2 and sites[min(needs)].op == "Cat"]) >= 11  # of 17
+    assert max(map(len, joins)) == 2
+
+
 def test_with_a_link_too_slow_to_use_tensors_are_rebuilt_and_with_a_fast_one_swapped() -> None:
     torch.manual_seed(0)
     make, data = FAMILIES["gpt2"]

@@ -72,6 +72,22 @@ def test_dearer_ways_come_later() -> None:
     assert {"Addmm", "Gelu", "LayerNorm"} <= rebuilt
 
 
+def test_what_takes_too_much_to_rebuild_at_one_moment_is_swapped_and_the_rest_rebuilt() -> None:
+    """The host could not hold all of it."""
+    recording = transformer()
+    sites, events = list(recording.sites), len(recording.seconds)
+    hard = 4 * 6 + 3  # the hidden layer of one block
+    sites[hard] = replace(sites[hard], recipe_bytes=900 * MB)
+    recording = replace(recording, sites=tuple(sites), rest=(500 * MB,) * events)
+    limit = 1900 * MB
+    with pytest.raises(BudgetError, match="host"):
+        make_plan(recording, limit, RATES, host=0)
+    plan = make_plan(recording, limit, RATES, host=2000 * MB)
+    assert plan.choices[hard] == "swap"
+    assert plan.bytes_of("recipe") > plan.bytes_of("swap") > 0
+    assert plan.timeline.peak <= limit
+
+
 def test_with_no_link_to_speak_of_all_is_rebuilt_and_with_no_recipes_all_is_swapped() -> None:
     recording = transformer()
     limit = 3_000 * MB

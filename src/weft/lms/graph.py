@@ -15,6 +15,7 @@ from weft.lms.records import Handle, Kept
 
 Saved = Handle | Kept
 _LEAF = "torch::autograd::AccumulateGrad"
+_JOINED = "CatBackward0"
 _CHANGED = "torch::autograd::CopySlices"  # a view was changed in place; the node does not say how
 
 
@@ -24,6 +25,7 @@ class Graph:
     def __init__(self) -> None:
         self._ours: set[int] = set()  # nodes whose tensors came through our hooks
         self._outputs: dict[tuple[int, int], ref[Handle]] = {}
+        self._joined: dict[tuple[Any, ...], ref[Handle]] = {}  # by what was joined, and how
         self.caught: list[Saved] | None = (
             None  # while we look ourselves: who unpacks wants handles, not tensors
         )
@@ -37,6 +39,7 @@ class Graph:
         """A step begins; `changed` will be told of all that happens in place, or of nothing."""
         self._ours.clear()
         self._outputs.clear()
+        self._joined.clear()
         self._seen.clear()
         self._sees = sees_changes
 
@@ -53,9 +56,11 @@ class Graph:
     def note(self, tensor: torch.Tensor, handle: Saved) -> None:
         """At each save. The node that saves is the one made last: numbers are given just before inputs are saved."""
         self._ours.add(torch._C._autograd._get_sequence_nr() - 1)
-        node = tensor.grad_fn
+        node: Any = tensor.grad_fn
         if node is not None and isinstance(handle, Handle):
             self._outputs[node._sequence_nr(), tensor.output_nr] = ref(handle)
+            if type(node).__name__ == _JOINED:
+                self._joined[node._saved_dim, *_edges(node)] = ref(handle)
 
     def recipe(self, tensor: torch.Tensor) -> Recipe | None:
         """How to make the whole storage of a tensor that is being saved; None if we know no way."""
@@ -93,6 +98,16 @@ class Graph:
                 self._depth -= 1
         return self._built[number]
 
+    def joined_before(self, node: Any) -> tuple[Input, int]:
+        """Layers that join all that went before have joined most of it already: that, and how many parts it has."""
+        edges = _edges(node)
+        for count in range(len(edges) - 1, 1, -1):
+            known = self._joined.get((node._saved_dim, *edges[:count]))
+            handle = None if known is None else known()
+            if handle is not None:
+                return handle, count
+        return None, 0
+
     def saved(self, node: Any, name: str) -> Input:
         # A node that others' hooks serve, such as one inside a checkpoint, would start its recompute if asked.
         if node._sequence_nr() not in self._ours:
@@ -119,6 +134,13 @@ class Graph:
         if handle is not None:
             return handle
         return self._build(before, Wanted(shape, dtype)) if number == 0 else None
+
+
+def _edges(node: Any) -> tuple[tuple[int, int], ...]:
+    """What a node was given, by the numbers of the nodes that made it and of their outputs."""
+    return tuple(
+        (-1 if maker is None else maker._sequence_nr(), number) for maker, number in node.next_functions
+    )
 
 
 @dataclass(frozen=True)

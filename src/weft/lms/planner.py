@@ -8,6 +8,7 @@ is taken.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,13 +18,14 @@ from weft.errors import BudgetError
 from weft.lms.plans import Plan
 from weft.lms.recording import Rates, Recording
 from weft.lms.sizes import round_up, show_bytes
-from weft.lms.timeline import Choice, Timeline, play
+from weft.lms.timeline import Choice, Timeline, first_needs, play
 
 CLASS = 1.5  # prices within this factor of each other are tried together first
 DEPTHS = (
     4,
     9,
 )  # of recipes that need what other recipes make: about half a transformer's block, and a whole one
+EASED = 6  # times
 NEAR = (0, -1, 1, -3, 3, -9, 9, -27, 27)  # members tried around a plan that was good before
 
 
@@ -156,7 +158,8 @@ class _Search:
             return  # slower already, whatever is swapped
         others = self.swappable(rebuilt)
         nearest = min(self.tried, key=lambda known: abs(known - count), default=None)
-        found = self._fewest_swaps(rebuilt, others, len(others) if nearest is None else self.tried[nearest])
+        guess = len(others) if nearest is None else self.tried[nearest]
+        found = self._fewest_swaps(rebuilt, others, guess) or self._eased(rebuilt)
         if found is None:
             return
         swaps, timeline, choices = found
@@ -202,6 +205,23 @@ class _Search:
             step *= 2
         return found
 
+    def _eased(self, rebuilt: set[int]) -> tuple[int, Timeline, tuple[Choice, ...]] | None:
+        """Where rebuilding takes too much by itself at some moments, have what is rebuilt then swapped instead."""
+        for _ in range(EASED):
+            others = self.swappable(rebuilt)
+            timeline, choices = self.play(rebuilt, others)
+            if timeline.peak <= self.limit:
+                return self._fewest_swaps(rebuilt, others, len(others))
+            over = [moment for moment, level in enumerate(timeline.levels) if level > self.limit]
+            needs = first_needs(self.recording, choices)
+            then = {
+                index for index in rebuilt if _meets(over, needs[index], self.recording.sites[index].last)
+            }
+            if not then:
+                return None
+            rebuilt = rebuilt - then
+        return None
+
     def play(self, rebuilt: set[int], swapped: list[int]) -> tuple[Timeline, tuple[Choice, ...]]:
         choices: list[Choice] = ["keep"] * len(self.recording.sites)
         for index in rebuilt:
@@ -229,6 +249,12 @@ class _Search:
             f"is limit='{round_up(int(least.peak * 1.03))}'",
             short=least.peak - self.limit,
         )
+
+
+def _meets(moments: list[int], first: int, last: int) -> bool:
+    """Whether one of the moments is from the first event to the last, or just after it."""
+    place = bisect_left(moments, first)
+    return place < len(moments) and moments[place] <= last + 1
 
 
 def _class(price: float) -> int:

@@ -100,6 +100,10 @@ class Finder(Protocol):
         """The output of the node that made an input."""
         ...
 
+    def joined_before(self, node: Any) -> tuple[Input, int]:
+        """The first inputs of a node as an earlier one joined them, and how many they are; None if none did."""
+        ...
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -242,8 +246,9 @@ def _sum(node: Any, find: Finder, want: Wanted) -> Recipe | None:
 @rule("CatBackward0")
 def _joined(node: Any, find: Finder, want: Wanted) -> Recipe | None:
     dim = _dim(node._saved_dim)
-    edges = [find.edge(node, place, None, want.dtype) for place in range(len(node.next_functions))]
-    return made(lambda *values: torch.cat(values, dim), *edges)
+    before, count = find.joined_before(node)
+    rest = [find.edge(node, place, None, want.dtype) for place in range(count, len(node.next_functions))]
+    return made(lambda *values: torch.cat(values, dim), *(rest if before is None else [before, *rest]))
 
 
 @rule("NativeDropoutBackward0")
