@@ -31,6 +31,7 @@ def told(output: str) -> dict[int, tuple[str, float, str]]:
 
 # Far from the group's timeout of 30 s, and far enough from the fraction of a second it takes on a quiet machine.
 SOON_S = 12
+DEATH_S = 5  # a death on the same host is known at once, and a busy machine is slow to say so
 GRACE_S = "20"  # for survivors to speak before they are ended; who is stopped takes all of it
 
 
@@ -59,7 +60,7 @@ def test_survivors_on_one_host(bench: Bench, how: str, victim: int, operation: s
         assert kind == "PeerError"
         assert re.match(rf"rank {victim} on \S+ (died|gave up|did not come|was lost)", message), message
         assert re.search(r"during \w+\(\w+\[[\d, ]+\]", message), message
-        assert took <= SOON_S
+        assert took <= (DEATH_S if how.startswith("killed") else SOON_S)
     assert not list(Path("/dev/shm").glob("weft-arena-*")) or sweep() == 0
 
 
@@ -112,7 +113,7 @@ def test_who_died_before_a_new_group_is_not_waited_for(bench: Bench) -> None:
     kind, took, message = heard(done.stdout)[1]
     assert kind == "PeerError"
     assert re.fullmatch(r"rank 2 on \S+ died before the group was made", message), message
-    assert took <= SOON_S
+    assert took <= DEATH_S
 
 
 def test_who_does_not_come_to_the_world_is_named(bench: Bench) -> None:
@@ -172,7 +173,7 @@ def test_a_death_while_memory_is_shared_out(bench: Bench, tmp_path: Path, how: s
         lost = how == "maker-dies" and kind == "CollectiveError" and "a store to meet in, got" in message
         assert lost or (kind == "PeerError" and re.match(rf"rank {victim} on \S+ died", message)), message
         assert message.endswith("| left []")
-        assert took <= 2 * SOON_S
+        assert took <= SOON_S
 
 
 @pytest.mark.parametrize("victim", [2, 0])  # 0 holds the store

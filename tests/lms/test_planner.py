@@ -76,7 +76,7 @@ def test_what_takes_too_much_to_rebuild_at_one_moment_is_swapped_and_the_rest_re
     """The host could not hold all of it."""
     recording = transformer()
     sites, events = list(recording.sites), len(recording.seconds)
-    hard = 4 * 6 + 3  # the hidden layer of one block
+    hard = 4 * 6 + 3  # the activation of one block
     sites[hard] = replace(sites[hard], recipe_bytes=900 * MB)
     recording = replace(recording, sites=tuple(sites), rest=(500 * MB,) * events)
     limit = 1900 * MB

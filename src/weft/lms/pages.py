@@ -97,9 +97,8 @@ class Page:
             return False
         with plain():
             tensor: Any = self.tensor
-            return bool(
-                tensor._use_count() > 1 + tensor.requires_grad
-            )  # Python's, and where gradients gather
+            # One is Python's, and one is there where gradients gather.
+            return bool(tensor._use_count() > 1 + tensor.requires_grad)
 
     def bring(self) -> None:
         """Start the copy in."""

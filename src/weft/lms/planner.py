@@ -25,7 +25,7 @@ DEPTHS = (
     4,
     9,
 )  # of recipes that need what other recipes make: about half a transformer's block, and a whole one
-EASED = 6  # times
+EASED = 6  # times a member that does not fit may have some of what it rebuilds swapped instead
 NEAR = (0, -1, 1, -3, 3, -9, 9, -27, 27)  # members tried around a plan that was good before
 
 

@@ -264,9 +264,8 @@ class Session:
 
     def _was_as_planned(self, shape: Shape) -> bool:
         if self.engine.lost:
-            self.planning.shapes.forget(
-                shape
-            )  # it was another step than it looked like: the next one is recorded
+            # It was another step than it looked like: the next one is recorded.
+            self.planning.shapes.forget(shape)
         return not self.engine.lost
 
     def _note(self, peak: int) -> None:
