@@ -30,7 +30,7 @@ __all__ = ["no_step_stays_open"]  # after each of these, too
 @pytest.mark.parametrize(
     ("rows", "micro", "limit", "kinds"),
     [
-        (4, 2, 3.2, ("state", "gradient")),  # which are there when the second pass begins
+        (12, 2, 3.2, ("state", "gradient")),  # which are there when the second pass begins
         (16, 1, 3.0, ("state", "gradient", "parameter")),  # far too little was left to activations
     ],
 )
@@ -54,6 +54,17 @@ def test_more_is_paged_where_no_plan_keeps_the_budget(
     trained(other, optimizer, x, micro=micro)
     assert lms.stats()["over"] == over
     assert_same(other, model)
+
+
+def test_gradients_that_a_pass_makes_and_those_it_finds_are_not_counted_together() -> None:
+    model, x = model_and_batch()
+    x = torch.cat([x] * 4)
+    optimizer = adamw(model)
+    wrapped(model, optimizer, int(3.2 * bytes_of(model)))
+    before = lms.stats()["paged_bytes"]
+    trained(model, optimizer, x)
+    assert lms.stats()["paged_bytes"] == before
+    assert lms.stats()["over"] == 0
 
 
 def test_more_is_paged_between_the_steps_of_an_optimizer_with_a_closure() -> None:

@@ -16,7 +16,7 @@ from weft.lms.slabs import Block, Slabs, tickets
 cuda: Any = torch.cuda
 SHARE = 0.75  # of the host's free memory may be pinned unless the caller says otherwise
 PROBE = 128 << 20
-SAFE = 0.95  # of the measured rate is counted on: copies out and back hardly ever run at once
+SAFE = 0.98  # of the measured rate is counted on
 BUSY = 3_000_000  # clock cycles, over a millisecond: to launch a recipe takes less
 
 

@@ -9,6 +9,7 @@ those that were stepped last are the likeliest to be still there.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,10 +19,13 @@ from weft.errors import UsageError
 from weft.lms.keeping import Keeper
 from weft.lms.pages import SMALL, Page, held
 from weft.lms.shapes import Shape
+from weft.lms.timeline import LEAD
 
 CHUNK = 1 << 30  # bytes of state that travel together, at most: to launch less takes as long as to copy it
 SHARE = 16  # and no more than this part of the budget
 EVERYTHING = 1 << 60
+TAKEN = 3.0  # bytes that a step makes and drops again for each byte of parameters, before any was seen
+LESS = 1.1  # times what was seen is counted on
 
 
 class Pager:
@@ -41,8 +45,13 @@ class Pager:
         self._leaving: dict[Page, None] = {}  # state that is here, what was stepped last comes last
         self.leaving = 0  # bytes of it that go when they are asked to
         self.shape: Shape | None = None  # of the passes before the step
+        self._taken = TAKEN
         self.original = optimizer.step
-        self._next = 0  # chunk to bring in
+        self._early: deque[Page] | None = None  # to bring in before the step
+        self._reach = 0  # of a step that runs: chunks before this one were brought
+        self._busy = 0.0  # until when the link is, by the plan's clock
+        self._back = 0.0  # seconds of planned copies back that are in it
+        self._first = 0  # bytes that the step's first chunk makes and drops again
         self._backwards = False
         keeper.pager = self
 
@@ -74,16 +83,36 @@ class Pager:
 
     def bring_early(self) -> None:
         """During the backward pass: what is away, as long as there is room for it and for what is going on."""
-        chunks = self.chunks() if self.pages and self.lazy else []
+        if not self.pages or not self.lazy:
+            return
+        if self._early is None:
+            self._early = deque(page for chunk in self.chunks() for page in self._pages(chunk))
+            self._busy = self._back = 0.0
+            self._first = self.on_the_way(self.chunks()[0])
         ahead = self.keeper.session.ahead()
-        spare = self.spare if ahead is None else ahead
-        for chunk in chunks[self._next :]:
-            away = [page for page in self._pages(chunk) if not page.here]
-            if away and self.room() < spare + sum(page.bytes for page in away):
-                return
-            with self.keeper.session.engine.moved_by_others():
-                self._bring(chunk)
-            self._next += 1
+        spare = max(self.spare if ahead is None else ahead, self._first)
+        while self._early:
+            page = self._early[0]
+            page.check()
+            if not page.here:
+                if self.room() < spare + page.bytes or not self._link_is_free(page.bytes):
+                    return
+                with self.keeper.session.engine.moved_by_others():
+                    self.keeper.bring(page)
+            self._early.popleft()
+
+    def _link_is_free(self, size: int) -> bool:
+        """Whether so many bytes may come now: activations that the plan brings back soon must not wait behind them."""
+        link = self.keeper.session.link(LEAD)
+        if link is None:
+            return True
+        now, back = link
+        self._busy = max(self._busy, now) + max(0.0, back - self._back)
+        self._back = max(back, self._back)
+        if self._busy > now + LEAD:
+            return False
+        self._busy += size / self.transfer.rates().back
+        return True
 
     def _bring(self, chunk: list[torch.nn.Parameter]) -> None:
         for page in self._pages(chunk):
@@ -104,17 +133,19 @@ class Pager:
         chunks = self.chunks()
         groups = [(group, group["params"]) for group in self.optimizer.param_groups]
         goes = self.bytes - self.keeper.session.beside(self.shape) if self.pages and self.lazy else EVERYTHING
+        taken: list[float] = []
         try:
             with self.transfer.watching():
                 for index, chunk in enumerate(chunks):
                     self._fetch(chunks, index)
-                    self._step_some(chunk, groups)
+                    taken.append(self._step_some(chunk, groups))
                     self._done(chunk, goes > 0)
                     goes -= sum(page.bytes for page in self._pages(chunk))
+            self._taken = min(TAKEN, LESS * max(taken, default=TAKEN))
         finally:
             for group, parameters in groups:
                 group["params"] = parameters
-            self._next, self._backwards = 0, not self._backwards
+            self._early, self._reach, self._backwards = None, 0, not self._backwards
             for chunk in chunks:
                 for page in self._pages(chunk):
                     page.users = 0
@@ -124,26 +155,52 @@ class Pager:
         return loss
 
     def _fetch(self, chunks: list[list[torch.nn.Parameter]], index: int) -> None:
-        """A chunk, and the next one where there is room for both."""
+        """A chunk, and those after it where there is room for them, too."""
         chunk = chunks[index]
         for page in self._pages(chunk):
             page.users = 1  # it must not leave before it was stepped
         wanted = self.away(chunk) + self.on_the_way(chunk)
-        self.make_room(wanted)
+        self._let_others_go(wanted, chunks, index)
         if self.room() < wanted and not self.lazy:
             self.keeper.make_room(wanted)
         self._bring(chunk)
         for ahead in chunks[index + 1 : index + 2]:
             wanted = self.away(ahead) + self.away(chunk) + self.on_the_way(chunk)
-            self.make_room(wanted)
+            self._let_others_go(wanted, chunks, index)
+            if self.room() < wanted:
+                return
+            self._bring(ahead)
+            for page in self._pages(ahead):
+                page.users = 1
+        if self.lazy:
+            self._fetch_more(chunks, index, self.away(chunk) + self.on_the_way(chunk))
+
+    def _fetch_more(self, chunks: list[list[torch.nn.Parameter]], index: int, spare: int) -> None:
+        """Keep the link busy while what is here is stepped."""
+        self._reach = max(self._reach, index + 2)
+        while self._reach < len(chunks):
+            chunk = chunks[self._reach]
+            if self.room() < spare + self.away(chunk):
+                return
+            self._bring(chunk)
+            self._reach += 1
+
+    def _let_others_go(self, wanted: int, chunks: list[list[torch.nn.Parameter]], index: int) -> None:
+        """Room in the midst of a step: what was stepped goes first, and then what will be stepped last."""
+        if self.room() >= wanted:
+            return
+        for chunk in (*chunks[:index], *reversed(chunks[index + 1 :])):
+            for page in self._pages(chunk):
+                if page.kind == "state":
+                    page.leave()
             if self.room() >= wanted:
-                self._bring(ahead)
-                for page in self._pages(ahead):
-                    page.users = 1
+                return
+        self.make_room(wanted)
 
     def _step_some(
         self, chunk: list[torch.nn.Parameter], groups: list[tuple[dict[str, Any], list[torch.nn.Parameter]]]
-    ) -> None:
+    ) -> float:
+        """Step a chunk; gives the bytes that this made and dropped again for each byte of its parameters."""
         chosen = {id(parameter) for parameter in chunk}
         for page in self._pages(chunk):
             page.ready()
@@ -152,7 +209,15 @@ class Pager:
             page.dirty = page.dirty or page.kind != "gradient"
         for group, parameters in groups:
             group["params"] = [parameter for parameter in parameters if id(parameter) in chosen]
+        fresh = any(id(parameter) not in self.pages for parameter in chunk)
+        self.transfer.reset_peak()
+        before = self.transfer.allocated()
         self.original()
+        peak = self.transfer.peak()
+        self.keeper.session.note(peak)
+        return (
+            TAKEN if fresh else (peak - before) / max(1, sum(held(parameter).nbytes for parameter in chunk))
+        )
 
     def _done(self, chunk: list[torch.nn.Parameter], goes: bool) -> None:
         """What was stepped may leave, and what will have to is sent; state that was just made becomes pages now."""
@@ -250,4 +315,4 @@ class Pager:
 
     def on_the_way(self, chunk: list[torch.nn.Parameter]) -> int:
         """Bytes that its step makes and drops again."""
-        return 3 * sum(held(parameter).nbytes for parameter in chunk)
+        return int(self._taken * sum(held(parameter).nbytes for parameter in chunk))

@@ -7,7 +7,8 @@ the peak. A shape that fits as it is has its hooks taken off at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,7 @@ class Session:
         self._hooked = False
         self._open = self._chosen = self._looks = False
         self._key: Key | None = None
+        self._sort: Hashable = None
         self._shape: Shape | None = None
         self._recorder: Recorder | None = None
         self._around = ExitStack()
@@ -90,10 +92,11 @@ class Session:
 
     # A step.
 
-    def begin(self) -> None:
-        """A step may begin: look at the first tensor that is saved."""
+    def begin(self, sort: Hashable = None) -> None:
+        """A step may begin: look at the first tensor that is saved. Steps of different sorts are never alike."""
         if self._open:
             self.end()
+        self._sort = sort
         modes = torch._C._len_torch_dispatch_stack()
         self._around.enter_context(self.transfer.watching())
         self._modes = torch._C._len_torch_dispatch_stack() - modes
@@ -120,7 +123,8 @@ class Session:
             return Kept(tensor)  # of a graph that is captured meanwhile
         self._pop()
         autocast = torch.is_autocast_enabled(tensor.device.type)
-        self._choose(Key((tensor.dtype, tensor.dim(), autocast), tuple(tensor.shape), tensor.nbytes))
+        kind = (tensor.dtype, tensor.dim(), autocast, self._sort)
+        self._choose(Key(kind, tuple(tensor.shape), tensor.nbytes))
         if self._fits() and not self._pages_parameters():
             return Kept(tensor)  # everything fits: nothing is hooked for the rest of the step
         self._push(self.engine.pack)
@@ -197,6 +201,16 @@ class Session:
         peak = timeline.ahead[event] if self.follows else timeline.peak
         return max(0, peak + shift + shape.margin - self._in_use())
 
+    def link(self, within: float) -> tuple[float, float] | None:
+        """By the plan's clock, the time, and the seconds of all copies back that start until so much later; None where
+        none are planned.
+        """
+        if not self.follows or self._shape is None or self.engine.lost:
+            return None
+        timeline = self._shape.plan.timeline
+        now = timeline.times[min(self.engine.event, len(timeline.times) - 1)]
+        return now, timeline.back[bisect_right(timeline.times, now + within) - 1]
+
     def _more_than(self, shape: Shape) -> int:
         """Bytes that were in use when the step began and are in no plan; one that began with less makes gradients."""
         return max(0, self._base - shape.plan.recording.base)
@@ -246,7 +260,7 @@ class Session:
         if self._recorder is not None:
             recording = self._recorder.finish()
             self.recorded += 1
-            self._note(self._recorder.highest or self.transfer.peak())
+            self.note(self._recorder.highest or self.transfer.peak())
             if self._shape is None:
                 assert self._key is not None
                 self._shape = self.planning.recorded(self._key, recording)
@@ -258,7 +272,7 @@ class Session:
                 shape.steps += 1
                 shape.marks = (self._started, self.transfer.mark())
                 shape.waits = self.engine.mover.waits or []
-            self._note(peak)
+            self.note(peak)
             if shape is not None and self._was_as_planned(shape):
                 self.planning.reached(shape, peak)
 
@@ -268,7 +282,8 @@ class Session:
             self.planning.shapes.forget(shape)
         return not self.engine.lost
 
-    def _note(self, peak: int) -> None:
+    def note(self, peak: int) -> None:
+        """The most bytes that were in use for a while."""
         self.peak = max(self.peak, peak)
         self.over += peak > self.limit
 

@@ -31,6 +31,8 @@ class Timeline:
     fetches: dict[int, tuple[int, ...]]  # at this event, their copies back start
     levels: tuple[int, ...]  # the most bytes in each interval
     ahead: tuple[int, ...]  # and from each on
+    times: tuple[float, ...] = ()  # of the clock after each event
+    back: tuple[float, ...] = ()  # seconds that copies back which started until then take, all together
 
 
 def first_needs(recording: Recording, choices: Sequence[Choice]) -> list[int]:
@@ -66,7 +68,7 @@ class _Player:
             self.ends[site.last + 1].append(index)
             if choices[index] != "keep":
                 self.wanted[self.needs[index]].append(index)
-        self.clock = self.recipe_s = self.stall_s = self.out_free = self.back_free = 0.0
+        self.clock = self.recipe_s = self.stall_s = self.out_free = self.back_free = self.back_s = 0.0
         self.levels = [0] * len(recording.seconds)  # bytes in each interval
         self.ours = self.peak = self.peak_interval = self.moved = self.host = self.host_peak = 0
         self.here = [False] * len(recording.sites)
@@ -77,6 +79,8 @@ class _Player:
         self.released: set[int] = set()
         self.stays: set[int] = set()  # wanted again: they leave at their end and not before
         self.queue = deque(self._latest_starts())
+        self.times: list[float] = []
+        self.back: list[float] = []
 
     def _latest_starts(self) -> list[tuple[int, int]]:
         """(event, site): when each copy back must start at the latest so that nobody waits, if the link is free."""
@@ -110,6 +114,8 @@ class _Player:
             self._look(event)
             if event < self.recording.events:
                 self._at(event)
+            self.times.append(self.clock)
+            self.back.append(self.back_s)
         return Timeline(
             peak=self.peak,
             peak_interval=self.peak_interval,
@@ -122,6 +128,8 @@ class _Player:
             fetches={event: tuple(sites) for event, sites in self.fetches.items()},
             levels=tuple(self.levels),
             ahead=tuple(accumulate(reversed(self.levels), max))[::-1],
+            times=tuple(self.times),
+            back=tuple(self.back),
         )
 
     def _look(self, interval: int) -> None:
@@ -202,6 +210,7 @@ class _Player:
     def _fetch(self, index: int, event: int) -> None:
         size = self.recording.sites[index].bytes
         self.back_free = max(self.clock, self.back_free) + size / self.rates.back
+        self.back_s += size / self.rates.back
         self.coming[index] = self.back_free
         self.fetches[event].append(index)
         self._enter(index)

@@ -119,7 +119,7 @@ class Wrapped:
         state = _State(self.model)
         attempt = 0
         while True:
-            self.session.begin()
+            self.session.begin(self._makes_gradients())
             try:
                 result = self.original(*args, **kwargs)
                 self._after_forward()
@@ -137,6 +137,10 @@ class Wrapped:
                 if self._must_not_repeat(_meets_others(self.model)):
                     raise
             self._more_room(state, short)  # not in the handler: the exception held the frames
+
+    def _makes_gradients(self) -> bool:
+        """Whether a pass makes gradients, or adds to those of passes before it, which are there from its beginning."""
+        return all(parameter.grad is None for parameter in self.model.parameters())
 
     def _must_not_repeat(self, together: bool) -> bool:
         """Whether others would wait for what ran out of memory; the next step leaves more room."""
