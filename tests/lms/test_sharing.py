@@ -118,7 +118,7 @@ def test_a_loss_outside_of_the_model_has_its_room() -> None:
     assert lms.stats()["paged_in_bytes"] > 0
     assert lms.stats()["over"] == 0
     # Passes that make gradients and those that add to them in full and for their times, the latter again with state.
-    assert recorded[2] <= 7
+    assert recorded[2] <= 8
     assert recorded[2:] == recorded[2:3] * 4
     weft.lms.api.latest().end(failed=True)
 
@@ -141,7 +141,7 @@ class Accumulating:
         self.early = self.late = 0.0  # bytes of state that came in before the last step, and in it
         self.seconds: list[float] = []  # of its backward passes
 
-    def train(self, steps: int, passes: int = 8) -> None:
+    def train(self, steps: int, passes: int = 4) -> None:
         for _ in range(steps):
             self.optimizer.zero_grad(set_to_none=True)
             self.seconds = []
@@ -162,7 +162,7 @@ class Accumulating:
 def test_state_comes_in_once_a_step_and_before_it_where_there_is_room() -> None:
     """The last backward pass lets activations go: there is room for state, if gradients are not counted twice."""
     made = Accumulating(4.3, link=2e9, rate=2e12)
-    made.train(7)
+    made.train(6)
     session = weft.lms.api.latest()
     assert 0 < made.early + made.late <= 2 * made.weights - session.planning.reserve + session.limit // SHARE
     assert made.late <= 0.1 * made.early
@@ -172,7 +172,7 @@ def test_state_comes_in_once_a_step_and_before_it_where_there_is_room() -> None:
 
 def test_state_that_comes_early_does_not_delay_activations() -> None:
     made = Accumulating(4.22, link=7e7, rate=2e10)
-    made.train(7)
+    made.train(6)
     session = weft.lms.api.latest()
     assert session.last_plan().timeline.moved > 0
     assert made.early > 0

@@ -272,12 +272,15 @@ class Engine:
     @contextmanager
     def moved_by_others(self) -> Iterator[None]:
         """Around the coming and going of pages: a recording counts them as if all that may be here were."""
-        if self.recorder is not None:
-            self.recorder.look()
-        with self.mover.quiet:
+        recorder = self.recorder
+        if recorder is None:
+            with self.mover.quiet:
+                yield
+            return
+        recorder.look()
+        with self.mover.quiet, recorder.others():
             yield
-        if self.recorder is not None:
-            self.recorder.look_again(self._sites)
+        recorder.look_again(self._sites)
 
     def make_room(self, wanted: int) -> None:
         """Move what is oldest until this many bytes are free, or nothing is left to move."""

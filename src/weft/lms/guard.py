@@ -96,6 +96,7 @@ def bytes_wanted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> in
     """Bytes that an operation makes, as well as shapes tell."""
     taken = sum(tensor.nbytes for tensor in _tensors((args, kwargs)))
     more = taken if any(word in str(func) for word in THIRSTY) else 0
+    turned = "convolution" in str(func) and any(map(_is_turned, _tensors((args, kwargs))))
     if func._schema.is_mutable:
         return more
     try:
@@ -106,7 +107,15 @@ def bytes_wanted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> in
         return taken + more
     old = {tensor.untyped_storage()._cdata for tensor in _tensors((shapes, named))}
     new = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in _tensors(given)}
-    return more + sum(size for key, size in new.items() if key not in old)
+    made = sum(size for key, size in new.items() if key not in old)
+    return more + (2 * made if turned else made)
+
+
+def _is_turned(tensor: torch.Tensor) -> bool:
+    """Whether a convolution would rather have it in another layout; what it gives is brought back from that, too."""
+    if tensor.dim() == 5:
+        return not tensor.is_contiguous(memory_format=torch.channels_last_3d)
+    return tensor.dim() == 4 and not tensor.is_contiguous(memory_format=torch.channels_last)
 
 
 def _shape_alone(leaf: Any) -> Any:

@@ -18,7 +18,7 @@ from weft.errors import BudgetError
 from weft.lms.plans import Plan
 from weft.lms.recording import Rates, Recording
 from weft.lms.sizes import round_up, show_bytes
-from weft.lms.timeline import Choice, Timeline, first_needs, play
+from weft.lms.timeline import Choice, Timeline, first_needs, play, play_within
 
 CLASS = 1.5  # prices within this factor of each other are tried together first
 DEPTHS = (
@@ -26,7 +26,7 @@ DEPTHS = (
     9,
 )  # of recipes that need what other recipes make: about half a transformer's block, and a whole one
 EASED = 6  # times a member that does not fit may have some of what it rebuilds swapped instead
-NEAR = (0, -1, 1, -3, 3, -9, 9, -27, 27)  # members tried around a plan that was good before
+NEAR = (16, 4, 1)  # so far from a plan that was good before others are tried
 
 
 def make_plan(
@@ -43,6 +43,7 @@ def make_plan(
         return searches[0].kept()
     if like is not None and not like.keeps_all:
         again = searches[DEPTHS.index(like.depth)]
+        again.tried[like.rebuilt] = like.choices.count("swap")
         again.climb(like.rebuilt)
         if again.best is not None:
             return again.best.plan(again)
@@ -138,12 +139,14 @@ class _Search:
                 self.look(low + (high - low) * part // parts for part in range(1, parts))
 
     def climb(self, start: int) -> None:
-        """From a member to its neighbours, as long as one of them is better."""
-        centre = None
-        while centre != start:
-            centre = start
-            self.look([centre + offset for offset in NEAR])
-            start = centre if self.best is None else self.best.count
+        """From a member to its neighbours, as long as one of them is better, and to nearer ones then."""
+        self.look([start])
+        for step in NEAR:
+            centre = None
+            while centre != start:
+                centre = start
+                self.look([centre - step, centre + step])
+                start = centre if self.best is None else self.best.count
 
     def look(self, counts: Iterable[int]) -> None:
         for count in counts:
@@ -164,6 +167,7 @@ class _Search:
             return
         swaps, timeline, choices = found
         self.tried[count] = swaps
+        self._note(timeline)
         if timeline.host_peak <= self.host and (
             self.best is None or timeline.seconds < self.best.timeline.seconds
         ):
@@ -194,8 +198,9 @@ class _Search:
         middle = min(guess, high)
         found = None
         while low <= high:
-            timeline, choices = self.play(rebuilt, others[:middle])
-            if timeline.peak <= self.limit:
+            choices = self._choices(rebuilt, others[:middle])
+            timeline = play_within(self.recording, choices, self.rates, self.limit)
+            if timeline is not None:
                 found = (middle, timeline, choices)
                 high = middle - 1
                 middle = max(low, middle - step) if step < (high - low) // 2 else (low + high) // 2
@@ -223,15 +228,22 @@ class _Search:
         return None
 
     def play(self, rebuilt: set[int], swapped: list[int]) -> tuple[Timeline, tuple[Choice, ...]]:
+        choices = self._choices(rebuilt, swapped)
+        timeline = play(self.recording, choices, self.rates, self.limit)
+        self._note(timeline)
+        return timeline, choices
+
+    def _note(self, timeline: Timeline) -> None:
+        if self.least is None or timeline.peak < self.least.peak:
+            self.least = timeline
+
+    def _choices(self, rebuilt: set[int], swapped: list[int]) -> tuple[Choice, ...]:
         choices: list[Choice] = ["keep"] * len(self.recording.sites)
         for index in rebuilt:
             choices[index] = "recipe"
         for index in swapped:
             choices[index] = "swap"
-        timeline = play(self.recording, choices, self.rates, self.limit)
-        if self.least is None or timeline.peak < self.least.peak:
-            self.least = timeline
-        return timeline, tuple(choices)
+        return tuple(choices)
 
     def failure(self) -> tuple[int, BudgetError]:
         """The least bytes that were reached, and what to say about it."""

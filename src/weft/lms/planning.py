@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 QUICKER = 0.97
 WAITED = 0.02  # of a step, more than planned: then copies are late
-SLOWER = 0.8  # of the link's rate is counted on after that
+SLOWER = 0.9  # of the link's rate is counted on after that, and again where that is not enough
+SLOWEST = 0.5
+MEASURED = 2  # planned steps that are measured again
 PATIENCE = 8  # steps with room to spare before it is used
 MARGIN = 0.01  # of the budget: for what no timeline sees
 WHOLE = 0.95  # of the host's memory can be planned for: pieces leave gaps between them
@@ -101,7 +103,9 @@ class Planning:
     def measured(self, shape: Shape, recording: Recording) -> None:
         """A planned step tells the times better."""
         shape.steps += 1
-        self._replan(shape, shape.recording.measured_again(recording))
+        # The first time is measured while memory is looked at, too: it tells little that is new.
+        like = shape.plan if shape.steps < MEASURED else None
+        self._replan(shape, shape.recording.measured_again(recording), like)
 
     def compare(self, shape: Shape) -> None:
         """A step that was quicker than planned had less time to hide copies in, and one that waited had too little."""
@@ -111,10 +115,12 @@ class Planning:
         self.stall_s = sum(self.transfer.seconds(*marks) for marks in shape.waits)
         shape.marks, shape.waits = None, []
         if 0 < took < QUICKER * planned:
-            self._replan(shape, shape.recording.sped_up(max(0.5, took / planned)))
-        elif self.stall_s > shape.plan.timeline.stall_s + WAITED * took:
+            self._replan(shape, shape.recording.sped_up(max(0.5, took / planned)), shape.plan)
+            shape.steps = min(shape.steps, MEASURED)  # what is planned now is compared again
+        elif self.stall_s > shape.plan.timeline.stall_s + WAITED * took and shape.link > SLOWEST:
             shape.link *= SLOWER
-            self._replan(shape, shape.recording)
+            self._replan(shape, shape.recording, shape.plan)
+            shape.steps = min(shape.steps, MEASURED)
 
     def reached(self, shape: Shape, peak: int) -> None:
         """The peak of a step that was as planned otherwise."""
@@ -162,10 +168,10 @@ class Planning:
         hosted = sum(keeper.residence.hosted for keeper in self.keepers)
         return max(0, int(WHOLE * self.transfer.host_limit) - hosted)
 
-    def _replan(self, shape: Shape, recording: Recording) -> None:
+    def _replan(self, shape: Shape, recording: Recording, like: Plan | None = None) -> None:
         shape.recording = recording
         shape.reserve = self.reserve if shape.shares else 0
-        planned = partial(self._planned, recording, like=None, exact=not shape.guessed, link=shape.link)
+        planned = partial(self._planned, recording, like=like, exact=not shape.guessed, link=shape.link)
         try:
             shape.plan = planned(shape.margin + shape.reserve)
         except BudgetError:

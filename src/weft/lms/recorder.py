@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from weakref import ref
 
@@ -34,6 +35,7 @@ class Recorder:
         self.growth = 0  # the most that memory rose within one interval: what room the next one may want
         self._base = transfer.allocated() + unfilled()
         self._marks: list[tuple[Any, Any]] = []
+        self._pauses: list[tuple[int, Any, Any]] = []  # in which interval, and from when to when
         self._other: list[int] = []
         self._rest: list[int] = []
         self._labels: list[str] = []
@@ -70,6 +72,7 @@ class Recorder:
             self._other.append(0)
             self._rest.append(0)
             self._marks.append((self._open, self.transfer.mark()))
+            self._within = False
             return
         self.look()
         self._other.append(self._seen)
@@ -82,6 +85,14 @@ class Recorder:
             if record is None or not record.held_elsewhere():
                 self._sites[site]["held"] = event
                 self._holding.remove((site, weak))
+
+    @contextmanager
+    def others(self) -> Iterator[None]:
+        """Around what others move within an interval: to wait for that is none of the step's time."""
+        start = self.transfer.mark() if self._within else None
+        yield
+        if start is not None and self._within:
+            self._pauses.append((len(self._marks), start, self.transfer.mark()))
 
     def look(self) -> None:
         """What was highest so far counts with what was there so far: call before anything is moved in an interval."""
@@ -158,6 +169,8 @@ class Recorder:
         """The step is over."""
         self.close()
         seconds = [self.transfer.seconds(start, end) for start, end in self._marks]
+        for interval, start, end in self._pauses:
+            seconds[interval] = max(0.0, seconds[interval] - self.transfer.seconds(start, end))
         last = len(seconds) - 1
         sites = []
         for entry in self._sites:

@@ -21,7 +21,7 @@ from weft.lms.engine import Engine, Packed
 from weft.lms.guard import Guard, Guarding
 from weft.lms.modules import named_modules
 from weft.lms.pages import KeptPage, page_of
-from weft.lms.planning import Planning
+from weft.lms.planning import MEASURED, Planning
 from weft.lms.plans import Plan
 from weft.lms.recorder import Recorder
 from weft.lms.records import Kept
@@ -32,7 +32,6 @@ from weft.lms.transfer import Transfer
 if TYPE_CHECKING:
     from weft.lms.keeping import Keeper
 
-MEASURED = 2  # planned steps that are measured again
 COMPARED = 3  # steps whose whole time is compared with the plan's
 QUIET = 8  # of so many steps that fit, one is looked at
 AUTO = 0.95  # of what is free
@@ -145,7 +144,7 @@ class Session:
             self._base = self._in_use()
             if shape is not None:
                 shape.highest = max(shape.highest, self._base)
-        if shape is not None and shape.plan.keeps_all:
+        if shape is not None and shape.plan.keeps_all and not self._is_measured(shape):
             shape.steps += 1
             if shape.steps > MEASURED and shape.steps % QUIET and not self._pages_parameters():
                 return
@@ -165,11 +164,7 @@ class Session:
         self.transfer.reset_peak()
         if shape is None:
             self.let_go(lambda: True)
-        measure = shape is None or (
-            shape.steps < MEASURED
-            and (self.planning.shares or not shape.plan.keeps_all)
-            and not shape.guessed
-        )
+        measure = shape is None or self._is_measured(shape)
         self._recorder = None
         if measure:  # last without looking at memory: to look takes time, which would be taken for the step's
             looks = shape is None or shape.steps < MEASURED - 1
@@ -186,6 +181,11 @@ class Session:
             engine, slack = self.engine, min(SLACK, self.planning.budget >> 6)
             guard = Guard(engine.before_operation, slack, engine.graph.changed, engine.is_quiet)
             engine.guarded = self._around.enter_context(Guarding(guard, self._modes))
+
+    def _is_measured(self, shape: Shape) -> bool:
+        """Whether the next step of a shape should be: times tell what to share where all is kept, too."""
+        wanted = self.planning.shares or not shape.plan.keeps_all
+        return shape.steps < MEASURED and wanted and not shape.guessed
 
     def _in_use(self) -> int:
         """Bytes, with those that pages may still take, and less those that go when they are asked to."""

@@ -7,29 +7,41 @@ the link. In between is what costs least.
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from weft.errors import BudgetError
 from weft.lms.planner import make_plan
 from weft.lms.plans import Plan
 from weft.lms.recording import Rates, Recording
 
-PARTS = 8  # of the state: so finely it is looked
+PARTS = 8  # of the state: so finely it is looked, and twice as finely around the best
 
 
 def share(
     recording: Recording, budget: int, rates: Rates, host: int | None, *, state: int, passes: int
 ) -> int:
     """Bytes to leave to state, for steps of so many passes like the one recorded."""
-    best, least = 0, float("inf")
-    for part in range(PARTS + 1):
-        reserve = state * part // PARTS
+    costs: dict[int, float] = {}
+    plans: list[Plan | None] = [None]
+
+    def look(part: int) -> bool:
+        reserve = state * part // (2 * PARTS)
         try:
-            plan = make_plan(recording, budget - reserve, rates, host)
+            plan = make_plan(recording, budget - reserve, rates, host, like=plans[-1])
         except BudgetError:
-            break
-        cost = passes * plan.timeline.seconds + wait(plan, budget, rates, state)
-        if cost < least:
-            best, least = reserve, cost
-    return best
+            return False
+        plans.append(plan)
+        costs[reserve] = passes * plan.timeline.seconds + wait(plan, budget, rates, state)
+        return True
+
+    parts = list(takewhile(look, range(0, 2 * PARTS + 1, 2)))
+    if not parts:
+        return 0
+    cheapest = min(parts, key=lambda part: (costs[state * part // (2 * PARTS)], part))
+    for part in (cheapest - 1, cheapest + 1):
+        if 0 < part < 2 * PARTS:
+            look(part)
+    return min(costs, key=lambda reserve: (costs[reserve], reserve))
 
 
 def wait(plan: Plan, budget: int, rates: Rates, state: int) -> float:

@@ -53,11 +53,31 @@ def play(recording: Recording, choices: Sequence[Choice], rates: Rates, limit: i
     return _Player(recording, choices, rates, limit).play()
 
 
+def play_within(recording: Recording, choices: Sequence[Choice], rates: Rates, limit: int) -> Timeline | None:
+    """The same, but a step whose memory goes over `limit` is played no further, and gives None."""
+    try:
+        return _Player(recording, choices, rates, limit, highest=limit).play()
+    except _OverError:
+        return None
+
+
+class _OverError(Exception):
+    """Memory is over what it may be."""
+
+
 class _Player:
     """The state of a step that is being played."""
 
-    def __init__(self, recording: Recording, choices: Sequence[Choice], rates: Rates, limit: int) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        choices: Sequence[Choice],
+        rates: Rates,
+        limit: int,
+        highest: int = 1 << 62,
+    ) -> None:
         self.recording, self.choices, self.rates, self.limit = recording, choices, rates, limit
+        self.highest = highest  # that memory may be
         self.needs = first_needs(recording, choices)
         self.packs: dict[int, list[int]] = defaultdict(list)
         self.wanted: dict[int, list[int]] = defaultdict(list)
@@ -109,10 +129,11 @@ class _Player:
         return starts[::-1]
 
     def play(self) -> Timeline:
+        events = self.recording.events
         for event, seconds in enumerate(self.recording.seconds):
             self.clock += seconds
             self._look(event)
-            if event < self.recording.events:
+            if event < events:
                 self._at(event)
             self.times.append(self.clock)
             self.back.append(self.back_s)
@@ -135,7 +156,7 @@ class _Player:
     def _look(self, interval: int) -> None:
         """The memory of an interval that is over; what was used last in it is gone now."""
         self._reach(self.ours + self.recording.other[interval], interval)
-        for index in self.loosed.pop(interval, ()):
+        for index in self.loosed.get(interval, ()):
             if index not in self.stays:
                 self._leave(index)
         for index in self.ends.get(interval, ()):
@@ -144,16 +165,20 @@ class _Player:
                 self.host -= self.recording.sites[index].bytes
 
     def _reach(self, memory: int, interval: int) -> None:
-        self.levels[interval] = max(self.levels[interval], memory)
+        if memory > self.levels[interval]:
+            self.levels[interval] = memory
         if memory > self.peak:
             self.peak, self.peak_interval = memory, interval
+            if memory > self.highest:
+                raise _OverError
 
     def _at(self, event: int) -> None:
         for index in self.packs.get(event, ()):
             self._save(index, event)
         while self.leaving and self.leaving[0][1] <= self.clock:
             self._release(event)
-        self._fetch_due(event)
+        if self.queue and self.queue[0][0] <= event:
+            self._fetch_due(event)
         for index in self.wanted.get(event, ()):
             self._want(index, event)
         while self.leaving and self.ours + self.recording.other[event + 1] > self.limit:
