@@ -103,6 +103,7 @@ def case_unet(report: Report, rounds: int) -> None:
                 native_s,
                 "runs",
                 3,
+                turns=False,  # a native step does not fit
             )
         model, forward = None, None  # type: ignore[assignment]
         clean()

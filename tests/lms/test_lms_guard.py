@@ -40,6 +40,16 @@ def test_what_an_operation_makes_is_known_from_shapes() -> None:
     assert bytes_wanted(aten.convolution.default, wide, {}) > 4 * 8 * 8 * 4
 
 
+def test_a_convolution_in_another_layout_than_it_likes_copies_what_it_takes_and_what_it_gives() -> None:
+    x, weight = torch.randn(1, 4, 8, 8, 8), torch.randn(16, 4, 3, 3, 3)
+    more: tuple[Any, ...] = (None, [1] * 3, [1] * 3, [1] * 3, False, [0] * 3, 1)
+    given = 16 * 8**3 * 4
+    turned = bytes_wanted(aten.convolution.default, (x, weight, *more), {})
+    assert turned >= x.nbytes + 2 * given
+    liked = [each.to(memory_format=torch.channels_last_3d) for each in (x, weight)]
+    assert bytes_wanted(aten.convolution.default, (*liked, *more), {}) == turned - given
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_all_steps_keep_a_budget_that_little_fits_in(name: str) -> None:
     torch.manual_seed(0)

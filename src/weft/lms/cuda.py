@@ -17,7 +17,8 @@ cuda: Any = torch.cuda
 SHARE = 0.75  # of the host's free memory may be pinned unless the caller says otherwise
 PROBE = 128 << 20
 SAFE = 0.98  # of the measured rate is counted on
-BUSY = 3_000_000  # clock cycles, over a millisecond: to launch a recipe takes less
+BUSY = 2e-3  # seconds: to launch a recipe takes less
+CYCLES = 1_600_000_000  # of its clock a second, about
 
 
 class CudaTransfer:
@@ -96,8 +97,8 @@ class CudaTransfer:
         event.record(self.stream())
         return event
 
-    def busy(self) -> None:
-        cuda._sleep(BUSY)
+    def busy(self, seconds: float = BUSY) -> None:
+        cuda._sleep(int(seconds * CYCLES))
 
     def seconds(self, start: Any, end: Any) -> float:
         end.synchronize()

@@ -134,16 +134,13 @@ class Pager:
         groups = [(group, group["params"]) for group in self.optimizer.param_groups]
         goes = self.bytes - self.keeper.session.beside(self.shape) if self.pages and self.lazy else EVERYTHING
         taken: list[float] = []
-        later: list[Page] | None = [] if self._all_fits(chunks) else None
         try:
             with self.transfer.watching():
                 for index, chunk in enumerate(chunks):
                     self._fetch(chunks, index)
                     taken.append(self._step_some(chunk, groups))
-                    self._done(chunk, goes > 0, later)
+                    self._done(chunk, goes > 0)
                     goes -= sum(page.bytes for page in self._pages(chunk))
-                for page in later or ():
-                    page.send()
             self._taken = min(TAKEN, LESS * max(taken, default=TAKEN))
         finally:
             for group, parameters in groups:
@@ -222,21 +219,13 @@ class Pager:
             TAKEN if fresh else (peak - before) / max(1, sum(held(parameter).nbytes for parameter in chunk))
         )
 
-    def _all_fits(self, chunks: list[list[torch.nn.Parameter]]) -> bool:
-        """Whether nothing need leave during a step: what comes in has the link to itself then."""
-        if not self.lazy or not chunks:
-            return False
-        return self.room() >= sum(map(self.away, chunks)) + max(map(self.on_the_way, chunks))
-
-    def _done(self, chunk: list[torch.nn.Parameter], goes: bool, later: list[Page] | None) -> None:
+    def _done(self, chunk: list[torch.nn.Parameter], goes: bool) -> None:
         """What was stepped may leave, and what will have to is sent; state that was just made becomes pages now."""
         for parameter in chunk:
             if id(parameter) not in self.pages and parameter in self.optimizer.state:
                 self._adopt(parameter)
         for page in self._pages(chunk):
-            if goes and later is not None:
-                later.append(page)
-            elif goes:
+            if goes:
                 page.send()
             page.users = 0
             page.hide()

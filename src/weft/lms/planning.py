@@ -82,7 +82,7 @@ class Planning:
         shape.slack = shape.slack + 1 if shift < -0.02 * self.limit and not shape.plan.keeps_all else 0
         reserve = self.reserve if shape.shares else 0
         if peak > self.budget - shape.margin - reserve or reserve != shape.reserve or shape.slack > PATIENCE:
-            self._replan(shape, shape.recording.shifted(base))
+            self._replan(shape, shape.recording.shifted(base), shape.plan)
             shape.slack = 0
 
     def headroom(self) -> int:
@@ -111,16 +111,19 @@ class Planning:
         """A step that was quicker than planned had less time to hide copies in, and one that waited had too little."""
         if shape.marks is None:
             return
-        took, planned = self.transfer.seconds(*shape.marks), shape.plan.timeline.seconds
+        timeline, took = shape.plan.timeline, self.transfer.seconds(*shape.marks)
         self.stall_s = sum(self.transfer.seconds(*marks) for marks in shape.waits)
         shape.marks, shape.waits = None, []
-        if 0 < took < QUICKER * planned:
-            self._replan(shape, shape.recording.sped_up(max(0.5, took / planned)), shape.plan)
-            shape.steps = min(shape.steps, MEASURED)  # what is planned now is compared again
-        elif self.stall_s > shape.plan.timeline.stall_s + WAITED * took and shape.link > SLOWEST:
+        worked, planned = took - self.stall_s, timeline.seconds - timeline.stall_s
+        if 0 < worked < QUICKER * planned:
+            recording = shape.recording.sped_up(max(0.5, worked / planned))
+        elif self.stall_s > timeline.stall_s + WAITED * took and shape.link > SLOWEST:
+            recording = shape.recording
             shape.link *= SLOWER
-            self._replan(shape, shape.recording, shape.plan)
-            shape.steps = min(shape.steps, MEASURED)
+        else:
+            return
+        self._replan(shape, recording, shape.plan)
+        shape.steps = min(shape.steps, MEASURED)  # what is planned now is compared again
 
     def reached(self, shape: Shape, peak: int) -> None:
         """The peak of a step that was as planned otherwise."""

@@ -7,7 +7,9 @@ is the order in which the device's allocator sees it, whatever the device's own 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 NEVER = 1 << 60
 
@@ -72,6 +74,23 @@ class Recording:
     @property
     def events(self) -> int:
         return len(self.seconds) - 1
+
+    @cached_property
+    def packs(self) -> tuple[tuple[int, ...], ...]:
+        """For each event, the sites that are saved at it."""
+        return self._by_event(site.pack for site in self.sites)
+
+    @cached_property
+    def ends(self) -> tuple[tuple[int, ...], ...]:
+        """For each interval, the sites that nobody wants after it."""
+        return self._by_event(site.last + 1 for site in self.sites)
+
+    def _by_event(self, events: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+        found: list[list[int]] = [[] for _ in self.seconds]
+        for index, event in enumerate(events):
+            if event < len(found):
+                found[event].append(index)
+        return tuple(map(tuple, found))
 
     def label(self, interval: int) -> str:
         """The operation that runs in an interval, as well as we know it."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 COMPARED = 3  # steps whose whole time is compared with the plan's
 QUIET = 8  # of so many steps that fit, one is looked at
+AHEAD = 0.3  # of a step that is measured is launched before it begins
 AUTO = 0.95  # of what is free
 SLACK = 64 << 20  # bytes that an operation may take besides what shapes tell
 
@@ -169,6 +170,8 @@ class Session:
         if measure:  # last without looking at memory: to look takes time, which would be taken for the step's
             looks = shape is None or shape.steps < MEASURED - 1
             self._recorder = Recorder(self.transfer, shape is None, looks, self.unfilled)
+            if shape is not None and not looks:  # or the device would wait for what measuring takes to launch
+                self.transfer.busy(AHEAD * shape.plan.timeline.seconds)
         if shape is None:
             self._around.enter_context(named_modules())
         plan = None if shape is None else shape.plan

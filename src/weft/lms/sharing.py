@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from weft.errors import BudgetError
-from weft.lms.planner import make_plan
+from weft.lms.planner import least, make_plan
 from weft.lms.plans import Plan
 from weft.lms.recording import Rates, Recording
 
@@ -21,11 +21,14 @@ def share(
     recording: Recording, budget: int, rates: Rates, host: int | None, *, state: int, passes: int
 ) -> int:
     """Bytes to leave to state, for steps of so many passes like the one recorded."""
+    lowest = least(recording, rates).peak
     costs: dict[int, float] = {}
     plans: list[Plan | None] = [None]
 
     def look(part: int) -> bool:
         reserve = state * part // (2 * PARTS)
+        if budget - reserve < lowest:
+            return False
         try:
             plan = make_plan(recording, budget - reserve, rates, host, like=plans[-1])
         except BudgetError:

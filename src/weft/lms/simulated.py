@@ -93,7 +93,7 @@ class SimulatedTransfer:
     def mark(self) -> float:
         return self.clock
 
-    def busy(self) -> None:
+    def busy(self, seconds: float = 0.0) -> None:
         pass
 
     def seconds(self, start: float, end: float) -> float:

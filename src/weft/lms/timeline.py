@@ -79,14 +79,11 @@ class _Player:
         self.recording, self.choices, self.rates, self.limit = recording, choices, rates, limit
         self.highest = highest  # that memory may be
         self.needs = first_needs(recording, choices)
-        self.packs: dict[int, list[int]] = defaultdict(list)
+        self.packs, self.ends, self.other = recording.packs, recording.ends, recording.other
         self.wanted: dict[int, list[int]] = defaultdict(list)
-        self.ends: dict[int, list[int]] = defaultdict(list)
         self.loosed: dict[int, list[int]] = defaultdict(list)
-        for index, site in enumerate(recording.sites):
-            self.packs[site.pack].append(index)
-            self.ends[site.last + 1].append(index)
-            if choices[index] != "keep":
+        for index, choice in enumerate(choices):
+            if choice != "keep":
                 self.wanted[self.needs[index]].append(index)
         self.clock = self.recipe_s = self.stall_s = self.out_free = self.back_free = self.back_s = 0.0
         self.levels = [0] * len(recording.seconds)  # bytes in each interval
@@ -116,7 +113,7 @@ class _Player:
             if self.choices[index] == "swap" and site.uses
         ]
         swapped.sort(key=lambda index: self.needs[index], reverse=True)
-        saves = sorted(self.packs)
+        saves = [event for event, sites in enumerate(self.packs) if sites]
         starts, free = [], float("inf")
         for index in swapped:
             need = self.needs[index]
@@ -155,11 +152,11 @@ class _Player:
 
     def _look(self, interval: int) -> None:
         """The memory of an interval that is over; what was used last in it is gone now."""
-        self._reach(self.ours + self.recording.other[interval], interval)
+        self._reach(self.ours + self.other[interval], interval)
         for index in self.loosed.get(interval, ()):
             if index not in self.stays:
                 self._leave(index)
-        for index in self.ends.get(interval, ()):
+        for index in self.ends[interval]:
             self._leave(index)
             if self.choices[index] == "swap":
                 self.host -= self.recording.sites[index].bytes
@@ -173,7 +170,7 @@ class _Player:
                 raise _OverError
 
     def _at(self, event: int) -> None:
-        for index in self.packs.get(event, ()):
+        for index in self.packs[event]:
             self._save(index, event)
         while self.leaving and self.leaving[0][1] <= self.clock:
             self._release(event)
@@ -181,7 +178,7 @@ class _Player:
             self._fetch_due(event)
         for index in self.wanted.get(event, ()):
             self._want(index, event)
-        while self.leaving and self.ours + self.recording.other[event + 1] > self.limit:
+        while self.leaving and self.ours + self.other[event + 1] > self.limit:
             self._wait(self.leaving[0][1])
             self._release(event)
 

@@ -52,7 +52,7 @@ class Transfer(Protocol):
         """A point in the compute's order."""
         ...
 
-    def busy(self) -> None:
+    def busy(self, seconds: float = ...) -> None:
         """Keep the device busy for a moment, so that marks that follow time the work and not its launching."""
         ...
 

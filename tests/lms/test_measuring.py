@@ -1,0 +1,105 @@
+"""How long a step takes is measured, and compared with what was planned, whatever else goes on meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.lms.stage import back
+from tests.lms.test_planner import transformer
+
+import weft.lms.api
+from weft import lms
+from weft.lms.planning import MEASURED, SLOWER, Planning
+from weft.lms.recorder import Recorder
+from weft.lms.shapes import Key
+from weft.lms.simulated import SimulatedTransfer
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_what_others_move_is_none_of_the_steps_time(memory: bool) -> None:
+    transfer = SimulatedTransfer()
+    recorder = Recorder(transfer, tries_recipes=False, memory=memory)
+    recorder.open([])
+    transfer.advance(1.0)
+    with recorder.others():
+        transfer.advance(5.0)
+    transfer.advance(2.0)
+    recorder.close()
+    with recorder.others():  # between two intervals
+        transfer.advance(7.0)
+    recorder.open([])
+    transfer.advance(4.0)
+    assert recorder.finish().seconds == (3.0, 4.0)
+
+
+class Compared:
+    """A shape with a plan that swaps, and steps of it that took so long and waited so long."""
+
+    def __init__(self) -> None:
+        self.transfer = SimulatedTransfer(link=50e9)
+        recording = transformer()
+        self.planning = Planning(self.transfer, int(0.6 * 2**60))
+        native = self.planning.recorded(Key("a", (1,), 1), recording).plan.native
+        self.planning.limit = int(0.6 * native.peak)
+        self.shape = self.planning.recorded(Key("a", (1,), 1), recording)
+        assert self.shape.plan.timeline.moved
+        self.shape.steps = MEASURED + 1
+
+    def step(self, took: float, stall: float = 0.0) -> Any:
+        self.shape.marks, self.shape.waits = (0.0, took), [(0.0, stall)]
+        self.planning.compare(self.shape)
+        return self.shape.plan
+
+
+def test_a_step_as_planned_changes_nothing() -> None:
+    made = Compared()
+    planned = made.shape.plan
+    assert made.step(planned.timeline.seconds) is planned
+    assert made.shape.steps == MEASURED + 1
+
+
+def test_a_step_that_waited_was_quicker_than_it_took() -> None:
+    made = Compared()
+    before = made.shape.plan.timeline
+    plan = made.step(before.seconds, stall=0.1 * before.seconds)
+    assert plan.timeline.moved < before.moved  # there is less time to copy in
+    assert made.shape.link == 1.0
+    assert sum(made.shape.recording.seconds) < sum(transformer().seconds)
+    assert made.shape.steps == MEASURED  # and the new plan is compared as often as the first was
+
+
+def test_a_step_that_worked_as_long_as_planned_and_waited_has_a_slower_link() -> None:
+    made = Compared()
+    before = made.shape.plan.timeline
+    plan = made.step(1.1 * before.seconds, stall=0.1 * before.seconds)
+    assert made.shape.link == SLOWER
+    assert plan.timeline.moved < before.moved
+    for _ in range(20):  # it has to end
+        made.step(1.5 * made.shape.plan.timeline.seconds, stall=0.5 * made.shape.plan.timeline.seconds)
+    assert made.shape.link > 0.4
+
+
+def test_a_step_that_is_timed_is_launched_ahead_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each shape: else the device would wait for measuring, and that would be taken for its own time."""
+    waits: list[float] = []
+    monkeypatch.setattr(
+        SimulatedTransfer, "busy", lambda _, seconds=0.0: waits.append(seconds) if seconds else None
+    )
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        *(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(8))
+    )
+    x = torch.randn(512, 64)
+    transfer = SimulatedTransfer()
+    transfer.adopt(*model.parameters(), x)
+    for _ in range(8):
+        model.zero_grad(set_to_none=True)
+        with lms.fit(1_600_000, transfer=transfer):
+            back(model(x).square().mean())
+    plan = lms.plan()
+    assert not plan.keeps_all
+    assert len(waits) == 1
+    assert 0 < waits[0] < plan.timeline.seconds
+    assert weft.lms.api.latest().over == 0
