@@ -102,6 +102,7 @@ class Wrapped:
         self._calls = self._last_calls = 0  # forward passes since the optimizer's step, and before it
         self._steps = 0  # of the optimizer
         self._replicated = False  # inside of DistributedDataParallel
+        self._parameters = list(model.parameters())  # to go through a model's modules takes long
         self.original: Callable[..., Any] = model.forward
         if model._compiled_call_impl is None:
             model.forward = _Forward(self)
@@ -140,7 +141,7 @@ class Wrapped:
 
     def _makes_gradients(self) -> bool:
         """Whether a pass makes gradients, or adds to those of passes before it, which are there from its beginning."""
-        return all(parameter.grad is None for parameter in self.model.parameters())
+        return all(parameter.grad is None for parameter in self._parameters)
 
     def _must_not_repeat(self, together: bool) -> bool:
         """Whether others would wait for what ran out of memory; the next step leaves more room."""
