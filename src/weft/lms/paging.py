@@ -25,7 +25,7 @@ CHUNK = 1 << 30  # bytes of state that travel together, at most: to launch less 
 SHARE = 16  # and no more than this part of the budget
 EVERYTHING = 1 << 60
 TAKEN = 3.0  # bytes that a step makes and drops again for each byte of parameters, before any was seen
-LESS = 1.1  # times what was seen is counted on
+SAFE = 1.1  # times what was seen is counted on
 
 
 class Pager:
@@ -46,6 +46,7 @@ class Pager:
         self.leaving = 0  # bytes of it that go when they are asked to
         self.shape: Shape | None = None  # of the passes before the step
         self._taken = TAKEN
+        self._peak = 0  # of the last step
         self.original = optimizer.step
         self._early: deque[Page] | None = None  # to bring in before the step
         self._reach = 0  # of a step that runs: chunks before this one were brought
@@ -134,6 +135,7 @@ class Pager:
         groups = [(group, group["params"]) for group in self.optimizer.param_groups]
         goes = self.bytes - self.keeper.session.beside(self.shape) if self.pages and self.lazy else EVERYTHING
         taken: list[float] = []
+        self._peak = 0
         try:
             with self.transfer.watching():
                 for index, chunk in enumerate(chunks):
@@ -141,7 +143,8 @@ class Pager:
                     taken.append(self._step_some(chunk, groups))
                     self._done(chunk, goes > 0)
                     goes -= sum(page.bytes for page in self._pages(chunk))
-            self._taken = min(TAKEN, LESS * max(taken, default=TAKEN))
+            self._taken = min(TAKEN, SAFE * max(taken, default=TAKEN))
+            self.keeper.session.note(self._peak)
         finally:
             for group, parameters in groups:
                 group["params"] = parameters
@@ -186,16 +189,22 @@ class Pager:
             self._reach += 1
 
     def _let_others_go(self, wanted: int, chunks: list[list[torch.nn.Parameter]], index: int) -> None:
-        """Room in the midst of a step: what was stepped goes first, and then what will be stepped last."""
+        """Room in the midst of a step: what was stepped goes first, what will be stepped last at last."""
         if self.room() >= wanted:
             return
-        for chunk in (*chunks[:index], *reversed(chunks[index + 1 :])):
+        self._let_state_go(wanted, chunks[:index])
+        for keeper in self.keeper.session.keepers:
+            if keeper.pager is not None and keeper is not self.keeper:
+                keeper.pager.let_go(lambda: self.room() < wanted)
+        self._let_state_go(wanted, chunks[:index:-1])
+
+    def _let_state_go(self, wanted: int, chunks: list[list[torch.nn.Parameter]]) -> None:
+        for chunk in chunks:
+            if self.room() >= wanted:
+                return
             for page in self._pages(chunk):
                 if page.kind == "state":
                     page.leave()
-            if self.room() >= wanted:
-                return
-        self.make_room(wanted)
 
     def _step_some(
         self, chunk: list[torch.nn.Parameter], groups: list[tuple[dict[str, Any], list[torch.nn.Parameter]]]
@@ -214,7 +223,7 @@ class Pager:
         before = self.transfer.allocated()
         self.original()
         peak = self.transfer.peak()
-        self.keeper.session.note(peak)
+        self._peak = max(self._peak, peak)
         return (
             TAKEN if fresh else (peak - before) / max(1, sum(held(parameter).nbytes for parameter in chunk))
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 QUICKER = 0.97
 WAITED = 0.02  # of a step, more than planned: then copies are late
 SLOWER = 0.9  # of the link's rate is counted on after that, and again where that is not enough
-SLOWEST = 0.5
+CHANGES = 8  # of a plan at most, after steps that were not as planned
 MEASURED = 2  # planned steps that are measured again
 PATIENCE = 8  # steps with room to spare before it is used
 MARGIN = 0.01  # of the budget: for what no timeline sees
@@ -109,7 +109,7 @@ class Planning:
 
     def compare(self, shape: Shape) -> None:
         """A step that was quicker than planned had less time to hide copies in, and one that waited had too little."""
-        if shape.marks is None:
+        if shape.marks is None or shape.changes >= CHANGES:
             return
         timeline, took = shape.plan.timeline, self.transfer.seconds(*shape.marks)
         self.stall_s = sum(self.transfer.seconds(*marks) for marks in shape.waits)
@@ -117,12 +117,13 @@ class Planning:
         worked, planned = took - self.stall_s, timeline.seconds - timeline.stall_s
         if 0 < worked < QUICKER * planned:
             recording = shape.recording.sped_up(max(0.5, worked / planned))
-        elif self.stall_s > timeline.stall_s + WAITED * took and shape.link > SLOWEST:
+        elif self.stall_s > timeline.stall_s + WAITED * took:
             recording = shape.recording
             shape.link *= SLOWER
         else:
             return
         self._replan(shape, recording, shape.plan)
+        shape.changes += 1
         shape.steps = min(shape.steps, MEASURED)  # what is planned now is compared again
 
     def reached(self, shape: Shape, peak: int) -> None:
@@ -154,7 +155,7 @@ class Planning:
         reserve = share(recording, budget, rates, host, state=pager.bytes, passes=passes)
         if reserve != pager.keeper.reserve:
             pager.keeper.reserve = reserve
-            shape.steps, shape.shares = 0, True  # what is planned now was never measured
+            shape.steps, shape.changes, shape.shares = 0, 0, True  # what is planned now was never measured
             shape.recording = recording
 
     # Plans.

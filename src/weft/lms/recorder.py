@@ -43,7 +43,7 @@ class Recorder:
         self._holding: list[tuple[int, ref[Record]]] = []
         self._living: set[int] = set()
         self._open: Any = None
-        self._within = False
+        self._within = self._paused = False
         self.highest = 0
         self._ours = self._at_open = self._level = self._seen = self._room = 0
 
@@ -89,9 +89,15 @@ class Recorder:
     @contextmanager
     def others(self) -> Iterator[None]:
         """Around what others move within an interval: to wait for that is none of the step's time."""
-        start = self.transfer.mark() if self._within else None
-        yield
-        if start is not None and self._within:
+        if not self._within or self._paused:
+            yield
+            return
+        self._paused, start = True, self.transfer.mark()
+        try:
+            yield
+        finally:
+            self._paused = False
+        if self._within:
             self._pauses.append((len(self._marks), start, self.transfer.mark()))
 
     def look(self) -> None:

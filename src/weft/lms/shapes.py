@@ -40,6 +40,7 @@ class Shape:
     reserve: int = 0  # bytes of the budget that its plan leaves to state
     shares: bool = True  # or it fits with nothing left to state alone
     link: float = 1.0  # of the link's rate is counted on: learned from copies that were waited for
+    changes: int = 0  # of its plan, since steps were not as planned
     marks: tuple[Any, Any] | None = None  # the start and end of a step, to be compared with the plan
     waits: list[tuple[Any, Any]] = field(default_factory=list)  # for copies, within it
     highest: int = 0  # bytes that were in use when a step began
