@@ -102,6 +102,10 @@ class Pager:
                     self.keeper.bring(page)
             self._early.popleft()
 
+    def begin(self) -> None:
+        """A pass begins: what came early for another one may have left again."""
+        self._early = None
+
     def _link_is_free(self, size: int) -> bool:
         """Whether so many bytes may come now: activations that the plan brings back soon must not wait behind them."""
         link = self.keeper.session.link(LEAD)
@@ -286,6 +290,7 @@ class Pager:
 
     def loaded(self) -> None:
         """Other state was put in the place of ours."""
+        self._early = None
         for pages in self.pages.values():
             for page in pages:
                 page.forget()

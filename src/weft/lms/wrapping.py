@@ -167,8 +167,10 @@ class Wrapped:
         if self.keeper.parameters is not None or self.keeper.gradients is not None:
             self._check_alone()
         self.keeper.settle()
-        if self.keeper.pager is not None and self.session.steps < 4:
-            self.keeper.pager.let_go()  # steps that are recorded should see how it will be
+        if self.keeper.pager is not None:
+            self.keeper.pager.begin()
+            if self.session.steps < 4:
+                self.keeper.pager.let_go()  # steps that are recorded should see how it will be
 
     def _check_alone(self) -> None:
         shared = "DistributedDataParallel" if self._replicated else sharing(self.model)
