@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.lms.families import GptBlock, Transformer
 from tests.lms.stage import back
 from tests.lms.test_planner import transformer
 
@@ -79,6 +80,35 @@ def test_a_step_that_worked_as_long_as_planned_and_waited_has_a_slower_link() ->
     for _ in range(20):  # it has to end
         made.step(1.5 * made.shape.plan.timeline.seconds, stall=0.5 * made.shape.plan.timeline.seconds)
     assert made.shape.link > 0.4
+
+
+def test_recipes_that_are_alike_are_timed_twice_and_tried_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[float] = []
+    tried: list[object] = []
+    likes: set[object] = set()
+    time_recipe, try_recipe = Recorder.time_recipe, Recorder.try_recipe
+
+    def trying(self: Recorder, record: Any, *given: Any) -> Any:
+        tried.append(record.site)
+        return try_recipe(self, record, *given)
+
+    def timing(self: Recorder, like: Any, build: Any) -> Any:
+        likes.add(like)
+        return time_recipe(self, like, build)
+
+    monkeypatch.setattr(SimulatedTransfer, "busy", lambda _, seconds=0.0: timed.append(seconds))
+    monkeypatch.setattr(Recorder, "try_recipe", trying)
+    monkeypatch.setattr(Recorder, "time_recipe", timing)
+    torch.manual_seed(0)
+    model = Transformer(6, lambda: GptBlock(32, 4), 32)
+    x = torch.randn(2, 32, 32)
+    transfer = SimulatedTransfer()
+    transfer.adopt(*model.parameters(), x)
+    with lms.fit(1 << 22, transfer=transfer):
+        back(model(x).square().mean())
+    sites = [site for site in lms.plan().recording.sites if site.recipe_s is not None]
+    assert len(tried) >= len(sites) > 3 * len(likes)
+    assert len(timed) <= 2 * len(likes)
 
 
 def test_a_step_that_is_timed_is_launched_ahead_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

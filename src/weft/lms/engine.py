@@ -15,7 +15,7 @@ import torch
 
 from weft.errors import BudgetError
 from weft.lms.counts import Counts
-from weft.lms.graph import Graph, fits_key
+from weft.lms.graph import Graph, fits_key, made_by
 from weft.lms.moving import Mover
 from weft.lms.pages import KeptPage, page_of
 from weft.lms.planner import DEPTHS
@@ -367,7 +367,8 @@ class Engine:
                 if self._watching:
                     self.make_room(record.bytes + taken)
                 with self.mover.quiet:  # to ask for room takes time, which would be taken for the recipe's
-                    seconds = self.recorder.time_recipe(build)
+                    like = (made_by(tensor), variant, tuple(tensor.shape), tensor.dtype, tried.likeness())
+                    seconds = self.recorder.time_recipe(like, build)
                 if seconds is None:
                     return None
                 if pages:  # which may be away when it is used

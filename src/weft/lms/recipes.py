@@ -8,7 +8,7 @@ first recorded, so a rule that is wrong somewhere costs a try, never a gradient.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -81,12 +81,25 @@ class Recipe:
         """The sites that must be there."""
         return set(self.records())
 
+    def likeness(self) -> Hashable:
+        """The same for recipes that do the same work to tensors of the same shapes, as far as one can tell."""
+        return tuple(_likeness(value) for value in self.inputs)
+
     def whole(self) -> tuple[Recipe, ...]:
         """This recipe, and its variants as recipes of their own."""
         return (self, *(Recipe(op, self.inputs) for op in self.variants))
 
 
 Input = Handle | Kept | Leaf | Recipe | None
+
+
+def _likeness(value: Input) -> Hashable:
+    if value is None or isinstance(value, Recipe):
+        return None if value is None else value.likeness()
+    if isinstance(value, Handle) and value.record is not None:
+        return tuple(value.size), value.stride, value.dtype
+    assert value.tensor is not None
+    return tuple(value.tensor.shape), value.tensor.stride(), value.tensor.dtype
 
 
 class Finder(Protocol):

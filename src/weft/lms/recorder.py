@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import ref
@@ -16,6 +16,8 @@ from weft.lms.recording import Recording, Site
 from weft.lms.records import Record
 from weft.lms.storages import flat_bytes
 from weft.lms.transfer import Transfer
+
+TIMED = 2  # of recipes that are alike
 
 
 class Recorder:
@@ -35,6 +37,7 @@ class Recorder:
         self.growth = 0  # the most that memory rose within one interval: what room the next one may want
         self._base = transfer.allocated() + unfilled()
         self._marks: list[tuple[Any, Any]] = []
+        self._timed: dict[Hashable, list[float]] = {}  # seconds of recipes that are alike
         self._pauses: list[tuple[int, Any, Any]] = []  # in which interval, and from when to when
         self._other: list[int] = []
         self._rest: list[int] = []
@@ -161,15 +164,21 @@ class Recorder:
             return None  # a view of what it is to replace
         return max(0, taken) if same_bits(flat_bytes(tensor), flat_bytes(result)) else None
 
-    def time_recipe(self, build: Callable[[], torch.Tensor]) -> float | None:
-        """Seconds to rebuild, once it is known how; None if there is no memory for it any more."""
-        self.transfer.busy()
-        start = self.transfer.mark()
-        try:
-            build()
-        except torch.OutOfMemoryError:
-            return None
-        return self.transfer.seconds(start, self.transfer.mark())
+    def time_recipe(self, like: Hashable, build: Callable[[], torch.Tensor]) -> float | None:
+        """Seconds to rebuild, once it is known how; None if there is no memory for it any more.
+
+        To wait for the device takes longer than most recipes, so of those alike the first ones tell for all.
+        """
+        known = self._timed.setdefault(like, [])
+        if len(known) < TIMED:
+            self.transfer.busy()
+            start = self.transfer.mark()
+            try:
+                build()
+            except torch.OutOfMemoryError:
+                return None
+            known.append(self.transfer.seconds(start, self.transfer.mark()))
+        return min(known)
 
     def finish(self) -> Recording:
         """The step is over."""
