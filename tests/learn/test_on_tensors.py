@@ -150,6 +150,15 @@ def test_a_sample_guides_tall_tables() -> None:
     assert model.coef_.dtype == np.float32
 
 
+@pytest.mark.parametrize("tol", [1e-4, 1e-7, 1e-10])
+@pytest.mark.parametrize("device", ["cpu", THERE])
+def test_least_squares_of_a_wide_table_close_the_gap(device: str, tol: float) -> None:
+    X, y = wide()
+    model = learn.Ridge(tol=tol, device=device).fit(X, y.astype(float))
+    assert model.solver_ == "cg"
+    assert model.history_[-1].gap <= tol
+
+
 def test_sparse_tables() -> None:
     X, y = wide()
     there = alike(learn.LogisticRegression(tol=1e-7), X, y, digits=5e-3)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import weft.lms.api
 from weft import lms
 from weft.lms import wrapping
-from weft.lms.paging import SHARE
+from weft.lms.paging import SHARE, TAKEN
 from weft.lms.planner import make_plan
 from weft.lms.recording import Rates
 from weft.lms.sharing import share, wait
@@ -136,6 +136,7 @@ class Accumulating:
         limit = int(share * self.weights)
         self.transfer = SimulatedTransfer(limit=limit, link=link, product_rate=rate)
         self.transfer.adopt(*self.model.parameters(), *self.model.buffers(), self.x)
+        self.model.register_parameter("unused", nn.Parameter(torch.zeros(8)))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3)
         lms.wrap(self.model, self.optimizer, limit=limit, transfer=self.transfer)
         self.early = self.late = 0.0  # bytes of state that came in before the last step, and in it
@@ -166,6 +167,9 @@ def test_state_comes_in_once_a_step_and_before_it_where_there_is_room() -> None:
     assert 0 < made.early + made.late <= 2 * made.weights - session.planning.reserve + session.limit // SHARE
     assert made.late <= 0.1 * made.early
     assert session.over == 0
+    (keeper,) = session.keepers
+    assert keeper.pager is not None
+    assert keeper.pager._taken < TAKEN  # it was seen, the parameter without a gradient notwithstanding
     session.end(failed=True)
 
 

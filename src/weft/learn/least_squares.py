@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.utils import assert_all_finite
 
-from weft.learn.history import History
+from weft.learn.history import History, relative_gap
 from weft.learn.metrics import Cholesky
 from weft.learn.tables import DenseTable, Table, explain_sums
 from weft.learn.threads import Crew
@@ -24,6 +24,8 @@ from weft.learn.workers import sums
 Array = np.ndarray[Any, Any]
 
 CORRECTIONS = 4  # passes after the first solution, at most
+REFINED = 3  # times conjugate gradients go on where the gap is not closed yet, at most
+FEW = 50  # steps, each time
 
 
 @dataclass(frozen=True)
@@ -171,13 +173,32 @@ def solve_gradients(
         scale = LinearOperator((side, side), matvec=lambda x, inverse=inverse: inverse * x, dtype=np.float64)
         # The energy of the error falls with the square of the residual.
         operator = LinearOperator((side, side), matvec=product, dtype=np.float64)
-        x, state = cg(operator, -origin, rtol=0.1 * np.sqrt(tol), atol=0.0, maxiter=max_iter, M=scale)
-        w[:, k], good = x[:columns], good and state == 0
+        rtol = 0.1 * np.sqrt(tol)
+        x, state = cg(operator, -origin, rtol=rtol, atol=0.0, maxiter=max_iter, M=scale)
+        good = good and state == 0
+        loss, gap = _gap(one, x, inverse)
+        for _ in range(REFINED):  # by the residual alone one cannot tell how large the gap will be
+            relative = relative_gap(loss, gap)
+            if state != 0 or relative <= tol:
+                break
+            rtol *= 0.5 * np.sqrt(tol / relative)
+            nearer, _ = cg(operator, -origin, x, rtol=rtol, atol=0.0, maxiter=FEW, M=scale)
+            less = _gap(one, nearer, inverse)
+            if less[1] >= gap:
+                break
+            x, (loss, gap) = nearer, less
+        w[:, k] = x[:columns]
         b[k] = x[columns] if problem.intercept else 0.0
-        losses, *rest = one.gradient(w[:, k : k + 1], b[k : k + 1])
-        left = _flat(one, (losses, *rest))
-        history.add(float(losses[0]), float(left @ (inverse * left)) / 2)
+        history.add(loss, gap)
     return w, b, good
+
+
+def _gap(problem: LeastSquares, x: Array, inverse: Array) -> tuple[float, float]:
+    """The objective at a point, and about how far it is from the least."""
+    columns = problem.table.columns
+    parts = problem.gradient(x[:columns, None], x[columns:] if problem.intercept else np.zeros(1))
+    left = _flat(problem, parts)
+    return float(parts[0][0]), float(left @ (inverse * left)) / 2
 
 
 def _flat(problem: LeastSquares, parts: tuple[Array, ...]) -> Array:

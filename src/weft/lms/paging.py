@@ -87,9 +87,10 @@ class Pager:
         if not self.pages or not self.lazy:
             return
         if self._early is None:
-            self._early = deque(page for chunk in self.chunks() for page in self._pages(chunk))
+            chunks = self.chunks()
+            self._early = deque(page for chunk in chunks for page in self._pages(chunk))
             self._busy = self._back = 0.0
-            self._first = self.on_the_way(self.chunks()[0])
+            self._first = self.on_the_way(chunks[0])
         ahead = self.keeper.session.ahead()
         spare = max(self.spare if ahead is None else ahead, self._first)
         while self._early:
@@ -222,7 +223,7 @@ class Pager:
             page.dirty = page.dirty or page.kind != "gradient"
         for group, parameters in groups:
             group["params"] = [parameter for parameter in parameters if id(parameter) in chosen]
-        fresh = any(id(parameter) not in self.pages for parameter in chunk)
+        fresh = any(id(parameter) not in self.pages and parameter.grad is not None for parameter in chunk)
         self.transfer.reset_peak()
         before = self.transfer.allocated()
         self.original()

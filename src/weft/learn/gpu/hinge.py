@@ -20,6 +20,7 @@ from weft.learn.smooth import SmoothPlan, minimise
 
 Array = np.ndarray[Any, Any]
 
+CLOSEST = 1e-7  # of the tolerance, that of a rounded problem
 NARROWER = 8.0
 NARROWEST = 1e3  # roundings of a margin: in a narrower corner it is chance which rows are there
 
@@ -36,11 +37,11 @@ def minimise_hinge(
 ) -> tuple[Array, bool]:
     """The point whose objective is within `tol` (relative) of the least, and whether it was reached."""
     point, width, steps = np.zeros(problem.size), 1.0, 0
-    best, least, at = point, np.inf, (0.0, 0.0)
+    best, least, at, wide = point, np.inf, (0.0, 0.0), width
     narrowest = NARROWEST * float(np.finfo(problem.table.dtype).eps)
     # The dual point is off by the whole slope, which is steep where the corner is narrow. Newton's last steps, where it
     # knows which rows are in the corner, are free of it.
-    close = 1e-7 if plan.metric == "full" else 1e-3
+    close = CLOSEST if plan.metric == "full" else 1e-3
     while True:
         rounded = replace(problem, loss=replace(problem.loss, width=width))
         inner = History()
@@ -57,8 +58,12 @@ def minimise_hinge(
         found = _certificate(rounded, point, scaling)
         relative = history.add(*found)
         if relative < least:
-            best, least, at = point, relative, found
-        if relative <= tol or steps >= max_iter or width / NARROWER < narrowest or relative > 4 * least:
+            best, least, at, wide = point, relative, found, width
+        stuck = width / NARROWER < narrowest or relative > 4 * least
+        if stuck and close > CLOSEST and least > tol and steps < max_iter:
+            point, width, close = best, wide, max(CLOSEST, 0.01 * close)  # from the best one on, more exactly
+            continue
+        if relative <= tol or steps >= max_iter or stuck:
             if relative > least:
                 history.add(*at)
             return best, least <= tol
