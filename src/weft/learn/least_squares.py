@@ -165,8 +165,7 @@ def solve_gradients(
         origin = _flat(one, start)
 
         def product(x: Array, one: LeastSquares = one, origin: Array = origin) -> Array:
-            moved = one.gradient(x[:columns, None], x[columns:] if one.intercept else np.zeros(1))
-            return _flat(one, moved) - origin
+            return _flat(one, _gradient_at(one, x)) - origin
 
         diagonal = squares + np.append(np.full(columns, problem.alpha[k]), np.zeros(side - columns))
         inverse = 1 / np.where(diagonal > 0, diagonal, 1)
@@ -195,10 +194,14 @@ def solve_gradients(
 
 def _gap(problem: LeastSquares, x: Array, inverse: Array) -> tuple[float, float]:
     """The objective at a point, and about how far it is from the least."""
-    columns = problem.table.columns
-    parts = problem.gradient(x[:columns, None], x[columns:] if problem.intercept else np.zeros(1))
+    parts = _gradient_at(problem, x)
     left = _flat(problem, parts)
     return float(parts[0][0]), float(left @ (inverse * left)) / 2
+
+
+def _gradient_at(problem: LeastSquares, x: Array) -> tuple[Array, ...]:
+    columns = problem.table.columns
+    return problem.gradient(x[:columns, None], x[columns:] if problem.intercept else np.zeros(1))
 
 
 def _flat(problem: LeastSquares, parts: tuple[Array, ...]) -> Array:

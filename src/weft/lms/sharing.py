@@ -23,17 +23,17 @@ def share(
     """Bytes to leave to state, for steps of so many passes like the one recorded."""
     lowest = least(recording, rates).peak
     costs: dict[int, float] = {}
-    plans: list[Plan | None] = [None]
+    like: Plan | None = None
 
     def look(part: int) -> bool:
+        nonlocal like
         reserve = state * part // (2 * PARTS)
         if budget - reserve < lowest:
             return False
         try:
-            plan = make_plan(recording, budget - reserve, rates, host, like=plans[-1])
+            plan = like = make_plan(recording, budget - reserve, rates, host, like)
         except BudgetError:
             return False
-        plans.append(plan)
         costs[reserve] = passes * plan.timeline.seconds + wait(plan, budget, rates, state)
         return True
 
