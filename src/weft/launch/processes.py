@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _MPOL_PREFERRED_MANY = 5
 _SYS_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "ppc64le": 261}.get(os.uname().machine)
+_SWEEP_S = 1.0  # who has no environment by then is not about to get one
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -152,16 +154,49 @@ def reap() -> tuple[tuple[int, int], ...]:
 def sweep(marker: str) -> int:
     """SIGKILL every process whose environment holds `marker` ("NAME=value"); used when an agent is gone."""
     wanted = marker.encode()
-    count = 0
+    killed: set[int] = set()
+    give_up = time.monotonic() + _SWEEP_S
+    while True:
+        found, unsure = _carriers(wanted)
+        born = found - killed
+        for pid in born:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= found
+        # Again, even if nobody is unsure: one may have forked while we looked.
+        if time.monotonic() > give_up or not (born or unsure):
+            return len(killed)
+
+
+def _carriers(wanted: bytes) -> tuple[set[int], bool]:
+    """Who has this in their environment, and whether there is one of whom that can not be said yet."""
+    found: set[int] = set()
+    unsure = False
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            variables = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:
+            variables = _environment_of(entry)
+        except OSError:  # gone, or somebody else's
             continue
-        if wanted in variables:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(int(entry.name), signal.SIGKILL)
-                count += 1
-    return count
+        if wanted in variables.split(b"\0"):
+            found.add(int(entry.name))
+        elif not variables:
+            unsure |= _will_have_one(entry)
+    return found, unsure
+
+
+def _environment_of(entry: Path) -> bytes:
+    return (entry / "environ").read_bytes()
+
+
+def _will_have_one(entry: Path) -> bool:
+    """Whether a process that showed no environment is in the middle of an exec, or just was."""
+    try:
+        fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        state, size, begin, end = fields[0], int(fields[20]), int(fields[47]), int(fields[48])
+    except (OSError, IndexError, ValueError):
+        return False
+    if state in "ZX" or not size:  # of the dead, and of the kernel's own, there is none
+        return False
+    return begin == 0 or begin < end

@@ -34,6 +34,7 @@ parser.add_argument("--pause", type=float, default=0.0)
 parser.add_argument("--stream", action="store_true")
 parser.add_argument("--per-epoch", action="store_true", help="step the scheduler once an epoch")
 parser.add_argument("--reproducible", action="store_true")
+parser.add_argument("--save-all", action="store_true", help="no step before the last checkpoint is written")
 parser.add_argument("--slow", metavar="WORKER:FACTOR", help="this worker takes so many times as long")
 parser.add_argument("--fault", action="append", default=[], metavar="WORKER:STEP:WHAT")
 options = parser.parse_args()
@@ -119,6 +120,8 @@ def fetch(*args: Any, **kwargs: Any) -> Any:
 
 def wait_for_votes(self: Any) -> None:
     fault("reduce")
+    if options.save_all and self.saver._thread is not None:
+        self.saver._thread.join()
     original_reduce(self)
     fault("reduced")
 
