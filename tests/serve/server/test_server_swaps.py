@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pytest
 from tests.serve.server import serving_models
 from tests.serve.server.serving_process import Server, Starter
 
-from weft.serve.client import ServerError
+from weft.serve.client import Client, ServerError
 from weft.serve.store import Store
 
 ROW = np.ones((1, 4), np.float32)
@@ -184,17 +184,20 @@ def test_sigterm_answers_what_was_taken(start: Starter, onnx_models: Path) -> No
     )
     answers: list[float] = []
 
-    def ask(n: int) -> None:
-        with server.client(timeout_s=200) as client:
-            answers.append(float(client.infer("busy", {"n": np.array([n])})["y"]))
+    def ask(client: Client, n: int) -> None:
+        answers.append(float(client.infer("busy", {"n": np.array([n])})["y"]))
 
-    threads = [threading.Thread(target=ask, args=(n,)) for n in (30_000, 30_000, 1)]
-    for thread in threads:
-        thread.start()
-    until(lambda: b"weft_in_flight 4.0" in server.call("GET", "/metrics").body)  # the three, and this one
-    code = server.stop()
-    for thread in threads:
-        thread.join()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(server.client(timeout_s=200)) for _ in range(3)]
+        threads = []
+        for client, n in zip(clients, (60_000, 60_000, 1), strict=True):  # the quick one last: it waits
+            threads.append(threading.Thread(target=ask, args=(client, n)))
+            threads[-1].start()
+            expected = f"weft_in_flight {len(threads) + 1}.0".encode()  # those asked so far, and this one
+            until(lambda: expected in server.call("GET", "/metrics").body)  # noqa: B023
+        code = server.stop()
+        for thread in threads:
+            thread.join()
     assert len(answers) == 3
     assert code == 0
     assert server.logged(event="ended")
@@ -223,7 +226,7 @@ def test_a_client_that_leaves_the_queue_is_not_computed(start: Starter, onnx_mod
     server = start(
         str(onnx_models / "busy.onnx"), "--delay-ms", "0.01", "--timeout-s", "100", "--drain-s", "100"
     )
-    first = threading.Thread(target=lambda: _ask_quietly(server, 30_000))
+    first = threading.Thread(target=lambda: _ask_quietly(server, 60_000))
     first.start()
 
     def metrics() -> str:
