@@ -51,6 +51,7 @@ def test_a_script_that_knows_nothing_of_it(model: nn.Module) -> None:
     disable()
     stats = lms.stats()
     assert stats["steps"] == 5
+    assert stats["planning_ms"] > 0
     assert not lms.plan().keeps_all
     assert stats["over"] == 0
 

@@ -114,6 +114,7 @@ def stats() -> dict[str, int | float]:
         "steps": session.steps,
         "recorded": session.recorded,
         "replans": session.planning.replans,
+        "planning_ms": session.planning.seconds * 1e3,
         "shapes": len(session.planning.shapes.known),
         "recompute_ms": 0.0 if plan is None else plan.timeline.recipe_s * 1e3,
         "stall_ms": (planned_s if session.planning.stall_s is None else session.planning.stall_s) * 1e3,

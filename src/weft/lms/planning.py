@@ -4,6 +4,9 @@ steps teach better.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,6 +43,7 @@ class Planning:
     shapes: Shapes = field(default_factory=Shapes)
     keepers: WeakSet[Keeper] = field(default_factory=WeakSet)  # of models whose memory is paged
     replans: int = 0
+    seconds: float = 0.0  # that plans took to make
     spare: int = 0  # room to leave in a step of which nothing is known
     stall_s: float | None = None  # that the compute waited for copies in the last step that was timed
 
@@ -152,7 +156,8 @@ class Planning:
         recording = shape.recording.shifted(max(shape.highest, shape.recording.base))
         rates, host = self.transfer.rates(), self._host()
         budget = self.budget - shape.margin
-        reserve = share(recording, budget, rates, host, state=pager.bytes, passes=passes)
+        with self._timed():
+            reserve = share(recording, budget, rates, host, state=pager.bytes, passes=passes)
         if reserve != pager.keeper.reserve:
             pager.keeper.reserve = reserve
             shape.steps, shape.changes, shape.shares = 0, 0, True  # what is planned now was never measured
@@ -164,8 +169,17 @@ class Planning:
         self, recording: Recording, margin: int, like: Plan | None, exact: bool = False, link: float = 1.0
     ) -> Plan:
         rates, host = self.transfer.rates().times(link), self._host()
-        plan = make_plan(recording, self.budget - margin, rates, host, like)
+        with self._timed():
+            plan = make_plan(recording, self.budget - margin, rates, host, like)
         return plan if exact else replace(plan, keys=tuple((op, -1) for op, _ in plan.keys))
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began
 
     def _host(self) -> int:
         """Bytes of host memory that activations may take."""
