@@ -24,15 +24,20 @@ def started(
     workers: int,
     saved: Path | None,
     *more: str,
-    pause: str = "0.03",
+    pause: str = "0.3",
     every: str = "3",
 ) -> LocalRun:
+    """A run that takes its time until it is told to `go_on`."""
     folder.mkdir()
     flags = ["--detect-within", "2"]
     if saved is not None:
         flags += ["--checkpoint", str(saved), "--checkpoint-every", every]
-    args = ["--reproducible", "--epochs", "4", "--pause", pause, *more]
+    args = ["--reproducible", "--epochs", "4", "--pause", pause, "--until", str(folder / "go"), *more]
     return LocalRun(folder, limits, workers, args, flags).start()
+
+
+def go_on(run: LocalRun) -> None:
+    (run.folder / "go").touch()
 
 
 def await_saved(run: LocalRun, saved: Path, step: int) -> int:
@@ -103,7 +108,7 @@ def test_what_can_not_be_a_folder_of_checkpoints_is_misuse(tmp_path: Path) -> No
 
 def test_all_workers_are_killed_and_then_the_agent(tmp_path: Path) -> None:
     saved = tmp_path / "saved"
-    run = started(tmp_path / "run", "2:2", 2, saved, pause="0.05")
+    run = started(tmp_path / "run", "2:2", 2, saved)
     await_saved(run, saved, 3)
     kill(workers_of(run))
     back = run.await_event("stepped", worker="localhost/0.1")
@@ -111,6 +116,7 @@ def test_all_workers_are_killed_and_then_the_agent(tmp_path: Path) -> None:
     await_saved(run, saved, back["step"] + 3)
     (agent,) = psutil.Process(run.pid).children()
     agent.kill()
+    go_on(run)
     run.finish()
     run.check(reference(*RESULT), size=2)
     resumed = [event["step"] for event in run.events("healed") if str(saved) in event["sources"][0]]
@@ -129,9 +135,10 @@ def test_a_run_whose_only_host_is_taken_away_ends(tmp_path: Path) -> None:
 
 
 def test_without_a_checkpoint_it_begins_anew(tmp_path: Path) -> None:
-    run = started(tmp_path / "run", "1:1", 1, None, pause="0.02")
+    run = started(tmp_path / "run", "1:1", 1, None)
     run.await_event("stepped", worker="localhost/0.0")
     kill(workers_of(run))
+    go_on(run)
     assert run.await_event("stepped", worker="localhost/0.1")["step"] == 0
     run.finish()
     run.check(reference(*RESULT), size=1)

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ parser.add_argument("--batch", type=int, default=16)
 parser.add_argument("--micro", type=int, default=4)
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--pause", type=float, default=0.0)
+parser.add_argument("--until", type=Path, help="no pause after this file is there")
 parser.add_argument("--stream", action="store_true")
 parser.add_argument("--per-epoch", action="store_true", help="step the scheduler once an epoch")
 parser.add_argument("--reproducible", action="store_true")
@@ -155,7 +157,7 @@ for _epoch in run.epochs(options.epochs):
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        if options.pause:
+        if options.pause and not (options.until and options.until.exists()):
             time.sleep(options.pause * (float(factor) if slow == run.name else 1.0))
         optimizer.step()
         if run.applied:
