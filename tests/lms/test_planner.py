@@ -1,16 +1,20 @@
-"""Plans against a simulated memory timeline, with no tensor in sight."""
+"""Plans against a simulated memory timeline, with no bytes in sight."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.lms.families import LlamaBlock, Transformer
 
+from weft import lms
 from weft.errors import BudgetError
 from weft.lms.planner import make_plan
 from weft.lms.recording import Rates, Recording, Site
@@ -224,3 +228,26 @@ def test_plans_for_steps_of_a_card_stay_as_good_as_they_were(name: str, slowdown
     plan = make_plan(recording, limit, rates)
     assert plan.timeline.peak <= limit
     assert plan.slowdown <= slowdown
+
+
+def test_more_memory_never_costs_time() -> None:
+    """The best plan may be far from the ends of all classes of prices, between two that are worse."""
+    recording, limit, rates = recorded("llama-32k")
+    native = make_plan(recording, 1 << 62, rates).native.peak
+    budgets = [int(limit + (native - limit) * part / 20) for part in range(6)]
+    costs = [make_plan(recording, budget, rates).slowdown for budget in budgets]
+    for less, more in pairwise(costs):
+        assert more <= less + 2e-3
+
+
+def test_where_nothing_near_an_old_plan_is_good_others_are_tried() -> None:
+    with torch.device("meta"):
+        model = Transformer(8, lambda: LlamaBlock(2048, 16, 4, 7168), 2048).bfloat16()
+        batch = torch.empty(1, 16384, 2048, dtype=torch.bfloat16)
+    plan = lms.estimate(model, batch, "100GB").plan
+    assert plan is not None
+    recording = plan.recording
+    limit = int(recording.base + (plan.native.peak - recording.base) * 0.22)
+    old, faster = make_plan(recording, limit, RATES), recording.sped_up(0.7)
+    near, anew = make_plan(faster, limit, RATES, like=old), make_plan(faster, limit, RATES)
+    assert near.slowdown < anew.slowdown + 0.01

@@ -26,6 +26,9 @@ DEPTHS = (
     9,
 )  # of recipes that need what other recipes make: about half a transformer's block, and a whole one
 EASED = 6  # times a member that does not fit may have some of what it rebuilds swapped instead
+LOOKS = 16  # at members between those that were looked at first, and
+CLOSE = 1e-3  # of a step without a budget: not for less than that
+WORSE = 0.01  # of a step without a budget: so much more than a plan that was good before is too much
 NEAR = (16, 4, 1)  # so far from a plan that was good before others are tried
 
 
@@ -34,20 +37,22 @@ def make_plan(
 ) -> Plan:
     """The fastest plan whose peak is at most `limit` bytes; BudgetError where there is none.
 
-    `like` is a plan for nearly the same step: it is looked for nearby first, which is quicker.
+    `like` is a plan for nearly the same step: it is looked for nearby first, which is quicker, and elsewhere only if
+    nothing as good is there.
     """
     everything = 1 << 62 if host is None else host
     native = play(recording, ["keep"] * len(recording.sites), rates, 1 << 62)
     searches = [_Search(recording, limit, rates, everything, depth, native) for depth in DEPTHS]
     if native.peak <= limit:
         return searches[0].kept()
+    best: _Member | None = None
     if like is not None and not like.keeps_all:
         again = searches[DEPTHS.index(like.depth)]
         again.tried[like.rebuilt] = like.choices.count("swap")
         again.climb(like.rebuilt)
-        if again.best is not None:
-            return again.best.plan(again)
-    best: _Member | None = None
+        best = again.best
+        if best is not None and best.timeline.seconds <= (like.slowdown + WORSE) * native.seconds:
+            return best.plan(again)
     for search in searches:
         search.best = best
         search.look_everywhere()
@@ -98,6 +103,15 @@ class _Member:
         )
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """Seconds that a member takes at least besides the step's own."""
+
+    rebuilding: float
+    waiting: float
+    fits: bool  # without being eased
+
+
 class _Search:
     """The family with recipes on recipes up to a depth."""
 
@@ -109,7 +123,7 @@ class _Search:
         self.best: _Member | None = None
         self.least: Timeline | None = None  # the lowest peak seen
         self.tried: dict[int, int] = {}  # count: swaps
-        self.seen: set[int] = set()
+        self.seen: dict[int, _Seen] = {}  # by count
 
     @cached_property
     def cheapest(self) -> list[int]:
@@ -126,17 +140,28 @@ class _Search:
         return _Member(0, self.depth, self.native, choices).plan(self)
 
     def look_everywhere(self) -> None:
-        """The ends of each class of prices first, then between the best one and its neighbours, three times."""
+        """The ends of each class of prices first, then wherever a better one may be between two that were seen."""
         classes = [self._classes[index] for index in self.cheapest]
         ends = [index for index in range(1, len(classes)) if classes[index] != classes[index - 1]]
         self.look([0, *ends, len(classes)])
-        for parts in (6, 4, 3):
+        for _ in range(LOOKS):
             if self.best is None or self.best.depth != self.depth:
                 return
-            seen = sorted(self.seen)
-            place = seen.index(self.best.count)
-            for low, high in pairwise(seen[max(0, place - 1) : place + 2]):
-                self.look(low + (high - low) * part // parts for part in range(1, parts))
+            hope, middle = self._most_hopeful()
+            if hope > self.best.timeline.seconds - CLOSE * self.native.seconds:
+                return
+            self.look([middle])
+
+    def _most_hopeful(self) -> tuple[float, int]:
+        """What a member between two that were seen takes at least, and which one is in the middle of them: it rebuilds
+        no less than the first, and is unlikely to wait less than both, unless the second had to be eased.
+        """
+        hopes = [(float("inf"), 0)]
+        for (low, first), (high, second) in pairwise(sorted(self.seen.items())):
+            if high > low + 1:
+                waiting = 0.0 if first.fits and not second.fits else min(first.waiting, second.waiting)
+                hopes.append((self.native.seconds + first.rebuilding + waiting, (low + high) // 2))
+        return min(hopes)
 
     def climb(self, start: int) -> None:
         """From a member to its neighbours, as long as one of them is better, and to nearer ones then."""
@@ -151,22 +176,25 @@ class _Search:
     def look(self, counts: Iterable[int]) -> None:
         for count in counts:
             if 0 <= count <= len(self.cheapest) and count not in self.seen:
-                self.seen.add(count)
                 self._try(count)
 
     def _try(self, count: int) -> None:
         rebuilt = self.rebuilt(count)
         cost = sum(self.recording.sites[index].recipe_s or 0.0 for index in rebuilt)
+        self.seen[count] = _Seen(cost, 0.0, False)
         if self.best is not None and self.native.seconds + cost >= self.best.timeline.seconds:
             return  # slower already, whatever is swapped
         others = self.swappable(rebuilt)
         nearest = min(self.tried, key=lambda known: abs(known - count), default=None)
         guess = len(others) if nearest is None else self.tried[nearest]
-        found = self._fewest_swaps(rebuilt, others, guess) or self._eased(rebuilt)
+        found = self._fewest_swaps(rebuilt, others, guess)
+        fits = found is not None
+        found = found or self._eased(rebuilt)
         if found is None:
             return
         swaps, timeline, choices = found
         self.tried[count] = swaps
+        self.seen[count] = _Seen(timeline.recipe_s, timeline.stall_s, fits)
         self._note(timeline)
         if timeline.host_peak <= self.host and (
             self.best is None or timeline.seconds < self.best.timeline.seconds
