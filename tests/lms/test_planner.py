@@ -16,7 +16,7 @@ from tests.lms.families import LlamaBlock, Transformer
 
 from weft import lms
 from weft.errors import BudgetError
-from weft.lms.planner import make_plan
+from weft.lms.planner import _Search, make_plan
 from weft.lms.recording import Rates, Recording, Site
 from weft.lms.timeline import Choice, play
 
@@ -175,6 +175,22 @@ def test_a_plan_never_breaks_its_budget_and_plays_as_it_says(recording: Recordin
     assert again == plan.timeline
     assert again.peak <= limit
     assert again.seconds >= native.seconds - 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(recording=recordings(), share=st.floats(0.2, 1.0), data=st.data())
+def test_no_member_takes_less_than_was_thought_possible(
+    recording: Recording, share: float, data: st.DataObject
+) -> None:
+    """Or the search would pass over good ones."""
+    native = play(recording, ["keep"] * len(recording.sites), RATES, 1 << 62)
+    search = _Search(recording, max(1, int(native.peak * share)), RATES, 1 << 62, 4, native)
+    rebuilt = search.rebuilt(data.draw(st.integers(0, len(search.cheapest))))
+    others = search.swappable(rebuilt)
+    found = search._fewest_swaps(rebuilt, others, len(others))
+    if found is not None:
+        _, timeline, _ = found
+        assert search._at_least(rebuilt).seconds <= timeline.recipe_s + timeline.stall_s + 1e-9
 
 
 @settings(max_examples=60, deadline=None)

@@ -111,6 +111,10 @@ class _Seen:
     waiting: float
     fits: bool  # without being eased
 
+    @property
+    def seconds(self) -> float:
+        return self.rebuilding + self.waiting
+
 
 class _Search:
     """The family with recipes on recipes up to a depth."""
@@ -174,16 +178,27 @@ class _Search:
                 start = centre if self.best is None else self.best.count
 
     def look(self, counts: Iterable[int]) -> None:
-        for count in counts:
-            if 0 <= count <= len(self.cheapest) and count not in self.seen:
+        new = [count for count in counts if 0 <= count <= len(self.cheapest) and count not in self.seen]
+        for count in new:
+            self.seen[count] = self._at_least(self.rebuilt(count))
+        for count in sorted(new, key=lambda count: self.seen[count].seconds):
+            if (
+                self.best is None
+                or self.native.seconds + self.seen[count].seconds < self.best.timeline.seconds
+            ):
                 self._try(count)
+
+    def _at_least(self, rebuilt: set[int]) -> _Seen:
+        """What is there at the highest moment of the step and not rebuilt must have left over the link by then."""
+        sites, native = self.recording.sites, self.native
+        cost = sum(sites[index].recipe_s or 0.0 for index in rebuilt)
+        moment = native.peak_interval
+        gone = sum(sites[index].bytes for index in rebuilt if sites[index].pack < moment)
+        leaving_s = (native.peak - self.limit - gone) / self.rates.out
+        return _Seen(cost, max(0.0, leaving_s - native.times[moment] - cost), False)
 
     def _try(self, count: int) -> None:
         rebuilt = self.rebuilt(count)
-        cost = sum(self.recording.sites[index].recipe_s or 0.0 for index in rebuilt)
-        self.seen[count] = _Seen(cost, 0.0, False)
-        if self.best is not None and self.native.seconds + cost >= self.best.timeline.seconds:
-            return  # slower already, whatever is swapped
         others = self.swappable(rebuilt)
         nearest = min(self.tried, key=lambda known: abs(known - count), default=None)
         guess = len(others) if nearest is None else self.tried[nearest]

@@ -7,8 +7,6 @@ the link. In between is what costs least.
 
 from __future__ import annotations
 
-from itertools import takewhile
-
 from weft.errors import BudgetError
 from weft.lms.planner import least, make_plan
 from weft.lms.plans import Plan
@@ -22,10 +20,11 @@ def share(
 ) -> int:
     """Bytes to leave to state, for steps of so many passes like the one recorded."""
     lowest = least(recording, rates).peak
-    costs: dict[int, float] = {}
+    costs: dict[int, float] = {}  # by parts
     like: Plan | None = None
 
     def look(part: int) -> bool:
+        """Whether more room for state may be better still: not where the passes alone take longer than the best did."""
         nonlocal like
         reserve = state * part // (2 * PARTS)
         if budget - reserve < lowest:
@@ -34,17 +33,22 @@ def share(
             plan = like = make_plan(recording, budget - reserve, rates, host, like)
         except BudgetError:
             return False
-        costs[reserve] = passes * plan.timeline.seconds + wait(plan, budget, rates, state)
-        return True
+        working = passes * plan.timeline.seconds
+        costs[part] = working + wait(plan, budget, rates, state)
+        return working < min(costs.values())
 
-    parts = list(takewhile(look, range(0, 2 * PARTS + 1, 2)))
-    if not parts:
+    all(map(look, range(0, 2 * PARTS + 1, 2)))
+    if not costs:
         return 0
-    cheapest = min(parts, key=lambda part: (costs[state * part // (2 * PARTS)], part))
+    cheapest = _cheapest(costs)
     for part in (cheapest - 1, cheapest + 1):
         if 0 < part < 2 * PARTS:
             look(part)
-    return min(costs, key=lambda reserve: (costs[reserve], reserve))
+    return state * _cheapest(costs) // (2 * PARTS)
+
+
+def _cheapest(costs: dict[int, float]) -> int:
+    return min(costs, key=lambda part: (costs[part], part))
 
 
 def wait(plan: Plan, budget: int, rates: Rates, state: int) -> float:
