@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -90,11 +90,10 @@ def signal_group(pid: int, number: int) -> None:
 def descendants(root: int) -> tuple[int, ...]:
     """Every living process below `root`, found in /proc."""
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            parent = _parent_of(entry)
-            if parent is not None:
-                children.setdefault(parent, []).append(int(entry.name))
+    for entry in _entries():
+        parent = _parent_of(entry)
+        if parent is not None:
+            children.setdefault(parent, []).append(int(entry.name))
     found: list[int] = []
     queue = [root]
     while queue:
@@ -104,22 +103,29 @@ def descendants(root: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _parent_of(entry: Path) -> int | None:
+def _entries() -> Iterator[Path]:
+    """The folder of each process in /proc."""
+    return (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
+
+
+def _stat(entry: Path) -> list[str]:
+    """What the kernel tells of a process after its name, its state first; nothing if it is gone."""
     try:
-        # The name in parentheses may hold spaces and parentheses; fields count from the last one.
-        state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-    except (OSError, ValueError):
-        return None
-    return None if state == "Z" else int(parent)
+        # The name in parentheses may hold spaces, parentheses and any bytes; fields count from the last one.
+        return (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _parent_of(entry: Path) -> int | None:
+    fields = _stat(entry)
+    return None if not fields or fields[0] == "Z" else int(fields[1])
 
 
 def is_stopped(pid: int) -> bool:
     """Whether a process was stopped by a signal or a debugger."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] in "Tt"
+    fields = _stat(Path(f"/proc/{pid}"))
+    return bool(fields) and fields[0] in "Tt"
 
 
 def kill_descendants(root: int) -> int:
@@ -172,8 +178,8 @@ def _carriers(wanted: bytes) -> tuple[set[int], bool]:
     """Who has this in their environment, and whether there is one of whom that can not be said yet."""
     found: set[int] = set()
     unsure = False
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+    for entry in _entries():
+        if int(entry.name) == os.getpid():
             continue
         try:
             variables = _environment_of(entry)
@@ -192,11 +198,8 @@ def _environment_of(entry: Path) -> bytes:
 
 def _will_have_one(entry: Path) -> bool:
     """Whether a process that showed no environment is in the middle of an exec, or just was."""
-    try:
-        fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        state, size, begin, end = fields[0], int(fields[20]), int(fields[47]), int(fields[48])
-    except (OSError, IndexError, ValueError):
+    fields = _stat(entry)
+    if not fields or fields[0] in "ZX":
         return False
-    if state in "ZX" or not size:  # of the dead, and of the kernel's own, there is none
-        return False
-    return begin == 0 or begin < end
+    size, begin, end = (int(fields[place]) for place in (20, 47, 48))
+    return size > 0 and (begin == 0 or begin < end)  # the kernel's own have no memory
