@@ -178,15 +178,13 @@ class _Search:
                 start = centre if self.best is None else self.best.count
 
     def look(self, counts: Iterable[int]) -> None:
-        new = [count for count in counts if 0 <= count <= len(self.cheapest) and count not in self.seen]
-        for count in new:
-            self.seen[count] = self._at_least(self.rebuilt(count))
+        unseen = (count for count in counts if count not in self.seen)
+        new = {count: self.rebuilt(count) for count in unseen if 0 <= count <= len(self.cheapest)}
+        self.seen |= {count: self._at_least(rebuilt) for count, rebuilt in new.items()}
         for count in sorted(new, key=lambda count: self.seen[count].seconds):
-            if (
-                self.best is None
-                or self.native.seconds + self.seen[count].seconds < self.best.timeline.seconds
-            ):
-                self._try(count)
+            least = self.native.seconds + self.seen[count].seconds
+            if self.best is None or least < self.best.timeline.seconds:
+                self._try(count, new[count])
 
     def _at_least(self, rebuilt: set[int]) -> _Seen:
         """What is there at the highest moment of the step and not rebuilt must have left over the link by then."""
@@ -197,8 +195,7 @@ class _Search:
         leaving_s = (native.peak - self.limit - gone) / self.rates.out
         return _Seen(cost, max(0.0, leaving_s - native.times[moment] - cost), False)
 
-    def _try(self, count: int) -> None:
-        rebuilt = self.rebuilt(count)
+    def _try(self, count: int, rebuilt: set[int]) -> None:
         others = self.swappable(rebuilt)
         nearest = min(self.tried, key=lambda known: abs(known - count), default=None)
         guess = len(others) if nearest is None else self.tried[nearest]

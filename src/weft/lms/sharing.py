@@ -37,7 +37,9 @@ def share(
         costs[part] = working + wait(plan, budget, rates, state)
         return working < min(costs.values())
 
-    all(map(look, range(0, 2 * PARTS + 1, 2)))
+    for part in range(0, 2 * PARTS + 1, 2):
+        if not look(part):
+            break
     if not costs:
         return 0
     cheapest = _cheapest(costs)
