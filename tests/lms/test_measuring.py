@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.lms.test_planner import transformer
 
 import weft.lms.api
 from weft import lms
-from weft.lms.planning import MEASURED, SLOWER, Planning
+from weft.lms.planning import SLOWER, Planning
 from weft.lms.recorder import Recorder
 from weft.lms.shapes import Key
 from weft.lms.simulated import SimulatedTransfer
@@ -46,9 +47,10 @@ class Compared:
         self.planning.limit = int(0.6 * native.peak)
         self.shape = self.planning.recorded(Key("a", (1,), 1), recording)
         assert self.shape.plan.timeline.moved
-        self.shape.steps = MEASURED + 1
+        self.shape.steps = self.planning.measured_steps + 1
 
     def step(self, took: float, stall: float = 0.0) -> Any:
+        self.transfer.advance(took)
         self.shape.marks, self.shape.waits = (0.0, took), [(0.0, stall)]
         self.planning.compare(self.shape)
         return self.shape.plan
@@ -58,7 +60,7 @@ def test_a_step_as_planned_changes_nothing() -> None:
     made = Compared()
     planned = made.shape.plan
     assert made.step(planned.timeline.seconds) is planned
-    assert made.shape.steps == MEASURED + 1
+    assert made.shape.steps == made.planning.measured_steps + 1
 
 
 def test_a_step_that_waited_was_quicker_than_it_took() -> None:
@@ -68,7 +70,9 @@ def test_a_step_that_waited_was_quicker_than_it_took() -> None:
     assert plan.timeline.moved < before.moved  # there is less time to copy in
     assert made.shape.link == 1.0
     assert sum(made.shape.recording.seconds) < sum(transformer().seconds)
-    assert made.shape.steps == MEASURED  # and the new plan is compared as often as the first was
+    assert (
+        made.shape.steps == made.planning.measured_steps
+    )  # and the new plan is compared as often as the first was
 
 
 def test_a_step_that_worked_as_long_as_planned_and_waited_has_a_slower_link() -> None:
@@ -80,6 +84,50 @@ def test_a_step_that_worked_as_long_as_planned_and_waited_has_a_slower_link() ->
     for _ in range(20):  # it has to end
         made.step(1.5 * made.shape.plan.timeline.seconds, stall=0.5 * made.shape.plan.timeline.seconds)
     assert made.shape.link > 0.4
+
+
+def test_a_step_that_still_runs_is_not_waited_for() -> None:
+    made = Compared()
+    before = made.shape.plan
+    took = before.timeline.seconds
+    made.shape.marks, made.shape.waits = (0.0, took), [(0.0, 0.1 * took)]
+    made.planning.compare(made.shape)
+    assert made.shape.plan is before
+    assert made.shape.marks == (0.0, took)  # to be looked at later
+    made.transfer.advance(took)
+    made.planning.compare(made.shape)
+    assert made.shape.plan is not before
+    assert made.shape.marks is None
+
+
+def test_a_step_that_found_the_device_idle_is_not_compared_with_its_plan() -> None:
+    """It takes as long as its launching: after one that was recorded or measured, and after a plan was made."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        *(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(8))
+    )
+    x = torch.randn(512, 64)
+    transfer = SimulatedTransfer()
+    transfer.adopt(*model.parameters(), x)
+    compared = []
+    for _ in range(8):
+        model.zero_grad(set_to_none=True)
+        with lms.fit(1_600_000, transfer=transfer):
+            back(model(x).square().mean())
+        (shape,) = weft.lms.api.latest().planning.shapes.known.values()
+        compared.append(shape.marks is not None)
+    measured = weft.lms.api.latest().planning.measured_steps
+    assert compared == [False] * (1 + measured) + [False] + [True] * 3 + [False]
+
+
+def test_times_that_were_taken_twice_are_the_least_of_both() -> None:
+    """A device that waited for its launching thread looks as if it had worked."""
+    recording = transformer()
+    slow = [value * (3 if place % 2 else 1) for place, value in enumerate(recording.seconds)]
+    other = [value * (1 if place % 2 else 3) for place, value in enumerate(recording.seconds)]
+    first = recording.measured_again(replace(recording, seconds=tuple(slow)))
+    again = first.measured_again(replace(recording, seconds=tuple(other)), least=True)
+    assert again.seconds == pytest.approx(recording.seconds)
 
 
 def test_recipes_that_are_alike_are_timed_twice_and_tried_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,9 @@ class CudaTransfer:
     def busy(self, seconds: float = BUSY) -> None:
         cuda._sleep(int(seconds * CYCLES))
 
+    def passed(self, mark: Any) -> bool:
+        return bool(mark.query())
+
     def seconds(self, start: Any, end: Any) -> float:
         end.synchronize()
         return float(start.elapsed_time(end)) / 1e3

@@ -10,6 +10,7 @@ import torch
 from weft.errors import BudgetError
 from weft.lms.pages import Page
 from weft.lms.residence import Residence, play
+from weft.lms.sharing import Split
 from weft.lms.sizes import round_up, show_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Keeper:
         self.pager: Pager | None = None
         self.here: dict[int, Page] = {}  # those touched last come last
         self.present = 0  # bytes of parameters and gradients among them
-        self.reserve = 0  # of the budget: left to state
+        self.split = Split()  # what of the budget is left to state
         self.bytes_in = 0
         session.keepers.add(self)
 
@@ -119,7 +120,7 @@ class Keeper:
         if self.parameters is not None:
             order, sizes = self.parameters.order, self.parameters.sizes
             played = play(order, sizes, self.residence.window, seconds, self.session.transfer.rates())
-        return self.residence.explain(played, self.reserve)
+        return self.residence.explain(played, self.split.usual, self.split.last)
 
     def settle(self) -> None:
         """Before a forward pass: as it was left by whatever happened since the last one."""

@@ -47,6 +47,7 @@ class Pager:
         self.shape: Shape | None = None  # of the passes before the step
         self._taken = TAKEN
         self._peak = 0  # of the last step
+        self._marks: list[tuple[Any, Any]] = []  # around the compute of each of its chunks
         self.original = optimizer.step
         self._early: deque[Page] | None = None  # to bring in before the step
         self._reach = 0  # of a step that runs: chunks before this one were brought
@@ -83,7 +84,7 @@ class Pager:
         return found[::-1] if self._backwards else found
 
     def bring_early(self) -> None:
-        """During the backward pass: what is away, as long as there is room for it and for what is going on."""
+        """During a pass: what is away, as long as there is room for it and for what is going on."""
         if not self.pages or not self.lazy:
             return
         if self._early is None:
@@ -140,7 +141,7 @@ class Pager:
         groups = [(group, group["params"]) for group in self.optimizer.param_groups]
         goes = self.bytes - self.keeper.session.beside(self.shape) if self.pages and self.lazy else EVERYTHING
         taken: list[float] = []
-        self._peak = 0
+        self._peak, self._marks = 0, []
         try:
             with self.transfer.watching():
                 for index, chunk in enumerate(chunks):
@@ -226,12 +227,18 @@ class Pager:
         fresh = any(id(parameter) not in self.pages and parameter.grad is not None for parameter in chunk)
         self.transfer.reset_peak()
         before = self.transfer.allocated()
+        began = self.transfer.mark()
         self.original()
+        self._marks.append((began, self.transfer.mark()))
         peak = self.transfer.peak()
         self._peak = max(self._peak, peak)
         return (
             TAKEN if fresh else (peak - before) / max(1, sum(held(parameter).nbytes for parameter in chunk))
         )
+
+    def seconds(self) -> float:
+        """That the last step computed; waits for it."""
+        return sum(self.transfer.seconds(*marks) for marks in self._marks)
 
     def _done(self, chunk: list[torch.nn.Parameter], goes: bool) -> None:
         """What was stepped may leave, and what will have to is sent; state that was just made becomes pages now."""

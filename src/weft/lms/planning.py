@@ -17,7 +17,7 @@ from weft.lms.planner import make_plan
 from weft.lms.plans import Plan
 from weft.lms.recording import Recording
 from weft.lms.shapes import Key, Shape, Shapes
-from weft.lms.sharing import share
+from weft.lms.sharing import Split, Steps, share
 from weft.lms.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ QUICKER = 0.97
 WAITED = 0.02  # of a step, more than planned: then copies are late
 SLOWER = 0.9  # of the link's rate is counted on after that, and again where that is not enough
 CHANGES = 8  # of a plan at most, after steps that were not as planned
-MEASURED = 2  # planned steps that are measured again
+LOOKED = 1  # planned steps in which memory is looked at again,
+TIMED = 1  # and after it time alone
 PATIENCE = 8  # steps with room to spare before it is used
 MARGIN = 0.01  # of the budget: for what no timeline sees
 WHOLE = 0.95  # of the host's memory can be planned for: pieces leave gaps between them
@@ -53,14 +54,24 @@ class Planning:
         return int(self.limit * (1 - MARGIN))
 
     @property
-    def reserve(self) -> int:
-        """Bytes of the budget that are left to optimizer state."""
-        return sum(keeper.reserve for keeper in self.keepers)
+    def split(self) -> Split:
+        """What of the budget is left to optimizer state."""
+        splits = [keeper.split for keeper in self.keepers]
+        return Split(usual=sum(split.usual for split in splits), last=sum(split.last for split in splits))
+
+    def _reserve(self, shape: Shape) -> int:
+        """Bytes that plans of a shape should leave to state."""
+        return (self.split.last if shape.closes else self.split.usual) if shape.shares else 0
 
     @property
     def shares(self) -> bool:
         """Whether what a step takes, in time, too, decides about the memory of others."""
         return any(keeper.pager is not None for keeper in self.keepers)
+
+    @property
+    def measured_steps(self) -> int:
+        """How many planned steps are measured: times, where they decide about more than one step, twice."""
+        return LOOKED + TIMED + self.shares
 
     # Before a step.
 
@@ -84,10 +95,20 @@ class Planning:
         peak = shape.plan.timeline.peak + shift
         # Of steps that take turns, such as those with and without gradients from before, the larger one counts.
         shape.slack = shape.slack + 1 if shift < -0.02 * self.limit and not shape.plan.keeps_all else 0
-        reserve = self.reserve if shape.shares else 0
+        reserve = self._reserve(shape)
         if peak > self.budget - shape.margin - reserve or reserve != shape.reserve or shape.slack > PATIENCE:
             self._replan(shape, shape.recording.shifted(base), shape.plan)
             shape.slack = 0
+
+    def closing(self, shape: Shape) -> Shape:
+        """For the last pass before an optimizer's step: where it should leave more to state, it has its own plan."""
+        if self.split.last <= self.split.usual:
+            return shape
+        if shape.last is None:
+            shape.last = replace(
+                shape, closes=True, reserve=0, steps=0, changes=0, marks=None, waits=[], last=None
+            )
+        return shape.last
 
     def headroom(self) -> int:
         """Room to leave where nothing is known yet."""
@@ -108,12 +129,17 @@ class Planning:
         """A planned step tells the times better."""
         shape.steps += 1
         # The first time is measured while memory is looked at, too: it tells little that is new.
-        like = shape.plan if shape.steps < MEASURED else None
-        self._replan(shape, shape.recording.measured_again(recording), like)
+        like = shape.plan if shape.steps < self.measured_steps else None
+        again = shape.recording.measured_again(recording, least=shape.steps > LOOKED + TIMED)
+        self._replan(shape, again, like)
 
     def compare(self, shape: Shape) -> None:
-        """A step that was quicker than planned had less time to hide copies in, and one that waited had too little."""
-        if shape.marks is None or shape.changes >= CHANGES:
+        """A step that was quicker than planned had less time to hide copies in, and one that waited had too little.
+
+        Of one that still runs nothing is known yet: to wait for it would leave the device with nothing to do when the
+        next one begins, which would then be as slow as its launching.
+        """
+        if shape.marks is None or shape.changes >= CHANGES or not self.transfer.passed(shape.marks[1]):
             return
         timeline, took = shape.plan.timeline, self.transfer.seconds(*shape.marks)
         self.stall_s = sum(self.transfer.seconds(*marks) for marks in shape.waits)
@@ -128,7 +154,7 @@ class Planning:
             return
         self._replan(shape, recording, shape.plan)
         shape.changes += 1
-        shape.steps = min(shape.steps, MEASURED)  # what is planned now is compared again
+        shape.steps = min(shape.steps, self.measured_steps)  # what is planned now is compared again
 
     def reached(self, shape: Shape, peak: int) -> None:
         """The peak of a step that was as planned otherwise."""
@@ -156,12 +182,14 @@ class Planning:
         recording = shape.recording.shifted(max(shape.highest, shape.recording.base))
         rates, host = self.transfer.rates(), self._host()
         budget = self.budget - shape.margin
+        gradients = pager.keeper.residence.sizes.gradients
+        steps = Steps(passes=passes, state=pager.bytes, gradients=gradients, seconds=pager.seconds())
         with self._timed():
-            reserve = share(recording, budget, rates, host, state=pager.bytes, passes=passes)
-        if reserve != pager.keeper.reserve:
-            pager.keeper.reserve = reserve
+            split = share(recording, budget, rates, host, steps)
+        if split != pager.keeper.split:
+            pager.keeper.split = split
             shape.steps, shape.changes, shape.shares = 0, 0, True  # what is planned now was never measured
-            shape.recording = recording
+            shape.recording, shape.last = recording, None
 
     # Plans.
 
@@ -188,7 +216,8 @@ class Planning:
 
     def _replan(self, shape: Shape, recording: Recording, like: Plan | None = None) -> None:
         shape.recording = recording
-        shape.reserve = self.reserve if shape.shares else 0
+        shape.reserve = self._reserve(shape)
+        shape.marks, shape.waits = None, []  # of steps that followed another plan
         planned = partial(self._planned, recording, like=like, exact=not shape.guessed, link=shape.link)
         try:
             shape.plan = planned(shape.margin + shape.reserve)

@@ -70,12 +70,13 @@ class Residence:
         found += sizes.paged_gradients if self.gradients else 0
         return found + (sizes.parameters if self.parameters else 0)
 
-    def explain(self, played: Played | None = None, reserve: int = 0) -> str:
+    def explain(self, played: Played | None = None, reserve: int = 0, last: int = 0) -> str:
         """A line for each kind that is paged: bytes, and the price of parameters if it is known."""
         sizes = self.sizes
         lines = []
         if self.state:
-            stays = f"; activations leave {show_bytes(reserve)} to what stays" if reserve else ""
+            stays = f"; activations leave {show_bytes(reserve)} to what stays" if reserve or last else ""
+            stays += f", {show_bytes(last)} in the last pass before the step" if last > reserve else ""
             lines.append(
                 f"page  {show_bytes(sizes.state):>10}  optimizer state, in and out once a step{stays}"
             )

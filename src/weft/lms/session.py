@@ -21,7 +21,7 @@ from weft.lms.engine import Engine, Packed
 from weft.lms.guard import Guard, Guarding
 from weft.lms.modules import named_modules
 from weft.lms.pages import KeptPage, page_of
-from weft.lms.planning import MEASURED, Planning
+from weft.lms.planning import LOOKED, Planning
 from weft.lms.plans import Plan
 from weft.lms.recorder import Recorder
 from weft.lms.records import Kept
@@ -61,10 +61,13 @@ class Session:
         self._open = self._chosen = self._looks = False
         self._key: Key | None = None
         self._sort: Hashable = None
+        self._left: int | None = None
         self._shape: Shape | None = None
+        self._usual: Shape | None = None
         self._recorder: Recorder | None = None
         self._around = ExitStack()
         self._started: Any = None
+        self._idle = False  # the device was waited for since the last step
         self._base = 0  # bytes in use when the step began
         self._modes = 0  # that a step of ours begins with
 
@@ -74,8 +77,8 @@ class Session:
 
     @property
     def shape(self) -> Shape | None:
-        """Of the step that runs, or of the last one."""
-        return self._shape
+        """Of steps like the one that runs, wherever they come before the optimizer's."""
+        return self._usual
 
     @property
     def follows(self) -> bool:
@@ -92,11 +95,14 @@ class Session:
 
     # A step.
 
-    def begin(self, sort: Hashable = None) -> None:
-        """A step may begin: look at the first tensor that is saved. Steps of different sorts are never alike."""
+    def begin(self, sort: Hashable = None, left: int | None = None) -> None:
+        """A step may begin: look at the first tensor that is saved. Steps of different sorts are never alike.
+
+        After it so many others come before the optimizer's step, if anybody knows.
+        """
         if self._open:
             self.end()
-        self._sort = sort
+        self._sort, self._left = sort, left
         modes = torch._C._len_torch_dispatch_stack()
         self._around.enter_context(self.transfer.watching())
         self._modes = torch._C._len_torch_dispatch_stack() - modes
@@ -131,7 +137,10 @@ class Session:
         return self.engine.pack(tensor)
 
     def _fits(self) -> bool:
-        return self._shape is not None and self._shape.plan.keeps_all and self._recorder is None
+        shape = self._shape
+        if shape is None or self._recorder is not None:
+            return False
+        return shape.plan.keeps_all and not self._may_bring
 
     def _pages_parameters(self) -> bool:
         """Whether all that is saved must be seen, since parameters leave between the passes."""
@@ -140,14 +149,18 @@ class Session:
     def _choose(self, key: Key) -> None:
         """The plan for this shape, or a recording."""
         self._key, self._chosen = key, True
-        shape = self._shape = self.planning.shapes.find(key)
+        shape = self._usual = self.planning.shapes.find(key)
         if self.keepers:
             self._base = self._in_use()
             if shape is not None:
                 shape.highest = max(shape.highest, self._base)
+        if shape is not None and self._left == 0:
+            shape = self.planning.closing(shape)
+        self._shape = shape
         if shape is not None and shape.plan.keeps_all and not self._is_measured(shape):
             shape.steps += 1
-            if shape.steps > MEASURED and shape.steps % QUIET and not self._pages_parameters():
+            followed = self._may_bring or self._pages_parameters()
+            if shape.steps > self.planning.measured_steps and shape.steps % QUIET and not followed:
                 return
         self._looks = True
         base = self._base = self._base if self.keepers else self._in_use()
@@ -159,23 +172,27 @@ class Session:
                 short=base - self.limit,
             )
         shape = self._shape = shape or self.planning.guess(key)
+        planning = self.planning.seconds
         if shape is not None:
             self.planning.compare(shape)
             self.planning.adjust(shape, base)
+        # While this thread did other things, the device did all that it had to: this step is as slow as its launching.
+        compared = not self._idle and self.planning.seconds == planning
+        self._idle = False
         self.transfer.reset_peak()
         if shape is None:
             self.let_go(lambda: True)
         measure = shape is None or self._is_measured(shape)
         self._recorder = None
         if measure:  # last without looking at memory: to look takes time, which would be taken for the step's
-            looks = shape is None or shape.steps < MEASURED - 1
+            looks = shape is None or shape.steps < LOOKED
             self._recorder = Recorder(self.transfer, shape is None, looks, self.unfilled)
             if shape is not None and not looks:  # or the device would wait for what measuring takes to launch
                 self.transfer.busy(AHEAD * shape.plan.timeline.seconds)
         if shape is None:
             self._around.enter_context(named_modules())
         plan = None if shape is None else shape.plan
-        compared = shape is not None and not measure and shape.steps < MEASURED + COMPARED
+        compared = compared and shape is not None and not measure and self._is_compared(shape)
         self._started = self.transfer.mark() if compared else None
         self.engine.mover.waits = [] if compared else None
         self.engine.follow = self._follow if self.planning.shares else None
@@ -188,7 +205,22 @@ class Session:
     def _is_measured(self, shape: Shape) -> bool:
         """Whether the next step of a shape should be: times tell what to share where all is kept, too."""
         wanted = self.planning.shares or not shape.plan.keeps_all
-        return shape.steps < MEASURED and wanted and not shape.guessed
+        return shape.steps < self.planning.measured_steps and wanted and not shape.guessed
+
+    def _is_compared(self, shape: Shape) -> bool:
+        """With its plan; the one before it must have been."""
+        return shape.steps < self.planning.measured_steps + COMPARED and shape.marks is None
+
+    @property
+    def _may_bring(self) -> bool:
+        """Whether more state should be here in the last step before the optimizer's than in those before it."""
+        split = self.planning.split
+        return split.last > split.usual and self._left in (0, 1)
+
+    @property
+    def brings(self) -> bool:
+        """Whether state comes in as the step leaves room."""
+        return self._may_bring and self.follows
 
     def _in_use(self) -> int:
         """Bytes, with those that pages may still take, and less those that go when they are asked to."""
@@ -202,7 +234,10 @@ class Session:
         timeline, shift = shape.plan.timeline, self._more_than(shape)
         event = min(self.engine.event, len(timeline.ahead) - 1)
         peak = timeline.ahead[event] if self.follows else timeline.peak
-        return max(0, peak + shift + shape.margin - self._in_use())
+        wanted = peak + shift + shape.margin
+        if self._left == 1:  # what comes stays through the next step, which leaves so much
+            wanted = max(wanted, self.planning.budget - self.planning.split.last)
+        return max(0, wanted - self._in_use())
 
     def link(self, within: float) -> tuple[float, float] | None:
         """By the plan's clock, the time, and the seconds of all copies back that start until so much later; None where
@@ -262,6 +297,7 @@ class Session:
         self.steps += 1
         if self._recorder is not None:
             recording = self._recorder.finish()
+            self._idle = True
             self.recorded += 1
             self.note(self._recorder.highest or self.transfer.peak())
             if self._shape is None:
@@ -292,7 +328,7 @@ class Session:
 
     def last_plan(self) -> Plan:
         """The plan made last."""
-        shape = self._shape or next(reversed(self.planning.shapes.known.values()), None)
+        shape = self._usual or self._shape or next(reversed(self.planning.shapes.known.values()), None)
         if shape is None:
             raise UsageError("a plan must come from a step, got none yet; run one inside lms.fit first")
         paged = "\n".join(keeper.explain(shape.plan.native.seconds) for keeper in self.keepers)

@@ -38,6 +38,8 @@ class Shape:
     steps: int = 0
     margin: int = 0  # learned from peaks that were higher than planned
     reserve: int = 0  # bytes of the budget that its plan leaves to state
+    closes: bool = False  # it is the last pass before an optimizer's step,
+    last: Shape | None = None  # or this is, where that has a plan of its own
     shares: bool = True  # or it fits with nothing left to state alone
     link: float = 1.0  # of the link's rate is counted on: learned from copies that were waited for
     changes: int = 0  # of its plan, since steps were not as planned
@@ -65,7 +67,7 @@ class Shapes:
     def forget(self, shape: Shape | None) -> None:
         """Its plan was wrong: the next such step is recorded."""
         for key, known in tuple(self.known.items()):
-            if known is shape:
+            if known is shape or (shape is not None and known.last is shape):
                 del self.known[key]
                 self.refused.add(key)
 

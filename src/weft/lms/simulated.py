@@ -96,6 +96,9 @@ class SimulatedTransfer:
     def busy(self, seconds: float = 0.0) -> None:
         pass
 
+    def passed(self, mark: float) -> bool:
+        return mark <= self.clock
+
     def seconds(self, start: float, end: float) -> float:
         return end - start
 

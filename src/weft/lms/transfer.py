@@ -56,6 +56,10 @@ class Transfer(Protocol):
         """Keep the device busy for a moment, so that marks that follow time the work and not its launching."""
         ...
 
+    def passed(self, mark: Any) -> bool:
+        """Whether the compute has come to a mark."""
+        ...
+
     def seconds(self, start: Any, end: Any) -> float:
         """Between two marks; waits for the later one."""
         ...

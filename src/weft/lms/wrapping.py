@@ -120,7 +120,7 @@ class Wrapped:
         state = _State(self.model)
         attempt = 0
         while True:
-            self.session.begin(self._makes_gradients())
+            self.session.begin(self._makes_gradients(), self._left)
             try:
                 result = self.original(*args, **kwargs)
                 self._after_forward()
@@ -322,14 +322,22 @@ class Wrapped:
     def _on_module(self) -> None:
         """Memory of state that has left is given back as the forward pass needs it."""
         if self.keeper is not None and self.keeper.pager is not None and torch.is_grad_enabled():
-            self.keeper.pager.make_room()
+            if self.session.brings:
+                self.keeper.pager.bring_early()
+            else:
+                self.keeper.pager.make_room()
+
+    @property
+    def _left(self) -> int:
+        """Passes after this one before the optimizer's step, if it has as many as the one before."""
+        return self._last_calls - self._calls
 
     def _on_gradient(self) -> None:
-        """In the last backward pass before a step, state comes in where there is room; before that it leaves."""
+        """Before a step, in the last backward passes, state comes in where there is room; before that it leaves."""
         pager = None if self.keeper is None else self.keeper.pager
         if pager is None:
             return
-        if self._calls == self._last_calls:
+        if self._left == 0 or self.session.brings:
             pager.bring_early()
         else:
             pager.make_room()
