@@ -4,10 +4,11 @@
     python benchmarks/lms.py --cases fits gpt llama   some
     python benchmarks/lms.py --out lms.txt            and write what is printed to a file, too
 
-Times are medians of whole steps (forward and backward) by CUDA events, after the steps in which plans are made. The
-peak of ours is that of every step, the first among them; others' is of the timed steps. A smaller device is emulated
-with `set_per_process_memory_fraction`. Gradients are compared with deterministic kernels. Each case is a process of its
-own: what one leaves behind on the device or in pinned memory is not the next one's trouble.
+Times are medians of whole steps (forward and backward) by CUDA events, one after the other as in training, in turns
+with native ones, after the steps in which plans are made. The peak of ours is that of every step, the first among
+them; others' is of the timed steps. A smaller device is emulated with `set_per_process_memory_fraction`. Gradients are
+compared with deterministic kernels. Each case is a process of its own: what one leaves behind on the device or in
+pinned memory is not the next one's trouble.
 """
 
 from __future__ import annotations

@@ -6,12 +6,22 @@ import statistics
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import torch
-from benchmarks.lms_harness.measure import GIB, Report, Step, clean, cuda, ours, remember, timed, trained
-from benchmarks.lms_harness.rivals import checkpointed, rivals
+from benchmarks.lms_harness.measure import (
+    GIB,
+    Report,
+    Step,
+    clean,
+    cuda,
+    in_a_row,
+    ours,
+    remember,
+    timed,
+    trained,
+)
+from benchmarks.lms_harness.rivals import checkpointed, nothing, rivals
 from tests.lms.families import GptBlock, LlamaBlock, Transformer
 from torch import nn
 
@@ -83,35 +93,40 @@ def case_lengths(report: Report, rounds: int) -> None:
     def step(length: int, within: Callable[[], AbstractContextManager[Any]]) -> None:
         trained(model, lambda: model(inputs[length]).float().square().mean(), within)
 
-    best: dict[int, float] = {}
+    natively: dict[int, bool] = {}
     for length in sorted(inputs):
-        seconds, peak = timed(lambda: step(length, nullcontext), 2, warm=1)  # noqa: B023
-        if peak > limit:
-            undo = checkpointed(model, model.blocks)
-            seconds, peak = timed(lambda: step(length, nullcontext), 2, warm=1)  # noqa: B023
-            undo()
-        best[length] = seconds
-    clean()
-    took = {"recorded": 0.0, "planned": 0.0, "as before": 0.0}  # more than the best fixed choice
-    total = 0.0
-    for length in lengths:
-        before = lms.stats() if total else {"recorded": 0, "planning_ms": 0.0}
-        seconds, _ = timed(lambda: step(length, lambda: lms.fit(limit)), 1, warm=0)  # noqa: B023
+        _, peak = timed(lambda: step(length, nullcontext), 1, warm=1)  # noqa: B023
+        natively[length] = peak <= limit
+
+    def fixed(length: int) -> None:
+        undo = nothing if natively[length] else checkpointed(model, model.blocks)
+        step(length, nullcontext)
+        undo()
+
+    told: list[str] = []  # what else each step of ours had to do
+
+    def fitted(length: int) -> None:
+        before = lms.stats() if told else {"recorded": 0, "planning_ms": 0.0}
+        step(length, lambda: lms.fit(limit))
         now = lms.stats()
         planned = "planned" if now["planning_ms"] > before["planning_ms"] else "as before"
-        sort = "recorded" if now["recorded"] > before["recorded"] else planned
-        took[sort] += seconds - best[length]
-        total += seconds
-    ideal, stats = sum(best[length] for length in lengths), lms.stats()
-    again = 0.0
-    for length in lengths:
-        seconds, _ = timed(lambda: step(length, lambda: lms.fit(limit)), 1, warm=0)  # noqa: B023
-        again += seconds
+        told.append("recorded" if now["recorded"] > before["recorded"] else planned)
+
+    in_a_row([partial(fixed, length) for length in inputs])
+    clean()
+    best = in_a_row([partial(fixed, length) for length in lengths], warm=0)
+    clean()
+    first, again = (in_a_row([partial(fitted, length) for length in lengths], warm=0) for _ in range(2))
+    more = dict.fromkeys(("recorded", "planned", "as before"), 0.0)
+    for what, took, ideal in zip(told, first, best, strict=False):
+        more[what] += took - ideal
+    stats = lms.stats()
     report.row(
-        "100 random lengths to 16k", f"ours, {limit / GIB:.0f} GiB", stats["peak"], total, total / ideal, "<= 1.05",
-        f"second time {again / ideal:.3f}x; best fixed choice {ideal:.2f} s; {stats['recorded']} recorded, "
-        f"{stats['shapes']} shapes, {stats['over']} steps over; {stats['planning_ms']:.0f} ms of planning; more than "
-        "the fixed choice, of steps " + ", ".join(f"{sort}: {seconds:+.2f} s" for sort, seconds in took.items()),
+        "100 random lengths to 16k", f"ours, {limit / GIB:.0f} GiB", stats["peak"], sum(first), sum(first) / sum(best),
+        "<= 1.05", f"second time {sum(again) / sum(best):.3f}x; best fixed choice {sum(best):.2f} s; {stats['shapes']} "
+        f"shapes, {told.count('recorded')} steps recorded, {stats['over']} over; {stats['planning_ms']:.0f} ms of "
+        "planning; more than the fixed choice, of steps "
+        + ", ".join(f"{what}: {seconds:+.2f} s" for what, seconds in more.items()),
     )  # fmt: skip
 
 
@@ -172,16 +187,9 @@ class _Tuned:
 
     def seconds(self, report: Report, optimizer: torch.optim.Optimizer, times: int) -> float:
         """Of the last steps, one after the other as in training: what leaves after a step does so during the next."""
-        marks = []
-        for turn in range(times + 1):
-            marks.append(cuda.Event(enable_timing=True))
-            marks[-1].record()
-            if turn < times:
-                self.step(optimizer)
-        cuda.synchronize()
-        found = [start.elapsed_time(end) / 1e3 for start, end in pairwise(marks)]
+        found = in_a_row([partial(self.step, optimizer)] * times, warm=0)
         report.say("    steps of " + ", ".join(f"{value:.2f}" for value in found) + " s")
-        return float(statistics.median(found[-3:]))
+        return statistics.median(found[-3:])
 
     def paged(self, report: Report, limit: int, base: float, goal: str) -> None:
         self.model.zero_grad(set_to_none=True)

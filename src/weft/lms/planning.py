@@ -66,7 +66,7 @@ class Planning:
     @property
     def shares(self) -> bool:
         """Whether what a step takes, in time, too, decides about the memory of others."""
-        return any(keeper.pager is not None for keeper in self.keepers)
+        return bool(self.keepers) and any(keeper.pager is not None for keeper in self.keepers)
 
     @property
     def measured_steps(self) -> int:

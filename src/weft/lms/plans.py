@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from weft.lms.recording import Recording
 from weft.lms.sizes import show_bytes, show_seconds
@@ -26,7 +27,7 @@ class Plan:
     depth: int = 0  # how deep: where a search for the next plan starts
     paged: str = ""  # what of the model lives on the host, in words
 
-    @property
+    @cached_property
     def keeps_all(self) -> bool:
         return all(choice == "keep" for choice in self.choices)
 

@@ -144,7 +144,7 @@ class Session:
 
     def _pages_parameters(self) -> bool:
         """Whether all that is saved must be seen, since parameters leave between the passes."""
-        return any(keeper.parameters is not None for keeper in self.keepers)
+        return bool(self.keepers) and any(keeper.parameters is not None for keeper in self.keepers)
 
     def _choose(self, key: Key) -> None:
         """The plan for this shape, or a recording."""
@@ -214,8 +214,7 @@ class Session:
     @property
     def _may_bring(self) -> bool:
         """Whether more state should be here in the last step before the optimizer's than in those before it."""
-        split = self.planning.split
-        return split.last > split.usual and self._left in (0, 1)
+        return self._left in (0, 1) and self.planning.split.last > self.planning.split.usual
 
     @property
     def brings(self) -> bool:
