@@ -210,6 +210,23 @@ class Accumulating:
         return float(lms.stats()["paged_in_bytes"]) if weft.lms.api._latest else 0.0
 
 
+def test_state_stays_through_the_pass_before_the_last_where_that_has_no_plan_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wrapping, "SHARED", ())
+    made = Accumulating(4.3, link=2e9, rate=2e12)
+    made.train(5)
+    (keeper,) = weft.lms.api.latest().keepers
+    assert keeper.pager is not None
+    made.optimizer.zero_grad(set_to_none=True)
+    here = []
+    for _ in range(3):
+        made.run()
+        here.append(keeper.pager.leaving)
+    assert here[2] == here[1] > 0
+    weft.lms.api.latest().end(failed=True)
+
+
 def test_the_last_pass_before_a_step_leaves_more_room_to_state_than_the_others() -> None:
     """So it comes in from the backward pass before that one on, and once."""
     made = Accumulating(4.22, link=7e7, rate=2e10)
@@ -290,7 +307,7 @@ def test_state_that_comes_early_does_not_delay_activations() -> None:
     session.end(failed=True)
 
 
-def test_a_shared_budget_is_kept_and_less_state_travels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_budget_is_kept_and_steps_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = model_and_batch()
     native, x = copy.deepcopy(model), model_and_batch()[1]
     optimizer = torch.optim.AdamW(native.parameters(), 1e-3)
@@ -302,8 +319,8 @@ def test_a_shared_budget_is_kept_and_less_state_travels(monkeypatch: pytest.Monk
     with monkeypatch.context() as context:
         _, waited, came = steps(False, context)
     shared, seconds, less = steps(True, monkeypatch)
-    assert 0 < less < 0.6 * came
-    assert seconds < waited
+    assert 0 < less <= came
+    assert seconds < 0.9 * waited
     assert "activations leave" in lms.plan().explain()
     for found, wanted in zip(shared.parameters(), native.parameters(), strict=True):
         assert torch.equal(found, wanted)

@@ -75,8 +75,9 @@ class Residence:
         sizes = self.sizes
         lines = []
         if self.state:
-            stays = f"; activations leave {show_bytes(reserve)} to what stays" if reserve or last else ""
-            stays += f", {show_bytes(last)} in the last pass before the step" if last > reserve else ""
+            left = [f"{show_bytes(reserve)} to what stays"] if reserve else []
+            left += [f"{show_bytes(last)} in the last pass before the step"] if last > reserve else []
+            stays = f"; activations leave {', '.join(left)}" if left else ""
             lines.append(
                 f"page  {show_bytes(sizes.state):>10}  optimizer state, in and out once a step{stays}"
             )

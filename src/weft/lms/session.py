@@ -172,6 +172,7 @@ class Session:
                 short=base - self.limit,
             )
         shape = self._shape = shape or self.planning.guess(key)
+        self._usual = self._usual or shape
         planning = self.planning.seconds
         if shape is not None:
             self.planning.compare(shape)
@@ -234,7 +235,9 @@ class Session:
         event = min(self.engine.event, len(timeline.ahead) - 1)
         peak = timeline.ahead[event] if self.follows else timeline.peak
         wanted = peak + shift + shape.margin
-        if self._left == 1:  # what comes stays through the next step, which leaves so much
+        if (
+            self._left == 1 and self._may_bring
+        ):  # what comes stays through the next step, which leaves so much
             wanted = max(wanted, self.planning.budget - self.planning.split.last)
         return max(0, wanted - self._in_use())
 
