@@ -64,6 +64,12 @@ class Planning:
         return (self.split.last if shape.closes else self.split.usual) if shape.shares else 0
 
     @property
+    def closes_apart(self) -> bool:
+        """Whether the last pass before an optimizer's step should leave more to state than those before it."""
+        split = self.split
+        return split.last > split.usual
+
+    @property
     def shares(self) -> bool:
         """Whether what a step takes, in time, too, decides about the memory of others."""
         return bool(self.keepers) and any(keeper.pager is not None for keeper in self.keepers)
@@ -102,7 +108,7 @@ class Planning:
 
     def closing(self, shape: Shape) -> Shape:
         """For the last pass before an optimizer's step: where it should leave more to state, it has its own plan."""
-        if self.split.last <= self.split.usual:
+        if not self.closes_apart:
             return shape
         if shape.last is None:
             shape.last = replace(

@@ -62,6 +62,7 @@ class Session:
         self._key: Key | None = None
         self._sort: Hashable = None
         self._left: int | None = None
+        self._may_bring = False  # state, for the last step before the optimizer's
         self._shape: Shape | None = None
         self._usual: Shape | None = None
         self._recorder: Recorder | None = None
@@ -103,6 +104,7 @@ class Session:
         if self._open:
             self.end()
         self._sort, self._left = sort, left
+        self._may_bring = left in (0, 1) and self.planning.closes_apart
         modes = torch._C._len_torch_dispatch_stack()
         self._around.enter_context(self.transfer.watching())
         self._modes = torch._C._len_torch_dispatch_stack() - modes
@@ -177,8 +179,9 @@ class Session:
         if shape is not None:
             self.planning.compare(shape)
             self.planning.adjust(shape, base)
-        # While this thread did other things, the device did all that it had to: this step is as slow as its launching.
-        compared = not self._idle and self.planning.seconds == planning
+        # Or, while this thread did other things, the device did all that it had to: then this step is as slow as its
+        # launching.
+        undisturbed = not self._idle and self.planning.seconds == planning
         self._idle = False
         self.transfer.reset_peak()
         if shape is None:
@@ -193,7 +196,7 @@ class Session:
         if shape is None:
             self._around.enter_context(named_modules())
         plan = None if shape is None else shape.plan
-        compared = compared and shape is not None and not measure and self._is_compared(shape)
+        compared = undisturbed and shape is not None and not measure and self._is_compared(shape)
         self._started = self.transfer.mark() if compared else None
         self.engine.mover.waits = [] if compared else None
         self.engine.follow = self._follow if self.planning.shares else None
@@ -211,11 +214,6 @@ class Session:
     def _is_compared(self, shape: Shape) -> bool:
         """With its plan; the one before it must have been."""
         return shape.steps < self.planning.measured_steps + COMPARED and shape.marks is None
-
-    @property
-    def _may_bring(self) -> bool:
-        """Whether more state should be here in the last step before the optimizer's than in those before it."""
-        return self._left in (0, 1) and self.planning.split.last > self.planning.split.usual
 
     @property
     def brings(self) -> bool:
