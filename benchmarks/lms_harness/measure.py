@@ -70,24 +70,6 @@ def clean() -> None:
     cuda.reset_peak_memory_stats()
 
 
-def timed(step: Callable[[], Any], rounds: int, warm: int = 2) -> tuple[float, int]:
-    """The median seconds of a step, and the peak of bytes allocated meanwhile."""
-    for _ in range(warm):
-        step()
-    cuda.synchronize()
-    cuda.reset_peak_memory_stats()
-    times, peak = [], 0
-    for _ in range(rounds):
-        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        start.record()
-        step()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
-        peak = max(peak, cuda.max_memory_allocated())
-    return statistics.median(times), peak
-
-
 def in_a_row(steps: Sequence[Callable[[], Any]], warm: int = WARM) -> list[float]:
     """Seconds of each, one after the other as in training: the device is waited for at the end alone."""
     marks = [cuda.Event(enable_timing=True) for _ in range(len(steps) + 1)]
@@ -97,6 +79,16 @@ def in_a_row(steps: Sequence[Callable[[], Any]], warm: int = WARM) -> list[float
         mark.record()
     cuda.synchronize()
     return [start.elapsed_time(end) / 1e3 for start, end in pairwise(marks)][warm:]
+
+
+def timed(step: Callable[[], Any], rounds: int, warm: int = 2) -> tuple[float, int]:
+    """The median seconds of steps in a row, and the peak of bytes allocated meanwhile."""
+    for _ in range(warm):
+        step()
+    cuda.synchronize()
+    cuda.reset_peak_memory_stats()
+    times = in_a_row([step] * rounds, warm=0)
+    return statistics.median(times), cuda.max_memory_allocated()
 
 
 def trained(
@@ -128,6 +120,7 @@ def ours(
     clean()
     began = time.perf_counter()
     step = partial(trained, model, forward, lambda: lms.fit(limit))
+    rows = max(1, rounds // 2)
     try:
         for _ in range(5):
             step()
@@ -137,7 +130,7 @@ def ours(
         late = lms.stats()["late"]
         natively: list[float] = []
         found: list[float] = []
-        for _ in range(max(1, rounds // 2)):
+        for _ in range(rows):
             natively += in_a_row([partial(trained, model, forward)] * ROW) if turns else [native_s]
             found += in_a_row([step] * ROW)
     except (WeftError, torch.OutOfMemoryError) as error:
@@ -154,7 +147,7 @@ def ours(
         f"rebuilt {plan.bytes_of('recipe') / GIB:.1f}, swapped {plan.bytes_of('swap') / GIB:.1f} GiB, predicted "
         f"{plan.slowdown:.3f}x, stall {plan.timeline.stall_s * 1e3:.0f} "
         f"(was {stats['stall_ms']:.0f}) ms, launched in {launched * 1e3:.0f} ms, late "
-        f"{(stats['late'] - late) / max(1, rounds // 2) / ROW:g}, first steps {warm:.1f} s, "
+        f"{(stats['late'] - late) / (rows * ROW):g}, first steps {warm:.1f} s, "
         f"{'under' if stats['peak'] <= limit else 'OVER'} budget, gradients {same(model, forward, limit)}"
     )
     report.row(case, f"ours, {limit / GIB:.1f} GiB", stats["peak"], seconds, seconds / native_s, goal, note)

@@ -77,9 +77,8 @@ def test_nothing_is_left_behind() -> None:
         for _ in range(steps):
             with lms.fit(limit):
                 back(model(x).float().square().mean())
-            model.zero_grad(
-                set_to_none=True
-            )  # what a gradient is counted as depends on the blocks that were free
+            # What a gradient is counted as depends on the blocks that were free.
+            model.zero_grad(set_to_none=True)
         gc.collect()
 
     train(12)

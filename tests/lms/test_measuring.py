@@ -70,9 +70,8 @@ def test_a_step_that_waited_was_quicker_than_it_took() -> None:
     assert plan.timeline.moved < before.moved  # there is less time to copy in
     assert made.shape.link == 1.0
     assert sum(made.shape.recording.seconds) < sum(transformer().seconds)
-    assert (
-        made.shape.steps == made.planning.measured_steps
-    )  # and the new plan is compared as often as the first was
+    # The new plan is compared as often as the first was.
+    assert made.shape.steps == made.planning.measured_steps
 
 
 def test_a_step_that_worked_as_long_as_planned_and_waited_has_a_slower_link() -> None:

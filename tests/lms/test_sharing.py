@@ -179,10 +179,9 @@ class Accumulating:
         self.model.register_parameter("unused", nn.Parameter(torch.zeros(8)))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3)
         lms.wrap(self.model, self.optimizer, limit=limit, transfer=self.transfer)
-        self.early = self.late = (
-            0.0  # bytes of state that came in with the last backward pass, and in the last step
-        )
-        self.before: list[float] = []  # and with each forward and each backward pass of its
+        # Bytes of state that came in with the last backward pass, in the last step, and with each pass before it.
+        self.early = self.late = 0.0
+        self.before: list[float] = []
         self.seconds: list[float] = []  # of its backward passes
 
     def train(self, steps: int, passes: int = 4) -> None:

@@ -233,9 +233,8 @@ class Session:
         event = min(self.engine.event, len(timeline.ahead) - 1)
         peak = timeline.ahead[event] if self.follows else timeline.peak
         wanted = peak + shift + shape.margin
-        if (
-            self._left == 1 and self._may_bring
-        ):  # what comes stays through the next step, which leaves so much
+        if self._left == 1 and self._may_bring:
+            # What comes stays through the next step, which leaves so much.
             wanted = max(wanted, self.planning.budget - self.planning.split.last)
         return max(0, wanted - self._in_use())
 
