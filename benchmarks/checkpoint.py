@@ -30,10 +30,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from weft.elastic import parts, state
-from weft.elastic.checkpoint import Saver
-from weft.elastic.control import FixedLink
-from weft.elastic.view import Member, View
+from weft.elastic.checkpoint import layout as parts
+from weft.elastic.checkpoint.saver import Saver
+from weft.elastic.membership.view import Member, View
+from weft.elastic.worker import state
+from weft.elastic.worker.link import FixedLink
 
 WIDTH = 1024
 OURS = "weft"

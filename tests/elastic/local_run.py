@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft.elastic.ledger import check
+from weft.elastic.history.ledger import check
 
 TRAIN = str(Path(__file__).parent / "workers" / "train.py")
 WEFT = str(Path(sys.executable).with_name("weft"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.elastic.order import Order
+from weft.elastic.data.order import Order
 
 ORDER = Order(1437, 64, 8, seed=0, shuffle=True, drop_last=False)  # 23 steps an epoch, the last of 29 samples
 START = 1731666000.0  # seconds since 1970

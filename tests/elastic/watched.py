@@ -16,9 +16,9 @@ from tests.cluster.cluster import HEAD, VirtualCluster
 from tests.cluster.waiting import wait_until
 from tests.launch.conftest import WEFT
 
-from weft.elastic import ledger
-from weft.elastic.timeline import Change, Event, changes, read_events
-from weft.elastic.traces import LEDGER, read_lines, trace_file
+from weft.elastic.history import ledger
+from weft.elastic.history.lines import LEDGER, read_lines, trace_file
+from weft.elastic.history.timeline import Change, Event, changes, read_events
 
 SCRIPT = Path(__file__).parent / "workers" / "steady.py"
 STEPS = 200
@@ -161,7 +161,7 @@ class Watched:
     # -- processes --------------------------------------------------------------------------------
 
     def agent(self, host: str) -> int:
-        (found,) = [pid for pid, line in self.cluster.processes(host) if "weft.elastic.agent" in line]
+        (found,) = [pid for pid, line in self.cluster.processes(host) if "weft.elastic.agent.agent" in line]
         return found
 
     def workers(self, host: str) -> list[int]:

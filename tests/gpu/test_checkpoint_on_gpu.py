@@ -14,9 +14,11 @@ pytestmark = [
 
 
 def test_a_state_on_a_gpu_comes_back_as_it_was(tmp_path: Path) -> None:
-    from tests.elastic.test_checkpoint import Crew, saved_steps
+    from tests.elastic.checkpoint.test_checkpoint import Crew, saved_steps
 
-    from weft.elastic import parts, pieces, state
+    from weft.elastic.checkpoint import dcp as pieces
+    from weft.elastic.checkpoint import layout as parts
+    from weft.elastic.worker import state
 
     crew = Crew(tmp_path, tmp_path)
     crew.objects["model"].cuda()

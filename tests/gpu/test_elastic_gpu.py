@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.elastic.local_run import TRAIN, LocalRun
 
-from weft.elastic.ledger import check
+from weft.elastic.history.ledger import check
 
 torch = pytest.importorskip("torch")
 pytestmark = [

@@ -10,7 +10,7 @@ import click
 from weft.errors import UsageError
 
 if TYPE_CHECKING:
-    from weft.elastic.records import Ledger
+    from weft.elastic.history.records import Ledger
 
 
 @click.command("ledger")
@@ -24,7 +24,7 @@ def command(ctx: click.Context, run: str, as_json: bool, sample: int | None, epo
 
     RUN is a run directory, or `latest`. It holds the ledgers of all hosts, or of those that could be collected.
     """
-    from weft.elastic.records import read_ledger
+    from weft.elastic.history.records import read_ledger
     from weft.launch.rundir import find_run
 
     ledger = read_ledger(find_run(run))
@@ -37,8 +37,8 @@ def command(ctx: click.Context, run: str, as_json: bool, sample: int | None, epo
 
 
 def _judge(ledger: Ledger, as_json: bool, epoch: int | None) -> bool:
-    from weft.elastic.ledger import audit
-    from weft.elastic.ledger_table import render_report
+    from weft.elastic.history.ledger import audit
+    from weft.elastic.history.ledger_table import render_report
 
     report = audit(ledger)
     if epoch is not None:
@@ -48,8 +48,8 @@ def _judge(ledger: Ledger, as_json: bool, epoch: int | None) -> bool:
 
 
 def _trace(ledger: Ledger, as_json: bool, sample: int, epoch: int | None) -> bool:
-    from weft.elastic.ledger_table import render_uses
-    from weft.elastic.uses import uses
+    from weft.elastic.history.ledger_table import render_uses
+    from weft.elastic.history.uses import uses
 
     found = uses(ledger, sample, epoch)
     data = {"sample": sample, "uses": [use.to_json() for use in found]}

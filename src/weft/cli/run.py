@@ -155,7 +155,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     elastic = elastic_config(options)
     config = make_config(ctx.meta[_ANY_COMMAND], **options)
     if elastic is not None:
-        from weft.elastic.launcher import launch_behind
+        from weft.elastic.launcher.launcher import launch_behind
 
         if sbatch is not None:
             raise UsageError("--elastic runs on the engines local and ssh, got --sbatch; drop one of the two")
@@ -173,7 +173,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         click.echo(json.dumps(data, indent=2) if as_json else render_plan(result.plan, result.commands))
         return
     if elastic is not None:
-        from weft.elastic.launcher import run_elastic
+        from weft.elastic.launcher.launcher import run_elastic
 
         outcome = run_elastic(config, elastic, out=(sys.stderr if as_json else sys.stdout).buffer)
     else:
@@ -199,7 +199,7 @@ def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
                 raise UsageError(f"{flag} must come with --elastic, got it alone; add --elastic MIN:MAX")
         return None
     from weft.elastic.config import ElasticConfig, parse_limits
-    from weft.elastic.wanted import discover
+    from weft.elastic.launcher.hosts_wanted import discover
 
     least, most = parse_limits(limits)
     if given["discover"] is not None and options["hosts"] is None and options["hostfile"] is None:

@@ -25,7 +25,7 @@ def command(
     New hosts are taken in at the end of a step; the workers of hosts that are dropped leave at the end of a step. With
     neither, tells which hosts are wanted.
     """
-    from weft.elastic.scaling import scale, wanted_hosts
+    from weft.elastic.launcher.scale import scale, wanted_hosts
     from weft.launch.rundir import find_run
     from weft.topology.hostlist import parse_hosts
 

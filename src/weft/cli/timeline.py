@@ -12,7 +12,7 @@ import click
 from weft.errors import UsageError
 
 if TYPE_CHECKING:
-    from weft.elastic.timeline import Change, Event
+    from weft.elastic.history.timeline import Change, Event
 
 _POLL_S = 0.2
 
@@ -27,8 +27,8 @@ def command(run: str, as_json: bool, plot: str | None, follow: bool) -> None:
 
     RUN is a run directory, or `latest`. With --follow, --json prints one object a line.
     """
-    from weft.elastic.timeline import changes, read_events
-    from weft.elastic.timeline_table import render_table, summarise
+    from weft.elastic.history.timeline import changes, read_events
+    from weft.elastic.history.timeline_table import render_table, summarise
     from weft.launch.rundir import find_run
 
     if plot is not None and not Path(plot).absolute().parent.is_dir():
@@ -38,7 +38,7 @@ def command(run: str, as_json: bool, plot: str | None, follow: bool) -> None:
     found = changes(events)
     summary = summarise(found, events)
     if plot is not None:
-        from weft.elastic.timeline_plot import render_svg
+        from weft.elastic.history.timeline_svg import render_svg
 
         _write(Path(plot), render_svg(found, events, title=folder.resolve().name))
     if follow and as_json:
@@ -59,7 +59,7 @@ def command(run: str, as_json: bool, plot: str | None, follow: bool) -> None:
 
 def _follow(folder: Path, as_json: bool) -> tuple[Event, ...]:
     """Print rows as they become complete; the events, when the run is over."""
-    from weft.elastic.timeline import changes, complete, ended
+    from weft.elastic.history.timeline import changes, complete, ended
 
     shown = 0
     while True:
@@ -79,14 +79,14 @@ def _follow(folder: Path, as_json: bool) -> tuple[Event, ...]:
 
 def _events_so_far(folder: Path) -> tuple[Event, ...]:
     """None, before the first agent has written something."""
-    from weft.elastic.timeline import read_events
-    from weft.elastic.traces import EVENTS
+    from weft.elastic.history.lines import EVENTS
+    from weft.elastic.history.timeline import read_events
 
     return read_events(folder) if any((folder / "elastic").glob(f"*.{EVENTS}.jsonl")) else ()
 
 
 def _print(found: tuple[Change, ...], start: float, as_json: bool, *, first: bool) -> None:
-    from weft.elastic.timeline_table import stream_rows
+    from weft.elastic.history.timeline_table import stream_rows
 
     lines = (
         [json.dumps(change.to_json()) for change in found]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft.elastic.run import Loader, Run, join
+    from weft.elastic.worker.run import Loader, Run, join
 
 __all__ = ["Loader", "Run", "join"]
 
@@ -13,7 +13,7 @@ __all__ = ["Loader", "Run", "join"]
 def __getattr__(name: str) -> Any:
     """Loaded on first use, with torch; the launcher and the agents do without."""
     if name in __all__:
-        from weft.elastic import run
+        from weft.elastic.worker import run
 
         return getattr(run, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

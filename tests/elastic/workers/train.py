@@ -21,8 +21,8 @@ from torch.utils.data import Dataset, IterableDataset
 from uncompiled import without_compiler  # type: ignore[import-not-found]
 
 from weft import elastic
-from weft.elastic import healing
-from weft.elastic import participant as inner
+from weft.elastic.worker import healing
+from weft.elastic.worker import participant as inner
 from weft.errors import CollectiveError
 
 parser = argparse.ArgumentParser()

@@ -1,0 +1,85 @@
+"""What an agent is told of the run when it begins: all it will ever need to go on without its launcher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from weft.elastic.config import ElasticConfig
+from weft.elastic.launcher.recruits import Recruit
+from weft.elastic.membership.view import View
+from weft.launch.plan import Plan
+from weft.launch.wire import Message
+
+# What each worker finds out for itself, when it joins.
+_NOT_TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_DIMENSIONS")
+
+
+def agent_spec(
+    host: Recruit,
+    plan: Plan,
+    elastic: ElasticConfig,
+    *,
+    run: str,
+    run_dir: Path,
+    grace_s: float,
+    expected: int,
+    secret: str,
+    view: View,
+    roster: Mapping[str, list[Any]],
+) -> Message:
+    """The run as the agent of one host sees it: its own slots, everyone's rules, where the others are."""
+    env = {
+        **dict(plan.env),
+        "WEFT_RUN_ID": run,
+        "WEFT_RUN_DIR": str(run_dir),
+        "TORCHELASTIC_RUN_ID": run,
+        "WEFT_HOST": host.name,
+    }
+    if elastic.checkpoint is not None:
+        env["WEFT_CHECKPOINT"] = str(elastic.checkpoint)
+    if elastic.checkpoint_every is not None:
+        env["WEFT_CHECKPOINT_EVERY"] = str(elastic.checkpoint_every)
+    return {
+        "do": "elastic",
+        "run": run,
+        "run_dir": str(run_dir),
+        "host": host.name,
+        "agent": host.agent,
+        "witness": host.witness,
+        "life": f"{host.lives}-" if host.lives else "",
+        "address": host.address,
+        "cwd": plan.cwd,
+        "env": _told(env),
+        "argv": list(plan.argv),
+        "slots": _slots(host),
+        "least": elastic.least,
+        "most": elastic.most,
+        "expected": expected,
+        "detect_within": elastic.detect_within_s,
+        "start_within": elastic.start_within_s,
+        "slow": elastic.slow,
+        "grace": grace_s,
+        "secret": secret,
+        "view": view.to_json(),
+        "roster": dict(roster),
+    }
+
+
+def _slots(host: Recruit) -> list[Message]:
+    workers = host.plan.workers if host.plan else ()
+    return [
+        {
+            "number": worker.local_rank,
+            "rank": rank,
+            "env": _told(dict(worker.env)),
+            "cpus": list(worker.placement.cpus) if worker.placement else [],
+            "numa": list(worker.placement.numa) if worker.placement else [],
+        }
+        for worker, rank in zip(workers, host.ranks, strict=True)
+    ]
+
+
+def _told(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name not in _NOT_TOLD}

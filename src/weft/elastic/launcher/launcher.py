@@ -1,0 +1,422 @@
+"""The launcher of an elastic run: it starts the agents, shows what happens, and brings hosts in and out.
+
+The run does not depend on it. It is there for the person who watches, and for hosts that come: only it can start an
+agent on them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+from queue import Empty
+from typing import Any, BinaryIO
+
+from weft.elastic.agent.spec import agent_spec
+from weft.elastic.config import ElasticConfig
+from weft.elastic.launcher.announce import tell_of
+from weft.elastic.launcher.hosts_wanted import SCALE_FILE, Wanted
+from weft.elastic.launcher.recruits import Recruit, Recruiting
+from weft.elastic.membership.policy import choose_voters
+from weft.elastic.membership.view import View
+from weft.elastic.secret import new_secret
+from weft.errors import ConnectError, UsageError
+from weft.files import write_whole
+from weft.launch.conduct import signals_to
+from weft.launch.config import LaunchConfig
+from weft.launch.engine import choose_engine
+from weft.launch.here import is_this_machine
+from weft.launch.outcome import Failure, Outcome
+from weft.launch.output import Console
+from weft.launch.processes import sweep
+from weft.launch.rundir import RunDir
+from weft.launch.ssh import SshHosts
+from weft.launch.sweep import marker
+from weft.launch.wire import Message, text_to_bytes
+from weft.topology.detect import detect
+
+LOOK_S = 0.5  # between two looks at which hosts are wanted
+ANSWER_S = 20.0  # for all hosts to answer at the start
+
+
+def run_elastic(config: LaunchConfig, elastic: ElasticConfig, *, out: BinaryIO) -> Outcome:
+    """Run the program on whoever is there; returns when the run is finished, or has failed."""
+    config = launch_behind(config, elastic)
+    launcher = Launcher(config, elastic, out)
+    with closing(launcher):
+        return launcher.run()
+
+
+def launch_behind(config: LaunchConfig, elastic: ElasticConfig) -> LaunchConfig:
+    """The launch behind an elastic run: so many workers on each host, whatever others do."""
+    if choose_engine(config) not in ("local", "ssh"):
+        raise UsageError(
+            f"--elastic must come with the engine local or ssh, got {choose_engine(config)}; use -H host1,host2"
+        )
+    for given, flag in ((config.rankfile, "--rankfile"), (config.max_restarts, "--max-restarts")):
+        if given:
+            raise UsageError(
+                f"--elastic decides where and how often workers run, got {flag} as well; drop one"
+            )
+    if elastic.witness is not None and (not config.host_names or elastic.witness in config.host_names):
+        raise UsageError(
+            f"--witness must be a machine beside the hosts of the run, got {elastic.witness} with "
+            f"{', '.join(config.host_names) or 'no hosts'}; name the hosts with -H and a third machine as witness"
+        )
+    hosts = max(1, len(config.host_names))
+    per_host = config.per_host
+    if config.workers is not None:
+        per_host = -(-config.workers // hosts)
+    elif per_host is None:
+        per_host = -(-elastic.most // hosts)
+    return replace(config, workers=None, per_host=per_host, allow_uneven=True)
+
+
+class Launcher:
+    """One elastic run, seen from where it was started."""
+
+    def __init__(self, config: LaunchConfig, elastic: ElasticConfig, out: BinaryIO) -> None:
+        self._config, self._elastic, self._out = config, elastic, out
+        self._ssh = SshHosts(config) if config.host_names and choose_engine(config) == "ssh" else None
+        self._secret = new_secret()
+        self._wanted = Wanted(config.hosts, elastic, warn=self._say)
+        self._recruiting = Recruiting(config, self._ssh, self._on_called)
+        self._hosts, self._crew = self._recruiting.hosts, self._recruiting.crew
+        self._console: Console | None = None
+        self._first: View | None = None
+        self._folder: RunDir | None = None
+        self._run = ""
+        self._view = 0
+        self._voting: set[str] = set()  # in the newest view we know of
+        self._not_lost_at = time.monotonic()
+        self._over, self._code = "", 0
+        self._failures: list[str] = []
+        self._interrupted: int | None = None
+        self._next_look = 0.0
+
+    def close(self) -> None:
+        self._wanted.close()
+        self._crew.close()
+
+    def run(self) -> Outcome:
+        began = time.monotonic()
+        names = [entry.name for entry in self._wanted.hosts] or [detect().name]
+        absent: dict[str, str] = {}
+        if self._ssh is not None and not self._config.skip_checks:
+            from weft.elastic.launcher.preflight import check_who_is_there
+
+            absent = check_who_is_there(self._config)
+        # A handler may run in the middle of anything we do, so it only leaves a note.
+        with signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):
+            for name in names:
+                if name in absent:
+                    self._recruiting.miss(name, absent[name])
+                else:
+                    self._recruiting.call(name)
+            if self._ssh is not None and (self._elastic.witness or not any(map(is_this_machine, names))):
+                self._recruiting.call_witness(self._elastic.witness)
+            self._gather(names)
+            self._begin()
+            try:
+                while not self._done():
+                    self._turn()
+            finally:
+                assert self._console is not None
+                self._console.close()
+        outcome = self._outcome(time.monotonic() - began)
+        assert self._folder is not None
+        self._folder.write_outcome(outcome)
+        return outcome
+
+    # -- hosts ------------------------------------------------------------------------------------
+
+    def _gather(self, names: list[str]) -> None:
+        """Wait until every host has said where its agent listens, or that it is not there."""
+        deadline = time.monotonic() + ANSWER_S
+        settled = ("called", "away")
+        awaited = [host for host in self._hosts.values() if host.name in names or host.at]
+        while any(host.state not in settled for host in awaited):
+            if time.monotonic() > deadline:
+                break
+            self._turn_once(0.2)
+            if self._interrupted:
+                raise KeyboardInterrupt
+        here = [self._hosts[name] for name in names if self._hosts[name].state == "called"]
+        troubles = [
+            host.trouble or f"{host.name} must answer within {ANSWER_S:g} s, got silence"
+            for host in awaited
+            if host.state != "called"
+        ]
+        if not here:
+            raise ConnectError("\n".join(troubles))
+        slots = sum(len(host.plan.workers) for host in here if host.plan is not None)
+        if slots < self._elastic.least:
+            raise ConnectError(
+                f"an elastic run must have at least {self._elastic.least} workers to begin, got {slots} on "
+                f"{', '.join(host.name for host in here)}; name more hosts or lower MIN"
+                + "".join(f"\n{trouble}" for trouble in troubles)
+            )
+        self._troubles = troubles
+
+    def _begin(self) -> None:
+        """Make the run directory, and have those who are here begin."""
+        here = [host for host in self._hosts.values() if host.state == "called"]
+        assert self._recruiting.plan is not None
+        self._folder = RunDir.create(self._config.run_dir, self._recruiting.plan, datetime.now())
+        path = self._folder.path.absolute()
+        self._run = f"{path.name}-{secrets.token_hex(4)}"
+        self._console = Console(max(2, self._elastic.most), logs=path, out=self._out)
+        for trouble in self._troubles:
+            self._say(f"{trouble}; going on without it, and trying again")
+        (path / "elastic").mkdir(exist_ok=True)
+        self._wanted.scale_file = path / "elastic" / SCALE_FILE
+        self._first = View(0, (), self._voters(here), "")
+        control = {"launcher": os.getpid(), "hosts": [vars(entry) for entry in self._wanted.hosts]}
+        write_whole(path / "elastic" / "control.json", json.dumps(control) + "\n")
+        for host in here:
+            self._start(host)
+
+    @staticmethod
+    def _voters(hosts: list[Recruit]) -> tuple[str, ...]:
+        agents = sorted(host.agent for host in hosts if not host.witness)
+        return choose_voters(agents, [host.agent for host in hosts if host.witness])
+
+    def _roster(self) -> dict[str, list[Any]]:
+        return {
+            host.agent: [host.name, host.address, 0 if host.witness else host.port]
+            for host in self._hosts.values()
+            if host.state in ("called", "running")
+        }
+
+    def _start(self, host: Recruit) -> None:
+        """Tell an agent what the run is."""
+        assert self._recruiting.plan is not None
+        assert self._folder is not None
+        assert self._first is not None
+        spec = agent_spec(
+            host,
+            self._recruiting.plan,
+            self._elastic,
+            run=self._run,
+            run_dir=self._folder.path.absolute(),
+            grace_s=self._config.grace_s,
+            expected=sum(len(other.plan.workers) for other in self._hosts.values() if other.plan is not None),
+            secret=self._secret,
+            view=self._first,
+            roster={name: where for name, where in self._roster().items() if name != host.agent},
+        )
+        self._crew.tell(spec, [host.name])
+        host.state, host.view = "running", -1
+        host.lives += 1
+
+    # -- the loop ---------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        self._turn_once(LOOK_S / 2)
+        now = time.monotonic()
+        if now >= self._next_look and not self._over and self._interrupted is None:
+            self._next_look = now + LOOK_S
+            if self._wanted.look():
+                self._scale()
+            self._let_go()
+            self._try_again(now)
+            if self._all_were_lost(now):
+                self._begin_anew()
+            if self._all_have_left():
+                self._end("a run must have a host to go on, got none: all were taken away; start it again", 1)
+
+    def _turn_once(self, timeout_s: float) -> None:
+        try:
+            name, message = self._crew.hear(timeout_s)
+        except Empty:
+            return
+        self._hear(self._hosts.get(name), message)
+
+    def _try_again(self, now: float) -> None:
+        wanted = {entry.name for entry in self._wanted.hosts} or self._hosts.keys()
+        for host in list(self._hosts.values()):
+            if host.state == "away" and (host.name in wanted or host.witness) and now >= host.retry_at:
+                self._recruiting.call(host.name)
+            elif host.state == "gone" and host.dismissed and host.name in wanted:  # it is wanted again
+                host.dismissed = False
+                self._recruiting.call(host.name)
+
+    def _scale(self) -> None:
+        """Other hosts are wanted than before."""
+        wanted = [entry.name for entry in self._wanted.hosts]
+        if self._ssh is None:
+            self._say(f"hosts can be added to a run that was started on named hosts, got {', '.join(wanted)}")
+            return
+        self._recruiting.config = replace(self._config, hosts=self._wanted.hosts)
+        for name in wanted:
+            if name not in self._hosts or self._hosts[name].state in ("away", "gone"):
+                self._say(f"{name} is wanted")
+                self._recruiting.call(name)
+
+    def _let_go(self) -> None:
+        """Have hosts leave that are no longer wanted, once there are enough workers on the others."""
+        wanted = {entry.name for entry in self._wanted.hosts}
+        if (
+            self._ssh is None
+            or sum(self._hosts[name].workers for name in wanted & self._hosts.keys()) < self._elastic.least
+        ):
+            return
+        for host in self._hosts.values():
+            if host.name not in wanted and host.state == "running" and not host.witness:
+                self._say(f"{host.name} is no longer wanted; its workers leave")
+                host.state, host.dismissed = "leaving", True
+                self._crew.tell({"do": "leave"}, [host.name])
+
+    def _hear(self, host: Recruit | None, message: Message) -> None:
+        if host is None:
+            if message["event"] == "signal":
+                self._interrupt(message["number"])
+            return
+        handler: Callable[[Recruit, Message], None] | None = getattr(self, f"_on_{message['event']}", None)
+        if handler is not None:
+            handler(host, message)
+        else:
+            self._recruiting.hear(host, message)
+
+    def _on_called(self, host: Recruit) -> None:
+        """The agent of a host listens; one that comes late begins at once."""
+        if self._first is not None:
+            self._start(host)
+
+    def _on_begun(self, host: Recruit, message: Message) -> None:
+        """An agent takes part: the others shall know where it is."""
+        running = [other.name for other in self._hosts.values() if other.state == "running"]
+        self._crew.tell({"do": "roster", "roster": self._roster()}, running)
+
+    def _on_attached(self, host: Recruit, message: Message) -> None:
+        """The agent that we had lost is still there."""
+        host.agent, host.address, host.port = message["agent"], message["address"], message["port"]
+        self._say(f"{host.name} is back")
+
+    def _on_output(self, host: Recruit, message: Message) -> None:
+        assert self._console is not None
+        self._console.write(message["rank"], message["stream"], text_to_bytes(message["text"]))
+
+    def _on_status(self, host: Recruit, message: Message) -> None:
+        host.view = message["view"]
+        if host.view >= self._view:
+            self._view, self._voting = host.view, set(message["voters"])
+        states = [worker["state"] for worker in message["report"]["workers"]]
+        host.workers = sum(state in ("ready", "member") for state in states)
+
+    def _on_news(self, host: Recruit, message: Message) -> None:
+        for line in tell_of(message["news"]):
+            self._say(line)
+
+    def _on_failed(self, host: Recruit, message: Message) -> None:
+        why = message.get("why") or f"{host.name}: could not {message['during']}: {message['message']}"
+        self._failures.append(why)
+
+    def _on_done(self, host: Recruit, message: Message) -> None:
+        host.state = "done"
+        if message["over"] and not self._over:
+            self._end(message["over"], message["code"])
+
+    def _end(self, how: str, code: int) -> None:
+        self._over, self._code = how, code
+        running = [other.name for other in self._hosts.values() if other.state == "running"]
+        # One of them may be cut off from the others.
+        self._crew.tell({"do": "over", "how": how, "code": code}, running)
+
+    def _on_closed(self, host: Recruit, message: Message) -> None:
+        if host.state in ("done", "leaving"):
+            host.state = "gone"
+            return
+        was = host.state
+        why = host.trouble or self._crew.explain(host.name)
+        self._recruiting.away(host, why)
+        host.trouble = why
+        if was == "running" and not self._over:
+            self._say(f"{host.name} is lost: {why}")
+            if self._ssh is None:
+                self._begin_again(host)
+
+    def _begin_again(self, host: Recruit) -> None:
+        """The one agent there was has died, and its workers with it: what follows begins from what was saved."""
+        sweep(marker(self._run))
+        host.retry_at = 0.0
+        self._first = None
+        self._recruiting.call(host.name)
+        self._gather([host.name])
+        self._first = View(self._view + 1, (), (host.agent,), "")
+        self._start(host)
+
+    def _all_were_lost(self, now: float) -> bool:
+        """Whether all agents that had the run are dead: every host has been reached, and its agent is another one."""
+        ran = [
+            host for host in self._hosts.values() if host.lives and not host.witness and host.state != "gone"
+        ]
+        reached = all(host.state == "running" and host.view >= 0 for host in ran)
+        if not ran or not reached or self._voting & {host.agent for host in ran}:
+            self._not_lost_at = now
+        # One of them may be about to hear that it has become a voter.
+        return now - self._not_lost_at > self._elastic.detect_within_s
+
+    def _all_have_left(self) -> bool:
+        """Whether every agent was asked to leave, and nobody is called any more."""
+        wanted = {entry.name for entry in self._wanted.hosts} or self._hosts.keys()
+        return all(
+            host.state == "gone" or (host.state == "away" and host.name not in wanted)
+            for host in self._hosts.values()
+            if not host.witness
+        )
+
+    def _begin_anew(self) -> None:
+        """Have the agents that are here make a view of their own; workers resume from what was saved."""
+        here = [host for host in self._hosts.values() if host.state == "running"]
+        self._say("all hosts were lost; those that are back begin again from what was saved")
+        self._first = View(self._view + 1, (), self._voters(here), "start: all hosts were lost")
+        self._view, self._voting = self._first.number, set(self._first.voters)
+        self._crew.tell({"do": "begin", "view": self._first.to_json()}, [host.name for host in here])
+
+    def _interrupt(self, number: int) -> None:
+        again = self._interrupted is not None
+        self._interrupted = self._interrupted or number
+        if self._console is None:
+            return
+        if not again:
+            self._say(f"{signal.Signals(number).name}: ending the run (again to end it at once)")
+        self._crew.tell({"do": "stop", "now": again})
+
+    def _say(self, text: str) -> None:
+        if self._console is not None:
+            self._console.say(f"weft: {text}")
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def _done(self) -> bool:
+        states = {host.state for host in self._hosts.values()}
+        if self._over or self._interrupted is not None:
+            return not states & {"running", "leaving", "called"}
+        return False
+
+    def _outcome(self, seconds: float) -> Outcome:
+        assert self._folder is not None
+        why = "" if self._over == "finished" else self._over or "no agent is left"
+        why = why or next(iter(self._failures), "")
+        code = self._code or 1 if why else 0
+        interrupted = self._interrupted
+        if interrupted is not None:
+            code = 128 + interrupted
+        failure = None
+        if why and interrupted is None:
+            failure = Failure(rank=None, host="the run", code=code, reason=why)
+        return Outcome(
+            code=code,
+            codes={},
+            seconds=round(seconds, 3),
+            failure=failure,
+            interrupted_by=signal.Signals(interrupted).name if interrupted else None,
+            run_dir=str(self._folder.path),
+        )

@@ -1,0 +1,93 @@
+"""Other hosts for a run that goes on: what `weft scale` does, for Python.
+
+The wish is written into the run directory, where the run's launcher looks for it. Only the launcher can start an agent
+on a host, so there must still be one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.elastic.launcher.hosts_wanted import SCALE_FILE
+from weft.errors import UsageError
+from weft.files import write_whole
+from weft.topology.hostlist import HostEntry, read_hostfile
+
+
+def scale(
+    run_dir: Path,
+    hosts: Sequence[HostEntry] = (),
+    *,
+    add: Sequence[HostEntry] = (),
+    remove: Sequence[HostEntry] = (),
+) -> tuple[HostEntry, ...]:
+    """Have the run go on with these hosts, or with those it has and what changes; gives the hosts it shall have."""
+    _refuse_what_is_over(run_dir)
+    wanted = tuple(hosts) or _changed(wanted_hosts(run_dir), add, remove)
+    lines = [
+        entry.name if entry.workers is None else f"{entry.name} slots={entry.workers}" for entry in wanted
+    ]
+    write_whole(run_dir / "elastic" / SCALE_FILE, "\n".join(lines) + "\n")
+    return wanted
+
+
+def wanted_hosts(run_dir: Path) -> tuple[HostEntry, ...]:
+    """The hosts the run shall have: as scaled last, or as it was started."""
+    file = run_dir / "elastic" / SCALE_FILE
+    if file.exists():
+        return read_hostfile(file)
+    return tuple(HostEntry(**entry) for entry in _control(run_dir)["hosts"])
+
+
+def _changed(
+    before: Sequence[HostEntry], add: Sequence[HostEntry], remove: Sequence[HostEntry]
+) -> tuple[HostEntry, ...]:
+    """The hosts of before, with some more and without some."""
+    known = {entry.name: entry for entry in before}
+    unknown = [entry.name for entry in remove if entry.name not in known]
+    if unknown:
+        raise UsageError(
+            f"--remove must name hosts of the run, got {', '.join(unknown)}; it has {', '.join(known)}"
+        )
+    dropped = {entry.name for entry in remove}
+    left = {name: entry for name, entry in known.items() if name not in dropped}
+    left |= {entry.name: entry for entry in add}
+    if not left:
+        raise UsageError("a run must keep at least one host, got none left; end it with Ctrl-C instead")
+    return tuple(left.values())
+
+
+def _control(run_dir: Path) -> dict[str, Any]:
+    try:
+        control: dict[str, Any] = json.loads((run_dir / "elastic" / "control.json").read_text())
+    except (OSError, ValueError):
+        raise UsageError(
+            f"{run_dir} must be an elastic run of ours, got no elastic/control.json; was it started with --elastic?"
+        ) from None
+    return control
+
+
+def _refuse_what_is_over(run_dir: Path) -> None:
+    control = _control(run_dir)
+    if (run_dir / "outcome.json").exists():
+        raise UsageError(f"a run must still go on to be scaled, got {run_dir} which has ended")
+    pid = control.get("launcher")
+    if isinstance(pid, int) and not _lives(pid):
+        raise UsageError(
+            f"a run must have its launcher to be scaled, got {run_dir} whose launcher (process {pid}) is gone; its "
+            "hosts go on to the end of the run"
+        )
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,253 @@
+"""The council: the voters of a view agree on the view that follows it.
+
+A chain of single-decree Paxos instances: instance n decides view n + 1, its acceptors are the voters of
+view n. Pure: calls go in, actions come out, to be carried out in their order. Nothing is written to disk,
+because a voter that crashed never comes back under its name.
+
+Enough votes are: a majority; or one half, if the view's first voter is in it; or all voters but those the
+proposer knows to be gone. Why no two proposers decide differently:
+
+- As in Paxos. A proposer that may propose at ballot b has asked a quorum, and takes over the proposal of
+  the highest ballot any of them has heard. Quorums of the first two kinds share a voter, and no voter
+  accepts below what it promised. So every proposal above a decided one has the decided value.
+- The dead. Requests go to all voters before any vote is counted, and `gone` counts only if nothing the
+  dead one sent here was lost: the link is whole. So whoever counts without a dead voter has heard each
+  proposal that one could have decided, even if too late to accept it (`_hear`), and each ballot it could
+  have prepared, and by that its own lower ballot is over (`_promise`). What the dead accepted for others
+  does not matter: those others live and are asked, or are gone and were heard themselves.
+  If each side counted without the other, each would have voted after the other's death.
+- Steps. A voter is fenced from its first vote until it knows the next view. One whose workers take part
+  must be in the quorum (or they are all gone), so the old view can complete no step once the next exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.elastic.membership.view import View
+
+Message = dict[str, Any]
+Ballot = tuple[int, int]  # round, index of the voter
+
+# The first voter's, once, without asking: nobody can have promised or proposed anything below it.
+FIRST: Ballot = (0, 0)
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send the message; if there is no connection, drop it: `met` repeats what matters."""
+
+    to: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class Decided:
+    """This view is decided; once for each view this council comes to know, in rising numbers."""
+
+    view: View
+
+
+Action = Send | Decided
+
+
+def is_quorum(voters: Sequence[str], votes: Set[str], gone: Set[str] = frozenset()) -> bool:
+    """Whether these votes are enough, for one who knows that so many are gone."""
+    given = votes & set(voters)
+    if 2 * len(given) == len(voters) and voters[0] in given:
+        return bool(given)
+    return 2 * len(given) > len(voters) or (bool(given) and given | gone >= set(voters))
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    ballot: Ballot
+    value: View
+
+
+@dataclass
+class _Try:
+    """My ballot while it lasts: asking for promises first, for votes once it has a value."""
+
+    ballot: Ballot
+    value: View | None
+    votes: set[str] = field(default_factory=set)
+
+
+class Council:
+    """One agent's part in the agreement. A voter decides with the others, any other one learns.
+
+    `view` is the latest decided view it knows. The caller brings messages in the order sent, one
+    connection per pair of agents at a time, and says when it begins (`met`) and breaks (`lost`).
+    """
+
+    def __init__(self, me: str, view: View) -> None:
+        self.me = me
+        self.view = view
+        self._whole: set[str] = set()  # peers of whom no word was lost since they said what they know
+        self._gone: set[str] = set()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin the instance of the present view."""
+        self._promised = FIRST
+        self._heard: _Proposal | None = None  # of the highest ballot; accepted, unless promised is higher
+        self._highest = FIRST  # ballot that anyone used
+        self._wish: View | None = None
+        self._try: _Try | None = None
+
+    @property
+    def fenced(self) -> bool:
+        """Whether it voted on the next view and does not know it yet: the old one may commit no new step."""
+        return self._promised > FIRST or self._heard is not None
+
+    @property
+    def outbid(self) -> bool:
+        """Whether what was proposed here stands no chance before the next `again`."""
+        return self._wish is not None and (self._try is None or self._highest > self._try.ballot)
+
+    def propose(self, value: View) -> list[Action]:
+        """Try to have this view follow the present one. One who is no voter here can not."""
+        if value.number != self.view.number + 1:
+            raise ValueError(f"the view after {self.view.number} must be next, got number {value.number}")
+        self._wish = value
+        return self.again()
+
+    def again(self) -> list[Action]:
+        """Try once more, with a higher ballot; nothing to do if what was proposed is settled."""
+        if self._wish is None or self.me not in self.view.voters:
+            return []
+        index = self.view.voters.index(self.me)
+        if index == 0 and not self.fenced:
+            return self._issue(FIRST, self._wish)
+        return self._begin(_Try((self._highest[0] + 1, index), None))
+
+    def met(self, peer: str) -> list[Action]:
+        """A new connection to this peer begins; to be called before anything is received over it."""
+        self._whole.discard(peer)
+        # The try goes first: with the hello, the peer may rely on having heard all.
+        request = [self._request(self._try)] if self._try and peer in self.view.voters else []
+        return [Send(peer, message) for message in [*request, self._word("hello")]]
+
+    def lost(self, peer: str) -> list[Action]:
+        """The connection broke, words may have been lost: should the peer die, that proves nothing."""
+        self._whole.discard(peer)
+        return []
+
+    def gone(self, voter: str) -> list[Action]:
+        """Proof that this voter is dead: its process ended, and all that it sent here was received.
+
+        Silence is no proof, and neither is a death behind a broken connection: such calls change nothing.
+        """
+        if voter in self._whole:
+            self._gone.add(voter)
+        return self._count()
+
+    def receive(self, sender: str, message: Message) -> list[Action]:
+        """A message came. One who asks about an older view is told of the present one."""
+        kind = message["kind"]
+        if kind in ("promise", "accept", "outbid"):
+            return self._reply(sender, message) if message["number"] == self.view.number else []
+        view = View.from_json(message["view"])
+        learned = self._learn(view)
+        if kind == "hello":
+            self._whole.add(sender)
+        if kind != "decided" and view.number < self.view.number:
+            return [Send(sender, self._word("decided"))]
+        if kind in ("prepare", "propose") and {self.me, sender} <= set(self.view.voters):
+            return learned + self._answer(sender, message)
+        return learned
+
+    def _answer(self, sender: str, message: Message) -> list[Action]:
+        """Vote for a request, or say what stands against it."""
+        ballot = _ballot(message)
+        if message["kind"] == "propose":
+            self._hear(_Proposal(ballot, View.from_json(message["value"])))
+        if ballot < self._promised:
+            return [self._vote("outbid", sender, self._promised)]
+        self._promise(ballot)
+        if message["kind"] == "propose":
+            return [self._vote("accept", sender, ballot)]
+        heard = self._heard and {"ballot": list(self._heard.ballot), "value": self._heard.value.to_json()}
+        return [self._vote("promise", sender, ballot, heard=heard)]
+
+    def _reply(self, sender: str, message: Message) -> list[Action]:
+        """Take a vote for my try, or learn that there is a higher ballot."""
+        ballot = _ballot(message)
+        self._highest = max(self._highest, ballot)
+        attempt = self._try
+        awaited = attempt and (attempt.ballot, "accept" if attempt.value else "promise")
+        if attempt is None or awaited != (ballot, message["kind"]) or sender not in self.view.voters:
+            return []
+        if heard := message.get("heard"):
+            self._hear(_Proposal(_ballot(heard), View.from_json(heard["value"])))
+        attempt.votes.add(sender)
+        return self._count()
+
+    def _hear(self, proposal: _Proposal) -> None:
+        if self._heard is None or proposal.ballot > self._heard.ballot:
+            self._heard = proposal
+
+    def _promise(self, ballot: Ballot) -> None:
+        self._promised = ballot
+        self._highest = max(self._highest, ballot)
+        if self._try and self._try.ballot < ballot:
+            self._try = None  # mine is over, even if votes still come
+
+    def _begin(self, attempt: _Try) -> list[Action]:
+        """Ask everyone first, then vote oneself: a quorum may be complete with that."""
+        self._promise(attempt.ballot)
+        self._try = attempt
+        attempt.votes.add(self.me)
+        asked: list[Action] = [Send(v, self._request(attempt)) for v in self.view.voters if v != self.me]
+        return asked + self._count()
+
+    def _issue(self, ballot: Ballot, value: View) -> list[Action]:
+        self._hear(_Proposal(ballot, value))
+        return self._begin(_Try(ballot, value))
+
+    def _count(self) -> list[Action]:
+        """Go on if the votes are enough."""
+        attempt = self._try
+        if attempt is None or not self._enough(attempt.votes):
+            return []
+        if attempt.value is None:
+            value = self._heard.value if self._heard else self._wish
+            assert value is not None
+            return self._issue(attempt.ballot, value)
+        told = dict.fromkeys(self.view.voters + attempt.value.voters)
+        decided = self._learn(attempt.value)
+        return decided + [Send(voter, self._word("decided")) for voter in told if voter != self.me]
+
+    def _enough(self, votes: Set[str]) -> bool:
+        agents = self.view.agents
+        fencing = not agents or bool(agents & votes) or agents <= self._gone
+        return fencing and is_quorum(self.view.voters, votes, self._gone)
+
+    def _learn(self, view: View) -> list[Action]:
+        if view.number <= self.view.number:
+            assert view.number < self.view.number or view == self.view, "two views of one number"
+            return []
+        self.view = view
+        self._forget()
+        return [Decided(view)]
+
+    def _request(self, attempt: _Try) -> Message:
+        ballot = list(attempt.ballot)
+        if attempt.value is None:
+            return self._word("prepare", ballot=ballot)
+        return self._word("propose", ballot=ballot, value=attempt.value.to_json())
+
+    def _word(self, kind: str, **more: Any) -> Message:
+        """A message that brings the present view along, for those who do not know it yet."""
+        return {"kind": kind, "view": self.view.to_json(), **more}
+
+    def _vote(self, kind: str, to: str, ballot: Ballot, **more: Any) -> Send:
+        return Send(to, {"kind": kind, "number": self.view.number, "ballot": list(ballot), **more})
+
+
+def _ballot(message: Message) -> Ballot:
+    round_, index = message["ballot"]
+    return round_, index

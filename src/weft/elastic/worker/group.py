@@ -1,0 +1,88 @@
+"""The torch group of a view: made with those who are in it, given up as soon as one of them is known to be lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed.distributed_c10d import _world as torch_world
+
+from weft.collectives.groups import roll
+from weft.elastic.membership.view import View
+from weft.elastic.worker.heal import knock
+from weft.elastic.worker.link import Link
+from weft.errors import CollectiveError, ConnectError
+
+CONNECT_S = 5.0  # to the store of the view's first member
+OPERATION_S = 1800.0  # agents see who is stuck; a reduction itself may wait long, for one who evaluates, say
+# What a group that has lost a member may raise: ours, torch's store's, a socket's.
+BROKEN = (RuntimeError, ConnectError, CollectiveError, OSError)
+
+
+class Gathering:
+    """This process's groups, one view after another.
+
+    Every worker has a store of its own, and the view says where; the members of a view meet in that of its first.
+    """
+
+    def __init__(self, link: Link, address: str) -> None:
+        self._link = link
+        self._store = TCPStore(
+            address, 0, None, is_master=True, timeout=timedelta(seconds=CONNECT_S), wait_for_workers=False
+        )
+        self._excepthook = sys.excepthook
+
+    @property
+    def port(self) -> int:
+        """Where our store listens."""
+        return self._store.port
+
+    def meet(self, view: View, rank: int) -> None:
+        """Make the group of a view; raises one of BROKEN if that cannot be done."""
+        self.part()
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(view.size))
+        with roll.interruptible(lambda: self._link.lost_someone(view.number)):
+            dist.init_process_group(
+                "weft",
+                store=PrefixStore(f"view/{view.number}", self._store_of(view) if rank else self._store),
+                rank=rank,
+                world_size=view.size,
+                timeout=timedelta(seconds=OPERATION_S),
+            )
+        if self._link.lost_someone(view.number):  # before the group was there to be let go of
+            raise CollectiveError("a member was lost while the group was made")
+
+    def _store_of(self, view: View) -> TCPStore:
+        first = view.members[0]
+        knock(first.address, first.store_port, CONNECT_S, lambda: self._link.lost_someone(view.number))
+        return TCPStore(
+            first.address,
+            first.store_port,
+            None,
+            is_master=False,
+            timeout=timedelta(seconds=CONNECT_S),
+            wait_for_workers=False,
+        )
+
+    def let_go(self) -> None:
+        """Somebody is lost: whatever waits for it gives up. Any thread may call this."""
+        group = dist.group.WORLD if dist.is_initialized() else None
+        if group is not None:
+            with suppress(RuntimeError):
+                group.abort()
+
+    def part(self) -> None:
+        """Leave the group there is, if there is one."""
+        if dist.is_initialized():
+            self.let_go()
+            with suppress(RuntimeError):
+                dist.destroy_process_group()
+        roll.forget_store()
+        # torch counts the groups it has begun, even those that could not be made, and names them so; members that
+        # disagree on the count would not find each other. And every world wraps the hook of the one before.
+        torch_world.group_count = 0
+        sys.excepthook = self._excepthook

@@ -1,0 +1,59 @@
+"""A worker's part in healing: it offers the newest commit to those who lack it, or gets it from those who have it.
+
+Nobody stands still for that. Until the next reduction nothing changes that a commit consists of: the sources compute
+the step that follows, and their parameters are sent meanwhile; who is being healed gets no share of that step, and
+comes to its reduction when it is whole. Where no reduction follows, the members meet before they go on.
+"""
+
+from __future__ import annotations
+
+from weft.elastic.data.shares import Settlement
+from weft.elastic.membership.view import View
+from weft.elastic.worker.beat import HEALING, Beat
+from weft.elastic.worker.heal import HealServer, fetch
+from weft.elastic.worker.link import Link
+from weft.elastic.worker.state import Image
+
+
+class Healing:
+    """The healing of the present view, if there is one."""
+
+    def __init__(self, link: Link, beat: Beat, address: str, secret: str) -> None:
+        self._link, self._beat, self._secret = link, beat, secret
+        self._server = HealServer(address, secret)
+        self.absent: frozenset[int] = frozenset()  # ranks that are being healed, while the others go on
+
+    @property
+    def port(self) -> int:
+        """Where our server listens."""
+        return self._server.port
+
+    def offer(self, view: View, image: Image) -> None:
+        """Let members of this view have our state."""
+        self._server.publish(view.number, image)
+
+    def receive(self, view: View, settlement: Settlement) -> Image:
+        """The state of those who have the newest commit."""
+        members = [view.members[source] for source in settlement.sources]
+        self._beat.say(HEALING)
+        healed = fetch(
+            view.number,
+            [(member.worker, member.address, member.heal_port) for member in members],
+            self._secret,
+            cancelled=lambda: self._link.lost_someone(view.number),
+            came=lambda: self._beat.say(HEALING),
+        )
+        self._link.tell(
+            "healed",
+            view=view.number,
+            bytes=healed.image.nbytes,
+            seconds=round(healed.seconds, 4),
+            sources=list(healed.sources),
+            step=settlement.base.committed,
+        )
+        return healed.image
+
+    def over(self) -> None:
+        """All are whole, or the view is given up: what was offered may change from now on."""
+        self._server.withdraw()
+        self.absent = frozenset()

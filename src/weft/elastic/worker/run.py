@@ -1,0 +1,350 @@
+"""An elastic run as a script sees it: `run = elastic.join()`, then a loop that stays the script's own.
+
+    run = elastic.join()
+    loader = run.loader(dataset, batch=64)
+    run.register(model=model, optimizer=optimizer)
+    for epoch in run.epochs(10):
+        for x, y in loader:
+            loss = loss_of(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+The loader gives micro-batches, this worker's share of each step. The optimizer acts when a step is complete, once
+for all its micro-batches and all members; before that, `optimizer.step()` and `scheduler.step()` do nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from weft.collectives.modes.mesh import own_address
+from weft.elastic.data.feed import Collate, MapFeed, StreamFeed, seeded
+from weft.elastic.data.order import Order, Step
+from weft.elastic.data.shares import deal
+from weft.elastic.membership.view import Member, View
+from weft.elastic.secret import new_secret
+from weft.elastic.worker.beat import Beat
+from weft.elastic.worker.link import FixedLink, Link, inherited
+from weft.elastic.worker.participant import Participant
+from weft.errors import UsageError
+from weft.launch import world
+
+
+def join(
+    *,
+    on_leave: Callable[[], object] | None = None,
+    reproducible: bool = False,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int | None = None,
+) -> Run:
+    """Take part in the run this process was started for; without `weft run --elastic`, in a world that is fixed.
+
+    `on_leave` is called when this worker is asked to leave (its host is taken away) and has left. With
+    `reproducible`, gradients are added in an order that does not depend on who computed them, so that the result has
+    the same bits whatever happens; every micro-batch's gradients then travel by themselves. `checkpoint` is a
+    folder to save in and to resume from, `checkpoint_every` the steps from one to the next; the flags of `weft run`
+    fill in what is not said here.
+    """
+    from weft.collectives.register import autoload
+
+    autoload()
+    given = inherited()
+    device = world.device()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    # Groups are made anew at every change: nothing is tried out then, as mode `explore` would.
+    os.environ["WEFT_MODE"] = os.environ.get("WEFT_MODE") or "ring"
+    if given is None:
+        participant, most = _fixed_world(reproducible)
+    else:
+        link = Link(given[0])
+        welcome = link.welcome()
+        address = own_address()
+        participant = Participant(
+            link,
+            Beat.at(given[1]),
+            address=address,
+            secret=welcome["secret"],
+            reproducible=reproducible,
+        )
+        most = welcome["most"]
+        _leave_on_sigterm(link)
+    participant.on_leave = on_leave
+    folder = Path(checkpoint).absolute() if checkpoint is not None else None
+    participant.saver.configure(folder, checkpoint_every)
+    return Run(participant, device, most)
+
+
+def _fixed_world(reproducible: bool) -> tuple[Participant, int]:
+    """A world of the size another launcher gave it: everyone is in the one view there is."""
+    import torch.distributed as dist
+
+    context = world.init()
+    secrets = [new_secret()]
+    dist.broadcast_object_list(secrets)
+    link = FixedLink(View(0, (_nobody(),), ()), 0)
+    participant = Participant(
+        link, Beat(), address=own_address(), secret=secrets[0], reproducible=reproducible
+    )
+    ours = Member(
+        worker=f"{context.host}/{context.local_rank}.0",
+        agent=context.host,
+        host=context.host,
+        slot=context.local_rank,
+        address=own_address(),
+        store_port=participant.store_port,
+        heal_port=participant.heal_port,
+    )
+    members: list[Any] = [None] * context.size
+    dist.all_gather_object(members, ours)
+    link.view, link.name = View(0, tuple(members), ()), ours.worker
+    world.shutdown()
+    return participant, context.size
+
+
+def _nobody() -> Member:
+    return Member("", "", "", 0, "", 0, 0)
+
+
+def _leave_on_sigterm(link: Link) -> None:
+    """SIGTERM asks this worker to leave at the end of the step, unless the script has its own answer to it."""
+
+    def ask(*_: object) -> None:  # in a thread: we may be in the middle of telling something else
+        threading.Thread(target=link.tell, args=("leaving",), daemon=True).start()
+
+    main = threading.current_thread() is threading.main_thread()
+    if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, ask)
+
+
+class Run:
+    """This worker's handle on the run."""
+
+    def __init__(self, participant: Participant, device: torch.device, most: int) -> None:
+        self._participant = participant
+        self._most = most
+        self.device = device
+        self._loader: Loader | None = None
+
+    # -- who we are now ---------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """This worker's rank in the present view; it may change when members leave."""
+        view = self._participant.view
+        rank = view.rank_of(self._participant.name) if view is not None else None
+        return rank if rank is not None else 0
+
+    @property
+    def size(self) -> int:
+        """Members of the present view."""
+        return self._participant.view.size if self._participant.view is not None else 1
+
+    @property
+    def num_hosts(self) -> int:
+        view = self._participant.view
+        return len({member.host for member in view.members}) if view is not None else 1
+
+    @property
+    def name(self) -> str:
+        """This worker: host/slot.incarnation."""
+        return self._participant.name
+
+    @property
+    def committed(self) -> int:
+        """Steps that are permanent."""
+        return self._participant.committed
+
+    @property
+    def applied(self) -> bool:
+        """Whether this turn of the loop applied the step: true once a step, false for its other micro-batches."""
+        return self._participant.applied
+
+    # -- what the script gives us -----------------------------------------------------------------
+
+    def register(self, **objects: Any) -> None:
+        """Keep these through every change: model, optimizer, scheduler, scaler, anything with `state_dict`."""
+        if not any(isinstance(value, torch.nn.Module) for value in objects.values()):
+            raise UsageError("a model must be registered, got none; call run.register(model=model, ...)")
+        self._participant.register(objects)
+        for value in objects.values():
+            _tame(value, self._participant)
+
+    def loader(
+        self,
+        dataset: Any,
+        batch: int,
+        *,
+        micro: int | None = None,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        seed: int = 0,
+        collate_fn: Collate | None = None,
+        **options: Any,
+    ) -> Loader:
+        """Samples in batches of `batch` over all members; `micro` is how many are computed at once.
+
+        By default a batch makes one micro-batch for each worker the run may have. Smaller ones share the work more
+        evenly when some are missing. Further options are those of torch's DataLoader: num_workers, pin_memory...
+        """
+        if self._loader is not None:
+            raise UsageError("a run has one loader, got a second; evaluate with a DataLoader of torch's")
+        micro = micro or -(-batch // self._most)
+        if isinstance(dataset, IterableDataset):
+            feed: MapFeed | StreamFeed = StreamFeed(
+                dataset, batch, micro, seed=seed, drop_last=drop_last, collate=collate_fn, **options
+            )
+        else:
+            order = Order(len(dataset), batch, micro, seed, shuffle, drop_last)
+            feed = MapFeed(dataset, order, collate=collate_fn, **options)
+        self._participant.attend(feed)
+        self._loader = Loader(self._participant, feed, seed)
+        return self._loader
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The epochs that are left of so many; for a newcomer not all of them."""
+        participant = self._participant
+        if self._loader is None or not participant.objects:
+            raise UsageError("run.loader and run.register must come before run.epochs, got neither or one")
+        participant.arrive()
+        while participant.epoch < count:
+            epoch = participant.epoch
+            participant.end_of_epoch()
+            yield epoch
+            participant.skip_to_epoch(epoch + 1)
+        participant.finish()
+
+    def save(self) -> None:
+        """Have the next commit saved, as well as those whose turn it is; any member may ask for it."""
+        saver = self._participant.saver
+        if saver.directory is None:
+            raise UsageError(
+                "run.save needs a folder, got none; use --checkpoint or elastic.join(checkpoint=...)"
+            )
+        saver.asked = True
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """For work inside the loop that takes longer than steps do: nobody takes this worker for stuck meanwhile."""
+        self._participant.pause()
+        yield
+        self._participant.resume()
+
+
+@dataclass
+class Loader:
+    """Gives the micro-batches of one epoch each time it is gone through."""
+
+    _participant: Participant
+    _feed: MapFeed | StreamFeed
+    _seed: int
+
+    def __post_init__(self) -> None:
+        self._feed.planned = self._planned
+
+    def __len__(self) -> int:
+        """Steps in an epoch."""
+        if self._feed.steps_per_epoch is None:
+            raise TypeError("a data set that can only be read in order has no known number of steps")
+        return self._feed.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        participant = self._participant
+        epoch = participant.epoch
+        try:
+            while (ticket := participant.next_ticket(epoch)) is not None:
+                batch = self._feed.batch(ticket.step, ticket.micro)
+                seeded(self._seed, ticket.step, ticket.micro)
+                participant.begin()
+                yield batch
+        except GeneratorExit:
+            if not sys.is_finalizing():
+                participant.await_healed()  # the script leaves the loop, and may change what is registered
+            raise
+        finally:
+            participant.pause()
+
+    def _planned(self) -> Iterator[tuple[Step, int]]:
+        """What we shall compute if nothing changes: the rest of this step, then our share of those that follow."""
+        participant, feed = self._participant, self._feed
+        view = participant.view
+        if view is None or participant.step is None:
+            return
+        rank = view.rank_of(participant.name) or 0
+        weights = [member.weight for member in view.members]
+        step: Step | None = participant.step
+        yield from ((participant.step, micro) for micro in participant.todo)
+        number, epoch, start = participant.step.number, participant.step.epoch, participant.step.stop
+        while True:
+            number += 1
+            step = feed.first(number, epoch, start)
+            if step is None:
+                epoch, start, number = epoch + 1, 0, number - 1
+                continue
+            for micro in deal(feed.micros(step), weights)[rank]:
+                yield step, micro
+            start = step.stop
+
+
+def _tame(value: Any, participant: Participant) -> None:
+    """Have what acts once a step do so: its methods do nothing in the turns of the loop that do not end one."""
+    if isinstance(value, torch.optim.Optimizer):
+        _patch(value, "step", functools.partial(_step, participant, value.step))
+    elif isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+        _override_step(value, participant)
+    elif isinstance(value, torch.amp.GradScaler):
+        _patch(value, "step", functools.partial(_scaler_step, participant, value.step))
+        for name in ("unscale_", "update"):
+            _patch(value, name, functools.partial(_when_ready, participant, getattr(value, name)))
+
+
+def _patch(value: Any, name: str, instead: Any) -> None:
+    # A scheduler looks for this mark, and warns if its own wrapper has been replaced by one without.
+    instead._wrapped_by_lr_sched = True
+    setattr(value, name, instead)
+
+
+def _override_step(scheduler: Any, participant: Participant) -> None:
+    """Give it a class of its own: what is set on a scheduler itself becomes part of its state."""
+    kind = type(scheduler)
+
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        inside = participant.ticket is not None
+        return kind.step(self, *args, **kwargs) if participant.applied or not inside else None
+
+    scheduler.__class__ = type(kind.__name__, (kind,), {"step": step})
+
+
+def _step(participant: Participant, original: Any, closure: Any = None) -> Any:
+    if closure is not None:
+        raise UsageError("an optimizer in an elastic run must step without a closure, got one")
+    if not participant.ready:
+        return None
+    result = original()
+    participant.applied = True
+    return result
+
+
+def _scaler_step(participant: Participant, original: Any, optimizer: Any, *args: Any) -> Any:
+    if not participant.ready:
+        return None
+    result = original(optimizer, *args)
+    participant.applied = True  # even if the scaler skipped it: the samples are consumed
+    return result
+
+
+def _when_ready(participant: Participant, original: Any, *args: Any) -> Any:
+    return original(*args) if participant.ready else None

@@ -1,0 +1,74 @@
+"""Other hosts for a run: what is wanted is written down where its launcher looks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from weft.elastic.config import ElasticConfig
+from weft.elastic.launcher.hosts_wanted import SCALE_FILE, Wanted
+from weft.elastic.launcher.scale import scale, wanted_hosts
+from weft.errors import UsageError
+from weft.topology.hostlist import HostEntry, parse_hosts
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "elastic").mkdir()
+    hosts = [{"name": "a", "workers": None}, {"name": "b", "workers": 2}]
+    control = {"launcher": os.getpid(), "hosts": hosts}
+    (tmp_path / "elastic" / "control.json").write_text(json.dumps(control))
+    return tmp_path
+
+
+def test_hosts_are_named_in_all_or_by_what_changes(run_dir: Path) -> None:
+    assert wanted_hosts(run_dir) == parse_hosts("a,b:2")
+    assert scale(run_dir, add=parse_hosts("c:4"), remove=parse_hosts("a")) == parse_hosts("b:2,c:4")
+    assert wanted_hosts(run_dir) == parse_hosts("b:2,c:4")
+    assert scale(run_dir, parse_hosts("d,e")) == parse_hosts("d,e")
+
+
+def test_the_launcher_sees_it(run_dir: Path) -> None:
+    warnings: list[str] = []
+    wanted = Wanted(parse_hosts("a,b:2"), ElasticConfig(), warn=warnings.append)
+    wanted.scale_file = run_dir / "elastic" / SCALE_FILE
+    assert not wanted.look()
+    scale(run_dir, parse_hosts("a,c"))
+    assert wanted.look()
+    assert wanted.hosts == parse_hosts("a,c")
+    (run_dir / "elastic" / SCALE_FILE).write_text("")
+    assert not wanted.look()
+    assert wanted.hosts == parse_hosts("a,c")
+    assert "must name at least one host" in warnings[0]
+    assert "keeps a, c" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"remove": (HostEntry("x"),)}, "must name hosts of the run, got x; it has a, b"),
+        ({"remove": parse_hosts("a,b")}, "must keep at least one host"),
+    ],
+)
+def test_what_makes_no_sense_changes_nothing(
+    run_dir: Path, change: dict[str, tuple[HostEntry, ...]], complaint: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        scale(run_dir, **change)
+    assert not (run_dir / "elastic" / SCALE_FILE).exists()
+
+
+def test_a_run_that_is_over_or_alone_cannot_be_scaled(run_dir: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    control = run_dir / "elastic" / "control.json"
+    control.write_text(json.dumps({"launcher": gone.pid, "hosts": [{"name": "a", "workers": None}]}))
+    with pytest.raises(UsageError, match=r"whose launcher .* is gone"):
+        scale(run_dir, parse_hosts("b"))
+    (run_dir / "outcome.json").write_text("{}")
+    with pytest.raises(UsageError, match="which has ended"):
+        scale(run_dir, parse_hosts("b"))
