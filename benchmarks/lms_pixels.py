@@ -23,7 +23,7 @@ from tests.lms.families import DenseNet, ResNet
 from torch import nn
 
 from weft import lms
-from weft.lms.estimating import Estimate
+from weft.lms.estimator import Estimate
 
 SIDES = (1024, 2048)
 

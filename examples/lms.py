@@ -49,7 +49,7 @@ def main() -> None:
     print(f"estimate: {needed}")
     transfer: Any = None
     if asked.simulate:
-        from weft.lms.simulated import SimulatedTransfer
+        from weft.lms.device.simulated import SimulatedTransfer
 
         transfer = SimulatedTransfer(limit=limit)
         transfer.adopt(*model.parameters(), x)

@@ -31,7 +31,7 @@ from torch import nn
 
 from weft import lms
 from weft.errors import WeftError
-from weft.lms.cuda import available_host_bytes
+from weft.lms.device.cuda import available_host_bytes
 
 STEPS = 12  # that fit, a turn
 

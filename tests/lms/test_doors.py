@@ -16,8 +16,8 @@ from torch import nn
 
 from weft import lms
 from weft.errors import UsageError
-from weft.lms.enabling import check_limit, disable, enable, enable_from_env
-from weft.lms.simulated import SimulatedTransfer
+from weft.lms.autoload import check_limit, disable, enable, enable_from_env
+from weft.lms.device.simulated import SimulatedTransfer
 
 
 @pytest.fixture

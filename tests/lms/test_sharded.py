@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from weft import lms
 from weft.errors import UsageError
-from weft.lms.simulated import SimulatedTransfer
+from weft.lms.device.simulated import SimulatedTransfer
 
 LIMIT = 3_500_000  # of 9 MB
 FAST, SLOW = 1e12, 1e6  # links

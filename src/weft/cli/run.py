@@ -227,7 +227,7 @@ def make_config(any_command: bool, **options: Any) -> LaunchConfig:
     module, nnodes = options.pop("module"), options.pop("nnodes")
     options.pop("standalone")
     if (budget := options.pop("lms")) is not None:
-        from weft.lms.enabling import VARIABLE, check_limit
+        from weft.lms.autoload import VARIABLE, check_limit
 
         options["env"] = (*options["env"], f"{VARIABLE}={check_limit(budget)}")
     kind = "module" if module else "command" if any_command else "script"

@@ -15,15 +15,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "enable": "weft.lms.enabling",
-    "estimate": "weft.lms.estimating",
+    "enable": "weft.lms.autoload",
+    "estimate": "weft.lms.estimator",
     "fit": "weft.lms.api",
     "forget": "weft.lms.api",
     "lightning_callback": "weft.lms.callbacks",
     "plan": "weft.lms.api",
     "stats": "weft.lms.api",
     "trainer_callback": "weft.lms.callbacks",
-    "wrap": "weft.lms.wrapping",
+    "wrap": "weft.lms.wrapper",
 }
 
 __all__ = [
@@ -41,9 +41,9 @@ __all__ = [
 if TYPE_CHECKING:
     from weft.lms.api import fit, forget, plan, stats
     from weft.lms.callbacks import lightning_callback, trainer_callback
-    from weft.lms.enabling import enable
-    from weft.lms.estimating import estimate
-    from weft.lms.wrapping import wrap
+    from weft.lms.autoload import enable
+    from weft.lms.estimator import estimate
+    from weft.lms.wrapper import wrap
 
 
 def __getattr__(name: str) -> Any:

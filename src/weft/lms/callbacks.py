@@ -15,8 +15,8 @@ import torch
 
 from weft.errors import UsageError
 from weft.lms.api import session_for
-from weft.lms.modules import name_modules
-from weft.lms.session import Session
+from weft.lms.paging.modules import name_modules
+from weft.lms.activations.session import Session
 
 
 class Steps:

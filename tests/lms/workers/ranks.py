@@ -28,7 +28,7 @@ from torch.utils.checkpoint import checkpoint
 import weft.lms.api
 from weft import lms
 from weft.errors import UsageError
-from weft.lms.simulated import SimulatedTransfer
+from weft.lms.device.simulated import SimulatedTransfer
 
 WIDTH, BATCH, LARGE, STEPS, MICRO = 64, 2, 8, 3, 2
 FAST, SLOW = 1e12, 1e6  # links

@@ -1,0 +1,1 @@
+"""Devices and their links: CUDA, the simulated device, and host memory for copies."""

@@ -1,0 +1,192 @@
+"""Will it fit, and at what cost? Asked before anything runs: a step on tensors that have shapes and no bytes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+from weft.errors import BudgetError, UsageError
+from weft.lms.activations.guard import Guard
+from weft.lms.paging.page import SMALL
+from weft.lms.paging.parameters import sizes_of
+from weft.lms.plan.search import least, make_plan
+from weft.lms.plan.learned import MARGIN
+from weft.lms.plan.plan import Plan
+from weft.lms.activations.recorder import Recorder
+from weft.lms.plan.recording import Rates, Recording
+from weft.lms.plan.residence import Paging, Residence, decide, tighter
+from weft.lms.activations.session import AUTO, Session
+from weft.lms.device.simulated import SimulatedTransfer
+from weft.lms.sizes import parse_limit, show_bytes
+
+# What a device does at best is known well enough to tell 2 % from 20 %: an H200's, if nothing else is said.
+LINK, MEMORY, PRODUCTS = 55e9, 4e12, 5e14
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a step would take."""
+
+    parameters: int  # bytes
+    activations: int  # saved for the backward pass, each storage once
+    peak: int  # with everything kept
+    least: int  # with nothing kept: no smaller limit works, and this one is slow
+    limit: int | None
+    plan: Plan | None
+    problem: str = ""  # why no plan keeps the budget
+    residence: Residence | None = None  # what `lms.wrap` would page at this limit
+
+    @property
+    def fits(self) -> bool:
+        """With or without help."""
+        return not self.problem
+
+    def __str__(self) -> str:
+        text = (
+            f"parameters {show_bytes(self.parameters)}, activations {show_bytes(self.activations)}, "
+            f"peak {show_bytes(self.peak)} if everything is kept, {show_bytes(self.least)} at least"
+        )
+        if self.residence is not None and self.residence.away:
+            text += f", {show_bytes(self.residence.away)} of parameters, gradients and state paged"
+        if self.problem:
+            return f"{text}; does not fit: {self.problem}"
+        if self.plan is None:
+            return text
+        return f"{text}; fits as it is" if self.plan.keeps_all else f"{text}; fits: {self.plan.summary()}"
+
+
+def estimate(
+    model: nn.Module,
+    batch: Any,
+    limit: str | int | float | None = None,
+    *,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    state: float = 0.0,
+    page: Paging = "never",
+    link: float = LINK,
+) -> Estimate:
+    """What a step of `model(batch)` takes, and what a budget would cost; a tuple or dict of inputs is spread out.
+
+    `loss` makes one number of the model's output. `state` is what the optimizer keeps, in bytes for each byte of
+    parameters: 2 for Adam. `page` is that of `lms.wrap`; `lms.fit` pages nothing. Times are those of an H200, so the
+    slowdown is a first guess.
+    """
+    asked = None if limit is None else parse_limit(limit)
+    if limit == "auto" and torch.cuda.is_available():
+        asked = int(torch.cuda.mem_get_info()[0] * AUTO)
+    shadow = copy.deepcopy(model).to("meta")
+    inputs = tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, batch)
+    rates = Rates(out=link, back=link)
+    residence, problem = None, ""
+    if asked is not None:
+        try:
+            residence = decide(sizes_of(shadow, state), asked, page)
+        except BudgetError as error:
+            problem = str(error)
+    plan = None
+    while True:
+        recording = _recording(shadow, inputs, loss, rates, state, residence)
+        if asked is None or problem:
+            break
+        try:
+            plan = make_plan(recording, int(asked * (1 - MARGIN)), rates)
+            break
+        except BudgetError as error:
+            assert residence is not None
+            auto = page == "auto"
+            more = tighter(residence, asked, error.short) if auto else residence.smaller()
+            residence, problem = more or residence, "" if more else str(error)
+    native = make_plan(recording, 1 << 62, rates)
+    parameters = sum(parameter.nbytes for parameter in shadow.parameters())
+    activations = sum(site.bytes for site in recording.sites)
+    smallest = int(least(recording, rates).peak / (1 - MARGIN))
+    return Estimate(parameters, activations, native.native.peak, smallest, asked, plan, problem, residence)
+
+
+def _recording(
+    shadow: nn.Module,
+    inputs: Any,
+    loss: Any,
+    rates: Rates,
+    state: float,
+    residence: Residence | None,
+) -> Recording:
+    """A step, with what is away of a model; on a device of its own, where no garbage of another turn counts."""
+    transfer = SimulatedTransfer(
+        link=rates.out, memory_rate=MEMORY, product_rate=PRODUCTS, device=torch.device("meta")
+    )
+    model = copy.deepcopy(shadow)
+    transfer.adopt(*model.parameters(), *model.buffers())
+    found = _record(model, inputs, loss, transfer, residence is not None and residence.gradients)
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    found = found.shifted(found.base + int(state * parameters))
+    if residence is None:
+        return found
+    # Gradients that leave were not recorded: of them only the window counts.
+    gone = residence.sizes.paged_gradients if residence.gradients else 0
+    return found.shifted(found.base - residence.away + gone)
+
+
+def _record(
+    model: nn.Module, inputs: Any, loss: Any, transfer: SimulatedTransfer, gradients_leave: bool
+) -> Recording:
+    session = Session(transfer, 1 << 62, smallest=1 << 16)
+    parameters: list[Any] = [each for each in model.parameters() if gradients_leave and each.requires_grad]
+    for parameter in parameters:
+        if parameter.nbytes > SMALL:
+            parameter.register_post_accumulate_grad_hook(lambda each: setattr(each, "grad", None))
+    try:
+        with transfer.watching():
+            session.engine.start(1 << 62, None, recorder := Recorder(transfer, tries_recipes=True))
+            with (
+                torch.autograd.graph.saved_tensors_hooks(session.engine.pack, session.engine.unpack),
+                _FusedAttention(),
+                Guard(lambda _: None, 0, session.engine.graph.changed),
+            ):
+                (loss or _summed)(_called(model, inputs)).backward()
+            session.engine.recorder = None
+            return recorder.finish()
+    except (NotImplementedError, RuntimeError) as error:
+        raise UsageError(
+            f"an estimate must be able to run the model on shapes alone, got {type(error).__name__}: {error}; "
+            "run one step inside lms.fit and look at lms.plan() instead"
+        ) from error
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Shapes alone would take attention apart, into matrices that no device ever makes."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not torch.nn.functional.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        query, key, value = args[:3]
+        if key.shape[-3] != query.shape[-3]:  # grouped heads
+            repeats = query.shape[-3] // key.shape[-3]
+            key, value = (part.repeat_interleave(repeats, -3) for part in (key, value))
+        mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
+        fused: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        return fused(query, key, value, 0.0, kwargs.get("is_causal", False), attn_mask=mask)[0]
+
+
+def _called(model: nn.Module, inputs: Any) -> Any:
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+
+
+def _summed(output: Any) -> torch.Tensor:
+    found = getattr(output, "loss", None)
+    if found is None:
+        found = output[0] if isinstance(output, (tuple, list)) else output
+    result: torch.Tensor = found.float().square().mean()
+    return result

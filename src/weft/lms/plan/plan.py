@@ -1,0 +1,84 @@
+"""A plan: a choice for every site of a step, what it costs, and when copies leave and return; as data, and as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from weft.lms.plan.recording import Recording
+from weft.lms.sizes import show_bytes, show_seconds
+from weft.lms.plan.playback import Choice, Timeline
+
+WORDS: dict[Choice, str] = {"keep": "keep", "recipe": "rebuild", "swap": "swap"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What will be done with one shape of step."""
+
+    limit: int
+    recording: Recording
+    choices: tuple[Choice, ...]
+    timeline: Timeline
+    native: Timeline  # the same step with everything kept
+    keys: tuple[tuple[str, int], ...] = field(default=())
+    rebuilt: int = 0  # the cheapest sites that are rebuilt, and
+    depth: int = 0  # how deep: where a search for the next plan starts
+    paged: str = ""  # what of the model lives on the host, in words
+
+    @cached_property
+    def keeps_all(self) -> bool:
+        return all(choice == "keep" for choice in self.choices)
+
+    @property
+    def slowdown(self) -> float:
+        """Predicted time over that of the same step with everything kept."""
+        return self.timeline.seconds / self.native.seconds if self.native.seconds > 0 else 1.0
+
+    def bytes_of(self, choice: Choice) -> int:
+        return sum(
+            site.bytes
+            for site, made in zip(self.recording.sites, self.choices, strict=True)
+            if made == choice
+        )
+
+    def summary(self) -> str:
+        """One line."""
+        shares = ", ".join(f"{WORDS[choice]} {show_bytes(self.bytes_of(choice))}" for choice in WORDS)
+        return (
+            f"budget {show_bytes(self.limit)}: {shares}; peak {show_bytes(self.timeline.peak)} instead of "
+            f"{show_bytes(self.native.peak)}, time x{self.slowdown:.3f}"
+        )
+
+    def explain(self, most: int = 40) -> str:
+        """A line per decision, alike ones together, the largest first: bytes, choice, price."""
+        rows: Counter[tuple[str, str, Choice]] = Counter()
+        counts: Counter[tuple[str, str, Choice]] = Counter()
+        prices: Counter[tuple[str, str, Choice]] = Counter()
+        for site, choice in zip(self.recording.sites, self.choices, strict=True):
+            row = (site.op, site.module, choice)
+            rows[row] += site.bytes
+            counts[row] += 1
+            prices[row] += (site.recipe_s or 0.0) if choice == "recipe" else 0.0  # type: ignore[assignment]
+        lines = [
+            self.summary(),
+            f"{'bytes':>10}  {'tensors':>7}  {'choice':<8}{'price':>10}  made by, saved in",
+        ]
+        for row, size in rows.most_common(most):
+            op, module, choice = row
+            price = show_seconds(prices[row]) if choice == "recipe" else "hidden" if choice == "swap" else "-"
+            if choice == "swap" and self.timeline.stall_s > 0.01 * self.timeline.seconds:
+                price = "exposed"
+            lines.append(
+                f"{show_bytes(size):>10}  {counts[row]:>7}  {WORDS[choice]:<8}{price:>10}  {op}, {module or '-'}"
+            )
+        if len(rows) > most:
+            lines.append(f"... and {len(rows) - most} more kinds")
+        timeline = self.timeline
+        lines.append(
+            f"rebuilding {show_seconds(timeline.recipe_s)}, waiting for copies {show_seconds(timeline.stall_s)}, "
+            f"{show_bytes(timeline.moved)} each way, host memory {show_bytes(timeline.host_peak)}"
+        )
+        lines += [self.paged] if self.paged else []
+        return "\n".join(lines)
