@@ -25,7 +25,7 @@ from weft.launch.config import LaunchConfig
 
 if TYPE_CHECKING:
     from weft.collectives.bench.report import Report
-    from weft.launch.outcome import Outcome
+    from weft.launch.control.outcome import Outcome
 
 _EPILOG = """\b
   weft bench -n 2 --against gloo                      this machine, beside Gloo
@@ -74,7 +74,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     _check(plan, config, options["plot"])
     report, outcome = measure(config)
     if report is None or not outcome.ok:
-        from weft.launch.outcome import render_failure
+        from weft.launch.control.outcome import render_failure
 
         click.echo(render_failure(outcome), err=True)
         ctx.exit(outcome.code or 1)

@@ -63,7 +63,7 @@ def fit(ctx: click.Context, /, **options: Any) -> None:
         return
     from weft.launch import run as launch
     from weft.launch.command import Command
-    from weft.launch.outcome import render_failure
+    from weft.launch.control.outcome import render_failure
 
     with TemporaryDirectory() as folder:
         # Rank 0 may be on another host: then it prints the report itself.

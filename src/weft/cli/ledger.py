@@ -25,7 +25,7 @@ def command(ctx: click.Context, run: str, as_json: bool, sample: int | None, epo
     RUN is a run directory, or `latest`. It holds the ledgers of all hosts, or of those that could be collected.
     """
     from weft.elastic.history.records import read_ledger
-    from weft.launch.rundir import find_run
+    from weft.launch.control.rundir import find_run
 
     ledger = read_ledger(find_run(run))
     epochs = sorted({record.epoch for record in ledger.records})

@@ -161,7 +161,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
             raise UsageError("--elastic runs on the engines local and ssh, got --sbatch; drop one of the two")
         config = launch_behind(config, elastic)
     if sbatch is not None:
-        from weft.launch.slurm import write_batch_script
+        from weft.launch.engines.slurm import write_batch_script
 
         write_batch_script(config, sbatch)
         return
@@ -181,7 +181,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if as_json:
         click.echo(json.dumps(outcome.to_json(), indent=2))
     if not outcome.ok:
-        from weft.launch.outcome import render_failure
+        from weft.launch.control.outcome import render_failure
 
         click.echo(render_failure(outcome), err=True)
     ctx.exit(outcome.code)

@@ -26,7 +26,7 @@ def command(
     neither, tells which hosts are wanted.
     """
     from weft.elastic.launcher.scale import scale, wanted_hosts
-    from weft.launch.rundir import find_run
+    from weft.launch.control.rundir import find_run
     from weft.topology.hostlist import parse_hosts
 
     folder = find_run(run)

@@ -29,7 +29,7 @@ def command(run: str, as_json: bool, plot: str | None, follow: bool) -> None:
     """
     from weft.elastic.history.timeline import changes, read_events
     from weft.elastic.history.timeline_table import render_table, summarise
-    from weft.launch.rundir import find_run
+    from weft.launch.control.rundir import find_run
 
     if plot is not None and not Path(plot).absolute().parent.is_dir():
         raise UsageError(f"--plot must be a file in a folder that exists, got {plot}")

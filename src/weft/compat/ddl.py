@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from weft.collectives.ddl_options import DdlOptions, parse_ddl_options
 from weft.errors import UsageError
-from weft.launch import world
-from weft.launch.world import local_rank, num_hosts, rank, size
+from weft import world
+from weft.world import local_rank, num_hosts, rank, size
 
 __all__ = ["allreduce_n", "bcast", "grads_reduce", "init", "local_rank", "num_hosts", "rank", "size"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.errors import ConnectError
-from weft.launch.survey import Survey
+from weft.launch.agent.survey import Survey
 from weft.topology.host import Host, NetworkCard
 
 

@@ -19,7 +19,7 @@ from weft.elastic.history.records import Record, history, read_ledger
 from weft.elastic.history.spans import tile
 from weft.elastic.history.uses import position_of, uses
 from weft.errors import UsageError
-from weft.launch.rundir import find_run
+from weft.launch.control.rundir import find_run
 
 AB = ("a/0.0", "b/0.0")
 

@@ -14,7 +14,7 @@ import socket
 import struct
 
 from weft.elastic.agent.launcher_link import Spoken
-from weft.launch.wire import encode
+from weft.launch.agent.protocol import encode
 
 LONGEST_LINE = 64 << 20
 

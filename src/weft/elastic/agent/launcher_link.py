@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
-from weft.launch.wire import Message, decode, encode
+from weft.launch.agent.protocol import Message, decode, encode
 
 BACKLOG_BYTES = 8 << 20
 

@@ -16,7 +16,7 @@ from weft.elastic.membership.policy import WorkerReport
 from weft.elastic.timing import Timing
 from weft.elastic.worker.beat import WAITING, Page, Progress
 from weft.elastic.worker.link import DESCRIPTOR
-from weft.launch import processes
+from weft.launch.agent import processes
 
 STARTING, READY, MEMBER, LEAVING, FINISHED, GONE = (
     "starting", "ready", "member", "leaving", "finished", "gone",

@@ -12,7 +12,7 @@ from weft.elastic.agent.process import FINISHED, LEAVING, MEMBER, READY, STARTIN
 from weft.elastic.agent.workers import Household, why
 from weft.elastic.membership.view import View
 from weft.elastic.timing import Timing
-from weft.launch.outcome import describe_code
+from weft.launch.control.outcome import describe_code
 
 
 class Duty(Protocol):

@@ -10,7 +10,7 @@ from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.recruits import Recruit
 from weft.elastic.membership.view import View
 from weft.launch.plan import Plan
-from weft.launch.wire import Message
+from weft.launch.agent.protocol import Message
 
 # What each worker finds out for itself, when it joins.
 _NOT_TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_DIMENSIONS")

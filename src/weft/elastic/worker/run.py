@@ -40,7 +40,7 @@ from weft.elastic.worker.beat import Beat
 from weft.elastic.worker.link import FixedLink, Link, inherited
 from weft.elastic.worker.participant import Participant
 from weft.errors import UsageError
-from weft.launch import world
+from weft import world
 
 
 def join(

@@ -19,16 +19,16 @@ from weft.files import cache_folder
 from weft.launch.address import Reach, candidates, choose_address
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig, carried_variables
-from weft.launch.hosts import ANSWER_TIMEOUT_S, REACH_TIMEOUT_S, Hosts
-from weft.launch.links import rounds
+from weft.launch.engines.hosts import ANSWER_TIMEOUT_S, REACH_TIMEOUT_S, Hosts
+from weft.launch.agent.probes import rounds
 from weft.launch.preflight import linkcache
 from weft.launch.preflight.cardrule import card_rules
 from weft.launch.preflight.facts import Clock, Facts, Knock
 from weft.launch.preflight.judge import judge
 from weft.launch.preflight.report import Report, render_troubles
 from weft.launch.preflight.speeds import Link, slow_pairs
-from weft.launch.survey import Survey
-from weft.launch.wire import Message
+from weft.launch.agent.survey import Survey
+from weft.launch.agent.protocol import Message
 from weft.topology.hostlist import HostEntry, parse_hosts
 
 SECONDS_PER_LINK = 0.2
@@ -49,7 +49,7 @@ def check(
     else:
         entries = parse_hosts(hosts) if isinstance(hosts, str) else tuple(hosts)
         config = LaunchConfig(command=Command("command", "true"), hosts=entries)
-    from weft.launch.ssh import SshHosts
+    from weft.launch.engines.ssh import SshHosts
 
     with closing(SshHosts(config)) as reached:
         return inspect(reached, config, measure=measure, progress=progress)

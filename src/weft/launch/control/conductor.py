@@ -1,0 +1,324 @@
+"""Carrying out a plan: start the workers, pass on what they print, end all when one fails.
+
+The agents do the work on their hosts; this is the one loop in the launcher that hears them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty
+
+from weft.launch.agent.agent import BEAT_S, ORPHAN_GRACE_S
+from weft.launch.control.agents import Crew
+from weft.launch.control.outcome import (
+    Failure,
+    Outcome,
+    RankRecord,
+    describe_code,
+    exception_line,
+    first_to_fail,
+    last_traceback,
+    log_path,
+    shell_code,
+)
+from weft.launch.control.console import Console
+from weft.launch.plan import Plan
+from weft.launch.agent.protocol import Message, text_to_bytes
+
+STARTER = -1  # the "rank" of a program that starts the workers for us (mpirun, srun)
+SETTLE_S = 0.5  # how long a rank that has already raised may take to end by itself
+_STOPPED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process for an agent to start."""
+
+    rank: int
+    argv: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    cpus: tuple[int, ...] = ()
+    numa: tuple[int, ...] = ()
+
+    def to_json(self) -> Message:
+        return {
+            "rank": self.rank,
+            "argv": list(self.argv),
+            "env": dict(self.env),
+            "cpus": list(self.cpus),
+            "numa": list(self.numa),
+        }
+
+
+def tasks_of(plan: Plan) -> dict[str, tuple[Task, ...]]:
+    """The workers of each host, as its agent is told them."""
+    return {
+        host.name: tuple(
+            Task(
+                worker.rank,
+                plan.argv,
+                worker.env,
+                worker.placement.cpus if worker.placement else (),
+                worker.placement.numa if worker.placement else (),
+            )
+            for worker in host.workers
+        )
+        for host in plan.hosts
+    }
+
+
+Translate = Callable[[Message], Sequence[Message]]
+
+
+class Conductor:
+    """One run, from the first start to the last process gone."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        crew: Crew,
+        tasks: Mapping[str, Sequence[Task]],
+        console: Console,
+        *,
+        run_id: str,
+        run_dir: Path | None = None,
+        grace_s: float,
+        lost_after_s: float,
+        sweep: Callable[[str], object],
+        replan: Callable[[Collection[str]], Plan | None] | None = None,
+        translate: Translate | None = None,
+        polite: Callable[[int], int] = int,
+    ) -> None:
+        self._plan = plan
+        self._crew = crew
+        self._tasks = tasks
+        self._console = console
+        self._run_id = run_id
+        self._run_dir = run_dir
+        self._grace_s = grace_s
+        self._lost_after_s = lost_after_s
+        self._sweep = sweep  # ends what is left of the run on a host whose agent is gone
+        self._replan = replan  # a plan without the hosts that are lost, if that is wanted
+        self._translate = translate
+        self._polite = polite  # the signal by which a starter is asked to give its workers another one
+        self._interrupted_by: int | None = None
+        self._lost: dict[str, tuple[str, int]] = {}  # why, and the exit code that follows from it
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget the last attempt."""
+        self._records = {worker.rank: RankRecord() for host in self._plan.hosts for worker in host.workers}
+        self._starter = RankRecord()
+        self._done: set[str] = set()
+        self._stopped_at: float | None = None
+        self._stop_due: float | None = None
+
+    def run(self) -> Outcome:
+        """Run to the end, restarting as often as the plan allows."""
+        began = time.monotonic()
+        restarts = 0
+        # A handler may run in the middle of anything we do, so it only leaves a note.
+        with signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):
+            while True:
+                self._attempt(restarts)
+                outcome = self._outcome(time.monotonic() - began, restarts)
+                if outcome.ok or self._interrupted_by or restarts >= self._plan.max_restarts:
+                    return outcome
+                if self._lost and not self._go_without_the_lost():
+                    return outcome
+                restarts += 1
+                assert outcome.failure is not None
+                who = outcome.failure.host if outcome.failure.rank is None else f"rank {outcome.failure.rank}"
+                self._console.say(
+                    f"weft: {who} failed ({outcome.failure.reason}); restart {restarts} of {self._plan.max_restarts}"
+                    + (f" with {self._plan.world_size} workers" if outcome.failure.rank is None else "")
+                )
+                self._begin()
+
+    def _go_without_the_lost(self) -> bool:
+        """Plan what follows for the hosts that are left, as torchrun does with --nnodes MIN:MAX; False: too few are."""
+        plan = self._replan(self._lost.keys()) if self._replan else None
+        if plan is None:
+            return False
+        for host in self._lost:
+            self._crew.forget(host)
+        self._lost.clear()
+        self._plan, self._tasks = plan, tasks_of(plan)
+        return True
+
+    def _attempt(self, attempt: int) -> None:
+        env = {
+            **dict(self._plan.env),
+            "TORCHELASTIC_RUN_ID": self._run_id,
+            "TORCHELASTIC_RESTART_COUNT": str(attempt),
+            "WEFT_RUN_ID": self._run_id,
+        }
+        if self._run_dir is not None:
+            env["WEFT_RUN_DIR"] = str(self._run_dir.absolute())
+        for host, tasks in self._tasks.items():
+            self._crew.tell(
+                {
+                    "do": "start",
+                    "attempt": attempt,
+                    "cwd": self._plan.cwd,
+                    "env": env,
+                    "workers": [task.to_json() for task in tasks],
+                },
+                [host],
+            )
+        while not self._over():
+            self._turn()
+
+    def _over(self) -> bool:
+        return self._done | self._lost.keys() >= self._tasks.keys()
+
+    def _turn(self) -> None:
+        try:
+            host, message = self._crew.hear(BEAT_S if self._stop_due is None else 0.05)
+        except Empty:
+            self._watch()
+            return
+        for event in self._translate(message) if self._translate else (message,):
+            self._hear(host, event)
+        if self._crew.inbox.empty():
+            self._watch()
+
+    def _hear(self, host: str, message: Message) -> None:
+        now = time.monotonic()
+        match message["event"]:
+            case "output":
+                self._output(message["rank"], message["stream"], message["text"], now)
+            case "exit":
+                record = self._record(message["rank"])
+                record.code, record.ended_at = message["code"], now
+                if record.failed:
+                    self._stop_soon(now)
+            case "done":
+                self._done.add(host)
+            case "closed" if host in self._tasks and host not in self._done and host not in self._lost:
+                self._lose(host, f"lost: {self._crew.explain(host)}")
+                self._sweep(host)
+            case "failed":
+                self._lose(host, f"could not {message['during']}: {message['message']}", message["code"])
+            case "signal":
+                self._interrupt(message["number"])
+
+    def _record(self, rank: int) -> RankRecord:
+        return self._starter if rank == STARTER else self._records[rank]
+
+    def _output(self, rank: int, stream: str, text: str, now: float) -> None:
+        if stream == "err":
+            self._record(rank).hear(text, now)
+        if rank == STARTER:
+            self._console.say(text.rstrip("\n"))
+        else:
+            self._console.write(rank, stream, text_to_bytes(text))
+
+    def _watch(self) -> None:
+        """What happens by the clock: a postponed stop, a host that fell silent."""
+        now = time.monotonic()
+        if self._stop_due is not None and now >= self._stop_due:
+            self._stop(signal.SIGTERM)
+        for host, connection in self._crew.connections.items():
+            silent_s = now - connection.heard_at
+            if connection.command.remote and host not in self._lost and silent_s > self._lost_after_s:
+                self._lose(host, f"lost: no sign of life for {silent_s:.1f} s; is it up, is its cable in?")
+
+    def _stop_soon(self, now: float) -> None:
+        """Stop the others, but let a rank that raised earlier tell its own exit code first."""
+        if self._stopped_at is not None or self._stop_due is not None:
+            return
+        ending = [record for record in self._records.values() if record.complained_at and record.code is None]
+        self._stop_due = now + (SETTLE_S if ending else 0.0)
+
+    def _stop(self, number: int, grace_s: float | None = None) -> None:
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+        self._stop_due = None
+        grace_s = self._grace_s if grace_s is None else grace_s
+        self._crew.tell({"do": "stop", "signal": self._polite(number), "grace_s": grace_s})
+
+    def _interrupt(self, number: int) -> None:
+        if self._interrupted_by is None:
+            self._interrupted_by = number
+            self._console.say(
+                f"weft: {signal.Signals(number).name}: ending the workers (again to end them at once)"
+            )
+            self._stop(number)
+        else:
+            self._crew.tell({"do": "stop", "signal": signal.SIGKILL, "grace_s": 0.0})
+
+    def _lose(self, host: str, why: str, code: int = 1) -> None:
+        self._lost[host] = why, code
+        if self._stopped_at is None:
+            # The host that is gone ends its own workers now; the others must not lag far behind.
+            self._stop(signal.SIGTERM, min(self._grace_s, ORPHAN_GRACE_S))
+
+    def _outcome(self, seconds: float, restarts: int) -> Outcome:
+        failure = None if self._interrupted_by else self._failure()
+        code = 0
+        if self._interrupted_by:
+            code = 128 + self._interrupted_by
+        elif failure is not None:
+            code = shell_code(failure.code)
+        return Outcome(
+            code=code,
+            codes={rank: record.code for rank, record in self._records.items()},
+            seconds=round(seconds, 3),
+            restarts=restarts,
+            failure=failure,
+            interrupted_by=signal.Signals(self._interrupted_by).name if self._interrupted_by else None,
+            run_dir=str(self._run_dir) if self._run_dir else None,
+        )
+
+    def _failure(self) -> Failure | None:
+        rank = first_to_fail(self._records, self._stopped_at)
+        if rank is not None:
+            record = self._records[rank]
+            assert record.code is not None
+            traceback = last_traceback(record.tail)
+            return Failure(
+                rank=rank,
+                host=self._plan.host_of(rank),
+                code=record.code,
+                reason=exception_line(traceback) if traceback else describe_code(record.code),
+                traceback=traceback,
+                log=log_path(self._run_dir, rank),
+            )
+        if self._lost:
+            host, (why, code) = next(iter(self._lost.items()))
+            ranks = [worker.rank for plan in self._plan.hosts if plan.name == host for worker in plan.workers]
+            named = f" (ranks {', '.join(map(str, ranks))})" if ranks else ""
+            return Failure(rank=None, host=f"host {host}{named}", code=code, reason=why)
+        if self._starter.failed:
+            assert self._starter.code is not None
+            return Failure(
+                rank=None,
+                host=self._plan.engine,
+                code=self._starter.code,
+                reason=f"could not start the workers: {describe_code(self._starter.code)}",
+                traceback=self._starter.tail.strip() or None,
+            )
+        return None
+
+
+@contextlib.contextmanager
+def signals_to(handle: Callable[[int], None]) -> Iterator[None]:
+    """Hand Ctrl-C and its kin to the run; outside the main thread they stay as they are."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda number, _: handle(number)) for number in _STOPPED}
+    # A suspended launcher would look dead to its agents.
+    before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

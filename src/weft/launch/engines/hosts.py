@@ -1,0 +1,168 @@
+"""Hosts that agents are started on: who they are, how they reach the leader, what is left on them.
+
+How an agent gets there is the subclass's business: `SshHosts` by ssh, `SlurmHosts` by srun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from weft.errors import ConnectError, UsageError
+from weft.launch.address import Reach, candidates, card_used, choose_address
+from weft.launch.config import LaunchConfig
+from weft.launch.control.agents import AgentCommand, Crew
+from weft.launch.agent.here import LOOPBACK, is_this_machine
+from weft.launch.engines.local import agent_argv, explain_agent
+from weft.launch.plan import Plan, Site
+from weft.launch.agent.survey import Survey
+
+ANSWER_TIMEOUT_S = 20.0
+REACH_TIMEOUT_S = 3.0
+SWEEP_TIMEOUT_S = 5.0
+
+
+class Hosts(ABC):
+    """The hosts of a run, each with an agent. This machine, if it is among them, needs no network for that."""
+
+    def __init__(self, config: LaunchConfig) -> None:
+        self._config = config
+        self.names = config.host_names
+        self.python = config.python or sys.executable
+        # Kept, so that what the preflight has found out is not asked again.
+        self.surveys: dict[str, Survey] = {}
+        self.reached: dict[str, tuple[Reach, ...]] = {}
+        self.looked = False
+        self._crew: Crew | None = None
+
+    @abstractmethod
+    def start_on(self, name: str, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """The command that starts `argv` on another host, with its standard streams here."""
+
+    def explain(self, name: str, code: int | None, complaint: str) -> str:
+        """Why an agent on another host ended, and how to mend it."""
+        return explain_agent(name, code, complaint)
+
+    def keep(self, names: Sequence[str]) -> None:
+        """Have nothing more to do with the other hosts."""
+        self.names = tuple(names)
+        self.reached = {}  # another host may be the leader now
+
+    def close(self) -> None:
+        if self._crew is not None:
+            self._crew.close()
+
+    def agent_commands(self) -> tuple[AgentCommand, ...]:
+        """What starts the agents."""
+        silence = ("--lost-after", f"{self._config.lost_after_s:g}")
+        remote = (*agent_argv(self.python), "--survey", *silence)
+        return tuple(
+            AgentCommand(name, (*agent_argv(), "--survey"))
+            if is_this_machine(name)
+            else AgentCommand(name, self.start_on(name, remote), remote=True)
+            for name in self.names
+        )
+
+    @property
+    def crew(self) -> Crew:
+        """The agents, started on first use."""
+        if self._crew is None:
+            self._crew = Crew(self.agent_commands(), explain=self._explain)
+        return self._crew
+
+    def _explain(self, host: str, code: int | None, complaint: str) -> str:
+        return (explain_agent if is_this_machine(host) else self.explain)(host, code, complaint)
+
+    @property
+    def leader(self) -> str:
+        """The host of rank 0."""
+        if self._config.rankfile is not None:
+            return next(line.host for line in self._config.rankfile.lines if line.rank == 0)
+        return self.names[0]
+
+    def survey(self) -> dict[str, Survey]:
+        """Every host's description of itself."""
+        if not self.surveys:
+            awaited = dict.fromkeys(self.names, "survey")
+            answers = self.crew.await_answers(awaited, timeout_s=ANSWER_TIMEOUT_S)
+            self.surveys = {name: Survey.from_json(answers[name]) for name in self.names}
+        return self.surveys
+
+    def sites(self) -> tuple[Site, ...]:
+        """The hosts as the planner needs them: with the address and the card that lead to the leader."""
+        surveys = self.survey()
+        if len(self.names) == 1:
+            name = self.names[0]
+            return (Site(name=name, host=surveys[name].host, address=LOOPBACK, interface="lo"),)
+        leader = self.leader
+        tried = candidates(surveys[leader], self._config.interface)
+        if not self.reached:
+            self.reached = self._reach(leader, tried)
+        address = choose_address(leader, tried, self.reached)
+        return tuple(self._site(name, leader, address) for name in self.names)
+
+    def _reach(self, leader: str, addresses: tuple[str, ...]) -> dict[str, tuple[Reach, ...]]:
+        port = self.crew.ask({leader: {"do": "listen"}}, timeout_s=ANSWER_TIMEOUT_S)[leader]["port"]
+        targets = [[leader, address, port] for address in addresses]
+        question = {"do": "reach", "targets": targets, "timeout_s": REACH_TIMEOUT_S}
+        others = [name for name in self.names if name != leader]
+        answers = self.crew.ask(dict.fromkeys(others, question), timeout_s=ANSWER_TIMEOUT_S)
+        return {
+            name: tuple(
+                Reach(address=r["address"], source=r["source"], seen_as=r["seen_as"], error=r["error"])
+                for r in answers[name]["results"]
+            )
+            for name in others
+        }
+
+    def _site(self, name: str, leader: str, leader_address: str) -> Site:
+        host = self.surveys[name].host
+        if name == leader:
+            source: str | None = leader_address
+        else:
+            source = next(reach.source for reach in self.reached[name] if reach.address == leader_address)
+        card = card_used(host, source)
+        return Site(
+            name=name, host=host, address=source or leader_address, interface=card.name if card else None
+        )
+
+    def port(self) -> int:
+        """A port on the leader for the workers to meet at."""
+        if self._crew is None:  # a dry run that asks no host
+            return self._config.port or 29500
+        question = {self.leader: {"do": "port", "port": self._config.port}}
+        answer = self._crew.ask(question, timeout_s=ANSWER_TIMEOUT_S)[self.leader]
+        if not answer["free"]:
+            raise UsageError(
+                f"--port must be free on {self.leader}, got {self._config.port} which is in use; "
+                "leave it out to have one picked"
+            )
+        port: int = answer["port"]
+        return port
+
+    def look(self, plan: Plan) -> None:
+        """Nothing is started anywhere unless every host has the folder and the script."""
+        if self.looked:
+            return
+        script = plan.command.target if plan.command.kind == "script" else None
+        question = {"do": "look", "cwd": plan.cwd, "script": script}
+        answers = self.crew.ask(dict.fromkeys(self.names, question), timeout_s=ANSWER_TIMEOUT_S)
+        for name, answer in answers.items():
+            for there, what in ((answer["cwd"], plan.cwd), (answer["script"], script)):
+                if not there:
+                    raise ConnectError(
+                        f"every host must have {what}, got none on {name}; copy it there or share the folder"
+                    )
+
+    def sweep(self, host: str, run_id: str) -> None:
+        """End what an agent that died has left on its host; in vain if it was the host that died."""
+        argv: tuple[str, ...] = (self.python, "-P", "-m", "weft.launch.agent.sweep", run_id)
+        if not is_this_machine(host):
+            argv = self.start_on(host, argv)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=SWEEP_TIMEOUT_S, check=False
+            )

@@ -1,0 +1,48 @@
+"""How the end of a worker is told where its output is all that comes back: a mark that no program prints.
+
+`weft.launch.engines.adopt` writes one to the standard error of the worker it started; the launcher takes it out again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_MARK = re.compile(r"\x1eweft: (ended|was ended) with (-?\d+)\x1e\n")
+_UNFINISHED = re.compile(r"\x1e[^\x1e\n]{0,40}\x1e?\Z")  # the end of a chunk that may yet become a mark
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A worker's end: its exit code, or the negative of a signal; `asked`: it had been told to end."""
+
+    code: int
+    asked: bool = False
+
+
+def end_mark(ended: Ended) -> str:
+    return f"\x1eweft: {'was ended' if ended.asked else 'ended'} with {ended.code}\x1e\n"
+
+
+class MarkFinder:
+    """Takes the marks out of one worker's output; feed it chunks as they come."""
+
+    def __init__(self) -> None:
+        self._pending = ""
+
+    def feed(self, chunk: str) -> list[str | Ended]:
+        text = self._pending + chunk
+        found: list[str | Ended] = []
+        start = 0
+        for match in _MARK.finditer(text):
+            found += [text[start : match.start()], Ended(int(match[2]), match[1] == "was ended")]
+            start = match.end()
+        unfinished = _UNFINISHED.search(text, start)
+        end = unfinished.start() if unfinished else len(text)
+        self._pending = text[end:]
+        return [item for item in [*found, text[start:end]] if item]
+
+    def finish(self) -> str:
+        """The output has ended: what looked like the start of a mark was none."""
+        text, self._pending = self._pending, ""
+        return text

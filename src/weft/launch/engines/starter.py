@@ -1,0 +1,198 @@
+"""Carrying out a plan through a program that starts all the workers itself: mpirun, srun.
+
+It runs below an agent on this machine, as one task, so that it never outlives the launcher. What it prints is
+parted into what its workers said and how they ended; from there on a run is like any other.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.errors import UsageError
+from weft.launch.control.conductor import STARTER, Conductor, Task
+from weft.launch.config import LaunchConfig
+from weft.launch.control.agents import AgentCommand, Crew
+from weft.launch.engines.local import agent_argv
+from weft.launch.engines.marks import Ended, MarkFinder
+from weft.launch.engines.orders import ROOM_BYTES, VARIABLE, Orders, WorkerOrders
+from weft.launch.control.outcome import Outcome
+from weft.launch.control.console import Console
+from weft.launch.plan import Plan
+from weft.launch.agent.processes import sweep
+from weft.launch.agent.sweep import marker
+from weft.launch.engines.tags import Said, TagStyle, Untagger
+from weft.launch.agent.protocol import Message
+
+# The starter carries these itself, and may put its own folders before them.
+_BY_STARTER = ("PATH", "LD_LIBRARY_PATH")
+# What it must carry to the hosts for the interpreter to start; all else is in the orders.
+NEEDED = (*_BY_STARTER, "PYTHONPATH", "PYTHONHOME")
+# WEFT_RUN_ID marks every process of a run, for a sweep.
+TOLD = (VARIABLE, "TORCHELASTIC_RESTART_COUNT", "WEFT_RUN_ID")
+# What the starter itself may take to end after the last worker has.
+FAREWELL_S = 2.0
+
+
+def adopt_argv(plan: Plan) -> tuple[str, ...]:
+    """What is started for each worker. -P: the user's folder may hold a file named like a module we import."""
+    return (plan.python, "-P", "-m", "weft.launch.engines.adopt", "--", *plan.argv)
+
+
+def carried_names(plan: Plan) -> tuple[str, ...]:
+    """The variables that the starter must carry to every host."""
+    return (*(name for name, _ in plan.env if name in NEEDED), *TOLD)
+
+
+def orders_for(
+    plan: Plan, *, run_id: str, run_dir: Path | None, grace_s: float, pin: bool, reached: bool = False
+) -> Orders:
+    """What the workers of this plan are told; `pin`: their cores too, for the starter does not bind them."""
+    env = {name: value for name, value in plan.env if name not in _BY_STARTER}
+    env["TORCHELASTIC_RUN_ID"] = run_id
+    if run_dir is not None:
+        env["WEFT_RUN_DIR"] = str(run_dir.absolute())
+    workers = sorted((worker for host in plan.hosts for worker in host.workers), key=lambda w: w.rank)
+    return Orders(
+        cwd=plan.cwd,
+        env=env,
+        grace_s=grace_s,
+        reached=reached,
+        workers=tuple(
+            WorkerOrders(
+                env=dict(worker.env),
+                cpus=worker.placement.cpus if worker.placement and pin else (),
+                numa=worker.placement.numa if worker.placement else (),
+            )
+            for worker in workers
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Starter:
+    """One call of mpirun or srun, and its ways."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    tags: TagStyle
+    polite: Callable[[int], int]  # the signal that makes it give its workers another one
+    binds: bool = False  # to the planned cores
+    reaches_all: bool = False  # signals whatever a worker started, not only what it started itself
+
+
+class Translator:
+    """Turns the events of a starter into those of its workers; for one run, over all its attempts."""
+
+    def __init__(self, style: TagStyle) -> None:
+        self._style = style
+        self._begin()
+
+    def _begin(self) -> None:
+        self._untaggers = {stream: Untagger(self._style, stream) for stream in ("out", "err")}
+        self._marks: defaultdict[int, MarkFinder] = defaultdict(MarkFinder)
+        self._own_line = ""
+        self._late: list[Message] = []
+
+    def __call__(self, message: Message) -> Sequence[Message]:
+        match message["event"]:
+            case "output" if message["rank"] == STARTER:
+                said = self._untaggers[message["stream"]].feed(message["text"])
+                return [event for piece in said for event in self._events(piece)]
+            case "exit" if message["rank"] == STARTER:
+                # The last words of its workers may still be on their way.
+                self._late.append(message)
+                return []
+            case "done":
+                return [*self._last_events(), message]
+            case _:
+                return [message]
+
+    def _last_events(self) -> list[Message]:
+        said = [piece for untagger in self._untaggers.values() for piece in untagger.finish()]
+        said += [Said(rank, "err", text) for rank, finder in self._marks.items() if (text := finder.finish())]
+        events = [event for piece in said for event in self._events(piece)]
+        if self._own_line:
+            events.append(_output(Said(STARTER, "err", self._own_line + "\n")))
+        # Who failed comes before who was ended because of it.
+        events += self._late
+        self._begin()
+        return events
+
+    def _events(self, said: Said) -> Iterator[Message]:
+        if said.rank == STARTER:
+            # Whole lines: they stand on the terminal between those of the workers.
+            lines, newline, self._own_line = (self._own_line + said.text).rpartition("\n")
+            if newline:
+                yield _output(Said(STARTER, "err", lines + newline))
+            return
+        if said.stream == "out":
+            yield _output(said)
+            return
+        for item in self._marks[said.rank].feed(said.text):
+            if isinstance(item, Ended):
+                event = {"event": "exit", "rank": said.rank, "code": item.code}
+                if item.asked:
+                    self._late.append(event)
+                else:
+                    yield event
+            else:
+                yield _output(Said(said.rank, said.stream, item))
+
+
+def _output(said: Said) -> Message:
+    return {"event": "output", "rank": said.rank, "stream": said.stream, "text": said.text}
+
+
+def run_starter(
+    starter: Starter,
+    plan: Plan,
+    config: LaunchConfig,
+    crew: Crew,
+    console: Console,
+    *,
+    run_id: str,
+    run_dir: Path | None,
+    sweep_host: Callable[[str], object],
+) -> Outcome:
+    """Run to the end, below one more agent of this crew."""
+    orders = orders_for(
+        plan,
+        run_id=run_id,
+        run_dir=run_dir,
+        grace_s=config.grace_s,
+        pin=not starter.binds,
+        reached=starter.reaches_all,
+    ).seal()
+    if len(orders) > ROOM_BYTES:
+        raise UsageError(
+            f"the environment of all workers must fit in {ROOM_BYTES} bytes, got {len(orders)} for "
+            f"{plan.world_size} workers; unset large variables that are carried, or use --engine ssh"
+        )
+    console.say("+ " + shlex.join(starter.argv))
+    crew.join(AgentCommand(starter.name, agent_argv()))
+    task = Task(STARTER, starter.argv, tuple({VARIABLE: orders, **starter.env}.items()))
+    conductor = Conductor(
+        plan,
+        crew,
+        {starter.name: (task,)},
+        console,
+        run_id=run_id,
+        run_dir=run_dir,
+        grace_s=config.grace_s + FAREWELL_S,
+        lost_after_s=config.lost_after_s,
+        sweep=lambda host: sweep(marker(run_id)) if host == starter.name else sweep_host(host),
+        translate=Translator(starter.tags),
+        polite=starter.polite,
+    )
+    outcome = conductor.run()
+    if not outcome.ok and (outcome.failure is None or outcome.failure.rank is not None):
+        # The starter does not wait for those that it ended by force. A lost host would not answer.
+        with ThreadPoolExecutor(len(plan.hosts)) as pool:
+            list(pool.map(sweep_host, [host.name for host in plan.hosts]))
+    return outcome

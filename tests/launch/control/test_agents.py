@@ -1,0 +1,53 @@
+"""The agents as the launcher hears them."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+from tests.cluster.waiting import wait_until
+
+from weft.errors import ConnectError
+from weft.launch.control.agents import ROOM, AgentCommand, Crew
+from weft.launch.engines.local import explain_agent
+
+# An agent whose worker prints a lot.
+CHATTERBOX = """
+import json
+for number in range({count}):
+    print(json.dumps({{"event": "output", "rank": 0, "stream": "out", "text": str(number)}}))
+print(json.dumps({{"event": "done"}}), flush=True)
+"""
+
+
+def crew_of(program: str) -> Crew:
+    return Crew([AgentCommand("h1", (sys.executable, "-c", program))], explain=explain_agent)
+
+
+def test_a_worker_that_prints_faster_than_we_can_has_to_wait() -> None:
+    count = 10 * ROOM
+    with crew_of(CHATTERBOX.format(count=count)) as crew:
+        wait_until(lambda: crew.inbox.qsize() == ROOM, "the inbox to be full")
+        # It is we who do not listen; the host does not count as silent.
+        wait_until(lambda: crew.connections["h1"].heard_at > time.monotonic(), "the listener to wait")
+        heard = []
+        for _ in range(count):
+            assert crew.inbox.qsize() <= ROOM + 1  # what is not output needs no room
+            heard.append(crew.hear(5.0)[1]["text"])
+        assert heard == [str(number) for number in range(count)]
+        assert crew.hear(5.0) == ("h1", {"event": "done"})
+
+
+def test_an_agent_that_cannot_be_started_takes_the_others_along() -> None:
+    commands = [
+        AgentCommand("h1", (sys.executable, "-c", "input()")),
+        AgentCommand("h2", ("no-such-ssh", "h2")),
+    ]
+    with pytest.raises(ConnectError, match="no-such-ssh must start here to reach h2, got: No such file"):
+        Crew(commands, explain=explain_agent)  # the guard of all tests sees to it that nothing is left
+
+
+def test_output_that_nobody_takes_does_not_keep_us() -> None:
+    with crew_of(CHATTERBOX.format(count=10 * ROOM)) as crew:
+        wait_until(lambda: crew.inbox.qsize() == ROOM, "the inbox to be full")
