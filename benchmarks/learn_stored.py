@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import numpy as np
 
 from weft.learn import DecisionTreeClassifier, LogisticRegression
-from weft.learn.data.form import Description, RowsFile, describe
-from weft.learn.data.sizes import size_of, size_text
+from weft.learn.tables.form import Description, RowsFile, describe
+from weft.learn.tables.sizes import size_of, size_text
 
 COLUMNS = 100
 

@@ -16,11 +16,11 @@ import numpy as np
 
 import weft
 from weft.learn import LogisticRegression, together
-from weft.learn.losses import Logistic
-from weft.learn.problem import Problem
-from weft.learn.tables import DenseTable
+from weft.learn.solvers.losses import Logistic
+from weft.learn.solvers.problem import Problem
+from weft.learn.tables.tables import DenseTable
 from weft.learn.threads import Crew
-from weft.learn.workers import Workers
+from weft.learn.workers.together import Workers
 
 Array = np.ndarray[Any, Any]
 

@@ -36,9 +36,9 @@ def convert(
 
     Rows that cannot be used are left out and told by file and line; the good ones are kept.
     """
-    from weft.learn.data.convert import convert as converted
-    from weft.learn.data.sizes import size_text
-    from weft.learn.data.source import files_of
+    from weft.learn.tables.convert import convert as converted
+    from weft.learn.tables.sizes import size_text
+    from weft.learn.tables.source import files_of
 
     files = [file for source in sources for file in files_of(source)]
     _, report = converted(

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from weft import learn
 from weft.learn.inputs import check_choice, check_count
-from weft.learn.trees.rounds import RoundSettings
+from weft.learn.trees.boosted.rounds import RoundSettings
 
 Array = np.ndarray[Any, Any]
 

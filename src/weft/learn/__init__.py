@@ -25,7 +25,7 @@ _HOMES = {
     "export_svg": "weft.learn.trees.picture",
     "export_text": "weft.learn.trees.picture",
     "to_onnx": "weft.learn.onnx",
-    "together": "weft.learn.workers",
+    "together": "weft.learn.workers.together",
 }
 
 __all__ = [
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from weft.learn.trees.decision_tree import DecisionTreeClassifier, DecisionTreeRegressor
     from weft.learn.trees.forest import RandomForestClassifier, RandomForestRegressor
     from weft.learn.trees.picture import export_svg, export_text
-    from weft.learn.workers import together
+    from weft.learn.workers.together import together
 
 
 def __getattr__(name: str) -> Any:

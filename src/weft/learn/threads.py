@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from weft.learn import workers
+from weft.learn.workers import together as workers
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -11,17 +11,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
-from weft.learn import inputs, workers
-from weft.learn.choice import Shape, choose, smooth_plan
+from weft.learn import inputs
+from weft.learn.workers import together as workers
+from weft.learn.solvers.choice import Shape, choose, smooth_plan
 from weft.learn.gpu.hinge import minimise_hinge
 from weft.learn.gpu.losses import TensorLoss
 from weft.learn.gpu.problem import TensorLeastSquares, TensorProblem
 from weft.learn.gpu.tables import SparseTensorTable, TensorTable
 from weft.learn.gpu.tensors import classes_of, is_tensor_like, table_on, tensor_of, vector_on
-from weft.learn.history import History
-from weft.learn.least_squares import solve_gradients, solve_normal
-from weft.learn.smooth import SmoothPlan, minimise
-from weft.learn.sparse_penalty import L1Problem, minimise_l1
+from weft.learn.solvers.history import History
+from weft.learn.solvers.least_squares import solve_gradients, solve_normal
+from weft.learn.solvers.smooth import SmoothPlan, minimise
+from weft.learn.solvers.coordinate import L1Problem, minimise_l1
 from weft.learn.threads import Crew
 
 Array = np.ndarray[Any, Any]

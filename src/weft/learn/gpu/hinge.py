@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from weft.learn.gpu.problem import TensorProblem
-from weft.learn.history import History
-from weft.learn.smooth import SmoothPlan, minimise
+from weft.learn.solvers.history import History
+from weft.learn.solvers.smooth import SmoothPlan, minimise
 
 Array = np.ndarray[Any, Any]
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from weft.learn.gpu.fused import can_fuse, fused_pass
 from weft.learn.gpu.tables import TensorTable, numpy_of
-from weft.learn.least_squares import LeastSquares
-from weft.learn.problem import Problem, drawn_rows
-from weft.learn.workers import sums
+from weft.learn.solvers.least_squares import LeastSquares
+from weft.learn.solvers.problem import Problem, drawn_rows
+from weft.learn.workers.together import sums
 
 Array = np.ndarray[Any, Any]
 

@@ -14,7 +14,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from weft.learn.gpu.place import home_of
-from weft.learn.history import History, Progress
+from weft.learn.solvers.history import History, Progress
 
 Array = np.ndarray[Any, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from weft.learn.least_squares import LeastSquares, Normal, solved
-from weft.learn.tables import DenseTable, SparseTable
+from weft.learn.solvers.least_squares import LeastSquares, Normal, solved
+from weft.learn.tables.tables import DenseTable, SparseTable
 from weft.learn.threads import Crew
 
 Array = np.ndarray[Any, Any]

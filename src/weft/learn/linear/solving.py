@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn import workers
-from weft.learn.choice import Choice
-from weft.learn.dual import DualProblem, ascend
-from weft.learn.dual_workers import SharedAscent
-from weft.learn.history import History
-from weft.learn.losses import Loss
-from weft.learn.problem import Problem
-from weft.learn.smooth import SmoothPlan, minimise
-from weft.learn.sparse_penalty import L1Problem, minimise_l1
-from weft.learn.tables import DenseTable, SparseTable
+from weft.learn.workers import together as workers
+from weft.learn.solvers.choice import Choice
+from weft.learn.solvers.dual import DualProblem, ascend
+from weft.learn.solvers.dual_workers import SharedAscent
+from weft.learn.solvers.history import History
+from weft.learn.solvers.losses import Loss
+from weft.learn.solvers.problem import Problem
+from weft.learn.solvers.smooth import SmoothPlan, minimise
+from weft.learn.solvers.coordinate import L1Problem, minimise_l1
+from weft.learn.tables.tables import DenseTable, SparseTable
 from weft.learn.threads import Crew
 
 Array = np.ndarray[Any, Any]

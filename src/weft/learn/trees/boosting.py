@@ -9,10 +9,11 @@ import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from weft.learn import inputs, workers
-from weft.learn.trees.binning import MOST
-from weft.learn.trees.boosted_model import GradientBoosting
-from weft.learn.trees.boosting_losses import (
+from weft.learn import inputs
+from weft.learn.workers import together as workers
+from weft.learn.trees.growth.binning import MOST
+from weft.learn.trees.boosted.model import GradientBoosting
+from weft.learn.trees.boosted.losses import (
     BoostingLoss,
     Exponential,
     Huber,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn.trees.ensemble import BoostedTree
+from weft.learn.trees.boosted.ensemble import BoostedTree
 
 Array = np.ndarray[Any, Any]
 

@@ -1,0 +1,207 @@
+"""Minimises problems with an L1 penalty: Newton steps on the few columns that matter.
+
+    F(W, b) = f(W, b) + l1 * |W|_1,  f as in `problem`
+
+A pass over all columns shows which of them may leave zero; the quadratic model of those and of the ones in use is
+minimised by coordinate descent on its matrix; the duality gap says when to stop. For a squared loss the model is
+exact, so that the data is read a few times in all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.learn.solvers.history import History
+from weft.learn.solvers.problem import Problem
+from weft.learn.solvers.quadratic import minimise_quadratic
+from weft.learn.workers.together import sums
+
+Array = np.ndarray[Any, Any]
+
+ARMIJO = 1e-3
+STALE = 20  # steps without a better gap: rounding allows no more
+GROWTH = 4  # of the model, at most, from one step to the next
+FIRST = 64  # columns in the first model, where there are many
+
+
+@dataclass(frozen=True)
+class L1Problem:
+    """A smooth problem, and the L1 penalty on top."""
+
+    smooth: Problem
+    l1: float
+    positive: bool = False
+    b_l1: float = 0.0  # only where scikit-learn's twin penalises the intercept
+    weight: float = field(init=False)  # of everyone's rows
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", self.smooth.weight())
+
+    def penalty(self, at: Array) -> float:
+        w, b = self.smooth.split(at)
+        return self.l1 * float(np.abs(w).sum()) + self.b_l1 * float(np.abs(b).sum())
+
+
+@dataclass
+class Point:
+    """A point and what one pass over all columns told about it."""
+
+    at: Array
+    value: float
+    gradient: Array  # of the smooth part
+    slopes: Array  # of the loss by the margins
+
+
+def minimise_l1(
+    problem: L1Problem, start: Array, *, tol: float, max_iter: int, history: History
+) -> tuple[Array, bool]:
+    """The point whose objective is within `tol` (relative) of the least, and whether it was reached."""
+    point = _evaluate(problem, start)
+    models = _Models(problem)
+    width = FIRST
+    least, since = np.inf, 0
+    floor = float(np.finfo(problem.smooth.table.dtype).eps) * problem.smooth.null_value()
+    while True:
+        gap = duality_gap(problem, point)
+        if history.add(point.value, gap) <= tol or gap <= floor:
+            return point.at, True
+        since = since + 1 if gap > least / 2 else 0
+        least = min(gap, least)
+        if len(history.steps) > max_iter or since > STALE:
+            return point.at, False
+        chosen = _choose(problem, point, width)
+        width = GROWTH * len(chosen)
+        # The dual point is off by as much as the coefficients are, the objective by the square of that.
+        move = models.step(point, chosen, enough=1e-3 * gap * min(1.0, history.gap))
+        ahead = _line_search(problem, point, move)
+        if ahead is None:
+            return point.at, history.gap <= 1e3 * float(np.finfo(problem.smooth.table.dtype).eps)
+        point = ahead
+
+
+def duality_gap(problem: L1Problem, point: Point) -> float:
+    """How far the objective is above the best of two points of the dual."""
+    smooth = problem.smooth
+    w, _ = smooth.split(point.at)
+    loss_gradient = point.gradient[: w.size] - smooth.l2 * w.ravel()
+    size = -loss_gradient if problem.positive else np.abs(loss_gradient)
+    most = float(size.max(initial=0.0))
+    if problem.b_l1:  # the intercept is one more column, of ones
+        most = max(most, float(np.abs(point.gradient[-1])) * problem.l1 / problem.b_l1)
+    scales = [min(1.0, problem.l1 / most)] if most > 0 else [1.0]
+    if smooth.l2 > 0:
+        scales.append(1.0)
+    bounds = []
+    values = sums(
+        [smooth.loss.dual_value(scale * point.slopes, smooth.y, smooth.weights) for scale in scales]
+    )
+    for scale, value in zip(scales, values, strict=True):
+        over = np.maximum(scale * size - problem.l1, 0)
+        penalty = float(over @ over) / (2 * smooth.l2) if smooth.l2 > 0 else 0.0
+        bounds.append(value - penalty)
+    return max(point.value - float(max(bounds)), 0.0) + _intercept_slack(problem, point)
+
+
+def _intercept_slack(problem: L1Problem, point: Point) -> float:
+    """The dual asks that slopes add up to zero where there is an intercept: what it costs that they nearly do."""
+    smooth = problem.smooth
+    if not smooth.intercept or problem.b_l1:
+        return 0.0
+    push = point.gradient[-smooth.loss.outputs :]
+    return float(push @ push) / max(problem.weight / 8, 1e-300)
+
+
+class _Models:
+    """Quadratic models of the smooth part on some columns; a squared loss has the same everywhere, so they grow."""
+
+    def __init__(self, problem: L1Problem):
+        self.problem = problem
+        self._columns = np.empty(0, np.intp)
+        self._products = np.empty((0, 0))
+        self._sums = np.empty(0)
+
+    def step(self, point: Point, chosen: Array, enough: float) -> Array:
+        """The way to the minimum of the model."""
+        problem, smooth = self.problem, self.problem.smooth
+        outputs = smooth.loss.outputs
+        rows = np.concatenate([chosen, [smooth.table.columns]]) if smooth.intercept else chosen
+        places = (rows[:, None] * outputs + np.arange(outputs)).ravel()
+        matrix = self._matrix(point, chosen)
+        penalised = places < smooth.table.columns * outputs
+        l1 = np.where(penalised, problem.l1, problem.b_l1)
+        current = point.at[places]
+        w = minimise_quadratic(
+            matrix, point.gradient[places], current, l1, penalised & problem.positive, enough
+        )
+        move = np.zeros_like(point.at)
+        move[places] = w - current
+        return move
+
+    def _matrix(self, point: Point, chosen: Array) -> Array:
+        smooth = self.problem.smooth
+        if not smooth.loss.quadratic:
+            return smooth.whole_hessian(point.at, chosen)
+        self._grow(np.setdiff1d(chosen, self._columns))
+        order = np.argsort(self._columns)
+        places = order[np.searchsorted(self._columns, chosen, sorter=order)]
+        matrix = self._products[np.ix_(places, places)]
+        matrix[np.arange(len(chosen)), np.arange(len(chosen))] += smooth.l2
+        if not smooth.intercept:
+            return matrix
+        cross = self._sums[places, None]
+        return np.block([[matrix, cross], [cross.T, np.full((1, 1), self.problem.weight)]])
+
+    def _grow(self, new: Array) -> None:
+        """Products of columns that were not looked at before, with each other and with those that were."""
+        if not len(new):
+            return
+        smooth, old = self.problem.smooth, len(self._columns)
+        self._columns = np.concatenate([self._columns, new])
+
+        def part(block: slice) -> tuple[Array, Array]:
+            return smooth.table.cross_gram(block, smooth.weights[block], new, self._columns)
+
+        products, sums = smooth.crew.total(part, smooth.table.blocks())
+        self._products = np.block([[self._products, products[:, :old].T], [products]])
+        self._sums = np.concatenate([self._sums, sums])
+
+
+def _choose(problem: L1Problem, point: Point, width: int) -> Array:
+    """Columns in use, and those that break the bound most: up to `width` in all, and a few to spare."""
+    smooth = problem.smooth
+    w, _ = smooth.split(point.at)
+    gradient = point.gradient[: w.size].reshape(w.shape)
+    slopes = (-gradient if problem.positive else np.abs(gradient)).max(axis=1)
+    used = np.any(w != 0, axis=1)
+    score = np.where(used, np.inf, slopes)
+    steep = np.count_nonzero(slopes[~used] > problem.l1)
+    wanted = int(max(FIRST, min(width, used.sum() + steep), 1.2 * used.sum()))
+    if wanted >= len(score):
+        return np.arange(len(score))
+    best = np.argpartition(-score, wanted)[:wanted]
+    # Those well below the bound would stay at zero; those near it may be lifted over it by the others.
+    return np.sort(best[score[best] > 0.5 * problem.l1])
+
+
+def _evaluate(problem: L1Problem, at: Array) -> Point:
+    value, gradient, slopes = problem.smooth.value_gradient_and_slopes(at)
+    return Point(at, value + problem.penalty(at), gradient, slopes)
+
+
+def _line_search(problem: L1Problem, point: Point, move: Array) -> Point | None:
+    """The first of ever shorter steps that lowers the objective enough; None where none does."""
+    noise = 4 * float(np.finfo(problem.smooth.table.dtype).eps) * abs(point.value)
+    promise = float(point.gradient @ move) + problem.penalty(point.at + move) - problem.penalty(point.at)
+    if promise > noise or not np.any(move):
+        return None
+    length = 1.0
+    for _ in range(30):
+        trial = _evaluate(problem, point.at + length * move)
+        # The gap may go on falling when values can no longer tell two points apart.
+        if trial.value <= point.value + ARMIJO * length * promise + noise:
+            return trial
+        length /= 2
+    return None

@@ -1,0 +1,323 @@
+"""Dual coordinate ascent for wide, sparse tables and for the hinge loss; stops by the duality gap.
+
+    min  1/2 |w|² + sum_i weights_i * loss(y_i * (x_i w + b))
+
+Each thread works on a copy of w and on its own share of the rows, which is dealt anew at every epoch. It takes the
+steps of the other threads for nearly equal to its own (for fully equal is the safe rule of CoCoA+), so that the sum of
+all steps is a step forward; if gaps grow all the same, the safe rule is kept from then on. An intercept without a
+penalty is a multiplier: the dual has a constraint more, and b is moved after every epoch by what is left of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.special import entr
+
+from weft.learn.kernels import dual as dual_kernels
+from weft.learn.kernels import loss as loss_kernels
+from weft.learn.workers import together as workers
+from weft.learn.solvers.history import History
+from weft.learn.tables.tables import DenseTable, SparseTable, explain_sums
+from weft.learn.threads import Crew, add_up
+from weft.learn.workers.together import sums
+
+Array = np.ndarray[Any, Any]
+
+CODES = {
+    "logistic": dual_kernels.LOGISTIC,
+    "squared_hinge": dual_kernels.SQUARED_HINGE,
+    "hinge": dual_kernels.HINGE,
+}
+BUCKET = 32  # neighbouring rows visited together; fewer where there are few rows
+ROUNDS = 4  # times in an epoch that threads meet, and that a free intercept is moved
+LEGS = 16  # times in a round that threads meet in the commonest columns, where they disturb each other most
+COMMON = 4096  # of those
+LEAP = 1.5  # the sum of threads' steps beyond what is safe; less than twice that is a step forward in theory, too
+GIVE_UP = 20  # epochs
+EVERY = 10  # epochs between certificates, at most
+
+
+@dataclass(frozen=True)
+class DualProblem:
+    """Rows, targets of -1 and 1, weights, and what to do about the intercept."""
+
+    table: DenseTable | SparseTable
+    y: Array
+    weights: Array
+    loss: str
+    intercept: str  # "none", "free", or "penalised": a column of the value `scaling`
+    scaling: float
+    crew: Crew
+
+
+@dataclass
+class Certificate:
+    """A primal point, its objective, and how far that is above a point of the dual."""
+
+    w: Array
+    b: float
+    value: float
+    gap: float
+
+
+class DualAscent:
+    """The state of one ascent: a dual variable for each row, and w."""
+
+    def __init__(self, problem: DualProblem, random: np.random.RandomState):
+        self.problem = problem
+        table, dtype = problem.table, problem.table.dtype
+        self.random = random
+        self.code = CODES[problem.loss]
+        self.squares = _row_squares(table)
+        with workers.checks():  # squares are of this worker's rows
+            if not np.isfinite(self.squares).all():
+                explain_sums(table)
+        self.states = np.full(table.rows, -20.0 if problem.loss == "logistic" else 0.0, dtype)
+        self.shares = np.zeros(table.rows, dtype)
+        self.rests = np.zeros(table.rows, np.uint8)
+        self.w = np.zeros(table.columns + 1, dtype)
+        self.centre = 0.0
+        self.bias = self._bias()
+        self.legs = LEGS
+        self.leap = LEAP if problem.crew.size > 1 else 1.0
+        self.stretch = problem.crew.size / self.leap
+        self.common = _commonest(table) if problem.crew.size > 1 else np.empty(0, np.intp)
+        self.copies = np.zeros(
+            (problem.crew.size, table.columns + 1) if problem.crew.size > 1 else (0, 0), dtype
+        )
+        self.height = int(np.clip(table.rows // 2000, 1, BUCKET))
+
+    def epoch(self) -> float:
+        """Visit every row once; returns the duality gap as met on the way, which is more than what is left."""
+        buckets = self.random.permutation(-(-self.problem.table.rows // self.height)).astype(np.int64)
+        alone = self.problem.crew.size == 1 and self.problem.intercept != "free"
+        return sum(self._round(part) for part in np.array_split(buckets, 1 if alone else ROUNDS))
+
+    def be_careful(self) -> None:
+        """Steps that are safe whatever the data."""
+        self.stretch *= self.leap
+        self.leap = 1.0
+
+    def _round(self, buckets: Array) -> float:
+        """All threads, each on its copy of w; then the copies are made one again."""
+        crew = self.problem.crew
+        if crew.size == 1:
+            gap = self._visit(buckets, self.w)
+        else:
+            crew_copies = list(self.copies)
+            list(crew.map(self._renew, crew_copies))
+            gap = sum(self._leg(part, crew_copies) for part in np.array_split(buckets, self.legs))
+            cuts = pairwise(np.linspace(0, len(self.w), crew.size + 1).astype(int))
+            list(crew.map(lambda cut: dual_kernels.meet(self.w, self.copies, self.leap, *cut), list(cuts)))
+        self._settle()
+        return gap
+
+    def _renew(self, copy: Array) -> None:
+        copy[:] = self.w
+
+    def _leg(self, buckets: Array, copies: list[Array]) -> float:
+        """A part of a round, after which the copies agree in the commonest columns.
+
+        In its own copy a thread's steps are as many times too long as there are threads, but for the leap: the mean of
+        the copies, and the leap beyond it, holds each step once.
+        """
+        crew = self.problem.crew
+        work = list(zip(np.array_split(buckets, crew.size), copies, strict=True))
+        gaps = list(crew.map(lambda one: self._visit(*one), work))
+        dual_kernels.meet_in(self.w, self.copies, self.leap, self.common)
+        return float(sum(gaps))
+
+    def _settle(self) -> None:
+        """What is done when threads have met."""
+        if self.problem.intercept == "free":
+            self.centre += self.bias * float(self.w[-1])
+
+    def null_value(self) -> float:
+        """The objective at zero."""
+        weight = float(self.problem.weights.sum(dtype=np.float64))
+        return math.log(2) * weight if self.problem.loss == "logistic" else weight
+
+    def certificate(self) -> Certificate:
+        """The exact objective and gap, by one more pass over the data."""
+        problem = self.problem
+        dual = self._feasible_dual()
+        w = self.w[:-1]
+
+        margins, v = self._products(dual)
+        b = self._intercept(margins)
+        value = self._losses(margins + margins.dtype.type(b)) + float(np.vdot(w, w).real) / 2
+        bound = self._dual_losses(dual) - float(v @ v) / 2
+        if problem.intercept == "penalised":
+            value += (b / self.bias) ** 2 / 2
+            bound -= (self.bias * float(dual.sum())) ** 2 / 2
+        return Certificate(w.astype(np.float64), b, value, max(value - bound, 0.0))
+
+    def _products(self, dual: Array) -> tuple[Array, Array]:
+        """Margins of w, and what w is by the dual variables of these rows; a sparse table is read once for both."""
+        table, crew, w = self.problem.table, self.problem.crew, self.w[:-1]
+        margins = np.empty(table.rows, table.dtype)
+
+        def part(block: slice) -> tuple[Array]:
+            if isinstance(table, SparseTable):
+                v = np.zeros(table.columns, table.dtype)
+                values, ends = table.values, table.values.indptr[block.start : block.stop + 1]
+                dual_kernels.sparse_products(
+                    values.data, values.indices, ends, w, dual[block], margins[block], v
+                )
+                return (v.astype(np.float64),)
+            margins[block] = table.times(block, w)
+            return (table.transposed_times(block, dual[block].astype(table.dtype)),)
+
+        # In the table's type the sums stay in the cache; in eight parts they keep their digits.
+        cuts = np.unique(np.linspace(0, table.rows, 8 * crew.size + 1).astype(int))
+        shares = [slice(int(a), int(b)) for a, b in pairwise(cuts)]
+        (v,) = add_up(crew.map(part, shares if isinstance(table, SparseTable) else table.blocks()))
+        return margins, v
+
+    def _visit(self, buckets: Array, w: Array) -> float:
+        problem, table = self.problem, self.problem.table
+        rows = (problem.y, problem.weights, self.squares, self.states, self.shares, self.rests)
+        rest = (buckets, self.height, w, self.bias, self.centre, self.code, self.stretch)
+        if isinstance(table, SparseTable):
+            values = table.values
+            return dual_kernels.sparse_epoch(values.data, values.indices, values.indptr, rows, *rest)
+        return dual_kernels.dense_epoch(table.values, rows, *rest)
+
+    def _bias(self) -> float:
+        problem = self.problem
+        if problem.intercept == "none":
+            return 0.0
+        if problem.intercept == "penalised":
+            return problem.scaling
+        # Small beside a row, or steps shrink; large beside 1 / curvature, or the multiplier crawls.
+        squares, rows, weight = sums(
+            [float(self.squares.sum()), float(problem.table.rows), float(problem.weights.sum())]
+        )
+        return float(np.sqrt(max(0.1 * squares / rows, 40 / max(weight, 1e-12))))
+
+    def _feasible_dual(self) -> Array:
+        """y_i * a_i of every row; for a free intercept they add up to zero, as the dual's constraint asks."""
+        problem = self.problem
+        dual = (self.shares * problem.weights if problem.loss == "logistic" else self.states).astype(
+            np.float64
+        )
+        if problem.intercept == "free":
+            above = problem.y > 0
+            up, down = sums([float(dual[above].sum()), float(dual[~above].sum())])
+            dual[above] *= min(1.0, down / up) if up else 0.0
+            dual[~above] *= min(1.0, up / down) if down else 0.0
+        signed: Array = dual * problem.y
+        return signed
+
+    def _intercept(self, margins: Array) -> float:
+        """The best intercept for these margins, where it is free."""
+        problem = self.problem
+        if problem.intercept != "free":
+            return self.bias * float(self.w[-1])
+        b, slope = self.centre, np.empty_like(margins)
+        for _ in range(5):
+            moved = margins + margins.dtype.type(b)
+            loss_kernels.logistic(moved, problem.y, problem.weights, slope)
+            push = float(slope.sum(dtype=np.float64))
+            loss_kernels.logistic_curvature(moved, problem.y, problem.weights, slope)
+            push, bend = sums([push, float(slope.sum(dtype=np.float64))])
+            b -= float(np.clip(push / max(bend, 1e-30), -2, 2))
+        return b
+
+    def _losses(self, margins: Array) -> float:
+        problem = self.problem
+        if problem.loss == "hinge":
+            return float(np.dot(problem.weights, np.maximum(0, 1 - problem.y * margins)))
+        evaluate = getattr(loss_kernels, problem.loss)
+        return float(evaluate(margins, problem.y, problem.weights, np.empty_like(margins)))
+
+    def _dual_losses(self, dual: Array) -> float:
+        weights, size = self.problem.weights, np.abs(dual)
+        if self.problem.loss == "hinge":
+            return float(size.sum())
+        share = size / np.where(weights > 0, weights, 1)
+        if self.problem.loss == "squared_hinge":
+            return float(np.dot(weights, share - share * share / 4))
+        return float(np.dot(weights, entr(share) + entr(np.maximum(1 - share, 0))))
+
+
+def ascend(
+    problem: DualProblem,
+    *,
+    tol: float,
+    max_iter: int,
+    history: History,
+    random: np.random.RandomState,
+    patient: bool,
+    ascent: DualAscent | None = None,
+) -> tuple[Certificate, int, bool]:
+    """The best point, the epochs it took, and whether its gap is within `tol`.
+
+    Unless told to be patient it gives up where so many epochs are still to come that another method is quicker.
+    """
+    ascent = ascent or DualAscent(problem, random)
+    met: list[float] = []
+    goal = tol * ascent.null_value() / 2  # until the first certificate says better
+    # Of the gap met on the way, against certificates: threads leave their last steps to be mended.
+    bias = 1.0 if problem.crew.size == 1 else 2.0
+    due = EVERY
+    while True:
+        met.append(ascent.epoch())
+        if len(met) > 2 and met[-1] > met[-2]:
+            ascent.be_careful()
+        left = _epochs_left(met, bias, goal)
+        if left > 0 and len(met) < min(due, max_iter):
+            continue
+        certificate = ascent.certificate()
+        good = history.add(certificate.value, certificate.gap) <= tol
+        goal = tol * certificate.value
+        bias = certificate.gap / _ahead(met) if _ahead(met) > 0 else 1.0
+        left = _epochs_left(met, bias, goal)
+        if good or len(met) >= max_iter or (len(met) >= GIVE_UP and left > GIVE_UP and not patient):
+            return certificate, len(met), good
+        due = len(met) + EVERY
+
+
+def _rate(met: list[float]) -> float:
+    """By how much the gap shrinks in an epoch."""
+    if len(met) < 3 or met[-2] <= 0:
+        return 0.5
+    return min(max(met[-1] / met[-2], 0.01), 0.98)
+
+
+def _ahead(met: list[float]) -> float:
+    """The gap after the last epoch, as far as what was met on the way can tell."""
+    return met[-1] * _rate(met)
+
+
+def _epochs_left(met: list[float], bias: float, goal: float) -> int:
+    """How many epochs are still to come, if the gap goes on shrinking as it did; 0 if it may be small enough now."""
+    now = bias * _ahead(met)
+    if len(met) < 2:  # the first epoch meets nothing that lasts
+        return 1
+    if now <= goal:
+        return 0
+    return int(np.ceil(np.log(max(goal, 1e-300) / now) / np.log(_rate(met))))
+
+
+def _commonest(table: DenseTable | SparseTable) -> Array:
+    """Columns that most rows use, by a million numbers of the table."""
+    if not isinstance(table, SparseTable):
+        return np.arange(min(table.columns, COMMON))
+    some = table.values.indices[:: 1 + table.stored // (1 << 20)]
+    counts = np.bincount(some, minlength=table.columns)
+    return np.sort(np.argsort(-counts, kind="stable")[:COMMON])
+
+
+def _row_squares(table: DenseTable | SparseTable) -> Array:
+    if isinstance(table, SparseTable):
+        squares = np.empty(table.rows, table.dtype)
+        dual_kernels.row_squares(table.values.data, table.values.indptr, squares)
+        return squares
+    squares = np.einsum("ij,ij->i", table.values, table.values)
+    return np.asarray(squares)

@@ -1,0 +1,113 @@
+"""Dual coordinate ascent by several workers, each on its own rows: CoCoA+, with columns that most rows share met often.
+
+Each worker takes its steps for as long as all workers' steps together would be (`stretch`), on its own copy of w; what
+the copies gained, divided by the workers, is what all steps gained, and it is added up once an epoch. Workers disturb
+each other through the columns that both of them use, and most through the commonest: those are made equal many times
+in an epoch, which is a small message and saves most of the epochs. A column that one worker alone uses is never sent.
+
+Objectives, dual objectives and gaps are sums over everyone's rows, so that all workers stop at the same epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.learn.solvers.dual import Certificate, DualAscent, DualProblem
+from weft.learn.tables.tables import SparseTable
+from weft.learn.workers.together import Workers, sums
+
+Array = np.ndarray[Any, Any]
+
+MEETINGS = 64  # in an epoch
+COMMON = 4096  # columns that are made equal at each of them
+
+
+class SharedAscent(DualAscent):
+    """The state of one worker: dual variables of its rows, and w in the columns that they use (zero in the others)."""
+
+    def __init__(self, problem: DualProblem, random: np.random.RandomState, others: Workers):
+        super().__init__(problem, random)
+        self.others = others
+        self.legs, self.leap, self.stretch = 1, 1.0, float(problem.crew.size * others.size)
+        self.common, self.rare, self.own = _columns(problem, others)
+        self.shared = np.concatenate([self.common, self.rare])
+        self.met = np.append(self.common, problem.table.columns)  # with the intercept
+        # Small tables are widened, and one worker's may be small.
+        self.kind = np.float64 if others.largest(problem.table.dtype.itemsize) == 8 else np.float32
+
+    def epoch(self) -> float:
+        """Every worker visits each of its rows once; returns the duality gap as met on the way by all of them."""
+        before = self.w.copy()
+        buckets = self.random.permutation(-(-self.problem.table.rows // self.height)).astype(np.int64)
+        gap = sum(self._round(part) for part in np.array_split(buckets, MEETINGS))
+        gained = (self.w - before) / self.w.dtype.type(self.others.size)
+        if len(self.rare):
+            gained[self.rare] = self._added(gained[self.rare])
+        settled = self.w[self.met]
+        self.w = before + gained
+        self.w[self.met] = settled
+        return float(sums([gap])[0])
+
+    def _settle(self) -> None:
+        """All workers have the same in the commonest columns; a free intercept is moved."""
+        self.w[self.met] = self._added(self.w[self.met] / self.w.dtype.type(self.others.size))
+        super()._settle()
+
+    def _added(self, values: Array) -> Array:
+        message = values.astype(self.kind)
+        self.others.add(message)
+        return message
+
+    def null_value(self) -> float:
+        return float(sums([super().null_value()])[0])
+
+    def whole(self) -> Array:
+        """The coefficients of all columns, the same on every worker."""
+        w = np.zeros(self.problem.table.columns)
+        mine = self.own if self.others.rank else np.concatenate([self.own, self.shared])
+        w[mine] = self.w[mine]
+        self.others.add(w)
+        return w
+
+    def certificate(self) -> Certificate:
+        """The exact objective and gap of all workers; its w is this worker's."""
+        dual = self._feasible_dual()
+        w = self.w[:-1].astype(np.float64)
+        margins, v = self._products(dual)
+        message = v[self.shared]
+        self.others.add(message)
+        v[self.shared] = message
+        b = self._intercept(margins)
+        value, bound, length, dual_length, total = sums(
+            [
+                self._losses(margins + margins.dtype.type(b)),
+                self._dual_losses(dual),
+                float(w[self.own] @ w[self.own]),
+                float(v[self.own] @ v[self.own]),
+                float(dual.sum()),
+            ]
+        )
+        value += (length + float(w[self.shared] @ w[self.shared])) / 2
+        bound -= (dual_length + float(message @ message)) / 2
+        if self.problem.intercept == "penalised":
+            value += (b / self.bias) ** 2 / 2
+            bound -= (self.bias * total) ** 2 / 2
+        return Certificate(w, b, value, max(value - bound, 0.0))
+
+
+def _columns(problem: DualProblem, others: Workers) -> tuple[Array, Array, Array]:
+    """The commonest of the columns that several workers use, the others of those, and those that only this one uses."""
+    table = problem.table
+    if isinstance(table, SparseTable):
+        counts = np.bincount(table.values.indices, minlength=table.columns)
+    else:
+        counts = np.full(table.columns, table.rows)
+    found = np.stack([counts, counts > 0]).astype(np.int64)
+    others.add(found)
+    rows, users = found
+    shared = np.flatnonzero(users > 1)
+    order = np.argsort(-rows[shared], kind="stable")
+    common, rare = np.sort(shared[order[:COMMON]]), np.sort(shared[order[COMMON:]])
+    return common, rare, np.flatnonzero((users == 1) & (counts > 0))

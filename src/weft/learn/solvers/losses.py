@@ -1,0 +1,152 @@
+"""Losses that linear models are fitted by: values, slopes, curvatures, and the dual side of each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.special import entr, softmax
+
+from weft.learn.kernels import loss as loss_kernels
+
+Array = np.ndarray[Any, Any]
+
+
+class Loss(Protocol):
+    """A sum of convex losses of the margins, one row each, scaled by the row's weight."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def outputs(self) -> int:
+        """Margins of a row."""
+        ...
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether second derivatives are the same everywhere."""
+        ...
+
+    def null_value(self, y: Array, weights: Array) -> float:
+        """The value where all margins are zero."""
+        ...
+
+    def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]: ...
+
+    def curvatures(self, margins: Array, y: Array, weights: Array) -> Array:
+        """Second derivatives: (rows,) for one output, (rows, outputs, outputs) for several."""
+        ...
+
+    def dual_value(self, slope: Array, y: Array, weights: Array) -> float:
+        """Minus the conjugate at minus `slope`: the loss's part of the dual objective."""
+        ...
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """log(1 + exp(-y * margin))."""
+
+    name: str = "logistic"
+    outputs: int = 1
+    quadratic: bool = False
+
+    def null_value(self, y: Array, weights: Array) -> float:
+        return math.log(2) * float(weights.sum(dtype=np.float64))
+
+    def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]:
+        slope = np.empty_like(margins)
+        return loss_kernels.logistic(margins, y, weights, slope), slope
+
+    def curvatures(self, margins: Array, y: Array, weights: Array) -> Array:
+        curvature = np.empty_like(margins)
+        loss_kernels.logistic_curvature(margins, y, weights, curvature)
+        return curvature
+
+    def dual_value(self, slope: Array, y: Array, weights: Array) -> float:
+        share = _shares(slope, weights)
+        return float(np.dot(weights, entr(share) + entr(np.maximum(1 - share, 0))))
+
+
+@dataclass(frozen=True)
+class SquaredHinge:
+    """max(0, 1 - y * margin)²."""
+
+    name: str = "squared_hinge"
+    outputs: int = 1
+    quadratic: bool = False
+
+    def null_value(self, y: Array, weights: Array) -> float:
+        return float(weights.sum(dtype=np.float64))
+
+    def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]:
+        slope = np.empty_like(margins)
+        return loss_kernels.squared_hinge(margins, y, weights, slope), slope
+
+    def curvatures(self, margins: Array, y: Array, weights: Array) -> Array:
+        curvature = np.empty_like(margins)
+        loss_kernels.squared_hinge_curvature(margins, y, weights, curvature)
+        return curvature
+
+    def dual_value(self, slope: Array, y: Array, weights: Array) -> float:
+        share = _shares(slope, weights)
+        return float(np.dot(weights, share - share * share / 4))
+
+
+@dataclass(frozen=True)
+class Squared:
+    """Half the squared distance."""
+
+    name: str = "squared"
+    outputs: int = 1
+    quadratic: bool = True
+
+    def null_value(self, y: Array, weights: Array) -> float:
+        return float(np.dot(weights.astype(np.float64), np.square(y, dtype=np.float64))) / 2
+
+    def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]:
+        off = margins - y
+        slope = weights * off
+        return float(np.dot(slope.astype(np.float64), off)) / 2, slope
+
+    def curvatures(self, margins: Array, y: Array, weights: Array) -> Array:
+        return weights
+
+    def dual_value(self, slope: Array, y: Array, weights: Array) -> float:
+        slope = slope.astype(np.float64)
+        return -float(slope @ y) - float(slope @ (slope / np.where(weights > 0, weights, 1))) / 2
+
+
+@dataclass(frozen=True)
+class Multinomial:
+    """-log softmax(margins)[y]."""
+
+    outputs: int
+    name: str = "multinomial"
+    quadratic: bool = False
+
+    def null_value(self, y: Array, weights: Array) -> float:
+        return math.log(self.outputs) * float(weights.sum(dtype=np.float64))
+
+    def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]:
+        slope = np.empty_like(margins)
+        return loss_kernels.multinomial(margins, y, weights, slope), slope
+
+    def curvatures(self, margins: Array, y: Array, weights: Array) -> Array:
+        shares = softmax(margins, axis=1)
+        curvature = -shares[:, :, None] * shares[:, None, :]
+        each = np.arange(self.outputs)
+        curvature[:, each, each] += shares
+        scaled: Array = curvature * weights[:, None, None]
+        return scaled
+
+    def dual_value(self, slope: Array, y: Array, weights: Array) -> float:
+        shares = slope / np.where(weights > 0, weights, 1)[:, None]
+        shares[np.arange(len(y)), y.astype(np.intp)] += 1
+        return float(np.dot(weights, entr(np.clip(shares, 0, 1)).sum(axis=1)))
+
+
+def _shares(slope: Array, weights: Array) -> Array:
+    return np.abs(slope) / np.where(weights > 0, weights, 1)

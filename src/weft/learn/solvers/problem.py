@@ -1,0 +1,235 @@
+"""The sum that a linear model minimises, and one pass over the data to learn about it.
+
+    f(W, b) = sum_i weights_i * loss(y_i, x_i W + b) + l2 / 2 * |W|² + b_l2 / 2 * |b|²
+
+W is (columns, outputs). A point is one flat vector: W row by row, then b if there is an intercept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from weft.learn.solvers.losses import Loss
+from weft.learn.tables.tables import DenseTable, MappedTable, Table, explain_sums
+from weft.learn.threads import Crew, add_up
+from weft.learn.workers.together import sums
+
+Array = np.ndarray[Any, Any]
+RUN = 32  # neighbouring rows sampled together: reading single rows from memory would cost as much
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data, loss and penalty, and the threads that read the data."""
+
+    table: Table
+    y: Array
+    weights: Array
+    loss: Loss
+    l2: float
+    intercept: bool
+    crew: Crew
+    b_l2: float = 0.0  # only where scikit-learn's twin penalises the intercept
+    fine: bool = False  # margins keep the digits of coefficients that float32 would drop; for one output
+
+    @property
+    def size(self) -> int:
+        return (self.table.columns + self.intercept) * self.loss.outputs
+
+    def null_value(self) -> float:
+        """The objective at zero: what any fit must better."""
+        return float(sums([self.loss.null_value(self.y, self.weights)])[0])
+
+    def weight(self) -> float:
+        """That of everyone's rows."""
+        return float(sums([float(self.weights.sum(dtype=np.float64))])[0])
+
+    def split(self, point: Array) -> tuple[Array, Array]:
+        """W and b of a point; b is zero where there is no intercept."""
+        columns, outputs = self.table.columns, self.loss.outputs
+        whole = point.reshape(-1, outputs)
+        b = whole[columns] if self.intercept else np.zeros(outputs)
+        return whole[:columns], b
+
+    def margins(self, point: Array, block: slice) -> Array:
+        w, b = self.split(point)
+        w = w[:, 0] if self.loss.outputs == 1 else w
+        if self.fine and self.table.dtype == np.float32 and w.ndim == 1:
+            margins = self._fine_margins(w, block)
+        else:
+            margins = self.table.times(block, w.astype(self.table.dtype))
+        margins += (b[0] if self.loss.outputs == 1 else b).astype(self.table.dtype)
+        return margins
+
+    def _fine_margins(self, w: Array, block: slice) -> Array:
+        """Large and small digits of the coefficients side by side: the table is read once for both."""
+        large = w.astype(np.float32)
+        parts = self.table.times(block, np.stack([large, (w - large).astype(np.float32)], axis=1))
+        return np.ascontiguousarray(parts[:, 0] + parts[:, 1])
+
+    def value_and_gradient(self, point: Array) -> tuple[float, Array]:
+        return self._with_penalty(point, *self.crew.total(*self._pass(point)))
+
+    def rough_gradient(self, point: Array, every: int) -> Array:
+        """The gradient by every so many blocks, which stand for all of them."""
+        part, _ = self._pass(point)
+        blocks = self.table.blocks()
+        some = blocks[every // 2 :: every] or blocks[:1]
+        *found, seen = self.crew.total(lambda block: (*part(block), float(block.stop - block.start)), some)
+        (everyone,) = sums([float(self.table.rows)])
+        return self._with_penalty(point, *(everyone / seen * each for each in found))[1]
+
+    def _pass(self, point: Array) -> tuple[Callable[[slice], tuple[float, Array, Any]], Sequence[slice]]:
+        """What finds the sum of losses, its gradient and that of the intercept in a block; and the blocks."""
+        blocks = self.table.blocks()
+        if not self._in_one_read():
+            return lambda block: self._part(point, block)[:3], blocks
+        return self._one_read(point), blocks if isinstance(self.table, MappedTable) else larger(blocks)
+
+    def _in_one_read(self) -> bool:
+        table = self.table
+        return (
+            isinstance(table, DenseTable)
+            and table.by_rows
+            and self.loss.name == "logistic"
+            and not (self.fine and table.dtype == np.float32)
+        )
+
+    def _one_read(self, point: Array) -> Callable[[slice], tuple[float, Array, Any]]:
+        from weft.learn.kernels.passes import logistic_pass  # not where Numba is missing
+
+        table, y, weights = self.table, self.y, self.weights
+        assert isinstance(table, DenseTable)
+        w, b = self.split(point)
+        coef = w[:, 0].astype(table.dtype)
+        offset = table.dtype.type(b[0] - float(table.shift @ coef))
+
+        def part(block: slice) -> tuple[float, Array, Any]:
+            values, gradient = table.values[block], np.zeros(table.columns)
+            value, push = logistic_pass(values, coef, offset, y[block], weights[block], gradient)
+            return value, gradient - push * table.shift, np.array([push])
+
+        return part
+
+    def value_gradient_and_slopes(self, point: Array) -> tuple[float, Array, Array]:
+        """Also the slopes of the loss by the margins, row by row."""
+        slopes: list[Array] = []
+
+        def parts() -> Iterator[tuple[float, Array, Any]]:
+            for *parts_of_it, slope in self.crew.map(
+                lambda block: self._part(point, block), self.table.blocks()
+            ):
+                slopes.append(slope)
+                yield tuple(parts_of_it)
+
+        value, gradient, b_gradient = sums(add_up(parts()))
+        return *self._with_penalty(point, value, gradient, b_gradient), np.concatenate(slopes)
+
+    def _part(self, point: Array, block: slice) -> tuple[float, Array, Any, Array]:
+        margins = self.margins(point, block)
+        value, slope = self.loss.value_and_slope(margins, self.y[block], self.weights[block])
+        return (
+            value,
+            self.table.transposed_times(block, slope),
+            slope.sum(axis=0, dtype=np.float64),
+            slope,
+        )
+
+    def _with_penalty(
+        self, point: Array, value: float, gradient: Array, b_gradient: Any
+    ) -> tuple[float, Array]:
+        if not np.isfinite(value) or not np.isfinite(gradient).all():
+            explain_sums(self.table)
+        w, b = self.split(point)
+        value += self.l2 / 2 * float(np.vdot(w, w)) + self.b_l2 / 2 * float(b @ b)
+        gradient = (gradient.reshape(w.shape) + self.l2 * w).ravel()
+        return value, np.concatenate([gradient, b_gradient + self.b_l2 * b]) if self.intercept else gradient
+
+    def curvatures(self, point: Array, block: slice) -> Array:
+        """(rows, outputs, outputs), also for one output."""
+        curvature = self.loss.curvatures(self.margins(point, block), self.y[block], self.weights[block])
+        return curvature.reshape(-1, self.loss.outputs, self.loss.outputs)
+
+    def hessian(self, point: Array, first: int, second: int, columns: Array | None = None) -> Array:
+        """Second derivatives between two outputs, of all columns or some, and of the intercept, which is last."""
+        gram: Array
+        gram, cross, whole = self.crew.total(
+            lambda block: self._products(point, block, first, second, columns), self.table.blocks()
+        )
+        count = len(gram)
+        if self.intercept:
+            gram = np.block([[gram, cross[:, None]], [cross[None, :], np.full((1, 1), whole + self.b_l2)]])
+        if first != second:
+            return -gram  # b_l2 is for one output only
+        gram[np.arange(count), np.arange(count)] += self.l2
+        return gram
+
+    def _products(
+        self, point: Array, block: slice, first: int, second: int, columns: Array | None
+    ) -> tuple[Array, Array, Any]:
+        curvature = np.abs(self.curvatures(point, block)[:, first, second])  # of one sign for all rows
+        return *self.table.gram(block, curvature, columns), curvature.sum(dtype=np.float64)
+
+    def whole_hessian(self, point: Array, columns: Array | None = None) -> Array:
+        """Second derivatives between all outputs, in the order of a point."""
+        outputs = self.loss.outputs
+        if outputs == 1:
+            return self.hessian(point, 0, 0, columns)
+        side = (self.table.columns if columns is None else len(columns)) + self.intercept
+        whole = np.empty((side, outputs, side, outputs))
+        for first in range(outputs):
+            for second in range(first + 1):
+                whole[:, first, :, second] = self.hessian(point, first, second, columns)
+                whole[:, second, :, first] = whole[:, first, :, second]
+        return whole.reshape(side * outputs, -1)
+
+    def diagonal(self, point: Array) -> Array:
+        """The diagonal of all second derivatives, as a point."""
+        squares, whole = self.crew.total(lambda block: self._squares(point, block), self.table.blocks())
+        diagonal = (squares + self.l2).ravel()
+        return np.concatenate([diagonal, whole + self.b_l2]) if self.intercept else diagonal
+
+    def _squares(self, point: Array, block: slice) -> tuple[Array, Any]:
+        each = np.arange(self.loss.outputs)
+        curvature = self.curvatures(point, block)[:, each, each]
+        return self.table.squares_times(block, curvature), curvature.sum(axis=0, dtype=np.float64)
+
+    def sample(self, rows: int, random: np.random.RandomState) -> Problem:
+        """The same problem on some rows, which stand for all of them; itself where that would be most of them, or weigh
+        nothing.
+        """
+        (everyone,) = sums([float(self.table.rows)])
+        if 2 * rows >= everyone:
+            return self
+        chosen = drawn_rows(int(rows * self.table.rows / everyone), self.table.rows, random)
+        weights = self.weights[chosen]
+        share = float(weights.sum(dtype=np.float64))
+        if not sums([share])[0] > 0:
+            return self
+        scale = float(self.weights.sum(dtype=np.float64)) / share if share else 0.0
+        return replace(
+            self,
+            table=self.table.take(chosen),
+            y=self.y[chosen],
+            weights=(weights * scale).astype(weights.dtype),
+        )
+
+
+def drawn_rows(count: int, rows: int, random: np.random.RandomState) -> Array:
+    """Some of the rows, in runs of neighbours."""
+    if rows < RUN:  # of a worker with few rows
+        return np.arange(rows)
+    starts = np.sort(random.choice(rows // RUN, max(1, count // RUN), replace=False)) * RUN
+    drawn: Array = (starts[:, None] + np.arange(RUN)).ravel()
+    return drawn
+
+
+def larger(blocks: Sequence[slice]) -> list[slice]:
+    """Neighbours made one, where there are many: a block that is read once need not fit the cache."""
+    step = min(8, max(1, len(blocks) // 32))
+    firsts = range(0, len(blocks), step)
+    return [slice(blocks[i].start, blocks[min(i + step, len(blocks)) - 1].stop) for i in firsts]

@@ -1,0 +1,137 @@
+"""Files to the fast form, in chunks: what cannot be read is reported by file and line, and the rest is kept."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.errors import DataError
+from weft.learn.tables.form import Description, RowsFile, StoredTable, describe
+from weft.learn.tables.read import BadRow, Chunk, columns_of, read_chunks
+from weft.learn.tables.report import Report, fingerprint
+from weft.learn.tables.sizes import share_out
+from weft.learn.tables.svmlight import LABEL, convert_svmlight, is_svmlight
+
+Array = np.ndarray[Any, Any]
+
+
+def convert(
+    sources: list[Path],
+    folder: Path,
+    *,
+    target: str | None,
+    memory: str | int | None = None,
+    columns: list[str] | None = None,
+) -> tuple[StoredTable, Report]:
+    """Make the fast form of files in `folder`; those that cannot be read, or differ from the first, are left out."""
+    if any(map(is_svmlight, sources)):
+        return _sparse(sources, folder, target, memory, columns)
+    names = _names(sources, target, columns)
+    shares = share_out(memory, len(names) + 1)
+    folder.mkdir(parents=True, exist_ok=True)
+    report = Report(str(folder), columns=len(names))
+    rows = RowsFile(folder / "X.npy", len(names), np.float32)
+    targets: list[Array] = []
+    missing = 0
+    for source in sources:
+        before = rows.rows
+        try:
+            for chunk in read_chunks(source, names, target, shares.chunk_rows):
+                kept, gone = _checked(chunk, names)
+                for row in (*chunk.bad, *gone):
+                    report.add(row)
+                rows.append(kept.values)
+                missing += int(np.isnan(kept.values).sum())
+                if kept.target is not None:
+                    targets.append(kept.target)
+        except DataError as error:
+            kept_rows = rows.rows - before
+            report.bad_files.append(
+                f"{error}" + (f" (its first {kept_rows} rows are kept)" if kept_rows else "")
+            )
+    rows.close()
+    if not rows.rows:
+        told = "; ".join(report.lines()[:3]) or "they are empty"
+        shutil.rmtree(folder)
+        raise DataError(f"the files must hold at least one good row, got none: {told}")
+    classes = _write_target(folder, targets) if target is not None else None
+    report.rows, report.bytes = rows.rows, (folder / "X.npy").stat().st_size
+    description = Description(rows.rows, tuple(names), target, classes, missing, fingerprint(sources, target))
+    return describe(folder, description), report
+
+
+def _sparse(
+    sources: list[Path],
+    folder: Path,
+    target: str | None,
+    memory: str | int | None,
+    columns: list[str] | None,
+) -> tuple[StoredTable, Report]:
+    others = [source for source in sources if not is_svmlight(source)]
+    if others:
+        raise DataError(f"files must all be svmlight or none of them, got {others[0]} among them")
+    if columns is not None or target not in (None, LABEL):
+        raise DataError(
+            f"an svmlight file has no names: its target is {LABEL!r}, got {target or columns}; leave them out"
+        )
+    return convert_svmlight(sources, folder, memory)
+
+
+def _names(sources: list[Path], target: str | None, columns: list[str] | None) -> list[str]:
+    """The feature columns: those of the first file that can be read, or those asked for."""
+    errors = []
+    for source in sources:
+        try:
+            found = columns_of(source)
+        except DataError as error:
+            errors.append(str(error))
+            continue
+        if target is not None and target not in found:
+            raise DataError(
+                f"the target must be a column of {source}, got {target!r}; it has {', '.join(found)}"
+            )
+        unknown = [name for name in columns or [] if name not in found]
+        if unknown:
+            raise DataError(f"columns must be those of {source}, got {unknown}; it has {', '.join(found)}")
+        return columns or [name for name in found if name != target]
+    raise DataError(f"one file at least must be readable, got none: {'; '.join(errors[:3])}")
+
+
+def _checked(chunk: Chunk, names: list[str]) -> tuple[Chunk, list[BadRow]]:
+    """The chunk without rows whose values are infinite or whose target is missing; and those."""
+    infinite = np.isinf(chunk.values)
+    bad = infinite.any(axis=1)
+    gone = []
+    for row in np.flatnonzero(bad):
+        column = int(infinite[row].argmax())
+        value = chunk.values[row, column]
+        gone.append(BadRow(chunk.file, int(chunk.lines[row]), f"{names[column]} is {value}"))
+    if chunk.target is not None:
+        empty = _absent(chunk.target) & ~bad
+        gone += [BadRow(chunk.file, int(line), "the target is missing") for line in chunk.lines[empty]]
+        bad = bad | empty
+    if not bad.any():
+        return chunk, gone
+    keep = ~bad
+    target = None if chunk.target is None else chunk.target[keep]
+    return Chunk(chunk.file, chunk.values[keep], target, chunk.lines[keep], chunk.bad), gone
+
+
+def _absent(target: Array) -> Array:
+    if target.dtype == object:
+        return np.array([value is None or value != value for value in target], bool)
+    return ~np.isfinite(target)
+
+
+def _write_target(folder: Path, parts: list[Array]) -> tuple[Any, ...] | None:
+    """The target as numbers, or as codes of classes whose names are returned."""
+    whole = np.concatenate(parts)
+    if whole.dtype != object:
+        np.save(folder / "y.npy", whole)
+        return None
+    classes, codes = np.unique(whole.astype(str), return_inverse=True)
+    np.save(folder / "y.npy", codes.astype(np.int32))
+    return tuple(classes.tolist())

@@ -1,0 +1,49 @@
+"""What a conversion did, and what a table was made from."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.learn.tables.read import BadRow
+
+TOLD = 20  # bad rows that are kept for the report; all are counted
+
+
+@dataclass
+class Report:
+    """What a conversion did."""
+
+    folder: str
+    rows: int = 0
+    columns: int = 0
+    bytes: int = 0
+    bad_rows: int = 0
+    bad_files: list[str] = field(default_factory=list)
+    bad: list[BadRow] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return not self.bad_rows and not self.bad_files
+
+    def add(self, row: BadRow) -> None:
+        self.bad_rows += 1
+        if len(self.bad) < TOLD:
+            self.bad.append(row)
+
+    def lines(self) -> list[str]:
+        """The report as text, one line for each thing that was left out."""
+        told = [str(row) for row in self.bad] + self.bad_files
+        if self.bad_rows > len(self.bad):
+            told.append(f"and {self.bad_rows - len(self.bad)} more rows")
+        return told
+
+
+def fingerprint(sources: list[Path], target: str | None) -> str:
+    """What a table was made from: names, sizes and times of the files."""
+    digest = hashlib.sha256(repr(target).encode())
+    for source in sources:
+        stat = source.stat()
+        digest.update(f"{source.resolve()}|{stat.st_size}|{stat.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,62 @@
+"""What `fit` may be given instead of an array: a path, a glob, a pyarrow dataset, a folder in the fast form."""
+
+from __future__ import annotations
+
+import warnings
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from weft.errors import DataError
+from weft.files import cache_folder
+from weft.learn.tables.convert import convert
+from weft.learn.tables.form import StoredTable, is_stored, open_stored
+from weft.learn.tables.read import KINDS
+from weft.learn.tables.report import fingerprint
+from weft.learn.tables.svmlight import LABEL, SUFFIXES, is_svmlight
+
+NAMES = (*KINDS, *SUFFIXES)
+
+
+def is_source(X: Any) -> bool:
+    """Whether X names data instead of holding it."""
+    return isinstance(X, str | Path | StoredTable) or type(X).__module__.startswith("pyarrow._dataset")
+
+
+def files_of(X: Any) -> list[Path]:
+    """The files that a path, a folder of files, a glob or a dataset stand for, in order."""
+    if hasattr(X, "files"):
+        return [Path(name) for name in X.files]
+    path = Path(X)
+    if path.is_dir():
+        found = sorted(each for each in path.rglob("*") if each.suffix.lower() in NAMES)
+    else:
+        found = [path] if path.exists() else sorted(map(Path, glob(str(X), recursive=True)))  # noqa: PTH207
+    if not found:
+        raise DataError(f"{X} must name files that end in {', '.join(NAMES)}, got none")
+    return found
+
+
+def open_source(X: Any, target: Any, memory: str | int | None = None) -> StoredTable:
+    """The fast form of a source; one that is not in it yet is converted once, into Weft's cache."""
+    if isinstance(X, StoredTable):
+        return X
+    if isinstance(X, str | Path) and is_stored(Path(X)):
+        return open_stored(Path(X))
+    files = files_of(X)
+    if target is None and all(map(is_svmlight, files)):
+        target = LABEL
+    if not isinstance(target, str):
+        raise DataError(
+            f"y must be the name of the target column where X is a path, got {type(target).__name__}"
+        )
+    folder = cache_folder("tables") / fingerprint(files, target)
+    if is_stored(folder):
+        return open_stored(folder)
+    table, report = convert(files, folder, target=target, memory=memory)
+    if not report.clean:
+        told = "; ".join(report.lines()[:3])
+        warnings.warn(
+            f"{report.bad_rows} rows and {len(report.bad_files)} files were left out: {told}", stacklevel=4
+        )
+    return table

@@ -1,0 +1,181 @@
+"""svmlight files (`label column:value ...`, one row a line) to a sparse table on disk, in chunks of bounded size."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_svmlight_file
+
+from weft.errors import DataError
+from weft.learn.tables.form import Description, RowsFile, StoredTable, describe
+from weft.learn.tables.read import BadRow
+from weft.learn.tables.report import Report, fingerprint
+from weft.learn.tables.sizes import size_of, size_text
+
+Array = np.ndarray[Any, Any]
+
+SUFFIXES = (".svm", ".svmlight", ".libsvm")
+LABEL = "label"
+LEAST = 1 << 20  # bytes of memory
+GROWTH = 6  # what a chunk of text takes as numbers, at most, with what is made on the way
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows: CSR without its shape, columns as they are counted in the file."""
+
+    counts: Array  # values of each row
+    indices: Array
+    data: Array
+    target: Array
+    bad: tuple[BadRow, ...] = ()
+
+
+def is_svmlight(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def convert_svmlight(
+    sources: list[Path], folder: Path, memory: str | int | None
+) -> tuple[StoredTable, Report]:
+    """Make the sparse form of files in `folder`; columns are counted from 1, unless one of them is 0."""
+    size = size_of(memory or "4GB")
+    if size < LEAST:
+        raise DataError(
+            f"memory must be at least {size_text(LEAST)}, got {size_text(size)}; use memory='1MB'"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    report = Report(str(folder))
+    files = {name: RowsFile(folder / f"{name}.npy", None, kind) for name, kind in _KINDS.items()}
+    files["indptr"].append(np.zeros(1))
+    first, last, stored = 1 << 62, -1, 0
+    for source in sources:
+        before = files["y"].rows
+        try:
+            for part in read_parts(source, size // GROWTH):
+                for row in part.bad:
+                    report.add(row)
+                files["indptr"].append(stored + np.cumsum(part.counts))
+                files["indices"].append(part.indices)
+                files["data"].append(part.data)
+                files["y"].append(part.target)
+                stored += len(part.indices)
+                if len(part.indices):
+                    first, last = min(first, int(part.indices.min())), max(last, int(part.indices.max()))
+        except (DataError, OSError, UnicodeDecodeError) as error:
+            kept = files["y"].rows - before
+            report.bad_files.append(f"{error}" + (f" (its first {kept} rows are kept)" if kept else ""))
+    for file in files.values():
+        file.close()
+    rows = files["y"].rows
+    if not rows:
+        told = "; ".join(report.lines()[:3]) or "they are empty"
+        shutil.rmtree(folder)
+        raise DataError(f"the files must hold at least one good row, got none: {told}")
+    if first >= 1 and last >= 1:
+        _count_from_zero(folder / "indices.npy")
+        last -= 1
+    report.rows, report.columns = rows, last + 1
+    report.bytes = sum((folder / f"{name}.npy").stat().st_size for name in _KINDS)
+    description = Description(rows, (), LABEL, None, 0, fingerprint(sources, LABEL), width=last + 1)
+    return describe(folder, description), report
+
+
+_KINDS = {"indptr": np.int64, "indices": np.int32, "data": np.float32, "y": np.float64}
+
+
+def _count_from_zero(path: Path) -> None:
+    indices = np.load(path, mmap_mode="r+")
+    for start in range(0, len(indices), 1 << 22):
+        indices[start : start + (1 << 22)] -= 1
+    indices.flush()
+
+
+def read_parts(path: Path, size: int) -> Iterator[Part]:
+    """The file's rows, so many bytes of text at a time."""
+    whole = path.stat().st_size
+    for offset in range(0, whole, size):
+        try:
+            X, y = load_svmlight_file(
+                str(path), dtype=np.float32, offset=offset, length=size, zero_based=True
+            )
+        except ValueError:
+            yield _by_line(path, offset, size)
+            continue
+        if X.shape[0]:
+            if not (np.isfinite(X.data).all() and np.isfinite(y).all()):
+                yield _by_line(path, offset, size)
+                continue
+            yield Part(np.diff(X.indptr), X.indices, X.data, y)
+
+
+def _by_line(path: Path, offset: int, size: int) -> Part:
+    """A chunk with a bad row in it: slower, and tells which."""
+    counts: list[int] = []
+    indices: list[int] = []
+    data: list[float] = []
+    target: list[float] = []
+    bad: list[BadRow] = []
+    for number, text in _lines(path, offset, size):
+        line = text.split("#", 1)[0].split()
+        if not line:
+            continue
+        try:
+            label, found = _parsed(line)
+        except ValueError as error:
+            bad.append(BadRow(str(path), number, str(error)))
+            continue
+        target.append(label)
+        counts.append(len(found))
+        indices += [column for column, _ in found]
+        data += [value for _, value in found]
+    return Part(
+        np.array(counts, np.int64),
+        np.array(indices, np.int32),
+        np.array(data, np.float32),
+        np.array(target),
+        tuple(bad),
+    )
+
+
+def _lines(path: Path, offset: int, size: int) -> Iterator[tuple[int, str]]:
+    """The lines that begin in this part of the file, and their numbers."""
+    with path.open("rb") as file:
+        place = 0
+        for number, text in enumerate(file, 1):
+            if place >= offset + size:
+                return
+            if place >= offset:
+                yield number, text.decode(errors="replace")
+            place += len(text)
+
+
+def _parsed(words: list[str]) -> tuple[float, list[tuple[int, float]]]:
+    label = _number(words[0], "the label")
+    found: list[tuple[int, float]] = []
+    for word in words[1:]:
+        column, _, value = word.partition(":")
+        if column == "qid":
+            continue
+        if not re.fullmatch(r"\d+", column):
+            raise ValueError(f"must look like column:value, got {word!r}")
+        if found and int(column) <= found[-1][0]:
+            raise ValueError(f"columns must come in ascending order, got {column} after {found[-1][0]}")
+        found.append((int(column), _number(value, f"column {column}")))
+    return label, found
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{what} must be a number, got {text!r}") from None
+    if not np.isfinite(number):
+        raise ValueError(f"{what} is {text}")
+    return number

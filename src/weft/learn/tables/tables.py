@@ -1,0 +1,243 @@
+"""Tables as solvers see them: rows in blocks that fit the cache, multiplied from both sides.
+
+A solver asks for nothing else, so data that does not fit in memory needs one more class here, not another solver.
+Products are in the table's own type; whoever adds them up does so in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from scipy import sparse
+
+from weft.learn.workers import together as workers
+from weft.learn.tables.form import Mapped, Window, map_of
+from weft.learn.tables.finite import check_finite
+
+Array = np.ndarray[Any, Any]
+
+BLOCK_BYTES = 1 << 20  # a block is read twice, for margins and for gradients: the second time from the cache
+BLOCK_NONZEROS = 1 << 19
+MAPPED = (
+    1 << 25
+)  # bytes of a sparse table on disk that are kept in memory, of its values and of its indices each
+
+
+class Table(Protocol):
+    """Rows of features. `shift` is subtracted from each column as it is read; zeros for a sparse table."""
+
+    rows: int
+    columns: int
+    stored: int
+    dtype: np.dtype[Any]
+    shift: Array
+
+    def blocks(self) -> Sequence[slice]: ...
+
+    def times(self, block: slice, coef: Array) -> Array:
+        """The block's rows times coefficients: (columns,) or (columns, outputs), in the table's type."""
+        ...
+
+    def transposed_times(self, block: slice, values: Array) -> Array:
+        """Columns of the block times values: (rows,) or (rows, outputs); float64."""
+        ...
+
+    def squares_times(self, block: slice, values: Array) -> Array:
+        """Squares of the columns of the block times values: (rows, outputs); float64."""
+        ...
+
+    def gram(self, block: slice, weights: Array | None, columns: Array | None = None) -> tuple[Array, Array]:
+        """Products of the block's columns, all or some, with each other and with ones, rows weighted; float64."""
+        ...
+
+    def cross_gram(self, block: slice, weights: Array, columns: Array, others: Array) -> tuple[Array, Array]:
+        """Products of some columns with others, (columns, others), and with ones, rows weighted; float64."""
+        ...
+
+    def take(self, rows: Array) -> Table: ...
+
+    def check_finite(self) -> None:
+        """Raise an error that names the first value that is not finite, if there is one."""
+        ...
+
+
+class DenseTable:
+    """An array in memory, of either order."""
+
+    def __init__(self, values: Array, shift: Array | None = None):
+        self.values = values
+        self.rows, self.columns = values.shape
+        self.stored = values.size
+        self.dtype = values.dtype
+        self.shift = np.zeros(self.columns, values.dtype) if shift is None else shift.astype(values.dtype)
+        self._shifted = bool(self.shift.any())
+        self._blocks: list[slice] = []
+        self.by_rows = self.columns > 0 and values.strides == (
+            self.columns * values.itemsize,
+            values.itemsize,
+        )
+
+    def blocks(self) -> Sequence[slice]:
+        if not self._blocks:
+            height = max(32, BLOCK_BYTES // max(1, self.columns * self.dtype.itemsize))
+            self._blocks = [
+                slice(start, min(start + height, self.rows)) for start in range(0, self.rows, height)
+            ]
+        return self._blocks
+
+    def times(self, block: slice, coef: Array) -> Array:
+        product: Array = self.values[block] @ coef
+        return product - self.shift @ coef if self._shifted else product
+
+    def transposed_times(self, block: slice, values: Array) -> Array:
+        product = (self.values[block].T @ values).astype(np.float64)
+        if self._shifted:
+            product -= np.multiply.outer(self.shift, values.sum(axis=0, dtype=np.float64))
+        return product
+
+    def squares_times(self, block: slice, values: Array) -> Array:
+        part = self._read(block)
+        product: Array = ((part * part).T @ values).astype(np.float64)
+        return product
+
+    def gram(self, block: slice, weights: Array | None, columns: Array | None = None) -> tuple[Array, Array]:
+        part = self._read(block, columns)
+        if weights is None:
+            ones = np.ones(len(part), self.dtype)  # a product is quicker than a sum over rows
+            return (part.T @ part).astype(np.float64), (part.T @ ones).astype(np.float64)
+        # Two operands that are one array let NumPy use the symmetric product, at half the cost.
+        root = np.sqrt(weights).astype(self.dtype)
+        scaled = part * root[:, None]
+        return (scaled.T @ scaled).astype(np.float64), (scaled.T @ root).astype(np.float64)
+
+    def cross_gram(self, block: slice, weights: Array, columns: Array, others: Array) -> tuple[Array, Array]:
+        weighted = self._read(block, columns).T * weights.astype(self.dtype)
+        # Picking a number out of a row takes as long as 80 multiplications: for few columns take whole rows.
+        if len(columns) * self.columns < len(others) * (80 + len(columns)):
+            product: Array = (weighted @ self._read(block))[:, others]
+        else:
+            product = weighted @ self._read(block, others)
+        return product.astype(np.float64), weighted.sum(axis=1, dtype=np.float64)
+
+    def take(self, rows: Array) -> DenseTable:
+        return DenseTable(self.values[rows], self.shift)
+
+    def check_finite(self) -> None:
+        check_finite(self.values)
+
+    def _read(self, block: slice, columns: Array | None = None) -> Array:
+        part: Array = self.values[block] if columns is None else self.values[block][:, columns]
+        if not self._shifted:
+            return part
+        return part - (self.shift if columns is None else self.shift[columns])
+
+
+class MappedTable(DenseTable):
+    """A table on disk: blocks that come next are fetched ahead, those that are past are let go."""
+
+    def __init__(self, values: Any, shift: Array | None = None):
+        super().__init__(values.array, shift)
+        self.values = values  # reads through its window
+
+
+class SparseTable:
+    """A CSR matrix in memory."""
+
+    def __init__(self, values: Any):
+        self.values = values
+        self.rows, self.columns = values.shape
+        self.stored = values.nnz
+        self.dtype = values.dtype
+        self.shift = np.zeros(self.columns, values.dtype)
+        self._parts: dict[int, Any] = {}
+        # Of a table on disk, what is past is let go.
+        mapped = map_of(values.data) is not None
+        self._windows = [Window(part, MAPPED) for part in (values.data, values.indices)] if mapped else []
+
+    def blocks(self) -> Sequence[slice]:
+        # A block's products with all columns are as long as the table is wide: worth it for many rows only.
+        nonzeros = max(BLOCK_NONZEROS, 4 * self.columns)
+        marks = np.arange(0, self.stored + nonzeros, nonzeros)
+        cuts = np.unique(np.searchsorted(self.values.indptr, marks)).clip(0, self.rows)
+        cuts = np.unique(np.concatenate([[0], cuts, [self.rows]]))
+        return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
+
+    def times(self, block: slice, coef: Array) -> Array:
+        product: Array = self._part(block) @ coef
+        return product
+
+    def transposed_times(self, block: slice, values: Array) -> Array:
+        product: Array = (self._part(block).T @ values).astype(np.float64)
+        return product
+
+    def squares_times(self, block: slice, values: Array) -> Array:
+        part = self._part(block)
+        product: Array = (part.multiply(part).T @ values).astype(np.float64)
+        return product
+
+    def gram(self, block: slice, weights: Array | None, columns: Array | None = None) -> tuple[Array, Array]:
+        part = self._part(block) if columns is None else self._part(block)[:, columns]
+        weights = np.ones(part.shape[0], self.dtype) if weights is None else weights.astype(self.dtype)
+        product = (part.T @ part.multiply(weights[:, None]).tocsr()).toarray()
+        return product.astype(np.float64), (part.T @ weights).astype(np.float64)
+
+    def cross_gram(self, block: slice, weights: Array, columns: Array, others: Array) -> tuple[Array, Array]:
+        part = self._part(block)
+        weighted = part[:, columns].multiply(weights.astype(self.dtype)[:, None]).tocsr()
+        product = (weighted.T @ part[:, others]).toarray()
+        return product.astype(np.float64), np.asarray(weighted.sum(axis=0), np.float64).ravel()
+
+    def take(self, rows: Array) -> SparseTable:
+        return SparseTable(self.values[rows])
+
+    def check_finite(self) -> None:
+        check_finite(self.values)
+
+    def _part(self, block: slice) -> Any:
+        """A view of some rows; SciPy's own slicing would copy them at every pass."""
+        if self._windows:
+            ends = self.values.indptr[[block.start, block.stop]]
+            for window in self._windows:
+                window.at(int(ends[0]), int(ends[1]))
+        if block.start not in self._parts:
+            ends = self.values.indptr[block.start : block.stop + 1]
+            inside = slice(int(ends[0]), int(ends[-1]))
+            within = (ends - ends[0]).astype(self.values.indices.dtype)
+            self._parts[block.start] = sparse.csr_array(
+                (self.values.data[inside], self.values.indices[inside], within),
+                shape=(len(ends) - 1, self.columns),
+            )
+        return self._parts[block.start]
+
+
+def explain_sums(table: Table) -> NoReturn:
+    """Sums over the table are not finite: raise an error that tells why, on all workers."""
+    with workers.checks():
+        table.check_finite()
+    with workers.checks():
+        raise ValueError("sums over X must be finite, got an overflow; scale the features")
+    raise AssertionError("unreachable")
+
+
+def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
+    """A validated array or CSR matrix as a table.
+
+    A dense one is shifted by rough column means where there is an intercept to take them up: the model is the same,
+    and features far from zero, like years, lose no digits.
+    """
+    if sparse.issparse(X):
+        return SparseTable(X)
+    kind = MappedTable if isinstance(X, Mapped) else DenseTable
+    if not centred:
+        return kind(X)
+    some = X[:: max(1, len(X) // 1000)]
+    count = float(workers.sums([1.0])[0])
+    with np.errstate(all="ignore"):  # what is not finite is told when sums over all rows are complete
+        own = some.mean(axis=0, dtype=np.float64), some.std(axis=0, dtype=np.float64)
+    centre, spread = workers.sums(own)
+    centre, spread = centre / count, spread / count
+    # Columns that are centred already need no shift, and reading them is quicker without.
+    return kind(X, centre if np.any(np.abs(centre) > spread) else None)

@@ -1,0 +1,1 @@
+"""Boosting: losses, rounds, and the trees of a boosted model."""

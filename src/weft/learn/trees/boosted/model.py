@@ -1,0 +1,304 @@
+"""What both kinds of boosting share: checking, rounds, when to stop, predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from weft.learn import inputs
+from weft.learn.workers import together as workers
+from weft.learn.tables.sizes import share_out
+from weft.learn.tables.source import is_source
+from weft.learn.threads import Crew, crew_of, thread_count
+from weft.learn.trees.growth.binning import MOST, code_table, find_bins
+from weft.learn.trees.boosted.losses import (
+    BoostingLoss,
+)
+from weft.learn.trees.growth.categories import Categories, check_codes, find_categories
+from weft.learn.trees.decision_tree import count_features
+from weft.learn.trees.boosted.ensemble import BoostedTree, add_predictions, as_regressor, importances
+from weft.learn.trees.boosted.rounds import RoundSettings, Rows, boosting_round
+
+Array = np.ndarray[Any, Any]
+ENDLESS = 1 << 30
+
+
+class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """What both kinds of boosting share."""
+
+    trees_: list[list[BoostedTree]]  # of each round, one for each output
+    start_: Array
+    train_score_: Array
+    _loss: BoostingLoss
+    _categories: Categories
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @workers.as_one_fit
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        monitor: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        memory: str | int | None = None,
+    ) -> Self:
+        """Fit trees to rows X (dense, sparse or a frame) and their targets y.
+
+        `monitor(round, self, locals)` is called after every round; the fit ends where it returns True. With
+        `n_iter_no_change` a share of the rows, or `X_val` and `y_val`, tell when to stop. X may be a path, a glob or a
+        pyarrow dataset, and y its target's name: rows then stay on disk, within `memory`.
+        """
+        self._check()
+        room = None
+        if is_source(X):
+            X, y = inputs.opened(X, y, memory)
+        if is_source(X):
+            X, y = inputs.stored_table(self, X, y, memory, missing=True)
+            room = share_out(memory, X.shape[1]).codes_bytes
+            self._categories = Categories((), {})
+        else:
+            X, y = self._validated(X, y)
+        weights = inputs.checked_weights(sample_weight, X)
+        y = self._encoded(y, weights)
+        random = check_random_state(self.random_state)
+        held: Any = None
+        if self.n_iter_no_change is not None:
+            workers.refuse(self, " where n_iter_no_change tells when to stop")
+        if self.n_iter_no_change is not None and X_val is not None:
+            held = self._given(X_val, y_val, sample_weight_val)
+        elif self.n_iter_no_change is not None:
+            X, y, weights, held = self._held_out(np.asarray(X) if room else X, y, weights)
+        with crew_of(thread_count(self.n_jobs, X.size)) as crew, workers.solving(self):
+            self._fit(X, y, weights, held, random, monitor, crew, room)
+        return self
+
+    def _fit(
+        self,
+        X: Any,
+        y: Array,
+        weights: Array,
+        held: Any,
+        random: np.random.RandomState,
+        monitor: Any,
+        crew: Crew,
+        room: int | None,
+    ) -> None:
+        settings = self._settings(X, weights)
+        bins = find_bins(X, self.max_bins, random, self._categories.mask(X.shape[1]))
+        codes = code_table(X, bins, crew, grouped=True, room=room)
+        dense = X.toarray() if sparse.issparse(X) else X
+        if not (self.warm_start and hasattr(self, "trees_")):
+            self.trees_, scores = [], []
+            self.start_ = np.zeros(self._loss.outputs) if self.init == "zero" else self._start(y, weights)
+        else:
+            scores = list(self.train_score_[:-1])  # the last is found again
+        if self.n_estimators < len(self.trees_):
+            raise ValueError(
+                f"n_estimators must be at least {len(self.trees_)}, which a warm start has, got {self.n_estimators}"
+            )
+        raw = np.asfortranarray(self._raw(dense, crew))
+        tested = None if held is None else self._raw(held[0], crew)
+        rows = Rows(codes, y, weights, raw)
+        alive = np.flatnonzero(weights > 0).astype(np.int32)
+        past: list[float] = []
+        for done in range(len(self.trees_), self.n_estimators):
+            chosen, rest = self._sample(alive, random)
+            before = len(self.trees_)
+            seed = workers.same_seed(int(random.randint(1 << 31)))
+            now = self._settings_now(settings, random)
+            trees, score = boosting_round(rows, chosen, self._loss, now, crew, seed=seed)
+            self.trees_.append(trees)
+            scores += [score] if done else []  # that of the round before
+            if len(rest):
+                self._add_to(raw, rest, dense, crew)
+            if monitor is not None and monitor(before, self, {"raw": raw, "y": y}):
+                break
+            if tested is not None and held is not None and self._stalls(tested, held, past, crew):
+                break
+        self.train_score_ = np.array([*scores, self._loss.value(raw, y, weights)][: len(self.trees_)])
+        self.n_estimators_ = self.n_iter_ = len(self.trees_)
+
+    def _start(self, y: Array, weights: Array) -> Array:
+        """The best constant; of workers together, from what their rows add up to."""
+        if workers.current() is None:
+            return self._loss.start(y, weights)
+        if hasattr(self._loss, "leaf"):
+            workers.refuse(self, f" where loss={self.loss!r}")
+        if hasattr(self, "classes_"):
+            codes = np.arange(len(self.classes_))
+            (counts,) = workers.sums([np.bincount(y.astype(np.intp), weights, minlength=len(codes))])
+            return self._loss.start(codes, counts)
+        total, weight = workers.sums([float(y @ weights), float(weights.sum())])
+        return self._loss.start(np.array([total / weight]), np.ones(1))
+
+    def _sample(self, alive: Array, random: np.random.RandomState) -> tuple[Array, Array]:
+        """The rows of one round, and those that take no part in it."""
+        if self.subsample >= 1.0:
+            return alive, alive[:0]
+        count = max(1, int(self.subsample * len(alive)))
+        mask = np.zeros(len(alive), bool)
+        mask[random.choice(len(alive), count, replace=False)] = True
+        return alive[mask], alive[~mask]
+
+    def _add_to(self, raw: Array, rest: Array, X: Array, crew: Crew) -> None:
+        for output, tree in enumerate(self.trees_[-1]):
+            part = raw[rest, output]
+            add_predictions([tree], np.asarray(X[rest]), part, crew)
+            raw[rest, output] = part
+
+    def _stalls(self, tested: Array, held: Any, past: list[float], crew: Crew) -> bool:
+        """Whether the held-out loss has not improved by `tol` for `n_iter_no_change` rounds."""
+        X, y, weights = held
+        for output, tree in enumerate(self.trees_[-1]):
+            part = np.ascontiguousarray(tested[:, output])
+            add_predictions([tree], X, part, crew)
+            tested[:, output] = part
+        past.append(self._loss.value(tested, y, weights))
+        patience = int(self.n_iter_no_change)
+        return len(past) > patience and min(past[-patience:]) + self.tol >= min(past[:-patience])
+
+    def _settings_now(self, settings: RoundSettings, random: np.random.RandomState) -> RoundSettings:
+        """Those of the next round: a door for kinds of boosting whose trees differ."""
+        return settings
+
+    def _given(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
+        """Rows to test on that the user brought."""
+        X = self._read(X, fitted=False)
+        y = np.asarray(y)
+        if hasattr(self, "classes_"):
+            unknown = set(np.unique(y).tolist()) - set(self.classes_.tolist())
+            if unknown:
+                raise ValueError(f"y_val must hold classes of y, got {sorted(unknown)}")
+            y = np.searchsorted(self.classes_, y)
+        return X, y, inputs.checked_weights(sample_weight, X)
+
+    def _held_out(self, X: Any, y: Array, weights: Array) -> tuple[Any, Array, Array, Any]:
+        X, test, y, truth, weights, heavy = train_test_split(
+            X,
+            y,
+            weights,
+            test_size=self.validation_fraction,
+            random_state=self.random_state,
+            stratify=y if hasattr(self, "classes_") else None,
+        )
+        test = test.toarray() if sparse.issparse(test) else test
+        return X, y, weights, (np.ascontiguousarray(test), truth, heavy)
+
+    def _settings(self, X: Any, weights: Array) -> RoundSettings:
+        rows, columns = X.shape
+        leaf, split = self.min_samples_leaf, self.min_samples_split
+        leaf = leaf if isinstance(leaf, Integral) else ceil(leaf * rows)
+        leaf = max(int(leaf), ceil(self.min_weight_fraction_leaf * rows))
+        split = split if isinstance(split, Integral) else max(2, ceil(split * rows))
+        self.max_features_ = count_features(self.max_features, columns)
+        return RoundSettings(
+            rate=float(self.learning_rate),
+            max_depth=ENDLESS if self.max_depth is None else int(self.max_depth),
+            min_split=max(int(split), 2 * leaf),
+            min_rows=leaf,
+            min_gain=float(self.min_impurity_decrease) * float(weights.sum()),
+            max_features=self.max_features_,
+            max_leaves=self.max_leaf_nodes or 0,
+            l2=float(self.l2_regularization),
+        )
+
+    def _raw(self, X: Array, crew: Crew) -> Array:
+        """Raw predictions of validated rows."""
+        raw = np.empty((len(X), len(self.start_)), order="F")
+        raw[:] = self.start_
+        for output in range(raw.shape[1]):
+            add_predictions([each[output] for each in self.trees_], X, raw[:, output], crew)
+        return raw
+
+    def _read(self, X: Any, *, fitted: bool = True) -> Array:
+        """A table to predict, checked."""
+        if fitted:
+            check_is_fitted(self)
+        X = validate_data(
+            self,
+            self._categories.encoded(X),
+            reset=False,
+            accept_sparse="csr",
+            dtype=[np.float32, np.float64],
+            ensure_all_finite="allow-nan",
+        )
+        table: Array = X.toarray() if sparse.issparse(X) else X
+        return table
+
+    def _predict_raw(self, X: Any) -> Array:
+        X = self._read(X)
+        with crew_of(thread_count(self.n_jobs, X.size)) as crew:
+            return self._raw(X, crew)
+
+    def _staged_raw(self, X: Any) -> Iterator[Array]:
+        X = self._read(X)
+        raw = np.empty((len(X), len(self.start_)), order="F")
+        raw[:] = self.start_
+        with crew_of(1) as crew:
+            for each in self.trees_:
+                for output, tree in enumerate(each):
+                    add_predictions([tree], X, raw[:, output], crew)
+                yield raw.copy()
+
+    @property
+    def feature_importances_(self) -> Array:
+        """What each feature's cuts gained, as shares of one."""
+        check_is_fitted(self)
+        return importances([tree for each in self.trees_ for tree in each], self.n_features_in_)
+
+    @property
+    def estimators_(self) -> Array:
+        """The trees as scikit-learn's, (rounds, outputs): to be drawn, or taken elsewhere."""
+        check_is_fitted(self)
+        return np.array([[as_regressor(tree, self.n_features_in_) for tree in each] for each in self.trees_])
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, Array]:
+        self._categories = find_categories(X, self.categorical_features)
+        X, y = inputs.validated(
+            self,
+            self._categories.encoded(X),
+            y,
+            accept_sparse="csc",
+            dtype=[np.float32, np.float64],
+            ensure_all_finite=False,
+            y_numeric=not isinstance(self, ClassifierMixin),
+        )
+        if not sparse.issparse(X):
+            check_codes(X, self._categories.columns)
+        return X, y
+
+    def _check(self) -> None:
+        inputs.check_number("learning_rate", self.learning_rate)
+        inputs.check_count("n_estimators", self.n_estimators, least=1)
+        inputs.check_number("l2_regularization", self.l2_regularization)
+        inputs.check_number("min_impurity_decrease", self.min_impurity_decrease)
+        if self.max_depth is not None:
+            inputs.check_count("max_depth", self.max_depth, least=1)
+        if not 0 < inputs.check_number("subsample", self.subsample) <= 1:
+            raise ValueError(f"subsample must be above 0 and at most 1, got {self.subsample!r}")
+        if not 2 <= inputs.check_count("max_bins", self.max_bins) <= MOST:
+            raise ValueError(f"max_bins must be between 2 and {MOST}, got {self.max_bins!r}")
+        inputs.check_choice("init", self.init, (None, "zero"))
+        inputs.check_choice("ccp_alpha", float(self.ccp_alpha), (0.0,))
+
+    def _encoded(self, y: Array, weights: Array) -> Array:
+        """Set the loss; y as it wants it."""
+        raise NotImplementedError

@@ -1,0 +1,190 @@
+"""Boosting rounds: derivatives, a tree for each output, a step of its leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.learn.workers import together as workers
+from weft.learn.threads import Crew
+from weft.learn.trees.growth.binning import Codes
+from weft.learn.trees.kernels.boosting import (
+    add_values,
+    leaf_derivatives,
+    newton_steps,
+    pack_derivatives,
+    word_steps,
+)
+from weft.learn.trees.boosted.losses import MANY, BoostingLoss
+from weft.learn.trees.boosted.ensemble import BoostedTree, boosted_tree
+from weft.learn.trees.growth.growing import Space, grow
+from weft.learn.trees.growth.grown import Grown, best_first
+from weft.learn.trees.growth.packing import TOGETHER, Extent, Packing, derivative_packing, pack_pair, pair_packing
+from weft.learn.trees.growth.rules import Rules
+from weft.learn.trees.kernels.split import PAIR
+
+Array = np.ndarray[Any, Any]
+
+UNITS = 64  # of a packed derivative, on average in a leaf, that are digits enough
+
+
+@dataclass(frozen=True)
+class RoundSettings:
+    """How each tree is grown, and how far its leaves step."""
+
+    rate: float
+    max_depth: int
+    min_split: int
+    min_rows: int
+    min_gain: float
+    max_features: int
+    max_leaves: int
+    l2: float
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a fit, and where their raw predictions are."""
+
+    codes: Codes
+    y: Array
+    weights: Array
+    raw: Array  # (rows, outputs)
+    space: Space = field(default_factory=Space)
+
+
+def boosting_round(
+    rows: Rows,
+    chosen: Array,
+    loss: BoostingLoss,
+    settings: RoundSettings,
+    crew: Crew,
+    *,
+    seed: int,
+) -> tuple[list[BoostedTree], float]:
+    """One tree for each output, grown on the rows `chosen`; their raw predictions move, those of others do not.
+
+    Also returns the mean loss before the round, which the derivatives mostly know.
+    """
+    first, second, before = loss.derivatives(rows.raw, rows.y, rows.weights)
+    if before is None:
+        before = loss.value(rows.raw, rows.y, rows.weights)
+    trees = []
+    for output in range(loss.outputs):
+        g, h = np.ascontiguousarray(first[:, output]), np.ascontiguousarray(second[:, output])
+        order = rows.space.like("chosen", chosen)
+        order[:] = chosen
+        packing, words = _words(rows, g, h, order, loss, settings)
+        rules = Rules(
+            packing,
+            PAIR,
+            max_depth=settings.max_depth,
+            min_split=settings.min_split,
+            min_rows=settings.min_rows,
+            min_gain=max(settings.min_gain, 1e-12),
+            l2=settings.l2,
+            max_features=settings.max_features,
+        )
+        others = workers.current()
+        merge = None if others is None else others.add
+        grown = grow(rows.codes, order, words, rules, crew, seed=seed + output, merge=merge, space=rows.space)
+        if settings.max_leaves:
+            grown = best_first(grown, settings.max_leaves)
+        values = _steps(grown, rows, g, h, words, packing, loss, settings, output)
+        trees.append(boosted_tree(grown, rows.codes.bins, values))
+    return trees, before
+
+
+def _words(
+    rows: Rows, g: Array, h: Array, order: Array, loss: BoostingLoss, settings: RoundSettings
+) -> tuple[Packing, Array]:
+    """Derivatives of the chosen rows as words; second ones that only count rows leave more room to the first."""
+    count = settings.min_rows > 1
+    weights = rows.weights
+    many, uneven = workers.sums([float(len(order)), float((weights != 1).sum())])
+    if loss.curved == 1.0 and not uneven:
+        largest = loss.steep or workers.largest(float(np.abs(g).max(initial=0.0))) or 1.0
+        extent = Extent(int(many), many, 1.0, True, largest * (1 + 1e-9))
+        packing = pair_packing(extent, count_rows=count, ones=True)
+        return packing, pack_pair(packing, np.ones(len(order)), g[order])
+    heaviest = workers.largest(float(weights.max(initial=0.0)))
+    steep = loss.steep * heaviest if loss.steep else workers.largest(float(np.abs(g).max(initial=0.0)))
+    curved = loss.curved * heaviest if loss.curved else workers.largest(float(h.max(initial=0.0)))
+    extent = Extent(int(many), 0.0, max(curved, 1e-300), False, max(steep, 1e-300))
+    packing = derivative_packing(extent, count_rows=count)
+    n, a, _ = packing.fields
+    words = rows.space.like("packed", np.empty((packing.words, len(order)), np.int64))
+    if packing.words > 1:
+        words[-1] = 1
+    if n.word == a.word:
+        pack_derivatives(order, g, h, 1 / a.scale, 1 / n.scale, a.shift, words[0])
+    else:
+        words[n.word] = np.maximum(np.rint(h[order] / n.scale), 1)
+        words[a.word] = np.rint(g[order] / a.scale)
+    return packing, words
+
+
+def _steps(
+    grown: Grown,
+    rows: Rows,
+    g: Array,
+    h: Array,
+    words: Array,
+    packing: Packing,
+    loss: BoostingLoss,
+    settings: RoundSettings,
+    output: int,
+) -> Array:
+    """The value of each leaf, which its rows have been given."""
+    values = np.zeros(len(grown.nodes))
+    leaf = getattr(loss, "leaf", None)
+    raw = rows.raw[:, output]
+    if workers.current() is not None:
+        sums = np.zeros((len(values), 2))
+        leaf_derivatives(grown.leaves, grown.start, grown.stop, grown.order, g, h, sums)
+        (sums,) = workers.sums([sums])
+        values[grown.leaves] = -settings.rate * sums[grown.leaves, 0] / (sums[grown.leaves, 1] + settings.l2)
+        add_values(grown.leaves, grown.start, grown.stop, grown.order, values, raw)
+        return values
+    n, a, _ = packing.fields
+    if leaf is None and n.word == a.word and MANY < len(grown.order) <= TOGETHER:
+        # Of many rows what rounding took away is nothing, unless it took most of each.
+        word_steps(
+            grown.leaves,
+            grown.start,
+            grown.stop,
+            grown.order,
+            words[0],
+            a.shift,
+            a.scale,
+            n.scale,
+            g,
+            h,
+            0 if n.scale == 1.0 else UNITS,  # those that count rows leave the others all digits
+            settings.l2,
+            settings.rate,
+            values,
+            raw,
+        )
+        return values
+    if leaf is None:
+        newton_steps(
+            grown.leaves,
+            grown.start,
+            grown.stop,
+            grown.order,
+            g,
+            h,
+            settings.l2,
+            settings.rate,
+            values,
+            raw,
+        )
+        return values
+    for node in grown.leaves:
+        inside = grown.order[grown.start[node] : grown.stop[node]]
+        values[node] = settings.rate * leaf(rows.y[inside] - raw[inside], rows.weights[inside])
+        raw[inside] += values[node]
+    return values

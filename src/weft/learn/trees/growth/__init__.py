@@ -1,0 +1,1 @@
+"""Growing one tree on histograms: bins, packed sums, splits, levels."""

@@ -1,0 +1,410 @@
+"""Grows one tree: level by level while nodes are large, then depth first where their rows fit the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from weft.learn.threads import Crew
+from weft.learn.trees.growth.binning import Codes
+from weft.learn.trees.kernels.depth import (
+    BIN,
+    DEPTH,
+    FEATURE,
+    LEFT,
+    NEXT,
+    RIGHT,
+    START,
+    STOP,
+    TO_LEFT,
+    drawn_features,
+    gather_block,
+    grow_depth_first,
+    places_below,
+)
+from weft.learn.trees.growth.grown import Grown, depth_first, renumbered
+from weft.learn.trees.kernels.level import (
+    add_words,
+    build_group,
+    category_sides,
+    pure,
+    search_group,
+    split_rows,
+)
+from weft.learn.trees.growth.levels import Family, LevelPlan, Member, in_batches, in_parts, plan_level
+from weft.learn.trees.growth.rules import Rules
+
+Array = np.ndarray[Any, Any]
+
+BUDGET_BYTES = 1 << 29  # of histograms that are kept from one level to the next
+NEAR = 2048  # rows whose codes fit the cache: below, a node is finished depth first
+
+
+class Space:
+    """Memory that one tree after the other is grown in: to get it anew costs as much as some of the work."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Array] = {}
+
+    def like(self, name: str, array: Array) -> Array:
+        """An array of the same shape and type, with anything in it."""
+        kept = self._arrays.get(name)
+        if kept is None or kept.shape != array.shape or kept.dtype != array.dtype:
+            kept = self._arrays[name] = np.empty_like(array)
+        return kept
+
+    def pool(self, slots: int, shape: tuple[int, ...]) -> Array:
+        """At least so many slots for histograms; those that were there keep what they hold."""
+        kept = self._arrays.get("pool")
+        if kept is None or kept.shape[1:] != shape:
+            kept = np.empty((slots, *shape), np.int64)
+        elif len(kept) < slots:
+            more = np.empty((max(slots, 2 * len(kept)), *shape), np.int64)
+            more[: len(kept)] = kept
+            kept = more
+        self._arrays["pool"] = kept
+        return kept
+
+
+def grow(
+    codes: Codes,
+    order: Array,
+    words: Array,
+    rules: Rules,
+    crew: Crew,
+    *,
+    seed: int = 0,
+    merge: Callable[[Array], None] | None = None,
+    space: Space | None = None,
+) -> Grown:
+    """Grow a tree for the rows `order` (int32, ascending), whose words are words[:, i]; both are permuted.
+
+    `merge` adds up arrays of whole numbers over workers, in place; then every node is grown by level. `space` is kept
+    by who grows tree after tree.
+    """
+    if not codes.grouped:
+        nodes, gains = _deep(codes.values, codes.columns, order, words, 0, np.uint64(seed), rules)
+        return Grown(nodes, gains, order, {})
+    return _Growth(codes, order, words, rules, crew, seed, merge, space or Space()).run()
+
+
+def _deep(
+    codes: Array, columns: int, order: Array, words: Array, depth: int, place: Any, rules: Rules
+) -> tuple[Array, Array]:
+    """A subtree, depth first, of codes (rows, columns or more); its root has that place in the tree."""
+    most = 2 * len(order) // max(1, rules.min_rows) + 1
+    if rules.max_depth - depth < 24:
+        most = min(most, 2 << (rules.max_depth - depth))
+    nodes, gains = np.empty((most, 9), np.int32), np.empty(most)
+    count = grow_depth_first(
+        codes,
+        columns,
+        order,
+        words,
+        depth,
+        place,
+        min(rules.max_depth, 1 << 30),
+        rules.min_split,
+        min(rules.max_features, columns),
+        rules.packing.table,
+        rules.packing.scales,
+        rules.limits,
+        rules.criterion,
+        rules.quick,
+        nodes,
+        gains,
+    )
+    return nodes[:count].copy(), gains[:count].copy()
+
+
+class _Growth:
+    """The state of one tree that is grown by level."""
+
+    def __init__(
+        self,
+        codes: Codes,
+        order: Array,
+        words: Array,
+        rules: Rules,
+        crew: Crew,
+        seed: int,
+        merge: Callable[[Array], None] | None,
+        space: Space,
+    ):
+        self.codes, self.order, self.words, self.rules, self.crew = codes, order, words, rules, crew
+        self.merge, self.space = merge, space
+        self.drawn = rules.max_features < codes.columns
+        self.places: list[Any] = [
+            np.uint64(seed)
+        ]  # of each node in the tree: what a node draws, it draws by its place
+        self.fields, self.scales, self.limits = rules.packing.table, rules.packing.scales, rules.limits
+        self.groups = codes.groups
+        self.budget = BUDGET_BYTES if codes.window is None or not codes.room else codes.room // 2
+        # Cuts of categories, and of workers' rows together, are made by level only.
+        self.near = 0 if merge or codes.bins.categorical.any() else NEAR
+        self.spare, self.spare_words = space.like("order", order), space.like("words", words)
+        self.nodes: list[list[int]] = []
+        self.gains: list[float] = []
+        self.totals: list[Array] = []
+        self.sides: dict[int, Array] = {}
+        self.finish: list[int] = []
+        self.pool = space.pool(1, (len(self.groups), words.shape[0], 2048))
+
+    def run(self) -> Grown:
+        total = np.empty(self.words.shape[0], np.int64)
+        add_words(self.words, 0, len(self.order), total)
+        rows = np.array([len(self.order)])
+        if self.merge:
+            self.merge(total)
+            self.merge(rows)
+        families = [Family((self._member(0, len(self.order), int(rows[0]), 0, total),))]
+        whole = len(self.order) == self.codes.rows  # rows come in order, each once
+        while families := [one for one in families if any(member.open for member in one.members)]:
+            most = self.budget // self.pool[:0].itemsize // (len(self.groups) * len(total) * 2048)
+            parts = in_parts(families, most)
+            families = [child for part in parts for child in self._level(part, whole)]
+            if len(parts) > 1:
+                families = [Family(family.members) for family in families]
+            whole = False
+        return self._finished()
+
+    def _member(self, start: int, stop: int, rows: int, depth: int, total: Array) -> Member:
+        """Note a node, and whether it is to be split now, later or never."""
+        node = len(self.nodes)
+        self.nodes.append([-1, 0, 0, 0, -1, -1, start, stop, depth])
+        self.gains.append(0.0)
+        self.totals.append(total)
+        rules = self.rules
+        able = (
+            rows >= rules.min_split
+            and depth < rules.max_depth
+            and not pure(total, self.fields, self.scales, self.limits, rules.criterion)
+        )
+        near = rows <= self.near and depth > 0
+        if able and near:
+            self.finish.append(node)
+        return Member(node, start, stop, rows, able and not near)
+
+    def _level(self, families: list[Family], whole: bool) -> list[Family]:
+        """Split the open nodes of these families; returns their children."""
+        plan = plan_level(families)
+        self.pool = self.space.pool(plan.size, self.pool.shape[1:])
+        gains, cuts = self._search(plan, whole)
+        features = self._chosen(plan.nodes, gains) if self.drawn else gains.argmax(axis=1)
+        best = gains[np.arange(len(features)), features]
+        splits = [
+            (node, slot, int(feature), cuts[place, feature], float(best[place]))
+            for place, (node, slot, feature) in enumerate(zip(plan.nodes, plan.slots, features, strict=True))
+            if best[place] > -np.inf and best[place] >= self.rules.min_gain
+        ]
+        borders = list(self.crew.map(self._split, [self._noted(*split) for split in splits]))
+        return self._children(splits, borders)
+
+    def _search(self, plan: LevelPlan, whole: bool) -> tuple[Array, Array]:
+        """Gains (nodes, features) and cuts (nodes, features, 3) of all nodes of the level."""
+        columns = self.codes.columns
+        builds = np.array(plan.builds, np.int64).reshape(-1, 3)
+        subtracts = np.array(plan.subtracts, np.int64).reshape(-1, 2)
+        slots = np.array(plan.slots, np.int64)
+        totals = np.stack([self.totals[node] for node in plan.nodes])
+        wanted = self._wanted(plan.nodes)
+        gains, cuts = np.empty((len(slots), columns)), np.empty((len(slots), columns, 3), np.int64)
+
+        def build(group: int) -> None:
+            build_group(
+                self.groups[group],
+                self.order,
+                self.words,
+                builds,
+                whole,
+                columns - 8 * group,
+                self.pool,
+                group,
+            )
+            self.codes.let_go(group)
+
+        def search(group: int) -> None:
+            search_group(
+                self.pool,
+                group,
+                subtracts,
+                slots,
+                totals,
+                wanted,
+                self.codes.bins.categorical,
+                self.fields,
+                self.scales,
+                self.limits,
+                self.rules.criterion,
+                self.rules.quick,
+                gains,
+                cuts,
+            )
+
+        def both(group: int) -> None:
+            build(group)
+            search(group)
+
+        groups = range(len(self.groups))
+        if self.merge is None:
+            list(self.crew.map(both, groups))
+        else:
+            list(self.crew.map(build, groups))
+            built = self.pool[builds[:, 2]]
+            self.merge(built)
+            self.pool[builds[:, 2]] = built
+            list(self.crew.map(search, groups))
+        stuck = np.asarray(np.isneginf(gains).all(axis=1))
+        if self.drawn and stuck.any():  # nodes that drew nothing to cut go on to look, as far as they must
+            wanted[:], subtracts = stuck[:, None], subtracts[:0]
+            known, cut = gains.copy(), cuts.copy()
+            list(self.crew.map(search, groups))
+            gains[~stuck], cuts[~stuck] = known[~stuck], cut[~stuck]
+        return gains, cuts
+
+    def _order_of(self, node: int) -> Array:
+        """All features, in the order in which the node looks at them."""
+        names = np.empty(self.codes.columns, np.int64)
+        drawn_features(self.places[node], names)
+        return names
+
+    def _wanted(self, nodes: tuple[int, ...]) -> Array:
+        """The features that each node looks at first: all, or as many as asked for."""
+        wanted = np.full((len(nodes), self.codes.columns), not self.drawn)
+        if self.drawn:
+            for place, node in enumerate(nodes):
+                wanted[place, self._order_of(node)[: self.rules.max_features]] = True
+        return wanted
+
+    def _chosen(self, nodes: tuple[int, ...], gains: Array) -> Array:
+        """The best feature of those that each node drew; the first that can be cut where none of them can."""
+        chosen = np.empty(len(nodes), np.int64)
+        for place, node in enumerate(nodes):
+            names = self._order_of(node)
+            found = gains[place, names]
+            first = found[: self.rules.max_features]
+            can = np.isneginf(first).all() and not np.isneginf(found).all()
+            chosen[place] = names[np.argmax(found > -np.inf) if can else np.argmax(first)]
+        return chosen
+
+    def _noted(self, node: int, slot: int, feature: int, cut: Array, gain: float) -> tuple[int, Array]:
+        """Write the cut into its node; which codes go left."""
+        record = self.nodes[node]
+        record[FEATURE], record[BIN], record[NEXT], record[TO_LEFT] = feature, *map(int, cut)
+        self.gains[node] = gain
+        sides = np.zeros(256, bool)
+        if self.codes.bins.categorical[feature]:
+            hist = self._histogram(slot, feature)
+            category_sides(hist, int(cut[0]), self.fields, self.scales, self.limits, sides)
+            self.sides[node] = sides
+        else:
+            sides[: int(cut[0]) + 1] = True
+        sides[255] = cut[2] == 1
+        return node, sides
+
+    def _histogram(self, slot: int, feature: int) -> Array:
+        hist: Array = self.pool[slot, feature // 8][:, (feature % 8) * 256 : (feature % 8 + 1) * 256]
+        return hist
+
+    def _split(self, noted: tuple[int, Array]) -> tuple[int, Array]:
+        """Rows to either side; the border between them."""
+        node, sides = noted
+        record = self.nodes[node]
+        feature = record[FEATURE]
+        middle = split_rows(
+            self.codes.column(feature),
+            sides.view(np.uint8),
+            self.order,
+            self.words,
+            record[START],
+            record[STOP],
+            self.spare,
+            self.spare_words,
+        )
+        self.codes.let_go(feature // 8)
+        return middle, sides
+
+    def _children(self, splits: list[Any], borders: list[tuple[int, Array]]) -> list[Family]:
+        rows = np.array(
+            [
+                (middle - self.nodes[node][START], self.nodes[node][STOP] - middle)
+                for (node, *_), (middle, _) in zip(splits, borders, strict=True)
+            ]
+        ).reshape(-1, 2)
+        if self.merge:
+            self.merge(rows)
+        families = []
+        for (node, slot, feature, _, _), (middle, sides), (few, rest) in zip(
+            splits, borders, rows.tolist(), strict=True
+        ):
+            record = self.nodes[node]
+            left = self._histogram(slot, feature)[:, sides].sum(axis=1)
+            depth = record[DEPTH] + 1
+            self.places += map(np.uint64, places_below(self.places[node]))
+            first = self._member(record[START], middle, few, depth, left)
+            second = self._member(middle, record[STOP], rest, depth, self.totals[node] - left)
+            record[LEFT], record[RIGHT] = first.node, second.node
+            families.append(Family((first, second), slot))
+        return families
+
+    def _finished(self) -> Grown:
+        """Finish the small nodes, each on its own, and put all nodes in depth-first order."""
+        tables = [np.array(self.nodes, np.int32)]
+        gains = [np.array(self.gains)]
+        count = len(self.nodes)
+        for node, part, part_gains in self._deepened():
+            start = self.nodes[node][START]
+            part[:, START] += start
+            part[:, STOP] += start
+            inner = part[:, LEFT] >= 0
+            part[inner, LEFT] += count - 1  # the subtree's root is a node that we have
+            part[inner, RIGHT] += count - 1
+            tables[0][node], gains[0][node] = part[0], part_gains[0]
+            tables.append(part[1:])
+            gains.append(part_gains[1:])
+            count += len(part) - 1
+        nodes = np.concatenate(tables)
+        return Grown(*self._ordered(nodes, np.concatenate(gains)))
+
+    def _ordered(self, nodes: Array, gains: Array) -> tuple[Array, Array, Array, dict[int, Array]]:
+        nodes, gains, sides = renumbered(nodes, gains, self.sides, depth_first(nodes))
+        return nodes, gains, self.order, sides
+
+    def _deepened(self) -> Iterator[tuple[int, Array, Array]]:
+        """The subtrees of the small nodes."""
+        if self.codes.window is None:
+            yield from (
+                (node, *part)
+                for node, part in zip(self.finish, self.crew.map(self._deepen, self.finish), strict=True)
+            )
+            return
+        # Rows of small nodes are all over the file: those of many nodes are fetched group by group.
+        rows = [self.nodes[node][STOP] - self.nodes[node][START] for node in self.finish]
+        for some in in_batches(rows, (self.codes.room or 0) // 4 // self.codes.columns):
+            nodes = self.finish[some]
+            blocks = [np.empty((count, len(self.groups)), np.uint64) for count in rows[some]]
+            for group in range(len(self.groups)):
+                for node, block in zip(nodes, blocks, strict=True):
+                    start, stop = self.nodes[node][START : STOP + 1]
+                    part = block[:, group : group + 1]
+                    gather_block(self.groups[group : group + 1], self.order, start, stop, part)
+                self.codes.let_go(group)
+            for node, block in zip(nodes, blocks, strict=True):
+                yield node, *self._deepen(node, block)
+
+    def _deepen(self, node: int, block: Array | None = None) -> tuple[Array, Array]:
+        """Grow the subtree of a node whose rows fit the cache; its rows are put in the order of its leaves."""
+        record = self.nodes[node]
+        start, stop = record[START], record[STOP]
+        if block is None:
+            block = np.empty((stop - start, len(self.groups)), np.uint64)
+            gather_block(self.groups, self.order, start, stop, block)
+        local = np.arange(stop - start, dtype=np.int32)
+        words = np.ascontiguousarray(self.words[:, start:stop])
+        near = block.view(np.uint8)
+        part = _deep(near, self.codes.columns, local, words, record[DEPTH], self.places[node], self.rules)
+        self.order[start:stop] = self.order[start:stop][local]
+        self.words[:, start:stop] = words
+        return part

@@ -1,0 +1,41 @@
+"""When a node of a tree may be split, and what a cut is judged by: decided once, for all nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.learn.trees.growth.packing import Packing
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a node may be split, and what a cut is judged by."""
+
+    packing: Packing
+    criterion: int
+    max_depth: int = 1 << 30
+    min_split: int = 2
+    min_rows: int = 1
+    min_weight: float = 0.0
+    min_gain: float = 0.0
+    l2: float = 0.0
+    classes: bool = False  # the target is a class: a node of one class is a leaf
+    max_features: int = 1 << 30
+
+    @property
+    def quick(self) -> bool:
+        return self.packing.paired and self.criterion == 0
+
+    @property
+    def limits(self) -> Array:
+        least = max(float(self.min_rows) if self.packing.fields[0].scale == 1.0 else 0.0, self.min_weight)
+        # Sides that hold no row are never looked at, so that one row need not be counted.
+        rows = self.min_rows if self.min_rows > 1 else 0
+        return np.array(
+            [rows, self.min_weight, self.l2, self.min_gain, float(self.classes), least], np.float64
+        )

@@ -1,0 +1,1 @@
+"""Compiled loops of trees and boosting: histograms, splits, levels, leaves."""

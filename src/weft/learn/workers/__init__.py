@@ -1,0 +1,1 @@
+"""Several workers that fit one model, each on its own rows."""

@@ -1,0 +1,86 @@
+"""Workers that are the ranks of torch.distributed's group."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from weft.errors import UsageError
+from weft.learn.workers.faults import Fault, error_of
+
+Array = np.ndarray[Any, Any]
+
+GIVEN_UP, HEARD = "weft.learn/given-up", "weft.learn/heard"
+PATIENCE_S = 5.0  # of rank 0, for others to hear why: the store may end with it
+
+
+class TorchWorkers:
+    """The ranks of the current group."""
+
+    def __init__(self) -> None:
+        if not dist.is_initialized():
+            raise UsageError(
+                "weft.learn.together() must come after weft.init(), got no group of ranks; call weft.init() first"
+            )
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def add(self, values: Array) -> None:
+        with self._told_why():
+            dist.all_reduce(torch.from_numpy(values))
+
+    def largest(self, value: float) -> float:
+        tensor = torch.tensor([value], dtype=torch.float64)
+        with self._told_why():
+            dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return float(tensor[0])
+
+    def gathered(self, thing: Any) -> list[Any]:
+        things: list[Any] = [None] * self.size
+        with self._told_why():
+            dist.all_gather_object(things, thing)
+        return things
+
+    def give_up(self, fault: Fault) -> None:
+        with suppress(RuntimeError):  # the group or its store is gone: so the others know already
+            # Say why before the group breaks: the others look for it as soon as it does.
+            _store().set(GIVEN_UP, json.dumps({"rank": self.rank, **asdict(fault)}))
+            _group().abort()
+            self._heard()
+
+    @contextmanager
+    def _told_why(self) -> Iterator[None]:
+        """Where the group breaks because a worker gave up, say what that one said."""
+        try:
+            yield
+        except RuntimeError:
+            told = None
+            with suppress(RuntimeError):
+                if _store().check([GIVEN_UP]):
+                    told = json.loads(_store().get(GIVEN_UP))
+                    self._heard()
+            if told is None:
+                raise
+            raise error_of({told.pop("rank"): Fault(**told)}) from None
+
+    def _heard(self) -> None:
+        """We know; rank 0 stays until all do."""
+        _store().add(HEARD, 1)
+        until = time.monotonic() + (PATIENCE_S if self.rank == 0 else 0.0)
+        while time.monotonic() < until and _store().add(HEARD, 0) < self.size:
+            time.sleep(0.02)
+
+
+def _store() -> Any:
+    return dist.distributed_c10d._get_default_store()
+
+
+def _group() -> Any:
+    return dist.distributed_c10d._get_default_group()

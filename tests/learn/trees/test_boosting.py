@@ -1,0 +1,189 @@
+"""Boosting on histograms, beside scikit-learn's two kinds."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars
+import pytest
+from scipy import sparse
+from sklearn import ensemble as sk
+from sklearn.metrics import log_loss, mean_pinball_loss
+from tests.learn.data import classes, numbers
+
+from weft.learn import GradientBoostingClassifier, GradientBoostingRegressor, export_text
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_classes_no_worse_than_scikit_learns(count: int) -> None:
+    X, y = classes(3000, 6, count)
+    ours = GradientBoostingClassifier(n_estimators=30).fit(X[:2000], y[:2000])
+    theirs = sk.HistGradientBoostingClassifier(
+        max_iter=30, max_depth=3, min_samples_leaf=1, early_stopping=False
+    )
+    theirs.fit(X[:2000], y[:2000])
+    mine, other = (log_loss(y[2000:], model.predict_proba(X[2000:])) for model in (ours, theirs))
+    assert mine < other * 1.01
+    assert ours.score(X[2000:], y[2000:]) == (ours.predict(X[2000:]) == y[2000:]).mean()
+    assert ours.train_score_.shape == (30,)
+    assert (np.diff(ours.train_score_) < 0).all()
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "huber", "quantile"])
+def test_numbers_no_worse_than_scikit_learns(loss: str) -> None:
+    X, y = numbers(3000, 5)
+    settings: dict[str, Any] = {"loss": loss, "n_estimators": 40, "alpha": 0.8}
+    ours = GradientBoostingRegressor(**settings).fit(X[:2000], y[:2000])
+    theirs = sk.GradientBoostingRegressor(**settings).fit(X[:2000], y[:2000])
+    alpha = {"quantile": 0.8}.get(loss, 0.5)
+    mine, other = (mean_pinball_loss(y[2000:], m.predict(X[2000:]), alpha=alpha) for m in (ours, theirs))
+    assert mine < other * 1.03
+
+
+def test_the_first_tree_of_squares_is_a_regression_tree() -> None:
+    from sklearn.tree import DecisionTreeRegressor
+    from tests.learn.trees.walks import same_splits
+
+    X, y = numbers(250, 4)
+    ours = GradientBoostingRegressor(n_estimators=1, learning_rate=1.0).fit(X, y)
+    exact = DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y)
+    np.testing.assert_allclose(ours.predict(X), exact.predict(X), rtol=1e-6)
+    as_tree = ours.estimators_[0, 0]
+    np.testing.assert_allclose(as_tree.predict(X) + ours.start_[0], ours.predict(X), rtol=1e-6)
+    assert "feature_" in export_text(as_tree)
+    assert same_splits(exact.tree_, exact.tree_) > 0
+    np.testing.assert_allclose(ours.feature_importances_, exact.feature_importances_, atol=1e-6)
+
+
+def test_a_warm_start_goes_on_and_stages_are_told() -> None:
+    X, y = classes(500, 5, 3)
+    whole = GradientBoostingClassifier(n_estimators=6, random_state=0).fit(X, y)
+    grown = GradientBoostingClassifier(n_estimators=2, random_state=0, warm_start=True).fit(X, y)
+    grown.set_params(n_estimators=6).fit(X, y)
+    np.testing.assert_allclose(grown.predict_proba(X), whole.predict_proba(X), rtol=1e-6)
+    stages = list(whole.staged_predict_proba(X))
+    assert len(stages) == 6
+    np.testing.assert_allclose(stages[-1], whole.predict_proba(X))
+    assert (list(whole.staged_predict(X))[-1] == whole.predict(X)).all()
+    with pytest.raises(ValueError, match="n_estimators must be at least 6, which a warm start has, got 3"):
+        grown.set_params(n_estimators=3).fit(X, y)
+
+
+def test_it_stops_early_where_it_gains_nothing() -> None:
+    X, y = classes(1000, 5, 2, noise=5.0)
+    model = GradientBoostingClassifier(n_estimators=300, n_iter_no_change=3, random_state=0).fit(X, y)
+    assert model.n_estimators_ == len(model.trees_) < 100
+    seen: list[int] = []
+
+    def enough(done: int, *_: Any) -> bool:
+        seen.append(done)
+        return done == 3
+
+    stopped = GradientBoostingClassifier(n_estimators=9).fit(X, y, monitor=enough)
+    assert seen == [0, 1, 2, 3]
+    assert stopped.n_estimators_ == 4
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"subsample": 0.5, "max_features": 3}, {"min_samples_leaf": 20}], ids=str
+)
+def test_threads_and_pickling_change_nothing(settings: dict[str, Any]) -> None:
+    X, y = classes(2000, 12, 2)
+    one, two = (
+        GradientBoostingClassifier(n_estimators=5, n_jobs=jobs, random_state=0, **settings).fit(X, y)
+        for jobs in (1, 2)
+    )
+    np.testing.assert_array_equal(one.decision_function(X), two.decision_function(X))
+    again = pickle.loads(pickle.dumps(one))
+    np.testing.assert_array_equal(one.predict_proba(X), again.predict_proba(X))
+    smallest = min(tree.rows.min() for each in one.trees_ for tree in each)
+    assert smallest >= settings.get("min_samples_leaf", 1)
+
+
+def test_leaves_can_be_few() -> None:
+    X, y = numbers(800, 5)
+    model = GradientBoostingRegressor(n_estimators=4, max_depth=None, max_leaf_nodes=6).fit(X, y)
+    assert {int((tree.left < 0).sum()) for each in model.trees_ for tree in each} == {6}
+
+
+def test_weights_are_as_good_as_repeating() -> None:
+    X, y = classes(200, 4, 2)
+    counts = np.random.default_rng(0).integers(0, 4, len(y))
+    weighted = GradientBoostingClassifier(n_estimators=5).fit(X, y, counts)
+    repeated = GradientBoostingClassifier(n_estimators=5).fit(
+        np.repeat(X, counts, axis=0), np.repeat(y, counts)
+    )
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-3)
+
+
+def test_missing_values_and_sparse_tables() -> None:
+    X, y = classes(1500, 4, 2)
+    X[np.random.default_rng(0).random(X.shape) < 0.3] = np.nan
+    model = GradientBoostingClassifier(n_estimators=20).fit(X, y)
+    theirs = sk.HistGradientBoostingClassifier(
+        max_iter=20, max_depth=3, min_samples_leaf=1, early_stopping=False
+    ).fit(X, y)
+    assert abs(log_loss(y, model.predict_proba(X)) - log_loss(y, theirs.predict_proba(X))) < 0.01
+    full = np.nan_to_num(X)
+    dense, thin = (
+        GradientBoostingClassifier(n_estimators=3).fit(table, y) for table in (full, sparse.csr_matrix(full))
+    )
+    np.testing.assert_array_equal(dense.predict(full), thin.predict(sparse.csr_matrix(full)))
+
+
+def shops(rows: int = 2000) -> tuple[pd.DataFrame, Array]:
+    random = np.random.default_rng(0)
+    towns = np.array([f"town {i}" for i in range(40)])
+    town = random.integers(0, 40, rows)
+    good = random.permutation(40) < 20  # no order of the names helps
+    frame = pd.DataFrame({"size": random.random(rows), "town": pd.Categorical(towns[town])})
+    return frame, (good[town] ^ (random.random(rows) < 0.05)).astype(int)
+
+
+def test_categories_of_a_frame() -> None:
+    frame, y = shops()
+    model = GradientBoostingClassifier(n_estimators=5, max_depth=2).fit(frame, y)
+    assert model.score(frame, y) > 0.93  # one cut finds the good towns
+    other = frame.astype({"town": str}).replace("town 3", "nowhere")
+    assert model.predict_proba(other).shape == (2000, 2)
+    tidy = polars.DataFrame({"size": frame["size"].to_numpy(), "town": frame["town"].astype(str).tolist()})
+    tidy = tidy.with_columns(polars.col("town").cast(polars.Categorical))
+    np.testing.assert_array_equal(
+        GradientBoostingClassifier(n_estimators=5, max_depth=2).fit(tidy, y).predict(tidy),
+        model.predict(frame),
+    )
+    codes = np.column_stack([frame["size"], frame["town"].cat.codes])
+    plain = GradientBoostingClassifier(n_estimators=5, max_depth=2, categorical_features=[1]).fit(codes, y)
+    assert (plain.predict(codes) == model.predict(frame)).mean() > 0.99
+    with pytest.raises(ValueError, match="categorical features; use predict"):
+        _ = plain.estimators_
+
+
+def test_rare_classes_of_many_rows_keep_their_rate() -> None:
+    rows = 1 << 18  # derivatives are packed then, and the first ones of most rows rounded to nothing
+    X = np.random.default_rng(0).random((rows, 2), dtype=np.float32)
+    y = np.arange(rows) % (rows // 16) == 0
+    model = GradientBoostingClassifier(n_estimators=10, max_depth=2, min_samples_leaf=rows // 8).fit(X, y)
+    assert model.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), rel=0.2)
+
+
+def test_what_cannot_be_meant_is_refused() -> None:
+    X, y = classes(100, 3, 3)
+    with pytest.raises(
+        ValueError, match="loss='exponential' must have 2 classes, got 3; use loss='log_loss'"
+    ):
+        GradientBoostingClassifier(loss="exponential").fit(X, y)
+    with pytest.raises(ValueError, match="subsample must be above 0 and at most 1, got 2"):
+        GradientBoostingClassifier(subsample=2).fit(X, y)
+    with pytest.raises(ValueError, match="categories must be whole numbers up to 254, got"):
+        GradientBoostingClassifier(categorical_features=[0]).fit(X, y)
+    with pytest.raises(ValueError, match="categorical_features must be between 0 and 2, got"):
+        GradientBoostingClassifier(categorical_features=[7]).fit(X, y)
+    many = pd.DataFrame({"a": pd.Categorical([str(i) for i in range(300)])})
+    with pytest.raises(ValueError, match="at most 255 categories, got 300 in 'a'"):
+        GradientBoostingClassifier().fit(many, np.arange(300) % 2)
