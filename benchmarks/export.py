@@ -26,7 +26,7 @@ from benchmarks.serve_models import STAGES
 
 from weft.serve import Card
 from weft.serve.export import export
-from weft.serve.export.runtime import Session
+from weft.serve.export.checks.runtime import Session
 
 
 def convolution(given: int, made: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:

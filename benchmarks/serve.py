@@ -43,7 +43,7 @@ from benchmarks.serve_models import lite0, mlp, tiny  # noqa: E402
 from weft.serve.card import read_card  # noqa: E402
 from weft.serve.client import Client, pack  # noqa: E402
 from weft.serve.onnx_session import usable_cores  # noqa: E402
-from weft.serve.server.pictures import row_of  # noqa: E402
+from weft.serve.server.pictures.pictures import row_of  # noqa: E402
 from weft.serve.store import Store  # noqa: E402
 
 CASES = ("small", "mlserver", "batching", "jpeg", "swap")

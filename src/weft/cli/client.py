@@ -87,7 +87,7 @@ def _parsed(data: bytes, path: Path) -> Any:
 def _inputs(given: Any, specs: list[dict[str, Any]]) -> dict[str, Any]:
     import numpy as np
 
-    from weft.serve.server.tensors import NUMPY
+    from weft.serve.server.protocols.tensors import NUMPY
 
     kinds = {spec["name"]: NUMPY[spec["datatype"]] for spec in specs}
     if isinstance(given, list):

@@ -16,7 +16,7 @@ from weft.errors import ModelError
 if TYPE_CHECKING:
     from weft.serve.card import Card, Picture
     from weft.serve.export.api import Exported
-    from weft.serve.export.samples import Samples
+    from weft.serve.export.sources.samples import Samples
 
 TASKS = ("classify", "detect", "regress", "embed", "tensor")
 
@@ -61,9 +61,9 @@ def command(model: str, **options: Any) -> None:
     ):  # OpenMP reads it once; waiting threads would keep the others from their cores
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from weft.serve.export.api import export
-    from weft.serve.export.axes import parse_dynamic
-    from weft.serve.export.loading import load_model
-    from weft.serve.export.samples import read_samples
+    from weft.serve.export.sources.axes import parse_dynamic
+    from weft.serve.export.sources.loading import load_model
+    from weft.serve.export.sources.samples import read_samples
 
     card = _card(options)
     loaded = load_model(model, options["weights"])
@@ -142,7 +142,7 @@ def _card(options: dict[str, Any]) -> Card:
 
 def _samples(model: Any, options: dict[str, Any], card: Card) -> Samples | None:
     """Given rows, else random ones of a shape that was given or that is known."""
-    from weft.serve.export.samples import make_up, read_samples
+    from weft.serve.export.sources.samples import make_up, read_samples
 
     if options["sample"] is not None:
         if options["shapes"]:

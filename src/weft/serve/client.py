@@ -23,7 +23,7 @@ import numpy as np
 
 from weft.errors import UsageError, WeftError
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.tensors import NAMES, NUMPY, Array, from_bytes, to_bytes
+from weft.serve.server.protocols.tensors import NAMES, NUMPY, Array, from_bytes, to_bytes
 
 
 class ServerError(WeftError):

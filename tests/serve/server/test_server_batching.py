@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.serve.card import Card
-from weft.serve.server.batching import Batch, Hold, next_batch
-from weft.serve.server.loading import load
-from weft.serve.server.models import Model, Pace
+from weft.serve.server.models.batching import Batch, Hold, next_batch
+from weft.serve.server.models.loading import load
+from weft.serve.server.models.model import Model, Pace
 from weft.serve.server.options import ModelOptions
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.tensors import Array, TensorSpec
+from weft.serve.server.protocols.tensors import Array, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def test_batches_only_where_they_pay(
     row_s: float, run_s: float, adapts: bool, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("weft.serve.server.loading.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("weft.serve.server.models.loading.perf_counter", lambda: clock[0])
 
     async def work() -> None:
         options = ModelOptions(adapts=adapts)

@@ -11,7 +11,7 @@ import pytest
 from tests.serve.server.serving_process import Server
 
 from weft.serve.client import ServerError
-from weft.serve.server.tensors import BF16
+from weft.serve.server.protocols.tensors import BF16
 
 ROW = np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.float32)
 
@@ -164,7 +164,7 @@ def test_typed_contents_without_raw_bytes(server: Server) -> None:
     """What grpcurl and hand-written clients send."""
     import grpc
 
-    from weft.serve.server.grpc_schema import SERVICE, message
+    from weft.serve.server.protocols.grpc_schema import SERVICE, message
 
     with grpc.insecure_channel(server.grpc) as channel:
         call = channel.unary_unary(

@@ -24,11 +24,11 @@ from tests.serve.server.test_server_pictures import picture
 from weft.cli.serve import command as serve
 from weft.errors import UsageError
 from weft.serve.client import Client, ServerError
-from weft.serve.server.fetching import checked_url, fetch, is_public
+from weft.serve.server.pictures.fetching import checked_url, fetch, is_public
 from weft.serve.server.options import ModelOptions, ServerOptions
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.tensors import BF16
-from weft.serve.server.torch_runner import TorchRunner
+from weft.serve.server.protocols.tensors import BF16
+from weft.serve.server.models.torch_runner import TorchRunner
 
 ROW = np.ones((1, 4), np.float32)
 
@@ -85,7 +85,7 @@ def ask_for_a_minute(client: Client) -> None:
 def test_tls(start: Starter, onnx_models: Path, tmp_path: Path) -> None:
     import grpc
 
-    from weft.serve.server.grpc_schema import SERVICE, message
+    from weft.serve.server.protocols.grpc_schema import SERVICE, message
 
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     command = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]

@@ -16,11 +16,11 @@ import numpy as np
 
 from weft.errors import ModelError
 from weft.serve.card import PRECISIONS, Card, Parity
-from weft.serve.export.asking import Source, Step, questions_for, step_of
-from weft.serve.export.axes import Axes, open_axes
+from weft.serve.export.checks.asking import Source, Step, questions_for, step_of
+from weft.serve.export.sources.axes import Axes, open_axes
 from weft.serve.export.file import axes_of_inputs, finish, opset_of, require, tidy
-from weft.serve.export.parity import gate_for
-from weft.serve.export.samples import Samples, samples_from
+from weft.serve.export.checks.parity import gate_for
+from weft.serve.export.sources.samples import Samples, samples_from
 from weft.serve.export.workplace import workplace
 from weft.serve.onnx_file import external_files
 from weft.version import __version__
@@ -109,13 +109,13 @@ def export(
 
 def source_of(model: Any) -> Source:
     """The source that understands the model."""
-    from weft.serve.export.learn_source import LearnSource, is_estimator
+    from weft.serve.export.sources.learn_source import LearnSource, is_estimator
 
     if is_estimator(model):
         return LearnSource(model)
     from torch import nn
 
-    from weft.serve.export.torch_source import TorchSource
+    from weft.serve.export.sources.torch_source import TorchSource
 
     if isinstance(model, nn.Module):
         return TorchSource(model)

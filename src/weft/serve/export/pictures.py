@@ -15,7 +15,7 @@ MAX_PIXELS = 1 << 28
 
 def read_picture(path: Path, rules: Picture) -> np.ndarray[Any, Any]:
     try:
-        from weft.serve.server.pictures import row_of
+        from weft.serve.server.pictures.pictures import row_of
         from weft.serve.server.refusal import RefusalError
     except ImportError as error:
         raise ModelError(

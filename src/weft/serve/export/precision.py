@@ -11,7 +11,7 @@ import numpy as np
 from weft.errors import ModelError
 from weft.serve.export.file import save
 from weft.serve.export.quiet import quiet
-from weft.serve.export.samples import Samples
+from weft.serve.export.sources.samples import Samples
 
 Array = np.ndarray[Any, Any]
 

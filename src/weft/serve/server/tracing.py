@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from weft.serve.server.bodies import Head
+from weft.serve.server.protocols.bodies import Head
 
 
 class Tracing:

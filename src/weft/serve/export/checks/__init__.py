@@ -1,0 +1,1 @@
+"""Checks of an exported file against the model it was made from."""

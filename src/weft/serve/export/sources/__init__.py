@@ -1,0 +1,1 @@
+"""Sources of an export: torch modules and fitted estimators, their samples and their open axes."""

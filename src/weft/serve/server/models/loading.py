@@ -1,0 +1,99 @@
+"""From a build to a model that is warm: replicas, their threads, and whether batches are worth it, as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+
+from weft.errors import ModelError
+from weft.serve.server.models.model import QUICK_S, Model, Pace, size_of
+from weft.serve.server.options import ModelOptions
+from weft.serve.server.models.queue import Feeds
+from weft.serve.server.models.onnx_runner import Runner, splits_by_rows
+from weft.serve.server.protocols.tensors import NUMPY
+
+Build = Callable[[ModelOptions], Runner]
+
+_RUNS = 3
+_WORTH = 1.2  # rows/s that batches must gain, at least
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the warm-up saw: the shortest run of one row, and of a batch of several."""
+
+    one_s: float = float("inf")
+    size: int = 0  # bytes of one row
+    rows: int = 1
+    many_s: float = float("inf")
+
+    @property
+    def gain(self) -> float:
+        """Rows/s of the batch against those of single rows."""
+        return self.one_s * self.rows / self.many_s if self.rows > 1 else 1.0
+
+
+def load(name: str, version: str, build: Build, options: ModelOptions) -> Callable[[], Model]:
+    """Make the replicas and warm them up; what comes back makes the model, on the event loop."""
+    runners = [build(options)]
+    seen = warm_up(name, runners[0], options)
+    if seen.one_s < QUICK_S and options.share() > 1 and not options.threads:
+        # So short a run gains nothing from more threads, and loses what it takes to wake them.
+        options = replace(options, threads=1)
+        runners = [build(options)]
+        seen = warm_up(name, runners[0], options)
+    if options.adapts and seen.rows > 1 and seen.gain < _WORTH:
+        options = replace(options, max_batch=1)
+    for _ in range(1, options.replicas):
+        runners.append(build(options))
+        warm_up(name, runners[-1], options)
+    pace = Pace()
+    if seen.size:
+        pace.saw(seen.size, seen.one_s)
+    return lambda: Model(name, version, runners, options, pace)
+
+
+def warm_up(name: str, runner: Runner, options: ModelOptions) -> Seen:
+    """Run it a few times: the first runs allocate and compile, and a broken model shows at once."""
+    row, guessed = sample(runner, 1)
+    try:
+        runner.run(row)
+        one_s = min(_timed(runner, row) for _ in range(_RUNS))
+        seen = Seen(one_s, size_of(row))
+        if splits_by_rows(runner) and options.max_batch > 1:
+            rows = options.max_batch
+            many, _ = sample(runner, rows)
+            seen = replace(seen, rows=rows, many_s=min(_timed(runner, many) for _ in range(2)))
+    except Exception as error:
+        if guessed:
+            return Seen()  # we made its sizes up; a real request knows better
+        raise ModelError(f"{name} must run on zeros of its own shapes, got: {error}") from error
+    return seen
+
+
+def _timed(runner: Runner, feeds: Feeds) -> float:
+    began = perf_counter()
+    runner.run(feeds)
+    return perf_counter() - began
+
+
+def sample(runner: Runner, rows: int) -> tuple[Feeds, bool]:
+    """Zeros as a model takes them; True if some of the sizes had to be made up."""
+    picture = runner.card.picture
+    guessed = False
+    feeds: Feeds = {}
+    for spec in runner.inputs:
+        shape = list(spec.shape)
+        if shape and shape[0] == -1:
+            shape[0] = rows
+        if picture is not None and len(shape) == 4:
+            high = 2 if picture.layout == "NCHW" else 1
+            shape[high : high + 2] = [picture.height, picture.width]
+        guessed = guessed or -1 in shape
+        kind = NUMPY[spec.datatype]
+        size = [1 if side == -1 else side for side in shape]
+        feeds[spec.name] = np.full(size, "", kind) if kind.kind == "O" else np.zeros(size, kind)
+    return feeds, guessed

@@ -1,0 +1,68 @@
+"""`/metrics`: the tallies as Prometheus reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from weft.serve.server.models.model import Model
+from weft.serve.server.models.repository import Repository
+from weft.serve.server.models.tally import Histogram, Tally
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_LABELS = ("model", "version")
+_HISTOGRAMS: tuple[tuple[str, str, Callable[[Tally], Histogram]], ...] = (
+    ("weft_request_seconds", "From the request to its answer.", lambda tally: tally.latency),
+    ("weft_queue_seconds", "Waiting for a replica and for company.", Tally.queued),
+    ("weft_compute_seconds", "One run of the model.", lambda tally: tally.computing),
+    ("weft_batch_rows", "Rows in one run.", Tally.sizes),
+)
+
+
+class Tallies(Collector):
+    """What Prometheus collects, made from the tallies when it asks."""
+
+    def __init__(self, repository: Repository, in_flight: Callable[[], int]) -> None:
+        self._repository = repository
+        self._in_flight = in_flight
+
+    def collect(self) -> Iterator[Metric]:
+        models = self._repository.loaded()
+        requests = CounterMetricFamily("weft_requests", "Requests answered.", labels=_LABELS)
+        failures = CounterMetricFamily(
+            "weft_failures", "Requests refused or failed.", labels=(*_LABELS, "status")
+        )
+        cancelled = CounterMetricFamily(
+            "weft_cancelled", "Requests whose client left the queue.", labels=_LABELS
+        )
+        rows = CounterMetricFamily("weft_rows", "Rows computed.", labels=_LABELS)
+        waiting = GaugeMetricFamily("weft_waiting", "Requests in the queue.", labels=_LABELS)
+        for model in models:
+            tally, labels = model.tally, (model.name, model.version)
+            requests.add_metric(labels, tally.successes)
+            cancelled.add_metric(labels, tally.cancelled)
+            rows.add_metric(labels, tally.rows)
+            waiting.add_metric(labels, model.queue.waiting)
+            for status, count in sorted(tally.failures.items()):
+                failures.add_metric((*labels, str(status)), count)
+        yield from (requests, failures, cancelled, rows, waiting)
+        for name, text, pick in _HISTOGRAMS:
+            yield _histogram(name, text, models, pick)
+        yield GaugeMetricFamily("weft_in_flight", "Requests at the door.", value=self._in_flight())
+
+
+def exposition(collector: Collector) -> bytes:
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return generate_latest(registry)
+
+
+def _histogram(name: str, text: str, models: list[Model], pick: Callable[[Tally], Histogram]) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=_LABELS)
+    for model in models:
+        found = pick(model.tally)
+        family.add_metric((model.name, model.version), found.buckets(), sum_value=found.total)
+    return family

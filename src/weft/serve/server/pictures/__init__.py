@@ -1,0 +1,1 @@
+"""Pictures in, labels or boxes out: decoding, guarded fetching, and the routes for them."""

@@ -1,0 +1,104 @@
+"""What a model's outputs mean to a person: classes with their probabilities, or boxes with labels.
+
+Pure: arrays in, plain data out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.serve.card import Card
+from weft.serve.server.pictures.pictures import Geometry
+from weft.serve.server.refusal import RefusalError
+from weft.serve.server.protocols.tensors import BF16, NAMES, REALS, Array
+
+
+def classes(outputs: Mapping[str, Array], card: Card, top: int = 5) -> list[dict[str, Any]]:
+    """The most probable classes of the first row, best first."""
+    scores = _scores(outputs, card)[0]
+    if scores.shape[-1] == 1:  # one number for two classes
+        scores = np.concatenate([1 - scores, scores])
+    best = np.argsort(-scores, kind="stable")[:top]
+    return [{"label": _label(card, int(place)), "confidence": float(scores[place])} for place in best]
+
+
+def detections(
+    outputs: Mapping[str, Array],
+    card: Card,
+    geometry: Geometry,
+    *,
+    confidence: float = 0.25,
+    overlap: float = 0.5,
+    most: int = 100,
+) -> list[dict[str, Any]]:
+    """Boxes of the first row, best first, those that cover a better one of their label left out.
+
+    The model gives `boxes`, rows x n x 4 (left, top, right, bottom, in pixels of its input), and `scores`,
+    rows x n x classes.
+    """
+    if not {"boxes", "scores"} <= set(outputs):
+        raise RefusalError(
+            400, f"a model that detects must have the outputs boxes and scores, got {', '.join(outputs)}"
+        )
+    boxes, scores = outputs["boxes"][0].astype(np.float32), outputs["scores"][0].astype(np.float32)
+    labels, certain = scores.argmax(-1), scores.max(-1)
+    kept = np.flatnonzero(certain >= confidence)
+    order = kept[np.argsort(-certain[kept], kind="stable")]
+    found: list[int] = []
+    while len(order) and len(found) < most:
+        best, order = int(order[0]), order[1:]
+        found.append(best)
+        hidden = (labels[order] == labels[best]) & (_overlaps(boxes[best], boxes[order]) > overlap)
+        order = order[~hidden]
+    return [_detection(card, geometry, boxes[one], int(labels[one]), float(certain[one])) for one in found]
+
+
+def plain(outputs: Mapping[str, Array]) -> dict[str, Any]:
+    return {name: array.tolist() for name, array in outputs.items()}
+
+
+def _detection(
+    card: Card, geometry: Geometry, box: Sequence[float] | Array, label: int, confidence: float
+) -> dict[str, Any]:
+    xmin, ymin = geometry.back(float(box[0]), float(box[1]))
+    xmax, ymax = geometry.back(float(box[2]), float(box[3]))
+    return {
+        "label": _label(card, label),
+        "confidence": confidence,
+        "xmin": xmin,
+        "ymin": ymin,
+        "xmax": xmax,
+        "ymax": ymax,
+    }
+
+
+def _scores(outputs: Mapping[str, Array], card: Card) -> Array:
+    """The output that holds a number a class, as probabilities."""
+    found = [array for array in outputs.values() if NAMES.get(array.dtype) in REALS and array.ndim >= 2]
+    fitting = [array for array in found if array.shape[-1] == len(card.labels)] or found
+    if not fitting:
+        raise RefusalError(400, "a model that classifies must have an output with a number a class, got none")
+    scores = fitting[0].reshape(len(fitting[0]), -1).astype(np.float64)
+    rounded = 1e-2 if fitting[0].dtype == BF16 else 1e-3  # how far from 1 probabilities may add up to
+    if scores.shape[-1] == 1:
+        inside = ((scores >= 0) & (scores <= 1)).all()
+        return scores if inside else 1 / (1 + np.exp(-scores))
+    if (scores >= 0).all() and np.allclose(scores.sum(-1), 1, atol=rounded):
+        return scores
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.asarray(powers / powers.sum(-1, keepdims=True))
+
+
+def _overlaps(box: Array, others: Array) -> Array:
+    """Intersection over union of one box with others."""
+    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
+    shared = np.prod(np.clip(high - low, 0, None), axis=-1)
+    area = np.prod(box[2:] - box[:2]) + np.prod(others[:, 2:] - others[:, :2], axis=-1)
+    return np.asarray(shared / np.maximum(area - shared, 1e-9))
+
+
+def _label(card: Card, place: int) -> str:
+    return card.labels[place] if place < len(card.labels) else str(place)

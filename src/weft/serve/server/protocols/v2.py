@@ -1,0 +1,221 @@
+"""Inference requests and answers of the open inference protocol V2, in JSON with or without binary tensors.
+
+With the binary extension the JSON comes first, `Inference-Header-Content-Length` says how long it is, and the bytes of
+the tensors follow in order, each as long as its `binary_data_size`. Pure: bytes in, arrays out, and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from weft.serve.server.refusal import RefusalError
+from weft.serve.server.protocols.tensors import NAMES, REALS, Array, TensorSpec, from_bytes, from_json, to_bytes
+
+NOTHING = msgspec.Raw(b"")
+
+
+class InputTensor(msgspec.Struct):
+    """One of a request's inputs."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] | None = None
+    data: msgspec.Raw = NOTHING
+
+
+class OutputChoice(msgspec.Struct):
+    """One of the outputs that a request asks for."""
+
+    name: str
+    parameters: dict[str, Any] | None = None
+
+
+class InferBody(msgspec.Struct):
+    """The JSON of a request."""
+
+    inputs: list[InputTensor]
+    id: str | None = None
+    parameters: dict[str, Any] | None = None
+    outputs: list[OutputChoice] | None = None
+
+
+class Ask(msgspec.Struct):
+    """What a request wants, whatever way it came."""
+
+    feeds: dict[str, Array]
+    id: str | None = None
+    outputs: tuple[str, ...] = ()  # none: all of the model's
+    binary: frozenset[str] | None = frozenset()  # outputs wanted as bytes; None: all
+    timeout_s: float | None = None
+
+
+class PlainTensor(msgspec.Struct):
+    """An input as most requests bring it: numbers in one list."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    data: list[float]
+    parameters: dict[str, Any] | None = None
+
+
+class PlainBody(msgspec.Struct):
+    """The JSON of most requests."""
+
+    inputs: list[PlainTensor]
+    id: str | None = None
+    parameters: dict[str, Any] | None = None
+    outputs: list[OutputChoice] | None = None
+
+
+_PLAIN = msgspec.json.Decoder(PlainBody)
+_BODY = msgspec.json.Decoder(InferBody)
+_ENCODER = msgspec.json.Encoder()
+
+
+def parse_infer(body: bytes, header_length: int | None = None) -> Ask:
+    """A request from its body; the header's length is there where binary tensors follow the JSON."""
+    if header_length is None and (ask := _plain(body)) is not None:
+        return ask
+    if header_length is not None and not 0 <= header_length <= len(body):
+        raise RefusalError(
+            400, f"Inference-Header-Content-Length must be 0 to {len(body)}, got {header_length}"
+        )
+    view = memoryview(body)
+    try:
+        request = _BODY.decode(body if header_length is None else view[:header_length])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RefusalError(400, f"the request must be JSON of an inference request: {error}") from None
+    feeds: dict[str, Array] = {}
+    at = header_length if header_length is not None else len(body)
+    for tensor in request.inputs:
+        if tensor.name in feeds:
+            raise RefusalError(400, f"each input must be given once, got {tensor.name!r} twice")
+        size = (tensor.parameters or {}).get("binary_data_size")
+        if size is None:
+            feeds[tensor.name] = from_json(tensor.name, tensor.datatype, tensor.shape, tensor.data)
+            continue
+        if not isinstance(size, int) or size < 0 or at + size > len(body):
+            raise RefusalError(
+                400,
+                f"binary_data_size of {tensor.name!r} must be within the body's {len(body) - at} bytes "
+                f"that are left, got {size}",
+            )
+        feeds[tensor.name] = from_bytes(tensor.name, tensor.datatype, tensor.shape, view[at : at + size])
+        at += size
+    if at != len(body):
+        raise RefusalError(400, f"the body must end after its tensors, got {len(body) - at} bytes more")
+    return _ask(request, feeds)
+
+
+def _plain(body: bytes) -> Ask | None:
+    """The short way: real numbers in flat lists, read in one go. None: something else, or something wrong."""
+    try:
+        request = _PLAIN.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    feeds: dict[str, Array] = {}
+    for tensor in request.inputs:
+        kind = REALS.get(tensor.datatype)
+        if (
+            kind is None
+            or tensor.name in feeds
+            or (tensor.parameters and "binary_data_size" in tensor.parameters)
+        ):
+            return None
+        try:
+            feeds[tensor.name] = np.array(tensor.data, kind).reshape(tensor.shape)
+        except ValueError:
+            return None
+        if -1 in tensor.shape:  # numpy would find out; we want it said
+            return None
+    return _ask(request, feeds)
+
+
+def _ask(request: InferBody | PlainBody, feeds: dict[str, Array]) -> Ask:
+    if request.parameters is None and request.outputs is None:
+        return Ask(feeds=feeds, id=request.id)
+    parameters = request.parameters or {}
+    everything = parameters.get("binary_data_output") is True
+    timeout_s = timeout_of(parameters) if "timeout" in parameters else None
+    if not request.outputs:
+        return Ask(
+            feeds=feeds, id=request.id, binary=None if everything else frozenset(), timeout_s=timeout_s
+        )
+    binary = frozenset(
+        choice.name
+        for choice in request.outputs
+        if (choice.parameters or {}).get("binary_data", everything) is True
+    )
+    outputs = tuple(choice.name for choice in request.outputs)
+    return Ask(feeds=feeds, id=request.id, outputs=outputs, binary=binary, timeout_s=timeout_s)
+
+
+def timeout_of(parameters: Mapping[str, Any]) -> float | None:
+    """The request's own bound: `timeout`, in microseconds as Triton has it."""
+    timeout = parameters.get("timeout")
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:
+        raise RefusalError(400, f"timeout must be a number of microseconds above 0, got {timeout!r}")
+    return float(timeout) / 1e6
+
+
+def format_infer(
+    name: str, version: str, ask: Ask, results: Sequence[tuple[str, Array]]
+) -> tuple[bytes, int | None]:
+    """The answer's body, and the length of its JSON where binary tensors follow it."""
+    tensors: list[dict[str, Any]] = []
+    raw: list[bytes] = []
+    for output, array in results:
+        tensor: dict[str, Any] = {
+            "name": output,
+            "datatype": NAMES[array.dtype],
+            "shape": array.shape,
+        }
+        if ask.binary is None or output in ask.binary:
+            raw.append(to_bytes(array))
+            tensor["parameters"] = {"binary_data_size": len(raw[-1])}
+        else:
+            tensor["data"] = array.ravel().tolist()
+        tensors.append(tensor)
+    answer: dict[str, Any] = {"model_name": name, "model_version": version, "outputs": tensors}
+    if ask.id is not None:
+        answer["id"] = ask.id
+    text = _ENCODER.encode(answer)
+    if not raw:
+        return text, None
+    return b"".join([text, *raw]), len(text)
+
+
+def check_feeds(feeds: Mapping[str, Array], inputs: Mapping[str, TensorSpec]) -> None:
+    """Refuse what the model cannot take: a wrong name, type or shape."""
+    for name, array in feeds.items():
+        spec = inputs.get(name)
+        if spec is None:
+            raise RefusalError(400, f"inputs must be among {', '.join(inputs)}, got {name!r}")
+        if array.dtype != spec.kind:
+            raise RefusalError(
+                400, f"input {name!r} must be {spec.datatype}, got {NAMES.get(array.dtype, array.dtype)}"
+            )
+        if not spec.fits(array.shape):
+            raise RefusalError(
+                400, f"input {name!r} must have the shape {list(spec.shape)}, got {list(array.shape)}"
+            )
+    if len(feeds) != len(inputs):
+        missing = [name for name in inputs if name not in feeds]
+        raise RefusalError(400, f"every input must be given, got none for {', '.join(missing)}")
+
+
+def check_tokens(feeds: Mapping[str, Array], limit: int) -> None:
+    """Refuse rows of more token numbers than the model was made for."""
+    for name, array in feeds.items():
+        if array.dtype.kind == "i" and array.ndim > 1 and array.shape[1] > limit:
+            raise RefusalError(
+                400, f"input {name!r} must have at most {limit} tokens a row, got {array.shape[1]}"
+            )
