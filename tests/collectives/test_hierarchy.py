@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.collectives.test_modes import ring_makers, together
+from tests.collectives.modes.test_modes import ring_makers, together
 
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.members import Layout

@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 from weft.collectives.modes.mode import even_bounds
-from weft.collectives.modes.wire import BLOCK, BlockInt8, Feedback
+from weft.collectives.modes.wires.wire import BLOCK, BlockInt8, Feedback
 
 
 def bf16_hook(group: dist.ProcessGroup | None, bucket: GradBucket) -> Future[Tensor]:

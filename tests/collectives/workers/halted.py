@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from weft.collectives.modes import arena
+from weft.collectives.modes.shared_memory import arena
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends everyone after the first death
 how, rank = sys.argv[1], int(os.environ["RANK"])

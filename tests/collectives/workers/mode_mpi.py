@@ -7,12 +7,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from tests.collectives.mode_contract import BETWEEN_HOSTS, CASES, LEAVING
+from tests.collectives.modes.mode_contract import BETWEEN_HOSTS, CASES, LEAVING
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from weft.collectives.modes.mpi import Mpi
-from weft.collectives.modes.mpi_world import World, world_for
+from weft.collectives.modes.messages.mpi import Mpi
+from weft.collectives.modes.messages.mpi_world import World, world_for
 
 store, rank, size = next(rendezvous("env://"))
 

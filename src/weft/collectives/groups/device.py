@@ -16,7 +16,7 @@ from torch import Tensor
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.modes.nccl import TYPES, Nccl, serves
-from weft.collectives.modes.wire import stands_for
+from weft.collectives.modes.wires.wire import stands_for
 from weft.collectives.reduction import Reduction
 
 CHUNK_BYTES = 4 << 20

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from weft.collectives.modes.flow import Flow
+from weft.collectives.modes.tcp.flow import Flow
 from weft.collectives.modes.mode import Bounds
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from weft.collectives.modes.light import LIGHT_BYTES
-from weft.collectives.modes.wire import BLOCK
+from weft.collectives.modes.wires.light import LIGHT_BYTES
+from weft.collectives.modes.wires.wire import BLOCK
 from weft.collectives.reduction import Reduction
 
 SUMS = ("SUM", "AVG", "PREMUL_SUM")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from weft.collectives.modes.mesh import bytes_of
+from weft.collectives.modes.tcp.mesh import bytes_of
 from weft.elastic.secret import admit, greet, receive
 from weft.elastic.worker.state import Image, empty_like
 from weft.errors import ConnectError

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
-from weft.collectives.modes.mesh import own_address
+from weft.collectives.modes.tcp.mesh import own_address
 from weft.elastic.data.feed import Collate, MapFeed, StreamFeed, seeded
 from weft.elastic.data.order import Order, Step
 from weft.elastic.data.shares import deal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.collectives.modes.shm import SLOTS, Turns
+from weft.collectives.modes.shared_memory.shm import SLOTS, Turns
 
 SLAB_BYTES = 1 << 16
 sizes = st.lists(st.integers(1, SLAB_BYTES // 2), min_size=2, max_size=100)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from weft.collectives.modes.mesh import Mesh, bytes_of
-from weft.collectives.modes.signature import DIFFERS, HEADER_BYTES
+from weft.collectives.modes.tcp.mesh import Mesh, bytes_of
+from weft.collectives.modes.tcp.signature import DIFFERS, HEADER_BYTES
 from weft.collectives.reduction import Reduction
 from weft.errors import MismatchError, PeerError
 

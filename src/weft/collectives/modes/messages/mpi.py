@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.collectives.modes import mpi_world
+from weft.collectives.modes.messages import mpi_world
 from weft.collectives.modes.mode import Bounds, even_bounds
-from weft.collectives.modes.passage import Mover, Passage, Steps, Waits
+from weft.collectives.modes.messages.passage import Mover, Passage, Steps, Waits
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from weft.collectives.modes.mesh import Mesh, bytes_of
+from weft.collectives.modes.tcp.mesh import Mesh, bytes_of
 from weft.errors import PeerError
 
 

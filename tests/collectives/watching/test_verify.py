@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from weft.collectives.modes.wire import BlockInt8
+from weft.collectives.modes.wires.wire import BlockInt8
 from weft.collectives.reduction import Reduction
 from weft.collectives.watching.verify import Finding, Lightness, compare
 

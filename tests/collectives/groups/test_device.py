@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tests.collectives.test_modes import TIMEOUT_S, ring_makers, together
+from tests.collectives.modes.test_modes import TIMEOUT_S, ring_makers, together
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore, PrefixStore
 
@@ -22,7 +22,7 @@ from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.members import Layout
 from weft.collectives.modes.mode import Mode, bounds_of, even_bounds
 from weft.collectives.modes.nccl import Nccl
-from weft.collectives.modes.wire import BlockInt8, Feedback, Memories, stands_for
+from weft.collectives.modes.wires.wire import BlockInt8, Feedback, Memories, stands_for
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.collectives.modes.passage import Mover, Steps
+from weft.collectives.modes.messages.passage import Mover, Steps
 from weft.errors import CollectiveError, PeerError
 
 

@@ -1,0 +1,1 @@
+"""Mode `mpi`: messages by MPI."""

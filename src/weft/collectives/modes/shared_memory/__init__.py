@@ -1,0 +1,1 @@
+"""Mode `shm`: ranks of one host reduce in memory they share."""

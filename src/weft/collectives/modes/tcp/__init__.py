@@ -1,0 +1,1 @@
+"""Mode `ring`: peers of a dimension pass bytes around over TCP."""

@@ -1,0 +1,1 @@
+"""Wires: lighter forms of float32 values between hosts."""
