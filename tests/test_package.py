@@ -19,7 +19,7 @@ def python(code: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "module", ["weft", "weft.cli", "weft.cli.run", "weft.launch.run", "weft.launch.agent.agent"]
+    "module", ["weft", "weft.cli", "weft.cli.training.run", "weft.launch.run", "weft.launch.agent.agent"]
 )
 def test_importing_loads_no_torch_and_changes_nothing(module: str) -> None:
     code = (

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from weft.cli import group
-from weft.cli.run import split_at_script
+from weft.cli.training.run import split_at_script
 from weft.errors import WeftError
 
 WITH_VALUE = {"-n", "--workers", "-H", "--env"}

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from tests.learn.data import classes, numbers
 
-from weft.cli.learn import command
+from weft.cli.tables.learn import command
 from weft.errors import UsageError
 
 Array = np.ndarray[Any, Any]

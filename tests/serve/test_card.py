@@ -174,7 +174,7 @@ def test_a_folder_or_nothing_is_told(tmp_path: Path) -> None:
 
 def test_cards_and_stores_need_neither_torch_nor_onnx() -> None:
     code = (
-        "import sys, weft, weft.cli.export, weft.cli.model, weft.serve.card, weft.serve.store\n"
+        "import sys, weft, weft.cli.models.export, weft.cli.models.model, weft.serve.card, weft.serve.store\n"
         "weft.serve.Store\n"
         "print([name for name in ('torch', 'onnx', 'onnxruntime', 'numpy') if name in sys.modules])"
     )

@@ -15,20 +15,20 @@ from weft.errors import WeftError
 
 # verb: (module, what --help says of it)
 VERBS = {
-    "run": ("weft.cli.run", "Run a script on one machine or many."),
-    "bench": ("weft.cli.bench", "Measure collectives."),
-    "check": ("weft.cli.check", "Check hosts and the network between them."),
-    "topology": ("weft.cli.topology", "Show what the machines look like."),
-    "learn": ("weft.cli.learn", "Fit models to tables."),
-    "data": ("weft.cli.data", "Prepare tables for weft.learn."),
-    "serve": ("weft.cli.serve", "Serve models over REST and gRPC."),
-    "client": ("weft.cli.client", "Ask a server that speaks the open inference protocol."),
-    "export": ("weft.cli.export", "Write a trained model to a checked ONNX file."),
-    "model": ("weft.cli.model", "Look into models, and keep them in a store."),
-    "rankfile": ("weft.cli.rankfile", "Write the rank file for some hosts."),
-    "scale": ("weft.cli.scale", "Give an elastic run other hosts while it goes on."),
-    "ledger": ("weft.cli.ledger", "Check which samples an elastic run consumed."),
-    "timeline": ("weft.cli.timeline", "Show the changes of an elastic run."),
+    "run": ("weft.cli.training.run", "Run a script on one machine or many."),
+    "bench": ("weft.cli.training.bench", "Measure collectives."),
+    "check": ("weft.cli.hosts.check", "Check hosts and the network between them."),
+    "topology": ("weft.cli.hosts.topology", "Show what the machines look like."),
+    "learn": ("weft.cli.tables.learn", "Fit models to tables."),
+    "data": ("weft.cli.tables.data", "Prepare tables for weft.learn."),
+    "serve": ("weft.cli.models.serve", "Serve models over REST and gRPC."),
+    "client": ("weft.cli.models.client", "Ask a server that speaks the open inference protocol."),
+    "export": ("weft.cli.models.export", "Write a trained model to a checked ONNX file."),
+    "model": ("weft.cli.models.model", "Look into models, and keep them in a store."),
+    "rankfile": ("weft.cli.hosts.rankfile", "Write the rank file for some hosts."),
+    "scale": ("weft.cli.training.scale", "Give an elastic run other hosts while it goes on."),
+    "ledger": ("weft.cli.training.ledger", "Check which samples an elastic run consumed."),
+    "timeline": ("weft.cli.training.timeline", "Show the changes of an elastic run."),
 }
 
 

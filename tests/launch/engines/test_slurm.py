@@ -18,8 +18,8 @@ from tests.launch.conftest import WEFT, Shell
 from tests.launch.sites import sites
 from tests.launch.engines.test_ssh import SLEEPER, STUBBORN
 
-from weft.cli.run import command as run_command
-from weft.cli.run import make_config
+from weft.cli.training.run import command as run_command
+from weft.cli.training.run import make_config
 from weft.errors import UsageError
 from weft.launch.engines.batch import batch_script, hosts_wanted, run_line
 from weft.launch.command import Command

@@ -16,7 +16,7 @@ from scipy import stats
 from tests.learn.data import classes, numbers
 
 from weft import learn
-from weft.cli.learn import command
+from weft.cli.tables.learn import command
 from weft.errors import UsageError
 
 Array = np.ndarray[Any, Any]

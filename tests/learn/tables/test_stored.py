@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.learn.data import classes, numbers
 from tests.learn.trees.walks import same_splits
 
-from weft.cli.data import command
+from weft.cli.tables.data import command
 from weft.errors import DataError
 from weft.learn import (
     DecisionTreeClassifier,

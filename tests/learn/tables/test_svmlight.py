@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 from tests.learn.data import wide
 
-from weft.cli.data import command
+from weft.cli.tables.data import command
 from weft.errors import DataError
 from weft.learn import GradientBoostingClassifier, LinearSVC, LogisticRegression, Ridge
 from weft.learn.tables.convert import convert

@@ -18,7 +18,7 @@ from tests.serve.export.nets import pictures
 from tests.serve.small_models import write_scaled
 
 from weft.cli import group
-from weft.cli.export import parse_picture
+from weft.cli.models.export import parse_picture
 from weft.errors import ModelError
 from weft.serve.card import Card, Picture, read_card
 

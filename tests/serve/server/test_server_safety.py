@@ -21,7 +21,7 @@ import pytest
 from tests.serve.server.serving_process import WEFT, Starter
 from tests.serve.server.test_server_pictures import picture
 
-from weft.cli.serve import command as serve
+from weft.cli.models.serve import command as serve
 from weft.errors import UsageError
 from weft.serve.client import Client, ServerError
 from weft.serve.server.pictures.fetching import checked_url, fetch, is_public

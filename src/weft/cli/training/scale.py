@@ -6,7 +6,7 @@ import json
 
 import click
 
-from weft.cli.hosts import chosen_hosts
+from weft.cli.hosts.options import chosen_hosts
 from weft.errors import UsageError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from weft.cli.hosts import chosen_hosts, dimension_options, host_options
+from weft.cli.hosts.options import chosen_hosts, dimension_options, host_options
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 

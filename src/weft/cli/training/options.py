@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from weft.cli.hosts import F, chosen_hosts, dimension_options, host_options
+from weft.cli.hosts.options import F, chosen_hosts, dimension_options, host_options
 from weft.errors import RankfileError, UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig

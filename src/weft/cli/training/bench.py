@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.launching import launch_config, launch_options
+from weft.cli.training.options import launch_config, launch_options
 from weft.collectives.bench.plan import (
     BUS_FACTORS,
     ELEMENT_BYTES,

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from weft.cli.launching import launch_config, launch_options
+from weft.cli.training.options import launch_config, launch_options
 from weft.errors import UsageError
 
 

@@ -1,0 +1,1 @@
+"""Verbs about hosts: check, topology, rankfile."""

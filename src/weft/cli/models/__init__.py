@@ -1,0 +1,1 @@
+"""Verbs about models: export, model, serve, client."""

@@ -1,0 +1,1 @@
+"""Verbs about tables: learn, data."""

@@ -1,0 +1,1 @@
+"""Verbs that train, and that look into what was trained: run, bench, scale, ledger, timeline."""
