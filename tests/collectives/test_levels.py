@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.collectives.test_hierarchy import values_of
 from tests.collectives.modes.test_modes import ring_makers, together
+from tests.collectives.test_hierarchy import values_of
 
 from weft.collectives.levels import Levels
 from weft.collectives.modes.mode import bounds_of

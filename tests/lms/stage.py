@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from weft import lms
-from weft.lms.plan.plan import Plan
 from weft.lms.device.simulated import SimulatedTransfer
+from weft.lms.plan.plan import Plan
 
 Forward = Callable[[nn.Module, Tensor], Tensor]
 

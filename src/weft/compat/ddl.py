@@ -12,9 +12,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from weft import world
 from weft.collectives.ddl_options import DdlOptions, parse_ddl_options
 from weft.errors import UsageError
-from weft import world
 from weft.world import local_rank, num_hosts, rank, size
 
 __all__ = ["allreduce_n", "bcast", "grads_reduce", "init", "local_rank", "num_hosts", "rank", "size"]

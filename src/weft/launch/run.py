@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from weft.launch.config import LaunchConfig, carried_variables
+from weft.launch.control.console import Console
+from weft.launch.control.outcome import Outcome
+from weft.launch.control.rundir import RunDir
 from weft.launch.engines.engine import Engine, open_engine
 from weft.launch.engines.hosts import Hosts
-from weft.launch.control.outcome import Outcome
-from weft.launch.control.console import Console
 from weft.launch.plan import Plan, Site, make_plan
-from weft.launch.control.rundir import RunDir
 
 
 @dataclass(frozen=True)

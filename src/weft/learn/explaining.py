@@ -16,12 +16,12 @@ from scipy import sparse, stats
 from sklearn.utils.validation import check_is_fitted
 
 from weft.learn import inputs
-from weft.learn.tables.source import is_source, open_source
 from weft.learn.linear.base import LinearClassifier, LinearModel
 from weft.learn.linear.least_squares import LinearRegression, Ridge
 from weft.learn.linear.logistic import LogisticRegression
 from weft.learn.solvers.losses import Logistic, Multinomial, Squared
 from weft.learn.solvers.problem import Problem
+from weft.learn.tables.source import is_source, open_source
 from weft.learn.tables.tables import table_of
 from weft.learn.threads import crew_of, thread_count
 

@@ -21,9 +21,9 @@ from scipy import sparse
 from weft import learn
 from weft.errors import CollectiveError, DataError, UsageError
 from weft.learn import inputs
-from weft.learn.workers import together as workers
 from weft.learn.tables.form import StoredTable
 from weft.learn.tables.source import open_source
+from weft.learn.workers import together as workers
 from weft.learn.workers.faults import fault_of
 
 Array = np.ndarray[Any, Any]

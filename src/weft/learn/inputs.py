@@ -13,11 +13,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from weft.errors import DataError
-from weft.learn.workers import together as workers
+from weft.learn.tables.finite import with_place
 from weft.learn.tables.form import Mapped, StoredTable
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source, open_source
-from weft.learn.tables.finite import with_place
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

@@ -18,8 +18,8 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from weft.learn.linear.base import LinearClassifier, LinearModel
-from weft.learn.trees.boosted.model import GradientBoosting
 from weft.learn.trees.boosted.losses import Exponential
+from weft.learn.trees.boosted.model import GradientBoosting
 from weft.learn.trees.decision_tree import HistogramTree
 from weft.learn.trees.exported import Cuts, cuts_of_boosted, cuts_of_tree, ensemble_of
 from weft.learn.trees.forest import HistogramForest

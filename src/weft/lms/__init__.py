@@ -6,8 +6,8 @@
         loss = model(batch).sum()
         loss.backward()
 
-`recording.py` is what a step did; `planner.py` decides what to keep, rebuild or swap, and `timeline.py` plays it;
-`engine.py` carries it out over a transfer (`cuda.py`, or `simulated.py` with no device); `session.py` ties them up.
+`plan/` decides what to keep, rebuild or swap of a step that was recorded, and plays it; `activations/` carries it out
+in autograd's hooks; `paging/` keeps parameters, gradients and optimizer state on the host; `device/` moves the bytes.
 torch is loaded when the first name is used.
 """
 
@@ -40,8 +40,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from weft.lms.api import fit, forget, plan, stats
-    from weft.lms.callbacks import lightning_callback, trainer_callback
     from weft.lms.autoload import enable
+    from weft.lms.callbacks import lightning_callback, trainer_callback
     from weft.lms.estimator import estimate
     from weft.lms.wrapper import wrap
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from weft.errors import UsageError
-from weft.lms.plan.plan import Plan
 from weft.lms.activations.session import AUTO, Session
-from weft.lms.sizes import parse_bytes, parse_limit
 from weft.lms.device.transfer import Transfer, current_device, transfer_for
+from weft.lms.plan.plan import Plan
+from weft.lms.sizes import parse_bytes, parse_limit
 
 _cuda: Any = torch.cuda
 _sessions: dict[tuple[Any, ...], Session] = {}

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from weft.errors import UsageError
+from weft.lms.activations.session import Session
 from weft.lms.api import session_for
 from weft.lms.paging.modules import name_modules
-from weft.lms.activations.session import Session
 
 
 class Steps:

@@ -14,16 +14,16 @@ from torch.utils._pytree import tree_map
 
 from weft.errors import BudgetError, UsageError
 from weft.lms.activations.guard import Guard
-from weft.lms.paging.page import SMALL
-from weft.lms.paging.parameters import sizes_of
-from weft.lms.plan.search import least, make_plan
-from weft.lms.plan.learned import MARGIN
-from weft.lms.plan.plan import Plan
 from weft.lms.activations.recorder import Recorder
-from weft.lms.plan.recording import Rates, Recording
-from weft.lms.plan.residence import Paging, Residence, decide, tighter
 from weft.lms.activations.session import AUTO, Session
 from weft.lms.device.simulated import SimulatedTransfer
+from weft.lms.paging.page import SMALL
+from weft.lms.paging.parameters import sizes_of
+from weft.lms.plan.learned import MARGIN
+from weft.lms.plan.plan import Plan
+from weft.lms.plan.recording import Rates, Recording
+from weft.lms.plan.residence import Paging, Residence, decide, tighter
+from weft.lms.plan.search import least, make_plan
 from weft.lms.sizes import parse_limit, show_bytes
 
 # What a device does at best is known well enough to tell 2 % from 20 %: an H200's, if nothing else is said.

@@ -13,18 +13,18 @@ from torch._compile import _disable_dynamo
 from torch.nn.parallel import DistributedDataParallel
 
 from weft.errors import BudgetError, UsageError
+from weft.lms.activations.session import Session
 from weft.lms.api import session_for
+from weft.lms.device.transfer import Transfer
 from weft.lms.paging.bound import Bound
 from weft.lms.paging.compiled import around_forward, put_around
 from weft.lms.paging.gradients import GradientPages
 from weft.lms.paging.model import Keeper
 from weft.lms.paging.modules import name_modules
-from weft.lms.paging.page import saved_from_host
 from weft.lms.paging.optimizer import Pager
+from weft.lms.paging.page import saved_from_host
 from weft.lms.paging.parameters import ParameterPages, owners, sizes_of
 from weft.lms.plan.residence import Paging, Residence, decide, tighter
-from weft.lms.activations.session import Session
-from weft.lms.device.transfer import Transfer
 
 M = TypeVar("M", bound=nn.Module)
 Rungs = Literal["all", "state", "windows"]  # what may be paged later that was not at first

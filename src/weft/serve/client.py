@@ -22,8 +22,8 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from weft.errors import UsageError, WeftError
-from weft.serve.server.refusal import RefusalError
 from weft.serve.server.protocols.tensors import NAMES, NUMPY, Array, from_bytes, to_bytes
+from weft.serve.server.refusal import RefusalError
 
 
 class ServerError(WeftError):

@@ -12,8 +12,8 @@ import numpy as np
 
 from weft.errors import ModelError
 from weft.serve.card import Card, read_card
-from weft.serve.export.file import load_graph, shape_of
 from weft.serve.export.checks.runtime import Session
+from weft.serve.export.file import load_graph, shape_of
 from weft.serve.onnx_file import size_with_weights
 
 Array = np.ndarray[Any, Any]

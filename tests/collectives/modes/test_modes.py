@@ -16,13 +16,13 @@ import pytest
 from tests.collectives.modes.mode_contract import BETWEEN_HOSTS, CASES, LEAVING, Together
 from torch._C._distributed_c10d import HashStore
 
-from weft.collectives.modes.shared_memory import arena
 from weft.collectives.modes.explore import Explorer
 from weft.collectives.modes.gloo import Gloo
-from weft.collectives.modes.tcp.mesh import Mesh, listen
 from weft.collectives.modes.mode import Mode
-from weft.collectives.modes.tcp.ring import Ring
+from weft.collectives.modes.shared_memory import arena
 from weft.collectives.modes.shared_memory.shm import SharedMemory
+from weft.collectives.modes.tcp.mesh import Mesh, listen
+from weft.collectives.modes.tcp.ring import Ring
 
 TIMEOUT_S = 10.0
 SLAB_BYTES = 1 << 18  # small, so that tensors go through in pieces

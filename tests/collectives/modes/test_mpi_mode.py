@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import Bench
-from tests.collectives.modes.mode_contract import BETWEEN_HOSTS, CASES, LEAVING
 from tests.collectives.groups.test_breaking import DEATH_S, GRACE_S, SOON_S, told
+from tests.collectives.modes.mode_contract import BETWEEN_HOSTS, CASES, LEAVING
 
 from weft.collectives.modes.messages.mpi_world import Offer, offer_from, why_not
 

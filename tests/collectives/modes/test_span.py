@@ -12,9 +12,8 @@ from tests.collectives.modes.test_modes import together
 from torch import Tensor
 
 from weft.collectives.groups.meeting import far_bytes
-from weft.collectives.modes.shared_memory import arena
-from weft.collectives.modes.shared_memory import shm
 from weft.collectives.modes.mode import Mode, even_bounds
+from weft.collectives.modes.shared_memory import arena, shm
 from weft.collectives.modes.shared_memory.span import AGAIN_S, BEFORE, LEAST_BYTES, Span
 from weft.collectives.reduction import Reduction
 

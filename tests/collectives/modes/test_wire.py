@@ -16,10 +16,10 @@ from tests.collectives.conftest import Bench
 from torch import Tensor
 
 import weft
-from weft.collectives.modes.wires.light import light
-from weft.collectives.modes.tcp.mesh import Mesh, listen
 from weft.collectives.modes.mode import Background
+from weft.collectives.modes.tcp.mesh import Mesh, listen
 from weft.collectives.modes.tcp.ring import Ring
+from weft.collectives.modes.wires.light import light
 from weft.collectives.modes.wires.wire import BLOCK, BlockInt8, Cast, Feedback, Memories
 from weft.collectives.reduction import Reduction
 from weft.errors import MismatchError, PeerError, UsageError

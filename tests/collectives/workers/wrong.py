@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 import weft
-from weft.collectives.modes.tcp.ring import Ring
 from weft.collectives.modes.shared_memory.shm import SharedMemory
+from weft.collectives.modes.tcp.ring import Ring
 
 mode, victim, how, shapes = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
 torch.set_num_threads(1)

@@ -9,10 +9,10 @@ import pytest
 
 from weft.elastic.launcher import recruits as recruiting
 from weft.elastic.launcher.recruits import Recruiting
+from weft.launch.agent.survey import survey
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.engines.ssh import SshHosts
-from weft.launch.agent.survey import survey
 from weft.topology.hostlist import parse_hosts
 
 

@@ -12,9 +12,9 @@ import pytest
 from tests.launch.sites import sites
 
 from weft.errors import UsageError
-from weft.launch.engines import mpi
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
+from weft.launch.engines import mpi
 from weft.launch.engines.mpirun import (
     Mpirun,
     Surroundings,
@@ -24,8 +24,8 @@ from weft.launch.engines.mpirun import (
     needs_rankfile,
     parse_version,
 )
-from weft.launch.plan import Plan, make_plan
 from weft.launch.engines.tags import MPICH, OPENMPI_4, OPENMPI_5
+from weft.launch.plan import Plan, make_plan
 from weft.topology.hostlist import HostEntry
 from weft.topology.rankfile import parse_rankfile
 

@@ -15,17 +15,17 @@ import pytest
 from tests.cluster.slurm import Slurm
 from tests.cluster.waiting import wait_until
 from tests.launch.conftest import WEFT, Shell
-from tests.launch.sites import sites
 from tests.launch.engines.test_ssh import SLEEPER, STUBBORN
+from tests.launch.sites import sites
 
 from weft.cli.training.run import command as run_command
 from weft.cli.training.run import make_config
 from weft.errors import UsageError
-from weft.launch.engines.batch import batch_script, hosts_wanted, run_line
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
-from weft.launch.plan import Plan, make_plan
+from weft.launch.engines.batch import batch_script, hosts_wanted, run_line
 from weft.launch.engines.slurm import Allocation, needs_hostfile, srun_line
+from weft.launch.plan import Plan, make_plan
 from weft.topology.hostlist import HostEntry, parse_hosts
 from weft.topology.rankfile import parse_rankfile
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.launch.agent.protocol import Message
 from weft.launch.control.conductor import STARTER
 from weft.launch.engines.marks import Ended, MarkFinder, end_mark
 from weft.launch.engines.starter import Translator
 from weft.launch.engines.tags import MPICH, OPENMPI_4, OPENMPI_5, SLURM, TagStyle, Untagger
-from weft.launch.agent.protocol import Message
 
 # Two ranks that each wrote "part", waited, wrote "ial\n", and ended without an end of line.
 OPENMPI_4_SAMPLE = (

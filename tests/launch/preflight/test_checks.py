@@ -17,13 +17,13 @@ from tests.launch.sites import machine
 import weft
 from weft.launch.address import Reach
 from weft.launch.agent.probes import SLICE_S, pace, rounds
+from weft.launch.agent.survey import Survey
 from weft.launch.preflight import linkcache
 from weft.launch.preflight.cardrule import card_rules
 from weft.launch.preflight.facts import Clock, Facts, Finding, Knock
 from weft.launch.preflight.judge import judge
 from weft.launch.preflight.report import Report, render_report, render_troubles
 from weft.launch.preflight.speeds import Link, render_speeds, slow_links
-from weft.launch.agent.survey import Survey
 from weft.topology.host import Host, NetworkCard
 
 HOSTS = ("h1", "h2", "h3", "h4")

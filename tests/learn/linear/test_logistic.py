@@ -19,8 +19,8 @@ from sklearn.exceptions import ConvergenceWarning
 from tests.learn.data import classes, logistic_objective, wide
 
 from weft.learn import LogisticRegression
-from weft.learn.kernels import loss as loss_kernels
 from weft.learn.inputs import checked_classes
+from weft.learn.kernels import loss as loss_kernels
 
 
 def best(X: Any, y: Any, **parameters: Any) -> Any:

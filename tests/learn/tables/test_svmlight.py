@@ -17,9 +17,9 @@ from tests.learn.data import wide
 from weft.cli.tables.data import command
 from weft.errors import DataError
 from weft.learn import GradientBoostingClassifier, LinearSVC, LogisticRegression, Ridge
+from weft.learn.fitting_job import FitConfig, fit_job
 from weft.learn.tables.convert import convert
 from weft.learn.tables.form import open_stored
-from weft.learn.fitting_job import FitConfig, fit_job
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from weft.errors import PeerError, ShareError, UsageError
 from weft.files import cache_folder
 from weft.learn.workers.faults import check_alike, error_of, fault_of
 
-SCRIPT = str(Path(__file__).with_name("workers") / "bad_shares.py")
-PATH = str(Path(__file__).parents[2])  # for the workers
+SCRIPT = str(Path(__file__).with_name("bad_shares.py"))
+PATH = str(Path(__file__).parents[3])  # for the workers
 SOON_S = 20.0  # from one's failure to the others': a group's time-out is minutes, busy cores may take seconds
 
 # What one worker fails with: the case, its rank, what it says.

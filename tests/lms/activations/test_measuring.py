@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 from tests.lms.families import GptBlock, Transformer
-from tests.lms.stage import back
 from tests.lms.plan.test_search import transformer
+from tests.lms.stage import back
 
 import weft.lms.api
 from weft import lms
-from weft.lms.plan.learned import SLOWER, Planning
 from weft.lms.activations.recorder import Recorder
-from weft.lms.plan.shapes import Key
 from weft.lms.device.simulated import SimulatedTransfer
+from weft.lms.plan.learned import SLOWER, Planning
+from weft.lms.plan.shapes import Key
 
 
 @pytest.mark.parametrize("memory", [True, False])

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import BudgetError, UsageError
-from weft.lms.sizes import parse_bytes, parse_limit, round_up, show_bytes
 from weft.lms.device.slabs import PAGE, Block, Slabs
+from weft.lms.sizes import parse_bytes, parse_limit, round_up, show_bytes
 
 
 def slabs(limit: int = 1 << 24, slab: int = 1 << 16) -> Slabs:

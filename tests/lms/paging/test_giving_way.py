@@ -7,7 +7,6 @@ import warnings
 
 import pytest
 import torch
-from tests.lms.stage import back
 from tests.lms.paging.test_paging import (
     adamw,
     assert_same,
@@ -17,6 +16,7 @@ from tests.lms.paging.test_paging import (
     trained,
     wrapped,
 )
+from tests.lms.stage import back
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 import weft.lms.api
 from weft import lms
 from weft.errors import BudgetError, UsageError
+from weft.lms.device.simulated import SimulatedTransfer
 from weft.lms.paging import page as pages
 from weft.lms.paging.page import AwayParameter
-from weft.lms.device.simulated import SimulatedTransfer
 
 WIDTH = 64
 

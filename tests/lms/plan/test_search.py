@@ -16,9 +16,9 @@ from tests.lms.families import LlamaBlock, Transformer
 
 from weft import lms
 from weft.errors import BudgetError
-from weft.lms.plan.search import _Search, make_plan
-from weft.lms.plan.recording import Rates, Recording, Site
 from weft.lms.plan.playback import Choice, play
+from weft.lms.plan.recording import Rates, Recording, Site
+from weft.lms.plan.search import _Search, make_plan
 
 MB = 10**6
 RATES = Rates(out=50e9, back=50e9)
@@ -220,7 +220,7 @@ def test_a_plan_looked_for_near_a_bad_one_is_nearly_as_good() -> None:
 
 def recorded(name: str) -> tuple[Recording, int, Rates]:
     """A step that ran on a card, what `benchmarks/lms.py --recordings` kept of it: with its budget and its link."""
-    with gzip.open(Path(__file__).parent / "recordings" / f"{name}.json.gz", "rt") as file:
+    with gzip.open(Path(__file__).parents[1] / "recordings" / f"{name}.json.gz", "rt") as file:
         kept = json.load(file)
     limit, rates = kept.pop("limit"), Rates(**kept.pop("rates"))
     sites = [

@@ -9,19 +9,19 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.lms.families import LlamaBlock, Transformer
-from tests.lms.stage import back
 from tests.lms.plan.test_search import MB, transformer
+from tests.lms.stage import back
 from torch import Tensor, nn
 
 import weft.lms.api
 from weft import lms
 from weft.lms import wrapper as wrapping
+from weft.lms.device.simulated import SimulatedTransfer
 from weft.lms.paging.optimizer import SHARE, TAKEN
-from weft.lms.plan.search import make_plan
 from weft.lms.plan.plan import Plan
 from weft.lms.plan.recording import Rates
+from weft.lms.plan.search import make_plan
 from weft.lms.plan.split import Split, Steps, brought, share, wait
-from weft.lms.device.simulated import SimulatedTransfer
 
 RATES = Rates(out=50e9, back=50e9)
 RECORDING = transformer()

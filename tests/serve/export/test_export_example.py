@@ -10,7 +10,7 @@ from pathlib import Path
 
 from weft.serve import Store
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "export_digits.py"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "export_digits.py"
 
 
 def test_export_digits(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from tests.serve.small_models import write_scaled
 from weft.errors import ModelError, ParityError
 from weft.serve.card import Card, Picture
 from weft.serve.describe import describe, measure
-from weft.serve.export.sources.axes import another_size, open_axes, parse_dynamic, smaller
 from weft.serve.export.checks.parity import GATES, Comparison, Gate, check, compare, gate_for
 from weft.serve.export.pictures import read_picture
+from weft.serve.export.sources.axes import another_size, open_axes, parse_dynamic, smaller
 from weft.serve.export.sources.samples import Samples, make_up, read_samples, samples_from
 from weft.serve.export.workplace import workplace
 

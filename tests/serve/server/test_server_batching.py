@@ -18,8 +18,8 @@ from weft.serve.server.models.batching import Batch, Hold, next_batch
 from weft.serve.server.models.loading import load
 from weft.serve.server.models.model import Model, Pace
 from weft.serve.server.options import ModelOptions
-from weft.serve.server.refusal import RefusalError
 from weft.serve.server.protocols.tensors import Array, TensorSpec
+from weft.serve.server.refusal import RefusalError
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from weft.serve.server.protocols.bodies import Message
 from weft.serve.server.door import until_gone
 from weft.serve.server.options import ServerOptions
-from weft.serve.server.refusal import GoneError, RefusalError
 from weft.serve.server.process import _AHEAD, _config
+from weft.serve.server.protocols.bodies import Message
 from weft.serve.server.protocols.tensors import Array
+from weft.serve.server.refusal import GoneError, RefusalError
 
 
 class Transport(asyncio.Transport):

@@ -17,8 +17,8 @@ from weft.serve.card import Card, Picture
 from weft.serve.server.pictures import pictures
 from weft.serve.server.pictures.answers import classes, detections
 from weft.serve.server.pictures.pictures import Geometry, decode, opened, prepare, row_of, shrink_for
-from weft.serve.server.refusal import RefusalError
 from weft.serve.server.protocols.tensors import BF16, Array
+from weft.serve.server.refusal import RefusalError
 
 GREEN = (0, 255, 0)  # blue first, as cv2 has it
 

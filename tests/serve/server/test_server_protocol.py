@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from weft.serve.client import pack, unpack
+from weft.serve.server.protocols.tensors import BF16, NUMPY, Array, TensorSpec
 from weft.serve.server.protocols.v2 import Ask, check_feeds, format_infer, parse_infer
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.protocols.tensors import BF16, NUMPY, Array, TensorSpec
 
 SMALL = arrays.array_shapes(min_dims=1, max_dims=3, max_side=4)
 

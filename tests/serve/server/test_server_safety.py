@@ -24,11 +24,11 @@ from tests.serve.server.test_server_pictures import picture
 from weft.cli.models.serve import command as serve
 from weft.errors import UsageError
 from weft.serve.client import Client, ServerError
-from weft.serve.server.pictures.fetching import checked_url, fetch, is_public
-from weft.serve.server.options import ModelOptions, ServerOptions
-from weft.serve.server.refusal import RefusalError
-from weft.serve.server.protocols.tensors import BF16
 from weft.serve.server.models.torch_runner import TorchRunner
+from weft.serve.server.options import ModelOptions, ServerOptions
+from weft.serve.server.pictures.fetching import checked_url, fetch, is_public
+from weft.serve.server.protocols.tensors import BF16
+from weft.serve.server.refusal import RefusalError
 
 ROW = np.ones((1, 4), np.float32)
 

@@ -94,10 +94,10 @@ def command(models: tuple[str, ...], **options: Any) -> None:
 
     `weft serve keys add|list|revoke` looks after API keys.
     """
-    from weft.serve.server.options import ModelOptions, ServerOptions
     from weft.serve.server.models.repository import Repository
-    from weft.serve.server.process import run
     from weft.serve.server.models.sources import source_of
+    from weft.serve.server.options import ModelOptions, ServerOptions
+    from weft.serve.server.process import run
     from weft.serve.store import Store
 
     if not models and not options["store"]:

@@ -23,15 +23,14 @@ from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.levels import Levels
 from weft.collectives.members import Layout, Member, layout_of
 from weft.collectives.modes import explore
-from weft.collectives.modes.shared_memory import arena
-from weft.collectives.modes.messages import mpi
-from weft.collectives.modes.messages import mpi_world
 from weft.collectives.modes.gloo import Gloo
-from weft.collectives.modes.wires.light import light, refuse_wires
-from weft.collectives.modes.tcp.mesh import Mesh, listen, own_address
+from weft.collectives.modes.messages import mpi, mpi_world
 from weft.collectives.modes.mode import Background, Mode
-from weft.collectives.modes.tcp.ring import Ring
+from weft.collectives.modes.shared_memory import arena
 from weft.collectives.modes.shared_memory.shm import SharedMemory
+from weft.collectives.modes.tcp.mesh import Mesh, listen, own_address
+from weft.collectives.modes.tcp.ring import Ring
+from weft.collectives.modes.wires.light import light, refuse_wires
 from weft.collectives.places import HOSTS, Place, meetings_of, own_place, places_of
 from weft.errors import CollectiveError
 from weft.version import __version__

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from weft.collectives.modes.tcp.flow import Flow
 from weft.collectives.modes.mode import Bounds
+from weft.collectives.modes.tcp.flow import Flow
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 

@@ -9,8 +9,8 @@ from typing import Any
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.recruits import Recruit
 from weft.elastic.membership.view import View
-from weft.launch.plan import Plan
 from weft.launch.agent.protocol import Message
+from weft.launch.plan import Plan
 
 # What each worker finds out for itself, when it joins.
 _NOT_TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_DIMENSIONS")

@@ -21,8 +21,8 @@ from weft.elastic.agent.process import GONE, LEAVING, MEMBER, Slot, Ward
 from weft.elastic.membership.policy import WorkerReport
 from weft.elastic.timing import Timing
 from weft.launch.agent import processes
-from weft.launch.control.outcome import describe_code
 from weft.launch.agent.protocol import Message, bytes_to_text
+from weft.launch.control.outcome import describe_code
 
 CHUNK_BYTES = 1 << 16
 TRIES = 3  # a slot whose workers fail so often without committing a step is given up

@@ -5,7 +5,7 @@
                       .metadata       for torch's own tools: dcp.load(..., checkpoint_id="DIR/step-00000120")
 
 A part is written under another name and renamed when it is whole. A checkpoint counts when all its parts are there,
-of one attempt; what is less is ignored, and removed when a newer one is whole. What is in a part: `pieces.py`.
+of one attempt; what is less is ignored, and removed when a newer one is whole. What is in a part: `dcp.py`.
 """
 
 from __future__ import annotations

@@ -28,17 +28,17 @@ from weft.elastic.membership.view import View
 from weft.elastic.secret import new_secret
 from weft.errors import ConnectError, UsageError
 from weft.files import write_whole
-from weft.launch.control.conductor import signals_to
-from weft.launch.config import LaunchConfig
-from weft.launch.engines.engine import choose_engine
 from weft.launch.agent.here import is_this_machine
-from weft.launch.control.outcome import Failure, Outcome
-from weft.launch.control.console import Console
 from weft.launch.agent.processes import sweep
-from weft.launch.control.rundir import RunDir
-from weft.launch.engines.ssh import SshHosts
-from weft.launch.agent.sweep import marker
 from weft.launch.agent.protocol import Message, text_to_bytes
+from weft.launch.agent.sweep import marker
+from weft.launch.config import LaunchConfig
+from weft.launch.control.conductor import signals_to
+from weft.launch.control.console import Console
+from weft.launch.control.outcome import Failure, Outcome
+from weft.launch.control.rundir import RunDir
+from weft.launch.engines.engine import choose_engine
+from weft.launch.engines.ssh import SshHosts
 from weft.topology.detect import detect
 
 LOOK_S = 0.5  # between two looks at which hosts are wanted

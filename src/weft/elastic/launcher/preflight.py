@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from weft.launch import preflight
 from weft.launch.config import LaunchConfig
-from weft.launch.preflight import Report
 from weft.launch.engines.ssh import SshHosts
+from weft.launch.preflight import Report
 
 
 def check_who_is_there(config: LaunchConfig) -> dict[str, str]:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from weft.errors import ConnectError
 from weft.launch.address import candidates, card_used
+from weft.launch.agent.here import LOOPBACK, is_this_machine
+from weft.launch.agent.protocol import Message
+from weft.launch.agent.survey import Survey
 from weft.launch.config import LaunchConfig, carried_variables
 from weft.launch.control.agents import AgentCommand, Crew
-from weft.launch.agent.here import LOOPBACK, is_this_machine
 from weft.launch.engines.local import agent_argv, explain_agent
-from weft.launch.plan import HostPlan, Plan, Site, make_plan
 from weft.launch.engines.ssh import SshHosts
-from weft.launch.agent.survey import Survey
-from weft.launch.agent.protocol import Message
+from weft.launch.plan import HostPlan, Plan, Site, make_plan
 from weft.topology.detect import detect
 
 RETRY_S = (0.5, 1.0, 2.0, 5.0)  # before a host that is lost, or was never there, is tried again

@@ -20,7 +20,7 @@ class Card:
     summary: Summary
     data: int  # the same for all who read the same data in the same way
     schema: int  # and for all who train the same model
-    saved: tuple[int, ...]  # what it knows of checkpoints; see `checkpoint.py`
+    saved: tuple[int, ...]  # what it knows of checkpoints; see `checkpoint/saver.py`
 
     def numbers(self) -> list[int]:
         summary = self.summary

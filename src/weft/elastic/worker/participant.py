@@ -45,7 +45,7 @@ class Ticket:
 
 
 class Source(Protocol):
-    """Where steps and their samples come from; see `feed.py`."""
+    """Where steps and their samples come from; see `data/feed.py`."""
 
     micros_per_step: int
 

@@ -30,6 +30,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from weft import world
 from weft.collectives.modes.tcp.mesh import own_address
 from weft.elastic.data.feed import Collate, MapFeed, StreamFeed, seeded
 from weft.elastic.data.order import Order, Step
@@ -40,7 +41,6 @@ from weft.elastic.worker.beat import Beat
 from weft.elastic.worker.link import FixedLink, Link, inherited
 from weft.elastic.worker.participant import Participant
 from weft.errors import UsageError
-from weft import world
 
 
 def join(

@@ -55,7 +55,7 @@ class Round:
 
 
 class Agent:
-    """Carries out the launcher's words; see `wire.py` for them."""
+    """Carries out the launcher's words; see `protocol.py` for them."""
 
     def __init__(self, *, lost_after_s: float | None) -> None:
         self._lost_after_s = lost_after_s

@@ -15,7 +15,9 @@ from pathlib import Path
 from queue import Empty
 
 from weft.launch.agent.agent import BEAT_S, ORPHAN_GRACE_S
+from weft.launch.agent.protocol import Message, text_to_bytes
 from weft.launch.control.agents import Crew
+from weft.launch.control.console import Console
 from weft.launch.control.outcome import (
     Failure,
     Outcome,
@@ -27,9 +29,7 @@ from weft.launch.control.outcome import (
     log_path,
     shell_code,
 )
-from weft.launch.control.console import Console
 from weft.launch.plan import Plan
-from weft.launch.agent.protocol import Message, text_to_bytes
 
 STARTER = -1  # the "rank" of a program that starts the workers for us (mpirun, srun)
 SETTLE_S = 0.5  # how long a rank that has already raised may take to end by itself

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Protocol
 
 from weft.errors import UsageError
-from weft.launch.config import LaunchConfig
 from weft.launch.agent.here import is_this_machine
-from weft.launch.engines.hosts import Hosts
-from weft.launch.control.outcome import Outcome
+from weft.launch.config import LaunchConfig
 from weft.launch.control.console import Console
+from weft.launch.control.outcome import Outcome
+from weft.launch.engines.hosts import Hosts
 from weft.launch.plan import Plan, Site
 
 ENGINES = {

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 from weft.errors import ConnectError, UsageError
 from weft.launch.address import Reach, candidates, card_used, choose_address
+from weft.launch.agent.here import LOOPBACK, is_this_machine
+from weft.launch.agent.survey import Survey
 from weft.launch.config import LaunchConfig
 from weft.launch.control.agents import AgentCommand, Crew
-from weft.launch.agent.here import LOOPBACK, is_this_machine
 from weft.launch.engines.local import agent_argv, explain_agent
 from weft.launch.plan import Plan, Site
-from weft.launch.agent.survey import Survey
 
 ANSWER_TIMEOUT_S = 20.0
 REACH_TIMEOUT_S = 3.0

@@ -10,16 +10,16 @@ import sys
 from pathlib import Path
 
 from weft.errors import UsageError
-from weft.launch.control.conductor import Conductor, tasks_of
-from weft.launch.config import LaunchConfig
-from weft.launch.control.agents import AgentCommand, Crew
 from weft.launch.agent.here import LOOPBACK, is_this_machine
-from weft.launch.control.outcome import Outcome
-from weft.launch.control.console import Console
-from weft.launch.plan import Plan, Site
-from weft.ports import free_port, is_free
 from weft.launch.agent.processes import sweep
 from weft.launch.agent.sweep import marker
+from weft.launch.config import LaunchConfig
+from weft.launch.control.agents import AgentCommand, Crew
+from weft.launch.control.conductor import Conductor, tasks_of
+from weft.launch.control.console import Console
+from weft.launch.control.outcome import Outcome
+from weft.launch.plan import Plan, Site
+from weft.ports import free_port, is_free
 from weft.topology.detect import detect
 
 

@@ -17,9 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from weft.errors import UsageError
+from weft.launch.agent.here import is_this_machine
 from weft.launch.config import LaunchConfig
 from weft.launch.control.agents import Crew
-from weft.launch.agent.here import is_this_machine
+from weft.launch.control.console import Console
+from weft.launch.control.outcome import Outcome
 from weft.launch.engines.local import LocalEngine, explain_agent
 from weft.launch.engines.mpirun import (
     Mpirun,
@@ -29,11 +31,9 @@ from weft.launch.engines.mpirun import (
     needs_rankfile,
     parse_version,
 )
-from weft.launch.control.outcome import Outcome
-from weft.launch.control.console import Console
-from weft.launch.plan import Plan, Site
 from weft.launch.engines.ssh import SshHosts, ssh_argv
 from weft.launch.engines.starter import Starter, run_starter
+from weft.launch.plan import Plan, Site
 from weft.topology.detect import detect
 from weft.topology.network import card_towards, source_address
 from weft.topology.rankfile import render

@@ -15,9 +15,9 @@ from itertools import groupby
 from typing import Literal
 
 from weft.errors import UsageError
-from weft.launch.plan import Plan
 from weft.launch.engines.starter import adopt_argv, carried_names
 from weft.launch.engines.tags import MPICH, MPICH_PATTERN, OPENMPI_4, OPENMPI_5, TagStyle
+from weft.launch.plan import Plan
 
 Family = Literal["openmpi", "mpich"]
 

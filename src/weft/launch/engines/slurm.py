@@ -17,17 +17,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from weft.errors import UsageError
-from weft.launch.engines.batch import batch_script
 from weft.launch.config import LaunchConfig
-from weft.launch.engines.hosts import Hosts
-from weft.launch.control.outcome import Outcome
 from weft.launch.control.console import Console
-from weft.launch.plan import Plan, Site
+from weft.launch.control.outcome import Outcome
+from weft.launch.engines.batch import batch_script
+from weft.launch.engines.hosts import Hosts
 from weft.launch.engines.starter import Starter, adopt_argv, run_starter
 from weft.launch.engines.tags import SLURM
-from weft.world import tasks_per_node
+from weft.launch.plan import Plan, Site
 from weft.topology.hostlist import HostEntry, expand_hosts
 from weft.topology.rankfile import deal
+from weft.world import tasks_per_node
 
 # Steps share the allocation with whatever already runs in it, such as the shell we are in; they do not bind
 # workers, which `adopt` does as planned; and they hand on our environment whatever the job was told about its own.

@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.errors import UsageError
-from weft.launch.control.conductor import Conductor, tasks_of
 from weft.launch.config import LaunchConfig, carried_variables
 from weft.launch.control.agents import Crew
-from weft.launch.engines.hosts import Hosts
-from weft.launch.control.outcome import Outcome
+from weft.launch.control.conductor import Conductor, tasks_of
 from weft.launch.control.console import Console
+from weft.launch.control.outcome import Outcome
+from weft.launch.engines.hosts import Hosts
 from weft.launch.plan import Plan, Site, make_plan
 
 CONNECT_TIMEOUT_S = 5

@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import UsageError
-from weft.launch.control.conductor import STARTER, Conductor, Task
+from weft.launch.agent.processes import sweep
+from weft.launch.agent.protocol import Message
+from weft.launch.agent.sweep import marker
 from weft.launch.config import LaunchConfig
 from weft.launch.control.agents import AgentCommand, Crew
+from weft.launch.control.conductor import STARTER, Conductor, Task
+from weft.launch.control.console import Console
+from weft.launch.control.outcome import Outcome
 from weft.launch.engines.local import agent_argv
 from weft.launch.engines.marks import Ended, MarkFinder
 from weft.launch.engines.orders import ROOM_BYTES, VARIABLE, Orders, WorkerOrders
-from weft.launch.control.outcome import Outcome
-from weft.launch.control.console import Console
-from weft.launch.plan import Plan
-from weft.launch.agent.processes import sweep
-from weft.launch.agent.sweep import marker
 from weft.launch.engines.tags import Said, TagStyle, Untagger
-from weft.launch.agent.protocol import Message
+from weft.launch.plan import Plan
 
 # The starter carries these itself, and may put its own folders before them.
 _BY_STARTER = ("PATH", "LD_LIBRARY_PATH")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from weft.launch.address import Reach, card_used
+from weft.launch.agent.survey import Survey
 from weft.launch.preflight.cardrule import CardRule
 from weft.launch.preflight.speeds import Link
-from weft.launch.agent.survey import Survey
 from weft.topology.host import NetworkCard
 
 Status = Literal["ok", "warn", "fail"]

@@ -17,18 +17,18 @@ from typing import Literal, TextIO
 from weft.errors import CheckError, ConnectError
 from weft.files import cache_folder
 from weft.launch.address import Reach, candidates, choose_address
+from weft.launch.agent.probes import rounds
+from weft.launch.agent.protocol import Message
+from weft.launch.agent.survey import Survey
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig, carried_variables
 from weft.launch.engines.hosts import ANSWER_TIMEOUT_S, REACH_TIMEOUT_S, Hosts
-from weft.launch.agent.probes import rounds
 from weft.launch.preflight import linkcache
 from weft.launch.preflight.cardrule import card_rules
 from weft.launch.preflight.facts import Clock, Facts, Knock
 from weft.launch.preflight.judge import judge
 from weft.launch.preflight.report import Report, render_troubles
 from weft.launch.preflight.speeds import Link, slow_pairs
-from weft.launch.agent.survey import Survey
-from weft.launch.agent.protocol import Message
 from weft.topology.hostlist import HostEntry, parse_hosts
 
 SECONDS_PER_LINK = 0.2

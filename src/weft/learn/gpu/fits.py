@@ -12,18 +12,18 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
 from weft.learn import inputs
-from weft.learn.workers import together as workers
-from weft.learn.solvers.choice import Shape, choose, smooth_plan
 from weft.learn.gpu.hinge import minimise_hinge
 from weft.learn.gpu.losses import TensorLoss
 from weft.learn.gpu.problem import TensorLeastSquares, TensorProblem
 from weft.learn.gpu.tables import SparseTensorTable, TensorTable
 from weft.learn.gpu.tensors import classes_of, is_tensor_like, table_on, tensor_of, vector_on
+from weft.learn.solvers.choice import Shape, choose, smooth_plan
+from weft.learn.solvers.coordinate import L1Problem, minimise_l1
 from weft.learn.solvers.history import History
 from weft.learn.solvers.least_squares import solve_gradients, solve_normal
 from weft.learn.solvers.smooth import SmoothPlan, minimise
-from weft.learn.solvers.coordinate import L1Problem, minimise_l1
 from weft.learn.threads import Crew
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from weft.learn import inputs
-from weft.learn.tables.form import Mapped
-from weft.learn.tables.sizes import size_of
-from weft.learn.tables.source import is_source
 from weft.learn.gpu.streaming import Stream
 from weft.learn.gpu.tables import CHUNK, KINDS, SparseTensorTable, StreamedTable, TensorTable, csr_tensor
 from weft.learn.inputs import SMALL
+from weft.learn.tables.form import Mapped
+from weft.learn.tables.sizes import size_of
+from weft.learn.tables.source import is_source
 
 Array = np.ndarray[Any, Any]
 

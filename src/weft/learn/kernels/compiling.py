@@ -62,7 +62,7 @@ def kernel_folder() -> Path:
 @cache
 def _fingerprint() -> str:
     digest = hashlib.sha256(_numba.__version__.encode())
-    for path in sorted(Path(__file__).parent.rglob("*kernels.py")):
+    for path in sorted(Path(__file__).parents[1].rglob("kernels/*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -8,15 +8,15 @@ import numpy as np
 from scipy import sparse
 
 from weft.learn import inputs
-from weft.learn.workers import together as workers
 from weft.learn.gpu.place import place_of
-from weft.learn.solvers.history import History
 from weft.learn.linear.least_squares import LinearRegressor
+from weft.learn.solvers.coordinate import L1Problem, minimise_l1
+from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import Squared
 from weft.learn.solvers.problem import Problem
-from weft.learn.solvers.coordinate import L1Problem, minimise_l1
 from weft.learn.tables.tables import table_of
 from weft.learn.threads import Crew, crew_of, thread_count
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

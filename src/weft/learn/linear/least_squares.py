@@ -15,8 +15,11 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
 from weft.learn import inputs
-from weft.learn.workers import together as workers
 from weft.learn.gpu.place import place_of
+from weft.learn.linear.base import LinearModel
+from weft.learn.linear.running import Running, with_rows
+from weft.learn.solvers.coordinate import L1Problem, minimise_l1
+from weft.learn.solvers.curvature import Cholesky
 from weft.learn.solvers.history import History
 from weft.learn.solvers.least_squares import (
     LeastSquares,
@@ -24,14 +27,11 @@ from weft.learn.solvers.least_squares import (
     solve_normal,
     solve_rows,
 )
-from weft.learn.linear.base import LinearModel
-from weft.learn.linear.running import Running, with_rows
 from weft.learn.solvers.losses import Squared
-from weft.learn.solvers.curvature import Cholesky
 from weft.learn.solvers.problem import Problem
-from weft.learn.solvers.coordinate import L1Problem, minimise_l1
 from weft.learn.tables.tables import table_of
 from weft.learn.threads import Crew, crew_of, thread_count
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

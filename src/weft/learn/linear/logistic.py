@@ -10,15 +10,15 @@ from sklearn.utils import check_random_state
 
 from weft.errors import UsageError
 from weft.learn import inputs
-from weft.learn.workers import together as workers
-from weft.learn.solvers.choice import ALIASES, OPEN, Choice, Shape, choose
 from weft.learn.gpu.place import place_of
-from weft.learn.solvers.history import History
 from weft.learn.linear.base import LinearClassifier, probabilities
 from weft.learn.linear.solving import Outcome, Task, solve
+from weft.learn.solvers.choice import ALIASES, OPEN, Choice, Shape, choose
+from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import Logistic, Loss, Multinomial
 from weft.learn.tables.tables import table_of
 from weft.learn.threads import Crew, crew_of, thread_count
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

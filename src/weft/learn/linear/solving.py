@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn.workers import together as workers
 from weft.learn.solvers.choice import Choice
+from weft.learn.solvers.coordinate import L1Problem, minimise_l1
 from weft.learn.solvers.dual import DualProblem, ascend
 from weft.learn.solvers.dual_workers import SharedAscent
 from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import Loss
 from weft.learn.solvers.problem import Problem
 from weft.learn.solvers.smooth import SmoothPlan, minimise
-from weft.learn.solvers.coordinate import L1Problem, minimise_l1
 from weft.learn.tables.tables import DenseTable, SparseTable
 from weft.learn.threads import Crew
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

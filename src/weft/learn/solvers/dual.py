@@ -20,10 +20,10 @@ from scipy.special import entr
 
 from weft.learn.kernels import dual as dual_kernels
 from weft.learn.kernels import loss as loss_kernels
-from weft.learn.workers import together as workers
 from weft.learn.solvers.history import History
 from weft.learn.tables.tables import DenseTable, SparseTable, explain_sums
 from weft.learn.threads import Crew, add_up
+from weft.learn.workers import together as workers
 from weft.learn.workers.together import sums
 
 Array = np.ndarray[Any, Any]

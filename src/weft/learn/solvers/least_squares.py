@@ -15,8 +15,8 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.utils import assert_all_finite
 
-from weft.learn.solvers.history import History, relative_gap
 from weft.learn.solvers.curvature import Cholesky
+from weft.learn.solvers.history import History, relative_gap
 from weft.learn.tables.tables import DenseTable, Table, explain_sums
 from weft.learn.threads import Crew
 from weft.learn.workers.together import sums

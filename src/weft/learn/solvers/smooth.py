@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn.solvers.history import History
 from weft.learn.solvers.curvature import Metric, metric_at
+from weft.learn.solvers.history import History
 from weft.learn.solvers.problem import Problem
 from weft.learn.workers.together import sums
 

@@ -13,9 +13,9 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from scipy import sparse
 
-from weft.learn.workers import together as workers
-from weft.learn.tables.form import Mapped, Window, map_of
 from weft.learn.tables.finite import check_finite
+from weft.learn.tables.form import Mapped, Window, map_of
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

@@ -10,9 +10,6 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from weft.learn import inputs
-from weft.learn.workers import together as workers
-from weft.learn.trees.growth.binning import MOST
-from weft.learn.trees.boosted.model import GradientBoosting
 from weft.learn.trees.boosted.losses import (
     BoostingLoss,
     Exponential,
@@ -22,6 +19,9 @@ from weft.learn.trees.boosted.losses import (
     Quantile,
     SquaredError,
 )
+from weft.learn.trees.boosted.model import GradientBoosting
+from weft.learn.trees.growth.binning import MOST
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

@@ -18,7 +18,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
 from weft.learn import inputs
-from weft.learn.workers import together as workers
 from weft.learn.tables.form import map_of
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
@@ -26,6 +25,7 @@ from weft.learn.threads import Crew, crew_of, thread_count
 from weft.learn.trees.growth.binning import MOST, Codes, code_table, find_bins, in_file
 from weft.learn.trees.growth.fitting import Target, TreeSettings, fit_tree
 from weft.learn.trees.growth.method import METHODS, TreeTask, choose_method
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 ENDLESS = 1 << 30

@@ -11,18 +11,18 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
 from weft.learn import inputs
-from weft.learn.workers import together as workers
 from weft.learn.tables.form import Mapped
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
 from weft.learn.threads import thread_count
-from weft.learn.trees.growth.binning import MOST, in_file
 from weft.learn.trees.decision_tree import (
     CONSTRAINTS,
     DecisionTreeClassifier,
     DecisionTreeRegressor,
     SharedCodes,
 )
+from weft.learn.trees.growth.binning import MOST, in_file
+from weft.learn.workers import together as workers
 
 ASKED_OF_TREES = ("tree_method", "max_bins")
 

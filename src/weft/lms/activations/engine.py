@@ -17,13 +17,13 @@ from weft.errors import BudgetError
 from weft.lms.activations.counts import Counts
 from weft.lms.activations.graph import Graph, fits_key, made_by
 from weft.lms.activations.mover import Mover
-from weft.lms.paging.page import KeptPage, page_of
-from weft.lms.plan.search import DEPTHS
-from weft.lms.plan.plan import Plan
 from weft.lms.activations.recipes import Recipe
 from weft.lms.activations.recorder import Recorder
 from weft.lms.activations.saved import Handle, Kept, Record
 from weft.lms.device.transfer import Transfer
+from weft.lms.paging.page import KeptPage, page_of
+from weft.lms.plan.plan import Plan
+from weft.lms.plan.search import DEPTHS
 
 Packed = Handle | Kept
 DEPTH = DEPTHS[0]

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from weft.lms.paging.page import KeptPage, Page, page_of
 from weft.lms.activations.saved import Handle, Kept, Record, check_version
+from weft.lms.paging.page import KeptPage, Page, page_of
 
 EPSILONS = (1e-5, 1e-6, 1e-12, 1e-8, None)  # norms do not save theirs; the usual ones are tried
 DEPTH = 12  # of recipes within recipes

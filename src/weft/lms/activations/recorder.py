@@ -10,12 +10,12 @@ from weakref import ref
 import torch
 
 from weft.lms.activations.graph import made_by
-from weft.lms.paging.modules import current_module
 from weft.lms.activations.recipes import Recipe
-from weft.lms.plan.recording import Recording, Site
 from weft.lms.activations.saved import Record
 from weft.lms.device.storages import flat_bytes
 from weft.lms.device.transfer import Transfer
+from weft.lms.paging.modules import current_module
+from weft.lms.plan.recording import Recording, Site
 
 TIMED = 2  # of recipes that are alike
 

@@ -19,15 +19,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from weft.errors import BudgetError, UsageError
 from weft.lms.activations.engine import Engine, Packed
 from weft.lms.activations.guard import Guard, Guarding
+from weft.lms.activations.recorder import Recorder
+from weft.lms.activations.saved import Kept
+from weft.lms.device.transfer import Transfer
 from weft.lms.paging.modules import named_modules
 from weft.lms.paging.page import KeptPage, page_of
 from weft.lms.plan.learned import LOOKED, Planning
 from weft.lms.plan.plan import Plan
-from weft.lms.activations.recorder import Recorder
-from weft.lms.activations.saved import Kept
 from weft.lms.plan.shapes import Key, Shape
 from weft.lms.sizes import show_bytes
-from weft.lms.device.transfer import Transfer
 
 if TYPE_CHECKING:
     from weft.lms.paging.model import Keeper

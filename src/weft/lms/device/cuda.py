@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from weft.lms.device.pinning import pinned
-from weft.lms.plan.recording import Rates
 from weft.lms.device.slabs import Block, Slabs, tickets
+from weft.lms.plan.recording import Rates
 
 cuda: Any = torch.cuda
 SHARE = 0.75  # of the host's free memory may be pinned unless the caller says otherwise

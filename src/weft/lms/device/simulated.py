@@ -21,10 +21,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from weft.lms.paging.page import held
-from weft.lms.plan.recording import Rates
 from weft.lms.device.slabs import Block, Slabs
 from weft.lms.device.storages import WeakStorage
+from weft.lms.paging.page import held
+from weft.lms.plan.recording import Rates
 
 PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "convolution", "convolution_backward")
 ATTENTION = "scaled_dot_product"

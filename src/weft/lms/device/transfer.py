@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import torch
 
 from weft.errors import UsageError
-from weft.lms.plan.recording import Rates
 from weft.lms.device.slabs import Block
+from weft.lms.plan.recording import Rates
 
 
 class Transfer(Protocol):

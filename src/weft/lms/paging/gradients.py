@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch._compile import _disable_dynamo
 
+from weft.lms.device.storages import ALONE, use_count
 from weft.lms.paging.model import Keeper
 from weft.lms.paging.page import SMALL, Page, plain
-from weft.lms.device.storages import ALONE, use_count
 
 
 class GradientPages:

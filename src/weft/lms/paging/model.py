@@ -14,10 +14,10 @@ from weft.lms.plan.split import Split
 from weft.lms.sizes import round_up, show_bytes
 
 if TYPE_CHECKING:
+    from weft.lms.activations.session import Session
     from weft.lms.paging.gradients import GradientPages
     from weft.lms.paging.optimizer import Pager
     from weft.lms.paging.parameters import ParameterPages
-    from weft.lms.activations.session import Session
 
 
 class Keeper:

@@ -18,8 +18,8 @@ import torch
 from weft.errors import UsageError
 from weft.lms.paging.model import Keeper
 from weft.lms.paging.page import SMALL, Page, held
-from weft.lms.plan.shapes import Shape
 from weft.lms.plan.playback import LEAD
+from weft.lms.plan.shapes import Shape
 
 CHUNK = 1 << 30  # bytes of state that travel together, at most: to launch less takes as long as to copy it
 SHARE = 16  # and no more than this part of the budget

@@ -18,11 +18,11 @@ import torch
 from torch import nn
 
 from weft.errors import UsageError
-from weft.lms.paging.functions import LOOKS, writes_unseen
 from weft.lms.activations.saved import Kept
 from weft.lms.device.slabs import Block
 from weft.lms.device.storages import ALONE, flat_bytes, use_count
 from weft.lms.device.transfer import Transfer
+from weft.lms.paging.functions import LOOKS, writes_unseen
 
 SMALL = 1 << 13  # bytes; what is smaller, such as biases and step counts, stays
 _tensors: WeakValueDictionary[int, Page] = WeakValueDictionary()

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from weft.errors import BudgetError
-from weft.lms.plan.search import make_plan
+from weft.lms.device.transfer import Transfer
 from weft.lms.plan.plan import Plan
 from weft.lms.plan.recording import Recording
+from weft.lms.plan.search import make_plan
 from weft.lms.plan.shapes import Key, Shape, Shapes
 from weft.lms.plan.split import Split, Steps, share
-from weft.lms.device.transfer import Transfer
 
 if TYPE_CHECKING:
     from weft.lms.paging.model import Keeper

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from weft.lms.plan.playback import Choice, Timeline
 from weft.lms.plan.recording import Recording
 from weft.lms.sizes import show_bytes, show_seconds
-from weft.lms.plan.playback import Choice, Timeline
 
 WORDS: dict[Choice, str] = {"keep": "keep", "recipe": "rebuild", "swap": "swap"}
 

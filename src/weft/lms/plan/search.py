@@ -16,9 +16,9 @@ from itertools import pairwise
 
 from weft.errors import BudgetError
 from weft.lms.plan.plan import Plan
+from weft.lms.plan.playback import Choice, Timeline, first_needs, play, play_within
 from weft.lms.plan.recording import Rates, Recording
 from weft.lms.sizes import round_up, show_bytes
-from weft.lms.plan.playback import Choice, Timeline, first_needs, play, play_within
 
 CLASS = 1.5  # prices within this factor of each other are tried together first
 DEPTHS = (

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.errors import BudgetError
-from weft.lms.plan.search import least, make_plan
 from weft.lms.plan.plan import Plan
 from weft.lms.plan.recording import Rates, Recording
+from weft.lms.plan.search import least, make_plan
 
 PARTS = 8  # of the state: so finely it is looked, and twice as finely around the best
 

@@ -17,9 +17,9 @@ import numpy as np
 from weft.errors import ModelError
 from weft.serve.card import PRECISIONS, Card, Parity
 from weft.serve.export.checks.asking import Source, Step, questions_for, step_of
-from weft.serve.export.sources.axes import Axes, open_axes
-from weft.serve.export.file import axes_of_inputs, finish, opset_of, require, tidy
 from weft.serve.export.checks.parity import gate_for
+from weft.serve.export.file import axes_of_inputs, finish, opset_of, require, tidy
+from weft.serve.export.sources.axes import Axes, open_axes
 from weft.serve.export.sources.samples import Samples, samples_from
 from weft.serve.export.workplace import workplace
 from weft.serve.onnx_file import external_files

@@ -1,6 +1,6 @@
-"""The server behind `weft serve`: the open inference protocol V2 over REST and gRPC, and a few older doors.
+"""The server behind `weft serve`: the open inference protocol V2 over REST and gRPC, and a few older protocols.
 
-`protocol.py` reads and writes requests, `batching.py` decides when a batch starts, both pure; `models.py` runs one
-version of a model, `repository.py` keeps all of them and swaps them; `door.py` is where a request comes in, and
-`running.py` ties everything to sockets and signals.
+`protocols/v2.py` reads and writes requests and `models/batching.py` decides when a batch starts, both pure;
+`models/model.py` runs one version of a model, `models/repository.py` keeps all of them and swaps them; `door.py` is
+where a request comes in, and `process.py` ties everything to sockets and signals.
 """

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from starlette.routing import Router
 
-from weft.serve.server.protocols import pages
 from weft.serve.server.door import Door
 from weft.serve.server.keys import KeyRing
 from weft.serve.server.pictures.routes import Pictures
+from weft.serve.server.protocols import pages
 from weft.serve.server.protocols.rest import V2
+from weft.serve.server.protocols.v1 import V1
 from weft.serve.server.state import ServerState
 from weft.serve.server.tracing import Tracing
-from weft.serve.server.protocols.v1 import V1
 
 
 def make_app(state: ServerState, keys: KeyRing | None, tracing: Tracing) -> Door:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from weft.serve.server.protocols.bodies import Receive
 from weft.serve.server.door import mirror, until_gone
 from weft.serve.server.models.model import Model
 from weft.serve.server.models.queue import Feeds
-from weft.serve.server.refusal import RefusalError
 from weft.serve.server.models.repository import Repository
+from weft.serve.server.protocols.bodies import Receive
 from weft.serve.server.protocols.tensors import Array
+from weft.serve.server.refusal import RefusalError
 
 
 async def ask(

@@ -14,14 +14,14 @@ import msgspec
 from starlette.exceptions import HTTPException
 
 from weft.serve.server import logs
-from weft.serve.server.protocols.bodies import Head, Receive, Scope, Send, read_body, read_head, too_large
 from weft.serve.server.keys import KeyRing
 from weft.serve.server.models.model import Model
-from weft.serve.server.protocols.v2 import format_infer, parse_infer
 from weft.serve.server.models.queue import Feeds
+from weft.serve.server.protocols.bodies import Head, Receive, Scope, Send, read_body, read_head, too_large
+from weft.serve.server.protocols.tensors import Array
+from weft.serve.server.protocols.v2 import format_infer, parse_infer
 from weft.serve.server.refusal import GoneError, RefusalError
 from weft.serve.server.state import ServerState
-from weft.serve.server.protocols.tensors import Array
 from weft.serve.server.tracing import Tracing
 
 # Open to everybody: whether the server lives, and the page, which holds nothing and asks for the key itself.

@@ -21,10 +21,10 @@ from weft.errors import UsageError
 from weft.files import write_whole
 from weft.serve.server import logs
 from weft.serve.server.app import make_app
-from weft.serve.server.protocols.grpc_server import make_server
 from weft.serve.server.keys import KeyRing
-from weft.serve.server.options import ServerOptions
 from weft.serve.server.models.repository import Repository
+from weft.serve.server.options import ServerOptions
+from weft.serve.server.protocols.grpc_server import make_server
 from weft.serve.server.state import ServerState
 from weft.serve.server.tracing import configured
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from weft.serve.server.models.metrics import Tallies
-from weft.serve.server.options import ServerOptions
 from weft.serve.server.models.repository import Repository
+from weft.serve.server.options import ServerOptions
 
 
 @dataclass

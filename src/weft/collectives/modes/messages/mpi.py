@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from weft.collectives.modes.messages import mpi_world
-from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.modes.messages.passage import Mover, Passage, Steps, Waits
+from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 

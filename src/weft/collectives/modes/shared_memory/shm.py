@@ -17,10 +17,10 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from weft.collectives.modes.shared_memory.arena import Arena
 from weft.collectives.modes.mode import Bounds, even_bounds
-from weft.collectives.modes.tcp.signature import DIFFERS, signature
+from weft.collectives.modes.shared_memory.arena import Arena
 from weft.collectives.modes.shared_memory.span import FIRST, LEAST_BYTES, Span
+from weft.collectives.modes.tcp.signature import DIFFERS, signature
 from weft.collectives.reduction import Reduction
 from weft.errors import MismatchError
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.modes.tcp.flow import Flow, Pump, Step
 from weft.collectives.modes.tcp.mesh import Mesh, bytes_of
-from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.modes.tcp.signature import DIFFERS, HEADER_BYTES, header
 from weft.collectives.reduction import Reduction
 from weft.errors import MismatchError, PeerError

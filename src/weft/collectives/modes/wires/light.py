@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from weft.collectives.choices import WIRES
+from weft.collectives.modes.mode import Background, Bounds, Pending, even_bounds
 from weft.collectives.modes.tcp.exchange import exchange
 from weft.collectives.modes.tcp.mesh import Mesh
-from weft.collectives.modes.mode import Background, Bounds, Pending, even_bounds
 from weft.collectives.modes.wires.wire import BLOCK, BlockInt8, Feedback, Memories
 from weft.collectives.reduction import Reduction
 from weft.errors import MismatchError

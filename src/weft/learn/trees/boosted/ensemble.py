@@ -12,8 +12,8 @@ from sklearn.tree._tree import NODE_DTYPE, Tree
 
 from weft.learn.threads import Crew
 from weft.learn.trees.growth.binning import Bins
-from weft.learn.trees.kernels.boosting import add_trees
 from weft.learn.trees.growth.grown import Grown
+from weft.learn.trees.kernels.boosting import add_trees
 
 Array = np.ndarray[Any, Any]
 CHUNK = 1 << 14  # rows predicted by one task

@@ -15,18 +15,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from weft.learn import inputs
-from weft.learn.workers import together as workers
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
 from weft.learn.threads import Crew, crew_of, thread_count
-from weft.learn.trees.growth.binning import MOST, code_table, find_bins
+from weft.learn.trees.boosted.ensemble import BoostedTree, add_predictions, as_regressor, importances
 from weft.learn.trees.boosted.losses import (
     BoostingLoss,
 )
-from weft.learn.trees.growth.categories import Categories, check_codes, find_categories
-from weft.learn.trees.decision_tree import count_features
-from weft.learn.trees.boosted.ensemble import BoostedTree, add_predictions, as_regressor, importances
 from weft.learn.trees.boosted.rounds import RoundSettings, Rows, boosting_round
+from weft.learn.trees.decision_tree import count_features
+from weft.learn.trees.growth.binning import MOST, code_table, find_bins
+from weft.learn.trees.growth.categories import Categories, check_codes, find_categories
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 ENDLESS = 1 << 30

@@ -7,9 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn.workers import together as workers
 from weft.learn.threads import Crew
+from weft.learn.trees.boosted.ensemble import BoostedTree, boosted_tree
+from weft.learn.trees.boosted.losses import MANY, BoostingLoss
 from weft.learn.trees.growth.binning import Codes
+from weft.learn.trees.growth.growing import Space, grow
+from weft.learn.trees.growth.grown import Grown, best_first
+from weft.learn.trees.growth.packing import (
+    TOGETHER,
+    Extent,
+    Packing,
+    derivative_packing,
+    pack_pair,
+    pair_packing,
+)
+from weft.learn.trees.growth.rules import Rules
 from weft.learn.trees.kernels.boosting import (
     add_values,
     leaf_derivatives,
@@ -17,13 +29,8 @@ from weft.learn.trees.kernels.boosting import (
     pack_derivatives,
     word_steps,
 )
-from weft.learn.trees.boosted.losses import MANY, BoostingLoss
-from weft.learn.trees.boosted.ensemble import BoostedTree, boosted_tree
-from weft.learn.trees.growth.growing import Space, grow
-from weft.learn.trees.growth.grown import Grown, best_first
-from weft.learn.trees.growth.packing import TOGETHER, Extent, Packing, derivative_packing, pack_pair, pair_packing
-from weft.learn.trees.growth.rules import Rules
 from weft.learn.trees.kernels.split import PAIR
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

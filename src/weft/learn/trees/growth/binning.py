@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from weft.learn.workers import together as workers
 from weft.learn.tables.form import Mapped, Window, map_of
 from weft.learn.threads import Crew
 from weft.learn.trees.kernels.binning import MISSING, code_columns, group_columns
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.learn.trees.growth.binning import MOST
 from weft.learn.workers import together as workers
 from weft.learn.workers.faults import check_alike
-from weft.learn.trees.growth.binning import MOST
 
 Array = np.ndarray[Any, Any]
 

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 from sklearn.tree._tree import NODE_DTYPE, Tree
 
-from weft.learn.workers import together as workers
 from weft.learn.threads import Crew
 from weft.learn.trees.growth.binning import Codes
 from weft.learn.trees.growth.growing import grow
 from weft.learn.trees.growth.grown import Grown, best_first
-from weft.learn.trees.kernels.leaf import add_classes, add_numbers
 from weft.learn.trees.growth.packing import (
     Packing,
     class_packing,
@@ -23,7 +21,9 @@ from weft.learn.trees.growth.packing import (
     pair_packing,
 )
 from weft.learn.trees.growth.rules import Rules
+from weft.learn.trees.kernels.leaf import add_classes, add_numbers
 from weft.learn.trees.kernels.split import ENTROPY, GINI, PAIR
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

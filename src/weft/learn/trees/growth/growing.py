@@ -9,6 +9,9 @@ import numpy as np
 
 from weft.learn.threads import Crew
 from weft.learn.trees.growth.binning import Codes
+from weft.learn.trees.growth.grown import Grown, depth_first, renumbered
+from weft.learn.trees.growth.levels import Family, LevelPlan, Member, in_batches, in_parts, plan_level
+from weft.learn.trees.growth.rules import Rules
 from weft.learn.trees.kernels.depth import (
     BIN,
     DEPTH,
@@ -24,7 +27,6 @@ from weft.learn.trees.kernels.depth import (
     grow_depth_first,
     places_below,
 )
-from weft.learn.trees.growth.grown import Grown, depth_first, renumbered
 from weft.learn.trees.kernels.level import (
     add_words,
     build_group,
@@ -33,8 +35,6 @@ from weft.learn.trees.kernels.level import (
     search_group,
     split_rows,
 )
-from weft.learn.trees.growth.levels import Family, LevelPlan, Member, in_batches, in_parts, plan_level
-from weft.learn.trees.growth.rules import Rules
 
 Array = np.ndarray[Any, Any]
 

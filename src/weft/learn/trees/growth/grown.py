@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn.workers import together as workers
 from weft.learn.trees.growth.binning import Bins
 from weft.learn.trees.kernels.depth import BIN, DEPTH, FEATURE, LEFT, NEXT, RIGHT, START, STOP, TO_LEFT
 from weft.learn.trees.kernels.leaf import carry_up, list_depth_first
+from weft.learn.workers import together as workers
 
 Array = np.ndarray[Any, Any]
 

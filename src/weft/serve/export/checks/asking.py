@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from weft.errors import ParityError
 from weft.serve.card import Parity
-from weft.serve.export.sources.axes import Axes, smaller
 from weft.serve.export.checks.parity import Array, Comparison, Gate, accuracy, check, compare
 from weft.serve.export.checks.runtime import Session
+from weft.serve.export.sources.axes import Axes, smaller
 from weft.serve.export.sources.samples import Samples
 from weft.serve.onnx_file import size_with_weights
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from weft.errors import ModelError
-from weft.serve.export.sources.axes import Axes
 from weft.serve.export.file import save
+from weft.serve.export.sources.axes import Axes
 
 Array = np.ndarray[Any, Any]
 

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from weft.errors import ModelError
-from weft.serve.export.sources.axes import Axes
 from weft.serve.export.quiet import quiet
+from weft.serve.export.sources.axes import Axes
 
 Array = np.ndarray[Any, Any]
 
@@ -193,11 +193,13 @@ def _where(error: BaseException) -> str:
     frames = [
         (frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)
     ]
-    ours = Path(__file__).parent
+    ours = Path(__file__).parents[1]
     theirs = [
         (file, line, name)
         for file, line, name in (*frames, *said)
-        if "torch" not in Path(file).parts and Path(file).parent != ours and not file.startswith("<")
+        if "torch" not in Path(file).parts
+        and not Path(file).is_relative_to(ours)
+        and not file.startswith("<")
     ]
     if not theirs:
         return ""

@@ -10,9 +10,9 @@ import numpy as np
 
 from weft.errors import ModelError
 from weft.serve.server.models.model import QUICK_S, Model, Pace, size_of
-from weft.serve.server.options import ModelOptions
-from weft.serve.server.models.queue import Feeds
 from weft.serve.server.models.onnx_runner import Runner, splits_by_rows
+from weft.serve.server.models.queue import Feeds
+from weft.serve.server.options import ModelOptions
 from weft.serve.server.protocols.tensors import NUMPY
 
 Build = Callable[[ModelOptions], Runner]

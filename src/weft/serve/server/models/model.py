@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from weft.serve.card import Card
-from weft.serve.server.options import ModelOptions
-from weft.serve.server.protocols.v2 import check_feeds, check_tokens
-from weft.serve.server.models.queue import Feeds, Queue
-from weft.serve.server.refusal import RefusalError
 from weft.serve.server.models.onnx_runner import Runner, splits_by_rows
+from weft.serve.server.models.queue import Feeds, Queue
 from weft.serve.server.models.tally import Tally
+from weft.serve.server.options import ModelOptions
 from weft.serve.server.protocols.tensors import Array
+from weft.serve.server.protocols.v2 import check_feeds, check_tokens
+from weft.serve.server.refusal import RefusalError
 
 # A run this short costs less than the way to a thread and back, so it is done on the event loop.
 QUICK_S = 0.0004

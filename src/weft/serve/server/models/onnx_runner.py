@@ -15,8 +15,8 @@ import numpy as np
 from weft.errors import ModelError, UsageError
 from weft.serve.card import Card, read_card
 from weft.serve.onnx_session import CPU, first_line, open_session
-from weft.serve.server.refusal import RefusalError
 from weft.serve.server.protocols.tensors import BF16, Array, TensorSpec
+from weft.serve.server.refusal import RefusalError
 
 ONNX_TYPES = {
     "tensor(bool)": "BOOL",

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from weft.serve.server.models.batching import Hold, next_batch
-from weft.serve.server.options import ModelOptions
-from weft.serve.server.refusal import RefusalError
 from weft.serve.server.models.onnx_runner import Runner
 from weft.serve.server.models.tally import Tally
+from weft.serve.server.options import ModelOptions
 from weft.serve.server.protocols.tensors import Array
+from weft.serve.server.refusal import RefusalError
 
 Feeds = dict[str, Array]
 Outcome = list[Array] | Exception

@@ -19,9 +19,9 @@ from weft.files import write_whole
 from weft.serve.server import logs
 from weft.serve.server.models.loading import load
 from weft.serve.server.models.model import Model
+from weft.serve.server.models.sources import Found, Source, StoreSource
 from weft.serve.server.options import ModelOptions, Traffic
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.models.sources import Found, Source, StoreSource
 from weft.serve.store import Store
 
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from weft.errors import ModelError, UsageError
 from weft.serve.server.models.loading import Build
-from weft.serve.server.options import ModelOptions
 from weft.serve.server.models.onnx_runner import OnnxRunner, Runner
+from weft.serve.server.options import ModelOptions
 from weft.serve.store import Store
 
 ONLY = "1"  # the version of what has no versions

@@ -20,8 +20,8 @@ from weft.errors import ModelError
 from weft.serve.card import Card
 from weft.serve.server.models.loading import Build
 from weft.serve.server.options import ModelOptions
-from weft.serve.server.refusal import RefusalError
 from weft.serve.server.protocols.tensors import BF16, NUMPY, Array, TensorSpec
+from weft.serve.server.refusal import RefusalError
 
 if TYPE_CHECKING:
     import torch

@@ -12,8 +12,8 @@ import numpy as np
 
 from weft.serve.card import Card
 from weft.serve.server.pictures.pictures import Geometry
-from weft.serve.server.refusal import RefusalError
 from weft.serve.server.protocols.tensors import BF16, NAMES, REALS, Array
+from weft.serve.server.refusal import RefusalError
 
 
 def classes(outputs: Mapping[str, Array], card: Card, top: int = 5) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 
 from weft.serve.card import Picture
-from weft.serve.server.refusal import RefusalError
 from weft.serve.server.protocols.tensors import NUMPY, REALS, Array
+from weft.serve.server.refusal import RefusalError
 
 cv2.setNumThreads(1)  # pictures come side by side; each by itself is too small to share among threads
 _PNG = b"\x89PNG\r\n\x1a\n"

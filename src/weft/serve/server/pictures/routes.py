@@ -17,16 +17,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weft.serve.server.pictures.answers import classes, detections, plain
 from weft.serve.server.asking import ask
-from weft.serve.server.protocols.bodies import Head
-from weft.serve.server.pictures.fetching import fetch
 from weft.serve.server.models.model import Model
+from weft.serve.server.pictures.answers import classes, detections, plain
+from weft.serve.server.pictures.fetching import fetch
 from weft.serve.server.pictures.pictures import Geometry, row_of
-from weft.serve.server.refusal import RefusalError
+from weft.serve.server.protocols.bodies import Head
 from weft.serve.server.protocols.rest import as_json, body_of
-from weft.serve.server.state import ServerState
 from weft.serve.server.protocols.tensors import Array, TensorSpec
+from weft.serve.server.refusal import RefusalError
+from weft.serve.server.state import ServerState
 
 
 class Pictures:

@@ -12,6 +12,9 @@ import numpy as np
 
 from weft.errors import UsageError
 from weft.serve.server import logs
+from weft.serve.server.door import mirror
+from weft.serve.server.keys import KeyRing
+from weft.serve.server.options import ServerOptions
 from weft.serve.server.protocols.bodies import Head, read_head
 from weft.serve.server.protocols.descriptions import (
     config_type,
@@ -20,14 +23,19 @@ from weft.serve.server.protocols.descriptions import (
     model_statistics,
     server_metadata,
 )
-from weft.serve.server.door import mirror
 from weft.serve.server.protocols.grpc_schema import CALLS, SERVICE, STREAM, message
-from weft.serve.server.keys import KeyRing
-from weft.serve.server.options import ServerOptions
+from weft.serve.server.protocols.tensors import (
+    NAMES,
+    NUMPY,
+    Array,
+    elements,
+    from_bytes,
+    numpy_type,
+    to_bytes,
+)
 from weft.serve.server.protocols.v2 import timeout_of
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.state import ServerState
-from weft.serve.server.protocols.tensors import NAMES, NUMPY, Array, elements, from_bytes, numpy_type, to_bytes
 from weft.serve.server.tracing import Tracing
 
 _CODES = {

@@ -11,11 +11,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weft.errors import UsageError
-from weft.serve.server.protocols.bodies import Head, read_body
-from weft.serve.server.protocols.descriptions import model_config, model_metadata, model_statistics, server_metadata
 from weft.serve.server.models.metrics import CONTENT_TYPE, exposition
 from weft.serve.server.models.model import Model
 from weft.serve.server.options import Traffic
+from weft.serve.server.protocols.bodies import Head, read_body
+from weft.serve.server.protocols.descriptions import (
+    model_config,
+    model_metadata,
+    model_statistics,
+    server_metadata,
+)
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.state import ServerState
 

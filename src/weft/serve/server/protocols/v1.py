@@ -12,10 +12,10 @@ from starlette.routing import Route
 
 from weft.serve.server.asking import ask
 from weft.serve.server.models.model import Model
-from weft.serve.server.refusal import RefusalError
 from weft.serve.server.protocols.rest import as_json, json_of
-from weft.serve.server.state import ServerState
 from weft.serve.server.protocols.tensors import NUMPY, Array, TensorSpec
+from weft.serve.server.refusal import RefusalError
+from weft.serve.server.state import ServerState
 
 
 class SeldonTensor(msgspec.Struct):

@@ -12,8 +12,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from weft.serve.server.protocols.tensors import (
+    NAMES,
+    REALS,
+    Array,
+    TensorSpec,
+    from_bytes,
+    from_json,
+    to_bytes,
+)
 from weft.serve.server.refusal import RefusalError
-from weft.serve.server.protocols.tensors import NAMES, REALS, Array, TensorSpec, from_bytes, from_json, to_bytes
 
 NOTHING = msgspec.Raw(b"")
 

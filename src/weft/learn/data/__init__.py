@@ -1,1 +1,0 @@
-"""Tables larger than memory: files read in bounded chunks, kept in a form that is mapped instead of read."""
