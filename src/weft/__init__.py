@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         broadcast,
         reduce_scatter,
     )
-    from weft.world import (
+    from weft.context import (
         Context,
         World,
         device,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        module = import_module("weft.collectives.arrays" if name in _ARRAYS else "weft.world")
+        module = import_module("weft.collectives.arrays" if name in _ARRAYS else "weft.context")
         return getattr(module, name)
     if name in _PARTS:
         return import_module(f"weft.{name}")

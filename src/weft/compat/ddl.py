@@ -12,10 +12,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from weft import world
+from weft import context
 from weft.collectives.ddl_options import DdlOptions, parse_ddl_options
+from weft.context import local_rank, num_hosts, rank, size
 from weft.errors import UsageError
-from weft.world import local_rank, num_hosts, rank, size
 
 __all__ = ["allreduce_n", "bcast", "grads_reduce", "init", "local_rank", "num_hosts", "rank", "size"]
 
@@ -33,9 +33,9 @@ def init(options: str | None = None) -> None:
     text = options if options is not None else os.environ.get("DDL_OPTIONS", "")
     chosen = parse_ddl_options(text)
     if chosen.mode is not None:
-        chosen.mode.check(world.size())
+        chosen.mode.check(context.size())
     os.environ.update(variables_of(chosen, os.environ))
-    world.init("weft")
+    context.init("weft")
 
 
 def variables_of(options: DdlOptions, environ: Mapping[str, str]) -> dict[str, str]:

@@ -14,11 +14,11 @@ import psutil
 import pytest
 from tests.cluster.waiting import wait_until
 
+from weft.context import tasks_per_node
 from weft.errors import UsageError
 from weft.launch.engines.adopt import rank_of, worker_environment
 from weft.launch.engines.marks import Ended, end_mark
 from weft.launch.engines.orders import ROOM_BYTES, VARIABLE, Orders, WorkerOrders
-from weft.world import tasks_per_node
 
 OPENMPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
 MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
-from weft import world
+from weft import context
 from weft.collectives.modes.tcp.mesh import own_address
 from weft.elastic.data.feed import Collate, MapFeed, StreamFeed, seeded
 from weft.elastic.data.order import Order, Step
@@ -62,7 +62,7 @@ def join(
 
     autoload()
     given = inherited()
-    device = world.device()
+    device = context.device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
     # Groups are made anew at every change: nothing is tried out then, as mode `explore` would.
@@ -92,7 +92,7 @@ def _fixed_world(reproducible: bool) -> tuple[Participant, int]:
     """A world of the size another launcher gave it: everyone is in the one view there is."""
     import torch.distributed as dist
 
-    context = world.init()
+    context = context.init()
     secrets = [new_secret()]
     dist.broadcast_object_list(secrets)
     link = FixedLink(View(0, (_nobody(),), ()), 0)
@@ -111,7 +111,7 @@ def _fixed_world(reproducible: bool) -> tuple[Participant, int]:
     members: list[Any] = [None] * context.size
     dist.all_gather_object(members, ours)
     link.view, link.name = View(0, tuple(members), ()), ours.worker
-    world.shutdown()
+    context.shutdown()
     return participant, context.size
 
 

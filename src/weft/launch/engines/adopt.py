@@ -43,7 +43,7 @@ _FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"
 
 def rank_of(environ: Mapping[str, str], size: int) -> int:
     """Our rank, in a world that must have the planned size."""
-    from weft.world import world_from_env
+    from weft.context import world_from_env
 
     world = world_from_env({name: value for name, value in environ.items() if name not in _FOREIGN})
     if world.launcher == "none":

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from weft.context import tasks_per_node
 from weft.errors import UsageError
 from weft.launch.config import LaunchConfig
 from weft.launch.control.console import Console
@@ -27,7 +28,6 @@ from weft.launch.engines.tags import SLURM
 from weft.launch.plan import Plan, Site
 from weft.topology.hostlist import HostEntry, expand_hosts
 from weft.topology.rankfile import deal
-from weft.world import tasks_per_node
 
 # Steps share the allocation with whatever already runs in it, such as the shell we are in; they do not bind
 # workers, which `adopt` does as planned; and they hand on our environment whatever the job was told about its own.

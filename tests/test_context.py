@@ -8,8 +8,8 @@ import sys
 import pytest
 from tests.launch.conftest import Shell
 
+from weft.context import World, meeting_point, world_from_env
 from weft.errors import UsageError
-from weft.world import World, meeting_point, world_from_env
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}
 OPENMPI = {
