@@ -92,7 +92,7 @@ def _fixed_world(reproducible: bool) -> tuple[Participant, int]:
     """A world of the size another launcher gave it: everyone is in the one view there is."""
     import torch.distributed as dist
 
-    context = context.init()
+    place = context.init()
     secrets = [new_secret()]
     dist.broadcast_object_list(secrets)
     link = FixedLink(View(0, (_nobody(),), ()), 0)
@@ -100,19 +100,19 @@ def _fixed_world(reproducible: bool) -> tuple[Participant, int]:
         link, Beat(), address=own_address(), secret=secrets[0], reproducible=reproducible
     )
     ours = Member(
-        worker=f"{context.host}/{context.local_rank}.0",
-        agent=context.host,
-        host=context.host,
-        slot=context.local_rank,
+        worker=f"{place.host}/{place.local_rank}.0",
+        agent=place.host,
+        host=place.host,
+        slot=place.local_rank,
         address=own_address(),
         store_port=participant.store_port,
         heal_port=participant.heal_port,
     )
-    members: list[Any] = [None] * context.size
+    members: list[Any] = [None] * place.size
     dist.all_gather_object(members, ours)
     link.view, link.name = View(0, tuple(members), ()), ours.worker
     context.shutdown()
-    return participant, context.size
+    return participant, place.size
 
 
 def _nobody() -> Member:
