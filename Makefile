@@ -1,6 +1,7 @@
 # make run    train the digits example on two local workers
 # make test   run every test
 # make check  lint, types, layers
+# make proto  compile the .proto of the server's gRPC service into the Python modules beside it
 # Each sets up what it needs: a virtual environment in .venv, and system packages where it may.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ BIN := .venv/bin
 # Long tests wait for processes more than they compute, so more of them than there are cores.
 JOBS ?= 4
 
-.PHONY: run test check format bench clean
+.PHONY: run test check format proto bench clean
 
 run: .venv/.ready-run
 	$(BIN)/weft run -n 2 examples/digits.py
@@ -26,6 +27,9 @@ check: .venv/.ready-dev
 format: .venv/.ready-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+proto: .venv/.ready-dev
+	$(BIN)/python tools/proto.py
 
 bench: .venv/.ready-dev
 	sh tools/setup.sh system

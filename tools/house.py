@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "weft"
+GENERATED = ("_pb2", "_pb2_grpc")  # stems of the modules that tools/proto.py makes
 MUTATORS = frozenset(
     [
         "add",
@@ -79,9 +80,10 @@ class Count:
 
 
 def modules(package: Path = PACKAGE) -> dict[str, Module]:
-    """Return every module below a package by its dotted name."""
+    """Return every module below a package by its dotted name, but for those that a compiler wrote."""
     found = {}
-    for path in sorted(package.rglob("*.py")):
+    written = (path for path in package.rglob("*.py") if not path.stem.endswith(GENERATED))
+    for path in sorted(written):
         parts = (package.name, *path.relative_to(package).with_suffix("").parts)
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         found[name] = Module(name, path, ast.parse(path.read_text()))

@@ -164,15 +164,12 @@ def test_typed_contents_without_raw_bytes(server: Server) -> None:
     """What grpcurl and hand-written clients send."""
     import grpc
 
-    from weft.serve.server.protocols.grpc_schema import SERVICE, message
+    from weft.serve.server.protocols.inference_pb2 import ModelInferRequest
+    from weft.serve.server.protocols.inference_pb2_grpc import GRPCInferenceServiceStub
 
     with grpc.insecure_channel(server.grpc) as channel:
-        call = channel.unary_unary(
-            f"/{SERVICE}/ModelInfer",
-            request_serializer=message("ModelInferRequest").SerializeToString,
-            response_deserializer=message("ModelInferResponse").FromString,
-        )
-        request = message("ModelInferRequest")(model_name="double")
+        call = GRPCInferenceServiceStub(channel).ModelInfer  # type: ignore[no-untyped-call]
+        request = ModelInferRequest(model_name="double")
         request.inputs.add(name="x", datatype="FP32", shape=[1, 4]).contents.fp32_contents.extend(
             [1, 2, 3, 4]
         )

@@ -85,7 +85,8 @@ def ask_for_a_minute(client: Client) -> None:
 def test_tls(start: Starter, onnx_models: Path, tmp_path: Path) -> None:
     import grpc
 
-    from weft.serve.server.protocols.grpc_schema import SERVICE, message
+    from weft.serve.server.protocols.inference_pb2 import ServerReadyRequest
+    from weft.serve.server.protocols.inference_pb2_grpc import GRPCInferenceServiceStub
 
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     command = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
@@ -100,12 +101,8 @@ def test_tls(start: Starter, onnx_models: Path, tmp_path: Path) -> None:
         stranger.metadata()
     credentials = grpc.ssl_channel_credentials(cert.read_bytes())
     with grpc.secure_channel(server.grpc, credentials) as channel:
-        call = channel.unary_unary(
-            f"/{SERVICE}/ServerReady",
-            request_serializer=message("ServerReadyRequest").SerializeToString,
-            response_deserializer=message("ServerReadyResponse").FromString,
-        )
-        assert call(message("ServerReadyRequest")(), timeout=60).ready
+        stub = GRPCInferenceServiceStub(channel)  # type: ignore[no-untyped-call]
+        assert stub.ServerReady(ServerReadyRequest(), timeout=60).ready
 
 
 @pytest.mark.parametrize(

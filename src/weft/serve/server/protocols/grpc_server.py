@@ -1,11 +1,12 @@
-"""The V2 protocol over gRPC: the same models, the same refusals, another envelope."""
+"""The V2 protocol over gRPC: the calls of `inference.proto`, answered by the models that REST serves, too."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import wraps
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
@@ -15,18 +16,20 @@ from weft.serve.server import logs
 from weft.serve.server.door import mirror
 from weft.serve.server.keys import KeyRing
 from weft.serve.server.options import ServerOptions
+from weft.serve.server.protocols import inference_pb2 as messages
 from weft.serve.server.protocols.bodies import Head, read_head
 from weft.serve.server.protocols.descriptions import (
-    config_type,
     model_config,
     model_metadata,
     model_statistics,
     server_metadata,
 )
-from weft.serve.server.protocols.grpc_schema import CALLS, SERVICE, STREAM, message
+from weft.serve.server.protocols.inference_pb2_grpc import (
+    GRPCInferenceServiceServicer,
+    add_GRPCInferenceServiceServicer_to_server,
+)
 from weft.serve.server.protocols.tensors import (
     NAMES,
-    NUMPY,
     Array,
     elements,
     from_bytes,
@@ -38,6 +41,8 @@ from weft.serve.server.refusal import RefusalError
 from weft.serve.server.state import ServerState
 from weft.serve.server.tracing import Tracing
 
+SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
+
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -47,7 +52,7 @@ _CODES = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
-# Where a tensor's values lie if they do not come as bytes.
+# The field of InferTensorContents that holds the values of a datatype.
 _CONTENTS = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -62,135 +67,160 @@ _CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-_TYPES = {
-    config_type(name): place for place, name in enumerate(NUMPY, 1)
-}  # Triton numbers them in this order
-_OPEN = frozenset({"ServerLive", "ServerReady"})
+_OPEN = frozenset({"ServerLive", "ServerReady"})  # calls that need no key
 
-Answer = Callable[[Any, Any], Awaitable[Any]]
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+_Call = Callable[["InferenceService", _Request, Any], Awaitable[_Response]]
 
 
-class Service:
-    """The calls of the service."""
+def _guarded(answer: _Call[_Request, _Response]) -> _Call[_Request, _Response]:
+    """Wrap a call that is answered once: the key is checked, the call is traced and counted, refusals get a code."""
+    name = answer.__name__
+
+    @wraps(answer)
+    async def call(self: InferenceService, request: _Request, context: Any) -> _Response:
+        began = perf_counter()
+        head = Head()
+        self.state.in_flight += 1
+        try:
+            head = self.checked_head(name, context)
+            with self.tracing.grpc(SERVICE, name, head):
+                return await answer(self, request, context)
+        except RefusalError as refusal:
+            _log(name, head, refusal, began)
+            await context.abort(_CODES.get(refusal.status, grpc.StatusCode.INTERNAL), str(refusal))
+            raise  # not reached: abort ends the call with an exception of its own
+        finally:
+            self.state.in_flight -= 1
+
+    return call
+
+
+class InferenceService(GRPCInferenceServiceServicer):
+    """The calls of the gRPC service, over the server's state."""
 
     def __init__(self, state: ServerState, keys: KeyRing | None, tracing: Tracing) -> None:
-        self._state = state
+        self.state = state
+        self.tracing = tracing
         self._repository = state.repository
         self._keys = keys
-        self._tracing = tracing
-        self._response = message("ModelInferResponse")
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        methods: dict[str, grpc.RpcMethodHandler] = {}
-        for name in CALLS:
-            request, response = message(f"{name}Request"), message(f"{name}Response")
-            methods[name] = grpc.unary_unary_rpc_method_handler(
-                self._guarded(name, getattr(self, name)),
-                request_deserializer=request.FromString,
-                response_serializer=response.SerializeToString,
-            )
-        methods[STREAM] = grpc.stream_stream_rpc_method_handler(
-            self._stream,
-            request_deserializer=message("ModelInferRequest").FromString,
-            response_serializer=message("ModelStreamInferResponse").SerializeToString,
-        )
-        return grpc.method_handlers_generic_handler(SERVICE, methods)
-
-    def _guarded(self, name: str, answer: Answer) -> Answer:
-        async def call(request: Any, context: Any) -> Any:
-            began = perf_counter()
-            head = Head()
-            self._state.in_flight += 1
-            try:
-                head = self._head(name, context)
-                with self._tracing.grpc(SERVICE, name, head):
-                    return await answer(request, context)
-            except RefusalError as refusal:
-                _log(name, head, refusal, began)
-                await context.abort(_CODES.get(refusal.status, grpc.StatusCode.INTERNAL), str(refusal))
-            finally:
-                self._state.in_flight -= 1
-
-        return call
-
-    def _head(self, name: str, context: Any) -> Head:
+    def checked_head(self, name: str, context: Any) -> Head:
+        """Return the metadata of a call as the headers of a request; a call without a valid key is refused."""
         metadata = context.invocation_metadata() or ()
         pairs = [
             (key.encode(), value.encode() if isinstance(value, str) else value) for key, value in metadata
         ]
-        # Lengths are the business of the transport here.
+        # The lengths of HTTP/2 messages say nothing about a request.
         head = read_head([pair for pair in pairs if not pair[0].endswith(b"content-length")])
         if self._keys is not None and name not in _OPEN:
             self._keys.check(head.key)
         return head
 
-    async def _stream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        """Requests one after the other over one call; a refusal is an answer, and the next one may do better."""
-        response = message("ModelStreamInferResponse")
-        try:
-            head = self._head(STREAM, context)
-        except RefusalError as refusal:
-            await context.abort(_CODES[refusal.status], str(refusal))
-        async for request in requests:
-            try:
-                with self._tracing.grpc(SERVICE, STREAM, head):
-                    answer = await self.ModelInfer(request, context)
-                yield response(infer_response=answer)
-            except RefusalError as refusal:
-                yield response(error_message=str(refusal))
+    # The names of the methods are the protocol's.
 
-    # The names of the calls are the protocol's.
+    @_guarded
+    async def ServerLive(
+        self, request: messages.ServerLiveRequest, context: Any
+    ) -> messages.ServerLiveResponse:
+        return messages.ServerLiveResponse(live=True)
 
-    async def ServerLive(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return message("ServerLiveResponse")(live=True)
+    @_guarded
+    async def ServerReady(
+        self, request: messages.ServerReadyRequest, context: Any
+    ) -> messages.ServerReadyResponse:
+        return messages.ServerReadyResponse(ready=self.state.ready)
 
-    async def ServerReady(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return message("ServerReadyResponse")(ready=self._state.ready)
-
-    async def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802
+    @_guarded
+    async def ModelReady(
+        self, request: messages.ModelReadyRequest, context: Any
+    ) -> messages.ModelReadyResponse:
         ready = self._repository.ready(request.name, request.version or None)
-        return message("ModelReadyResponse")(ready=ready)
+        return messages.ModelReadyResponse(ready=ready)
 
-    async def ServerMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return message("ServerMetadataResponse")(**server_metadata())
+    @_guarded
+    async def ServerMetadata(
+        self, request: messages.ServerMetadataRequest, context: Any
+    ) -> messages.ServerMetadataResponse:
+        return messages.ServerMetadataResponse(**server_metadata())
 
-    async def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802
+    @_guarded
+    async def ModelMetadata(
+        self, request: messages.ModelMetadataRequest, context: Any
+    ) -> messages.ModelMetadataResponse:
         model = self._repository.model(request.name, request.version or None)
         told = model_metadata(self._repository, model)
         told.pop("parameters")
-        return message("ModelMetadataResponse")(**told)
+        return messages.ModelMetadataResponse(**told)
 
-    async def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
+    @_guarded
+    async def ModelConfig(
+        self, request: messages.ModelConfigRequest, context: Any
+    ) -> messages.ModelConfigResponse:
         told = model_config(self._repository.model(request.name, request.version or None))
         told.pop("instance_group")
-        for tensor in (*told["input"], *told["output"]):
-            tensor["data_type"] = _TYPES[tensor["data_type"]]
-        return message("ModelConfigResponse")(config=told)
+        return messages.ModelConfigResponse(config=told)
 
-    async def ModelStatistics(self, request: Any, context: Any) -> Any:  # noqa: N802
+    @_guarded
+    async def ModelStatistics(
+        self, request: messages.ModelStatisticsRequest, context: Any
+    ) -> messages.ModelStatisticsResponse:
         if request.name:
             model = self._repository.model(request.name, request.version or None)
             models = [model] if request.version else list(self._repository.versions(model.name).values())
         else:
             models = self._repository.loaded()
-        return message("ModelStatisticsResponse")(model_stats=[model_statistics(model) for model in models])
+        return messages.ModelStatisticsResponse(model_stats=[model_statistics(model) for model in models])
 
-    async def RepositoryIndex(self, request: Any, context: Any) -> Any:  # noqa: N802
+    @_guarded
+    async def RepositoryIndex(
+        self, request: messages.RepositoryIndexRequest, context: Any
+    ) -> messages.RepositoryIndexResponse:
         found = await self._repository.index()
         shown = [entry for entry in found if not request.ready or entry["state"] == "READY"]
-        return message("RepositoryIndexResponse")(models=shown)
+        return messages.RepositoryIndexResponse(models=shown)
 
-    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:  # noqa: N802
+    @_guarded
+    async def RepositoryModelLoad(
+        self, request: messages.RepositoryModelLoadRequest, context: Any
+    ) -> messages.RepositoryModelLoadResponse:
         given = request.parameters.get("version") if "version" in request.parameters else None
         version = None if given is None else str(_parameter(given))
         await self._repository.load(request.model_name, version)
-        return message("RepositoryModelLoadResponse")()
+        return messages.RepositoryModelLoadResponse()
 
-    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:  # noqa: N802
+    @_guarded
+    async def RepositoryModelUnload(
+        self, request: messages.RepositoryModelUnloadRequest, context: Any
+    ) -> messages.RepositoryModelUnloadResponse:
         await self._repository.unload(request.model_name)
-        return message("RepositoryModelUnloadResponse")()
+        return messages.RepositoryModelUnloadResponse()
 
-    async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
+    @_guarded
+    async def ModelInfer(
+        self, request: messages.ModelInferRequest, context: Any
+    ) -> messages.ModelInferResponse:
+        return await self._infer(request, context)
+
+    async def ModelStreamInfer(
+        self, requests: AsyncIterator[messages.ModelInferRequest], context: Any
+    ) -> AsyncIterator[messages.ModelStreamInferResponse]:
+        """Answer requests one after the other over one call; a refusal is an answer, and the stream goes on."""
+        name = "ModelStreamInfer"
+        try:
+            head = self.checked_head(name, context)
+        except RefusalError as refusal:
+            await context.abort(_CODES[refusal.status], str(refusal))
+        async for request in requests:
+            try:
+                with self.tracing.grpc(SERVICE, name, head):
+                    answer = await self._infer(request, context)
+                yield messages.ModelStreamInferResponse(infer_response=answer)
+            except RefusalError as refusal:
+                yield messages.ModelStreamInferResponse(error_message=str(refusal))
+
+    async def _infer(self, request: messages.ModelInferRequest, context: Any) -> messages.ModelInferResponse:
         began = perf_counter()
         model = self._repository.model(request.model_name, request.model_version or None)
         try:
@@ -212,15 +242,17 @@ class Service:
             model.tally.failed(500, perf_counter() - began)
             raise RefusalError(500, f"model {model.name!r} failed: {error}") from error
         model.answered(began)
-        response = self._response(model_name=model.name, model_version=model.version, id=request.id)
+        response = messages.ModelInferResponse(
+            model_name=model.name, model_version=model.version, id=request.id
+        )
         for name, array in model.choose(wanted, results):
             response.outputs.add(name=name, datatype=NAMES[array.dtype], shape=array.shape)
             response.raw_output_contents.append(to_bytes(array))
         return response
 
 
-def read_feeds(request: Any) -> dict[str, Array]:
-    """The inputs of a request, from bytes or from typed lists."""
+def read_feeds(request: messages.ModelInferRequest) -> dict[str, Array]:
+    """Return the input tensors of a request by name, from raw bytes or from typed lists."""
     raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
         raise RefusalError(
@@ -237,7 +269,8 @@ def read_feeds(request: Any) -> dict[str, Array]:
     return feeds
 
 
-def _typed(tensor: Any) -> Array:
+def _typed(tensor: messages.ModelInferRequest.InferInputTensor) -> Array:
+    """Return an input tensor from the typed list that its datatype names."""
     kind = numpy_type(tensor.name, tensor.datatype)
     if tensor.datatype not in _CONTENTS:
         raise RefusalError(400, f"{tensor.name!r} of type {tensor.datatype} must come in raw_input_contents")
@@ -254,12 +287,12 @@ def _typed(tensor: Any) -> Array:
         raise RefusalError(400, f"the values of {tensor.name!r} must be {tensor.datatype}: {error}") from None
 
 
-def _parameter(parameter: Any) -> Any:
+def _parameter(parameter: messages.InferParameter | messages.ModelRepositoryParameter) -> Any:
     return getattr(parameter, parameter.WhichOneof("parameter_choice") or "string_param")
 
 
-def _timeout(request: Any, context: Any) -> float | None:
-    """The tighter of the call's deadline and the request's own bound."""
+def _timeout(request: messages.ModelInferRequest, context: Any) -> float | None:
+    """Return the seconds a request may take: the tighter of the call's deadline and its `timeout` parameter."""
     given = {key: _parameter(value) for key, value in request.parameters.items() if key == "timeout"}
     bounds = [bound for bound in (timeout_of(given), context.time_remaining()) if bound is not None]
     return max(min(bounds), 1e-3) if bounds else None
@@ -280,14 +313,14 @@ def _log(name: str, head: Head, refusal: RefusalError, began: float) -> None:
 def make_server(
     state: ServerState, keys: KeyRing | None, options: ServerOptions, tracing: Tracing
 ) -> tuple[grpc.aio.Server, int]:
-    """A server bound to its port, not yet started, and the port."""
+    """Return a gRPC server that is bound to its port but not yet started, and the port."""
     bounds = [
         ("grpc.max_receive_message_length", options.max_body),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
     ]
     server = grpc.aio.server(options=bounds)
-    server.add_generic_rpc_handlers((Service(state, keys, tracing).handler(),))
+    add_GRPCInferenceServiceServicer_to_server(InferenceService(state, keys, tracing), server)  # type: ignore[no-untyped-call]
     address = f"[{options.host}]" if ":" in options.host else options.host
     address = f"{address}:{options.grpc_port}"
     try:
