@@ -9,6 +9,15 @@ from pathlib import Path
 
 from tests.serve.server.serving_process import Server, Starter
 
+from weft.serve.server.models.repository import Repository
+from weft.serve.server.options import ServerOptions
+from weft.serve.server.pictures.routes import Pictures
+from weft.serve.server.protocols.openapi import OPERATIONS
+from weft.serve.server.protocols.pages import routes as page_routes
+from weft.serve.server.protocols.rest import V2
+from weft.serve.server.protocols.v1 import V1
+from weft.serve.server.state import ServerState
+
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 
@@ -20,6 +29,21 @@ def test_the_document_names_what_is_served(server: Server) -> None:
     (double,) = [one for one in examples if one["inputs"][0]["shape"] == [1, 4]]
     assert server.post("/v2/models/double/infer", double).status == 200
     assert "openapi.json" in server.call("GET", "/docs").body.decode()
+
+
+def test_every_route_is_in_the_document() -> None:
+    state = ServerState(Repository([]), ServerOptions())
+    documented = {(one.method, one.path) for one in OPERATIONS}
+    inference = {
+        ("post", path) for _, path in documented if path.endswith("/infer")
+    }  # answered by the app itself
+    pages = {("get", path) for path in ("/", "/docs", "/v2/docs", "/openapi.json")}
+    routes = [*V1(state).routes(), *Pictures(state).routes(), *V2(state).routes()]
+    served = {
+        (method.lower(), route.path) for route in routes for method in route.methods or () if method != "HEAD"
+    }
+    assert documented == served | inference
+    assert pages == {("get", route.path) for route in page_routes(state)}
 
 
 def test_requests_made_up_from_the_document_never_break_the_server(start: Starter, onnx_models: Path) -> None:

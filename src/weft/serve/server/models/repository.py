@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from weft.errors import ModelError, WeftError
 from weft.files import write_whole
@@ -23,6 +23,15 @@ from weft.serve.server.models.sources import Found, Source, StoreSource
 from weft.serve.server.options import ModelOptions, Traffic
 from weft.serve.server.refusal import RefusalError
 from weft.serve.store import Store
+
+
+class IndexEntry(TypedDict):
+    """A version of a model, or a name of which none is loaded (then `version` is empty)."""
+
+    name: str
+    version: str
+    state: str  # READY, LOADING or UNAVAILABLE
+    reason: str
 
 
 @dataclass
@@ -145,9 +154,9 @@ class Repository:
         self.model(name)
         return self._places[name].traffic
 
-    async def index(self) -> list[dict[str, str]]:
-        """Every name, also those of the store that are not loaded."""
-        found: list[dict[str, str]] = []
+    async def index(self) -> list[IndexEntry]:
+        """Return an entry for every loaded version, and for every name of which none is, also in the store."""
+        found: list[IndexEntry] = []
         for name, place in self._places.items():
             found += [
                 {"name": name, "version": version, "state": "READY", "reason": ""}

@@ -150,7 +150,7 @@ class InferenceService(GRPCInferenceServiceServicer):
         self, request: messages.ModelMetadataRequest, context: Any
     ) -> messages.ModelMetadataResponse:
         model = self._repository.model(request.name, request.version or None)
-        told = model_metadata(self._repository, model)
+        told: dict[str, Any] = {**model_metadata(self._repository, model)}
         told.pop("parameters")
         return messages.ModelMetadataResponse(**told)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -46,22 +46,23 @@ async def json_of(request: Request, state: ServerState, kind: type[Any] = dict[s
 
 
 class LoadBody(msgspec.Struct):
-    """What a load may say: `parameters.version` picks a version; what else Triton's clients send is let be."""
+    """The parameters of a load: `version` picks a version; others that Triton's clients send are ignored."""
 
     parameters: dict[str, Any] = {}
 
 
 class IndexBody(msgspec.Struct):
-    """What an index may ask for."""
+    """The filter of an index: all models, or only those that can answer."""
 
     ready: bool = False
 
 
 class TrafficBody(msgspec.Struct):
-    """Who answers besides."""
+    """The canary of a model and its share of the requests, and the shadow that gets copies of them."""
 
     canary: str | None = None
-    percent: float = 0.0
+    # The bounds are for the OpenAPI document; `Traffic` checks them.
+    percent: Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": 100})] = 0.0
     shadow: str | None = None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import ml_dtypes
 import msgspec
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 BF16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)  # numpy has none of its own
 
-# V2's name, numpy's type; what onnxruntime calls it stands in sessions.py.
+# V2's name, numpy's type; onnxruntime's names are in onnx_runner.py.
 NUMPY: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
     "UINT8": np.dtype(np.uint8),
@@ -40,6 +40,10 @@ NUMPY: dict[str, np.dtype[Any]] = {
 }
 NAMES = {kind: name for name, kind in NUMPY.items()}
 REALS = {name: kind for name, kind in NUMPY.items() if kind.kind == "f" or kind == BF16}
+
+# A datatype as requests name it. The enumeration is for the OpenAPI document: decoding does not check it, so that the
+# refusal of an unknown datatype can name the tensor.
+Datatype = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(NUMPY)})]
 
 _PLAIN = {"b": list[bool], "u": list[int], "i": list[int], "f": list[float], "V": list[float], "O": list[str]}
 _DECODERS = {name: msgspec.json.Decoder(_PLAIN[kind.kind]) for name, kind in NUMPY.items()}
@@ -71,9 +75,6 @@ class TensorSpec:
         if len(shape) != len(self.shape):
             return False
         return all(want in (-1, got) for want, got in zip(self.shape, shape, strict=True))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
 
 
 def numpy_type(name: str, datatype: str) -> np.dtype[Any]:

@@ -7,7 +7,7 @@ the tensors follow in order, each as long as its `binary_data_size`. Pure: bytes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ from weft.serve.server.protocols.tensors import (
     NAMES,
     REALS,
     Array,
+    Datatype,
     TensorSpec,
     from_bytes,
     from_json,
@@ -27,29 +28,50 @@ NOTHING = msgspec.Raw(b"")
 
 
 class InputTensor(msgspec.Struct):
-    """One of a request's inputs."""
+    """An input of a request: its values in `data`, or in the bytes after the JSON."""
 
     name: str
     shape: list[int]
-    datatype: str
+    datatype: Datatype
     parameters: dict[str, Any] | None = None
-    data: msgspec.Raw = NOTHING
+    data: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array"})] = msgspec.field(
+        default_factory=lambda: NOTHING
+    )
 
 
 class OutputChoice(msgspec.Struct):
-    """One of the outputs that a request asks for."""
+    """An output that a request asks for."""
 
     name: str
     parameters: dict[str, Any] | None = None
 
 
-class InferBody(msgspec.Struct):
-    """The JSON of a request."""
+class InferRequest(msgspec.Struct):
+    """The JSON of an inference request."""
 
     inputs: list[InputTensor]
     id: str | None = None
     parameters: dict[str, Any] | None = None
     outputs: list[OutputChoice] | None = None
+
+
+class OutputTensor(msgspec.Struct, omit_defaults=True):
+    """An output of an answer: its values in `data`, or in the bytes after the JSON."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    parameters: dict[str, Any] | None = None
+    data: list[Any] | None = None  # null for NaN and infinities, which JSON does not have
+
+
+class InferResponse(msgspec.Struct, omit_defaults=True):
+    """The JSON of an answer to an inference request."""
+
+    model_name: str
+    model_version: str
+    outputs: list[OutputTensor]
+    id: str | None = None
 
 
 class Ask(msgspec.Struct):
@@ -82,7 +104,7 @@ class PlainBody(msgspec.Struct):
 
 
 _PLAIN = msgspec.json.Decoder(PlainBody)
-_BODY = msgspec.json.Decoder(InferBody)
+_BODY = msgspec.json.Decoder(InferRequest)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -145,7 +167,7 @@ def _plain(body: bytes) -> Ask | None:
     return _ask(request, feeds)
 
 
-def _ask(request: InferBody | PlainBody, feeds: dict[str, Array]) -> Ask:
+def _ask(request: InferRequest | PlainBody, feeds: dict[str, Array]) -> Ask:
     if request.parameters is None and request.outputs is None:
         return Ask(feeds=feeds, id=request.id)
     parameters = request.parameters or {}
@@ -178,24 +200,17 @@ def format_infer(
     name: str, version: str, ask: Ask, results: Sequence[tuple[str, Array]]
 ) -> tuple[bytes, int | None]:
     """The answer's body, and the length of its JSON where binary tensors follow it."""
-    tensors: list[dict[str, Any]] = []
+    tensors: list[OutputTensor] = []
     raw: list[bytes] = []
     for output, array in results:
-        tensor: dict[str, Any] = {
-            "name": output,
-            "datatype": NAMES[array.dtype],
-            "shape": array.shape,
-        }
+        tensor = OutputTensor(output, NAMES[array.dtype], array.shape)
         if ask.binary is None or output in ask.binary:
             raw.append(to_bytes(array))
-            tensor["parameters"] = {"binary_data_size": len(raw[-1])}
+            tensor.parameters = {"binary_data_size": len(raw[-1])}
         else:
-            tensor["data"] = array.ravel().tolist()
+            tensor.data = array.ravel().tolist()
         tensors.append(tensor)
-    answer: dict[str, Any] = {"model_name": name, "model_version": version, "outputs": tensors}
-    if ask.id is not None:
-        answer["id"] = ask.id
-    text = _ENCODER.encode(answer)
+    text = _ENCODER.encode(InferResponse(name, version, tensors, ask.id))
     if not raw:
         return text, None
     return b"".join([text, *raw]), len(text)
