@@ -1,22 +1,33 @@
-# make run    train the digits example on two local workers
-# make test   run every test
-# make check  lint, types, layers
-# make proto  compile the .proto of the server's gRPC service into the Python modules beside it
+# make run       train the digits example on two local workers
+# make test      run the quick tests, and a few of each other kind
+# make test-all  run every test; the slowest fifty are listed in build/slowest.txt
+# make check     lint, types, layers
+# make proto     compile the .proto of the server's gRPC service into the Python modules beside it
 # Each sets up what it needs: a virtual environment in .venv, and system packages where it may.
 
 PYTHON ?= python3
 BIN := .venv/bin
 # Long tests wait for processes more than they compute, so more of them than there are cores.
-JOBS ?= 4
+JOBS ?= 3
+# loadgroup: tests that share a fixture which takes seconds to make run in one process.
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadgroup --slowest build/slowest.txt
+QUICK := smoke or not (cluster or slurm or mpi or checks or clients or long)
+# Without compiled files beside them, every worker that a test starts would compile our modules again.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check format proto bench clean
+.PHONY: run test test-all check format proto bench clean
 
 run: .venv/.ready-run
 	$(BIN)/weft run -n 2 examples/digits.py
 
-test: .venv/.ready-dev
+test: .venv/.ready-test
 	sh tools/setup.sh system
-	$(BIN)/pytest -n $(JOBS) --dist worksteal
+	$(PYTEST) -m '$(QUICK)'
+
+test-all: .venv/.ready-dev
+	sh tools/setup.sh system
+	sh tools/setup.sh browser
+	$(PYTEST)
 
 check: .venv/.ready-dev
 	$(BIN)/ruff check .
@@ -38,12 +49,16 @@ bench: .venv/.ready-dev
 	$(BIN)/python benchmarks/collectives.py
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 .venv/.ready-run: pyproject.toml tools/setup.sh
 	PYTHON=$(PYTHON) sh tools/setup.sh venv '.[examples]'
 	touch $@
 
+.venv/.ready-test: pyproject.toml tools/setup.sh
+	PYTHON=$(PYTHON) sh tools/setup.sh venv '.[test]'
+	touch $@ .venv/.ready-run
+
 .venv/.ready-dev: pyproject.toml tools/setup.sh
 	PYTHON=$(PYTHON) sh tools/setup.sh venv '.[dev]'
-	touch $@ .venv/.ready-run
+	touch $@ .venv/.ready-test .venv/.ready-run

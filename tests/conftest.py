@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytest_plugins = ["tests.cluster.fixtures"]
+pytest_plugins = ["tests.cluster.fixtures", "tests.slowest"]
 
 # A child that lost its parent becomes ours, so that a launcher cannot lose its workers unseen.
 PR_SET_CHILD_SUBREAPER = 36

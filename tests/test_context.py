@@ -86,6 +86,7 @@ def test_where_workers_meet() -> None:
         meeting_point(TORCHRUN, mpi_is_not_asked)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("launcher", "command"),
     [

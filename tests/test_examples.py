@@ -53,6 +53,7 @@ def test_the_elastic_example_differs_from_the_plain_one_in_at_most_six_lines() -
     assert all(line in shown for line in new)
 
 
+@pytest.mark.long
 def test_elastic_digits_reaches_its_goal_though_a_worker_is_killed(shell: Shell) -> None:
     run = shell.start("run", "--elastic", "1:2", "--run-dir", "run", str(EXAMPLES / "elastic_digits.py"))
     events = shell.folder / "run" / "elastic"
@@ -73,6 +74,7 @@ def test_elastic_digits_reaches_its_goal_though_a_worker_is_killed(shell: Shell)
     assert float(found[1]) >= 97.0
 
 
+@pytest.mark.long
 def test_lms_keeps_its_budget() -> None:
     command = [sys.executable, str(EXAMPLES / "lms.py"), "--simulate"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)

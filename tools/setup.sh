@@ -2,6 +2,7 @@
 # Sets up a machine for `make`:
 #   setup.sh venv EXTRAS   a virtual environment in .venv with weft, editable, and these extras
 #   setup.sh system        the programs that the virtual cluster, the Slurm tests and those of weft serve use
+#   setup.sh browser       a browser, for the tests of the page of weft serve
 # Where it may not install a system package it says exactly what to install.
 set -eu
 
@@ -46,13 +47,18 @@ install_system() {
     [ -x /usr/sbin/munged ] || missing="$missing munge"
     command -v curl >/dev/null || missing="$missing curl"
     command -v openssl >/dev/null || missing="$missing openssl"
-    command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing="$missing chromium"
     # shellcheck disable=SC2086  # the list is meant to be split
     [ -z "$missing" ] || install $missing || echo "setup: without them the tests that need them are skipped" >&2
+}
+
+install_browser() {
+    command -v chromium >/dev/null || command -v google-chrome >/dev/null || install chromium ||
+        echo "setup: without it the tests of the page are skipped" >&2
 }
 
 case ${1:-} in
     venv) make_venv "$2" ;;
     system) install_system ;;
-    *) echo "setup: usage: setup.sh venv EXTRAS | setup.sh system" >&2; exit 2 ;;
+    browser) install_browser ;;
+    *) echo "setup: usage: setup.sh venv EXTRAS | setup.sh system | setup.sh browser" >&2; exit 2 ;;
 esac

@@ -1,4 +1,4 @@
-"""The test beds as pytest fixtures. A test that asks for one carries its marker by itself."""
+"""The test beds as pytest fixtures. A test that asks for one carries its marker, and its group, by itself."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.cluster.require import require
 from tests.cluster.slurm import Slurm
 
 _MARKERS = {"cluster": "cluster", "new_cluster": "cluster", "shared_cluster": "cluster", "slurm": "slurm"}
+# Fixtures that take seconds to make: one process of xdist runs all tests of each (--dist loadgroup).
+_GROUPS = {"slurm": "slurm", "server": "server"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m picks
@@ -20,6 +22,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for marker in {_MARKERS.get(name) for name in getattr(item, "fixturenames", ())} - {None}:
             item.add_marker(str(marker))
+        for group in {_GROUPS.get(name) for name in getattr(item, "fixturenames", ())} - {None}:
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture

@@ -77,6 +77,7 @@ def test_ssh_works_from_everywhere_and_hosts_have_names(shared_cluster: VirtualC
     assert (done.stdout, done.stderr) == ("h2\n", "")
 
 
+@pytest.mark.smoke
 def test_names_resolve(shared_cluster: VirtualCluster) -> None:
     code = "import socket; print(*map(socket.gethostbyname, ['head', 'h1', 'h3']))"
     done = shared_cluster.run([PYTHON, "-c", code], on="h1")

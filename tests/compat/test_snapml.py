@@ -27,6 +27,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     return failures
 
 
+@pytest.mark.checks
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [LogisticRegression(), LinearRegression(), SupportVectorMachine()],

@@ -31,6 +31,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     }
 
 
+@pytest.mark.checks
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
         DecisionTreeClassifier(),

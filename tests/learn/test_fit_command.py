@@ -77,6 +77,7 @@ def test_a_model_kept_as_onnx(table: Path, tmp_path: Path) -> None:
     assert (labels == frame["y"]).mean() == pytest.approx(report["train_score"], abs=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["tree", "forest", "boosting"])
 def test_other_models_of_a_number(table: Path, tmp_path: Path, model: str) -> None:
     X, y = numbers(200, 3)
@@ -123,6 +124,7 @@ def test_a_worker_that_finds_no_table_ends_all(table: Path, tmp_path: Path) -> N
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["linear", "boosting"])
 def test_two_workers_find_the_model_of_one(table: Path, tmp_path: Path, model: str) -> None:
     out = tmp_path / "model.pkl"

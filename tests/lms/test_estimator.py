@@ -59,6 +59,7 @@ def test_what_would_be_paged_is_as_much_as_activations_need() -> None:
     assert not lms.estimate(model, x, limits[1], state=2).fits
 
 
+@pytest.mark.long
 def test_a_model_that_holds_itself_takes_no_more() -> None:
     plain, cyclic = (Transformer(4, lambda: GptBlock(64, 4), 64) for _ in range(2))
     vars(cyclic)["me"] = cyclic

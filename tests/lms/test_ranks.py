@@ -19,6 +19,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     built.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("way", "backend"),
     [

@@ -72,6 +72,7 @@ def test_names_of_a_later_version_are_left_alone() -> None:
     assert read_card({KEY: json.dumps(data)}) == FULL
 
 
+@pytest.mark.long
 @given(
     st.builds(
         Card,

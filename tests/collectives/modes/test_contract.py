@@ -23,6 +23,7 @@ def test_four_on_one_host_with_every_call_compared(bench: Bench) -> None:
     bench.passes("traffic.py", 4, WEFT_DEBUG="1")
 
 
+@pytest.mark.smoke
 def test_on_uneven_hosts(bench: Bench, shared_cluster: VirtualCluster) -> None:
     bench.passes_on(shared_cluster, "h1:2,h2:1", "several.py", *THEMES)
 

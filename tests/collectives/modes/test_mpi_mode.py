@@ -70,6 +70,7 @@ def test_without_an_mpi_it_gives_way_and_says_so_once(bench: Bench) -> None:
     assert f"[0] {line}" in done.stdout + done.stderr
 
 
+@pytest.mark.mpi
 @needs_mpirun
 def test_it_gives_way_rather_than_wait_for_ranks_that_will_not_come(bench: Bench) -> None:
     done = bench.runs("mpi_part.py", 3, options=UNDER_MPI)
@@ -85,6 +86,7 @@ def test_it_gives_way_rather_than_wait_for_ranks_that_will_not_come(bench: Bench
 # -- that it serves -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mpi
 @needs_mpirun
 def test_contract(bench: Bench) -> None:
     done = bench.runs("mode_mpi.py", 4, options=UNDER_MPI)
@@ -92,12 +94,14 @@ def test_contract(bench: Bench) -> None:
     assert done.stdout.splitlines() == [f"[0] kept: {name}" for name in {**CASES, **BETWEEN_HOSTS, **LEAVING}]
 
 
+@pytest.mark.mpi
 @needs_mpirun
 @pytest.mark.parametrize("scripts", [("reductions.py", "copies.py"), ("again.py",), ("threads.py",)])
 def test_torch_on_one_host(bench: Bench, scripts: tuple[str, ...]) -> None:
     bench.passes("several.py", 3, *scripts, options=UNDER_MPI)
 
 
+@pytest.mark.mpi
 @needs_mpirun
 def test_every_run_gives_the_same_bits(bench: Bench) -> None:
     runs = [sorted(bench.passes("main.py", 3, options=UNDER_MPI).splitlines()) for _ in range(2)]
@@ -105,6 +109,7 @@ def test_every_run_gives_the_same_bits(bench: Bench) -> None:
     assert "0 failed" in runs[0][0]
 
 
+@pytest.mark.mpi
 @needs_mpirun
 @pytest.mark.parametrize(
     ("mode", "hosts"), [("mpi", "h1:2,h2:1,h3:1,h4:1"), ("shm,mpi", "h1:2,h2:2,h3:2,h4:2")]
@@ -116,6 +121,7 @@ def test_torch_on_four_hosts(bench: Bench, shared_cluster: VirtualCluster, mode:
 # -- when it breaks -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mpi
 @needs_mpirun
 @pytest.mark.parametrize(
     ("how", "timeout_s", "grace_s", "within_s", "what"),
@@ -139,6 +145,7 @@ def test_survivors_name_who_broke_it(
         assert took <= within_s
 
 
+@pytest.mark.mpi
 @needs_mpirun
 def test_an_exception_ends_the_job_instead_of_waiting_in_finalize(bench: Bench) -> None:
     # The group's timeout is longer than the test's own: whoever waited for it would be seen.
@@ -147,6 +154,7 @@ def test_an_exception_ends_the_job_instead_of_waiting_in_finalize(bench: Bench) 
     assert re.search(r"weft: failed: rank 1 on \S+: RuntimeError: no more data", done.stderr), done.stderr
 
 
+@pytest.mark.mpi
 @needs_mpirun
 def test_a_rank_that_hangs_on_another_host_is_named(bench: Bench, shared_cluster: VirtualCluster) -> None:
     process = bench.starts_on(

@@ -11,6 +11,7 @@ from weft.elastic.data.order import Order, Step, shuffled
 from weft.errors import UsageError
 
 
+@pytest.mark.long
 @given(
     st.integers(1, 3000), st.integers(1, 200), st.integers(1, 64), st.integers(0, 2**40), st.integers(0, 9)
 )

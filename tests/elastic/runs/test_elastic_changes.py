@@ -16,6 +16,8 @@ from tests.elastic.local_run import LocalRun
 from weft.elastic.history.ledger import check
 from weft.elastic.history.records import read_ledger
 
+pytestmark = pytest.mark.long
+
 STEADY = str(Path(__file__).parents[1] / "workers" / "steady.py")
 SLOW_TO_HEAL = str(Path(__file__).parents[1] / "workers" / "slow_to_heal.py")
 CHANGES = 20

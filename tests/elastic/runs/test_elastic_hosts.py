@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 
+import pytest
 from tests.elastic.watched import Watched
 
 from weft.elastic.history import ledger
@@ -81,6 +82,7 @@ def test_a_lost_host_that_comes_back_and_then_two_of_four_at_once(on_hosts: OnHo
     run.is_sound(finished=2)
 
 
+@pytest.mark.smoke
 def test_either_of_two_hosts_may_be_lost_while_the_launcher_sees_the_other(on_hosts: OnHosts) -> None:
     run = on_hosts(2)
     run.start("--elastic", "1:2", "-H", "h1,h2")

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.elastic.local_run import LocalRun, undisturbed
 
+pytestmark = pytest.mark.long
+
 reference = cache(undisturbed)
 Start = Callable[..., LocalRun]
 
@@ -138,6 +140,7 @@ def test_another_mode_serves_as_well(start: Start) -> None:
     run.check(reference(), size=2)
 
 
+@pytest.mark.smoke
 def test_survivors_keep_their_processes(start: Start) -> None:
     run = start("1:2", 2, "--epochs", "30", "--pause", "0.02")
     run.await_event("stepped", worker="localhost/1.0")

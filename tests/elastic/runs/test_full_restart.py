@@ -9,10 +9,13 @@ from functools import cache
 from pathlib import Path
 
 import psutil
+import pytest
 from tests.elastic.local_run import LocalRun, undisturbed
 
 from weft.elastic.checkpoint import layout as parts
 from weft.elastic.history.records import read_ledger
+
+pytestmark = pytest.mark.long
 
 reference = cache(undisturbed)
 RESULT = ("--epochs", "4")

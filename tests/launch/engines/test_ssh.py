@@ -86,6 +86,7 @@ def on_own_four(cluster: VirtualCluster, tmp_path: Path) -> Iterator[Launcher]:
     launcher.close()
 
 
+@pytest.mark.smoke
 def test_four_hosts_by_two_reduce_together(on_four: Launcher) -> None:
     script = on_four.script(
         "import torch, weft\nworld = weft.init()\nt = torch.tensor([1.0 + world.rank])\n"

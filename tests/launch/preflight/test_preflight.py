@@ -91,6 +91,7 @@ def test_a_table_for_people(shared: Bench) -> None:
     assert done.stderr == ""  # progress is for terminals
 
 
+@pytest.mark.smoke
 def test_quick_checks_measure_nothing(shared: Bench) -> None:
     report = shared.check("--no-links", code=0)
     assert report["links"] == []

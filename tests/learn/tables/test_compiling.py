@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from weft.learn.kernels import compiling
 
 FIT = (
@@ -25,6 +27,7 @@ def python(code: str | Path, cache: Path, *args: str) -> subprocess.CompletedPro
     return subprocess.run([*command, *args], capture_output=True, text=True, check=True, env=environment)
 
 
+@pytest.mark.long
 def test_the_second_process_starts_warm(tmp_path: Path) -> None:
     assert "compiling kernels, once" in python(FIT, tmp_path).stderr
     assert list((tmp_path / "weft" / "kernels").rglob("*.nbi"))
@@ -56,6 +59,7 @@ for names in map(str.split, sys.argv[1:]):
 """
 
 
+@pytest.mark.long
 def test_one_process_compiles_for_all_and_what_each_compiles_is_kept(tmp_path: Path) -> None:
     script = tmp_path / "forked.py"
     script.write_text(FORKED)

@@ -192,6 +192,7 @@ def test_the_command_converts_and_checks(tmp_path: Path) -> None:
         open_stored(out)
 
 
+@pytest.mark.long
 def test_codes_in_a_file_give_the_same_deep_tree() -> None:
     X, y = classes(30_000, 11, 3)
     plain = DecisionTreeClassifier(tree_method="hist").fit(X, y)

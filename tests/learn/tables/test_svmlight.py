@@ -71,6 +71,7 @@ def test_bad_rows_are_told_by_line_and_the_rest_is_kept(tmp_path: Path) -> None:
     assert_allclose(found, np.array([[0.5, 0, 2], [0, 1, 0], [3, 0, 0]]))
 
 
+@pytest.mark.long
 def test_fits_from_disk_are_those_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weft.learn.inputs.SMALL", 100)
     monkeypatch.setattr("weft.learn.tables.tables.BLOCK_NONZEROS", 1 << 12)

@@ -79,6 +79,7 @@ def test_forests_of_numbers_fit_from_disk_as_from_memory(tmp_path: Path) -> None
     assert (nodes_of(filed) == nodes_of(plain)).all()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="mapped pages are let go of as Linux does it")
 def test_a_forest_keeps_within_its_bound(tmp_path: Path) -> None:
     random = np.random.default_rng(0)

@@ -80,6 +80,7 @@ def test_who_differs_is_named() -> None:
         check_alike("the same", [3, 3, 4, 3], " there")
 
 
+@pytest.mark.long
 def test_one_worker_cannot_fit_and_the_others_say_why(tmp_path: Path) -> None:
     told = told_by_workers(tmp_path)
     for case, bad, said in ALONE:

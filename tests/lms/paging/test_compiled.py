@@ -103,6 +103,7 @@ def test_training_is_the_native_one(way: Any) -> None:
     assert_same(model, expected)
 
 
+@pytest.mark.long
 def test_state_and_gradients_alone_leave_compiled_code_whole() -> None:
     model, x = model_and_batch(4)
     expected = as_modules(copy.deepcopy(model), in_one_piece())
@@ -117,6 +118,7 @@ def test_state_and_gradients_alone_leave_compiled_code_whole() -> None:
     assert_same(model, expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", [in_place, whole])
 def test_what_is_compiled_afterwards_runs_as_it_would_natively(way: Any) -> None:
     """In pieces, or not compiled at all: nobody can put hooks outside of code that is not there yet."""

@@ -27,6 +27,7 @@ from weft.lms.paging.page import AwayParameter
 __all__ = ["no_step_stays_open"]  # after each of these, too
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rows", "micro", "limit", "kinds"),
     [
@@ -67,6 +68,7 @@ def test_gradients_that_a_pass_makes_and_those_it_finds_are_not_counted_together
     assert lms.stats()["over"] == 0
 
 
+@pytest.mark.long
 def test_more_is_paged_between_the_steps_of_an_optimizer_with_a_closure() -> None:
     model, x = model_and_batch()
     x = torch.cat([x] * 24)

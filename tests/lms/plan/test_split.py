@@ -226,6 +226,7 @@ def test_state_stays_through_the_pass_before_the_last_where_that_has_no_plan_of_
     weft.lms.api.latest().end(failed=True)
 
 
+@pytest.mark.long
 def test_the_last_pass_before_a_step_leaves_more_room_to_state_than_the_others() -> None:
     """So it comes in from the backward pass before that one on, and once."""
     made = Accumulating(4.22, link=7e7, rate=2e10)
@@ -244,6 +245,7 @@ def test_the_last_pass_before_a_step_leaves_more_room_to_state_than_the_others()
     session.end(failed=True)
 
 
+@pytest.mark.long
 def test_a_last_pass_that_was_another_step_than_it_looked_like_is_recorded_again() -> None:
     made = Accumulating(4.22, link=7e7, rate=2e10)
     made.train(8)
@@ -263,6 +265,7 @@ def test_a_last_pass_that_was_another_step_than_it_looked_like_is_recorded_again
     session.end(failed=True)
 
 
+@pytest.mark.long
 def test_state_comes_in_once_a_step_and_before_it_where_there_is_room() -> None:
     """The last backward pass lets activations go: there is room for state, if gradients are not counted twice."""
     made = Accumulating(4.3, link=2e9, rate=2e12)
@@ -279,6 +282,7 @@ def test_state_comes_in_once_a_step_and_before_it_where_there_is_room() -> None:
     session.end(failed=True)
 
 
+@pytest.mark.long
 def test_state_that_came_early_for_a_step_that_did_not_follow_comes_again() -> None:
     made = Accumulating(4.3, link=2e9, rate=2e12)
     made.train(6)
@@ -293,6 +297,7 @@ def test_state_that_came_early_for_a_step_that_did_not_follow_comes_again() -> N
     session.end(failed=True)
 
 
+@pytest.mark.long
 def test_state_that_comes_early_does_not_delay_activations() -> None:
     made = Accumulating(4.22, link=7e7, rate=2e10)
     made.train(6)
@@ -306,6 +311,7 @@ def test_state_that_comes_early_does_not_delay_activations() -> None:
     session.end(failed=True)
 
 
+@pytest.mark.long
 def test_a_shared_budget_is_kept_and_steps_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = model_and_batch()
     native, x = copy.deepcopy(model), model_and_batch()[1]
@@ -379,6 +385,7 @@ def test_state_that_somebody_read_goes_like_any_other() -> None:
     made.assert_kept()
 
 
+@pytest.mark.long
 def test_two_models_share_one_budget() -> None:
     made = Setting(16_000_000, blocks=4, models=2)
     made.train(6)

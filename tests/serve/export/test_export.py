@@ -22,6 +22,8 @@ from weft.serve.export import Exported, export
 from weft.serve.export.file import axes_of_inputs
 from weft.serve.export.sources.torch_source import TorchSource
 
+pytestmark = pytest.mark.xdist_group("exports")  # its fixture takes seconds to make
+
 LABELS = ("north", "east", "south", "west")
 
 
@@ -131,6 +133,7 @@ def test_nothing_but_the_file_is_left(made: Made) -> None:
     assert str(Path(__file__).parent).encode() not in made.done.path.read_bytes()  # where the source code lay
 
 
+@pytest.mark.long
 def test_tokens_of_any_length_and_a_mask_in_a_file_that_would_be_too_large(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,8 @@ from weft.serve.card import Card, Picture, read_card
 NETS = str(Path(__file__).with_name("nets.py"))
 LABELS = ("north", "east", "south", "west")
 
+pytestmark = pytest.mark.xdist_group("export command")  # its fixture takes seconds to make
+
 
 def weft(*args: object, code: int = 0) -> Result:
     """Run in this process: torch is here already."""
@@ -54,6 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.mark.long
 def test_from_weights_to_a_model_in_the_store(folder: Path, tmp_path: Path) -> None:
     """One process a command, as in a shell; only the first loads torch."""
     command = [sys.executable, "-m", "weft"]

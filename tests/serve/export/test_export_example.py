@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from weft.serve import Store
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "export_digits.py"
 
 
+@pytest.mark.long
 def test_export_digits(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLE), "--folder", str(tmp_path / "digits")]
     env = os.environ | {"OMP_NUM_THREADS": "1"}  # other tests want the cores as well

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "serve.py"
 
 
+@pytest.mark.long
 def test_a_fitted_model_is_exported_served_and_asked() -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=280, check=False

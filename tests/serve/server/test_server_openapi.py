@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.serve.server.serving_process import Server, Starter
 
 from weft.serve.server.models.repository import Repository
@@ -46,6 +47,7 @@ def test_every_route_is_in_the_document() -> None:
     assert pages == {("get", route.path) for route in page_routes(state)}
 
 
+@pytest.mark.clients
 def test_requests_made_up_from_the_document_never_break_the_server(start: Starter, onnx_models: Path) -> None:
     files = [str(onnx_models / f"{name}.onnx") for name in ("double", "mixed", "colours", "boxes")]
     server = start(*files)

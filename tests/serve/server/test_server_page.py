@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None and os.environ.get("CI") != "true",
-    reason="needs chromium: apt-get install chromium, or tools/setup.sh system",
-)
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.skipif(
+        CHROMIUM is None and os.environ.get("CI") != "true",
+        reason="needs chromium: apt-get install chromium, or tools/setup.sh system",
+    ),
+]
 
 
 @pytest.fixture

@@ -110,6 +110,7 @@ def test_versions_and_names_of_a_store(store: Store, start: Starter) -> None:
             client.load("m", version=7)
 
 
+@pytest.mark.long
 def test_a_canary_gets_its_share_and_a_shadow_gets_everything(store: Store, start: Starter) -> None:
     server = start("m@production", "--store", str(store.folder), "--canary", "m=staging:25")
     with server.client() as client:
@@ -178,6 +179,7 @@ def test_a_version_that_is_no_longer_what_was_pushed_is_not_served(
         assert client.infer("m", {"x": ROW})["y"][0, 0] == 2
 
 
+@pytest.mark.long
 def test_sigterm_answers_what_was_taken(start: Starter, onnx_models: Path) -> None:
     server = start(
         str(onnx_models / "busy.onnx"), "--delay-ms", "0.01", "--timeout-s", "200", "--drain-s", "200"
@@ -222,6 +224,7 @@ def test_what_was_acknowledged_survives_kill_9(
         assert client.metadata("m")["versions"] == ["2", "1"]
 
 
+@pytest.mark.long
 def test_a_client_that_leaves_the_queue_is_not_computed(start: Starter, onnx_models: Path) -> None:
     server = start(
         str(onnx_models / "busy.onnx"), "--delay-ms", "0.01", "--timeout-s", "100", "--drain-s", "100"
