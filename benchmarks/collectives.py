@@ -31,8 +31,8 @@ sys.path.insert(0, str(ROOT))  # for the virtual cluster, which lives with the t
 
 from tests.cluster.cluster import VirtualCluster, missing  # noqa: E402
 
-from weft.collectives.bench.plan import format_size  # noqa: E402
-from weft.collectives.bench.report import Report, Row, format_time  # noqa: E402
+from weft.collectives.bench.report import Report, Row  # noqa: E402
+from weft.text import format_seconds, format_size  # noqa: E402
 
 WEFT = str(Path(sys.executable).with_name("weft"))
 WORKERS = Path(__file__).parent / "workers"
@@ -132,7 +132,7 @@ def faster(name: str, report: Report, rival: str, goals: Sequence[float]) -> Ite
         assert ours is not None
         yield Finding(
             row=name,
-            what=f"{format_size(row.size)}, {rival} / weft",
+            what=f"{format_size(row.size, trimmed=True)}, {rival} / weft",
             ours_s=ours.time_s,
             rival_s=row.time_s,
             ratio=row.time_s / ours.time_s,
@@ -175,7 +175,7 @@ def against_bound(name: str, report: Report, most: float) -> Finding:
     bound = bound_s(report.about["hosts"], ours.size)
     return Finding(
         row=name,
-        what=f"{format_size(ours.size)}, weft / the cards' bound",
+        what=f"{format_size(ours.size, trimmed=True)}, weft / the cards' bound",
         ours_s=ours.time_s,
         rival_s=bound,
         ratio=ours.time_s / bound,
@@ -237,7 +237,7 @@ def ddp(bench: Bench) -> Iterator[Finding]:
         rival_s=found["gloo"],
         ratio=found["gloo"] / found["weft"],
         least=1.2,
-        note=f"without communication {format_time(found['alone'])}",
+        note=f"without communication {format_seconds(found['alone'], padded=True)}",
     )
 
 
@@ -261,7 +261,7 @@ def against_best(name: str, report: Report) -> Iterator[Finding]:
         best = min(fixed, key=lambda row: row.time_s)
         yield Finding(
             row=name,
-            what=f"{format_size(ours.size)}, explore / {best.backend.rpartition('=')[2]}",
+            what=f"{format_size(ours.size, trimmed=True)}, explore / {best.backend.rpartition('=')[2]}",
             ours_s=ours.time_s,
             rival_s=best.time_s,
             ratio=ours.time_s / best.time_s,
@@ -310,7 +310,10 @@ def measure(name: str, bench: Bench) -> list[Finding]:
 
 
 def render(finding: Finding) -> str:
-    times = [format_time(value) if value is not None else "" for value in (finding.ours_s, finding.rival_s)]
+    times = [
+        format_seconds(value, padded=True) if value is not None else ""
+        for value in (finding.ours_s, finding.rival_s)
+    ]
     ratio = f"{finding.ratio:.2f}" if finding.ratio is not None else ""
     verdict = {True: "met", False: "missed", None: ""}[finding.met]
     start = f"{finding.row:<27} {finding.what:<36} {times[0]:>8} {times[1]:>8} {ratio:>7}  {finding.goal:<8}"

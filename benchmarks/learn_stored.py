@@ -25,7 +25,7 @@ import numpy as np
 
 from weft.learn import DecisionTreeClassifier, LogisticRegression
 from weft.learn.tables.form import Description, RowsFile, describe
-from weft.learn.tables.sizes import size_of, size_text
+from weft.learn.tables.sizes import format_memory, parse_memory
 
 COLUMNS = 100
 
@@ -88,7 +88,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder), options.rows)
         size = options.rows * COLUMNS * 4
-        print(f"{options.rows:,} x {COLUMNS}: {size_text(size)}, within {options.memory}")
+        print(f"{options.rows:,} x {COLUMNS}: {format_memory(size)}, within {options.memory}")
         for model in ("logistic", "tree"):
             best: dict[bool, dict[str, Any]] = {}
             for _ in range(options.repeats):
@@ -103,7 +103,7 @@ def main() -> None:
                     found = json.loads(done.stdout)
                     if stored not in best or found["wall"] < best[stored]["wall"]:
                         best[stored] = found
-            report(model, best, size_of(options.memory))
+            report(model, best, parse_memory(options.memory))
 
 
 def report(model: str, best: dict[bool, dict[str, Any]], bound: int) -> None:
@@ -112,11 +112,11 @@ def report(model: str, best: dict[bool, dict[str, Any]], bound: int) -> None:
         print(
             f"  {model:9}{'on disk' if stored else 'in memory':10}"
             f"{found['wall']:7.3f} {unit} ({found['cpu']:.3f} CPU), "
-            f"{found['passes']} passes, {size_text(max(found['peak'], 0))} more memory"
+            f"{found['passes']} passes, {format_memory(max(found['peak'], 0))} more memory"
         )
     print(
         f"  {best[True]['wall'] / best[False]['wall']:.2f}x the time in memory; must be 1.3x, "
-        f"within {size_text(bound)}",
+        f"within {format_memory(bound)}",
         flush=True,
     )
 

@@ -29,7 +29,8 @@ from benchmarks.collectives import MIB, ONE_THREAD, RATE, WEFT, sizes
 from tests.cluster.cluster import VirtualCluster, missing
 from tests.cluster.wires import bits_per_second
 
-from weft.collectives.bench.report import Row, format_time
+from weft.collectives.bench.report import Row
+from weft.text import format_seconds
 
 HOSTS, RACKS = 4, 2
 # Who has ranks 0, 1, ...: a ring goes along them. The hosts themselves are always given in the order of their racks.
@@ -80,7 +81,7 @@ def report(setup: Setup, per_host: int, uplink: str) -> None:
     for order in ORDERS:
         levels, ring, gloo = (row.time_s for row in setup.rows(order, per_host))
         bound = bound_s(setup.size, uplink)
-        times = "".join(f"{format_time(value):>10}" for value in (levels, ring, gloo, bound))
+        times = "".join(f"{format_seconds(value, padded=True):>10}" for value in (levels, ring, gloo, bound))
         ratios = f"{ring / levels:>9.2f}{gloo / levels:>9.2f}{levels / bound:>9.2f}"
         print(f"{uplink:<9}{HOSTS} x {per_host}  {order:<14}{times}{ratios}", flush=True)
 

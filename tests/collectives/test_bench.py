@@ -14,29 +14,13 @@ from weft.cli import group
 from weft.collectives.bench.plan import (
     BUS_FACTORS,
     BenchPlan,
-    format_size,
-    parse_size,
     parse_sizes,
     size_range,
 )
 from weft.collectives.bench.plot import decades, format_bandwidth, render_svg
-from weft.collectives.bench.report import Report, Row, data_line, format_time, read_report, render_report
+from weft.collectives.bench.report import Report, Row, data_line, read_report, render_report
 from weft.collectives.bench.worker import Task, shuffled
 from weft.errors import UsageError, WeftError
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("4096", 4096), ("4KiB", 4096), ("4k", 4096), ("1.5 MiB", 3 << 19), ("64M", 64 << 20), ("1kB", 1000)],
-)
-def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "four", "4 apples", "-1", "4KiB MiB"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="write 4KiB"):
-        parse_size(text)
 
 
 def test_lists_and_ranges_of_sizes() -> None:
@@ -46,13 +30,6 @@ def test_lists_and_ranges_of_sizes() -> None:
     assert size_range(1, 3, 1.1) == (1, 2, 3)  # it grows even where rounding would not
     with pytest.raises(UsageError, match="--factor above 1"):
         size_range(1, 8, 1)
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(100, "100 B"), (4096, "4 KiB"), (3 << 19, "1.5 MiB"), (1 << 30, "1 GiB")]
-)
-def test_sizes_are_written_briefly(size: int, text: str) -> None:
-    assert format_size(size) == text
 
 
 def test_the_factors_are_those_of_nccl_tests() -> None:
@@ -147,13 +124,6 @@ def test_the_table_sets_us_beside_each_rival() -> None:
         "1 MiB  262144  float32  weft     1.00 ms  1.00 ms    1.05    1.57      0",
         "1 MiB  262144  float32  gloo      500 us   500 us    2.10    3.15      0  2.00x slower",
     ]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(9.996e-6, "10.0 us"), (1e-3, "1.00 ms"), (0.9996, "1.00 s"), (123.4, "123 s")]
-)
-def test_times_have_three_digits(seconds: float, text: str) -> None:
-    assert format_time(seconds) == text
 
 
 def test_findings_are_read_back_from_a_noisy_log() -> None:

@@ -11,8 +11,9 @@ import torch
 from weft.errors import UsageError
 from weft.lms.activations.session import AUTO, Session
 from weft.lms.device.transfer import Transfer, current_device, transfer_for
+from weft.lms.limit import parse_limit
 from weft.lms.plan.plan import Plan
-from weft.lms.sizes import parse_bytes, parse_limit
+from weft.text import parse_size
 
 _cuda: Any = torch.cuda
 _sessions: dict[tuple[Any, ...], Session] = {}
@@ -57,7 +58,7 @@ def session_for(
         _latest[:] = [known]
         return known
     asked = parse_limit(limit)
-    host_bytes = None if host is None else parse_bytes("host", host)
+    host_bytes = None if host is None else parse_size(host, "host", write="host='80GB'")
     if transfer is None:
         device = current_device()
         transfer = _transfers.get((device, host_bytes))

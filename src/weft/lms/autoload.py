@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from weft.lms.sizes import parse_limit
+from weft.lms.limit import parse_limit
 
 VARIABLE = "WEFT_LMS"
 _enabled: list[Any] = []

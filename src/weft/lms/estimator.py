@@ -17,6 +17,7 @@ from weft.lms.activations.guard import Guard
 from weft.lms.activations.recorder import Recorder
 from weft.lms.activations.session import AUTO, Session
 from weft.lms.device.simulated import SimulatedTransfer
+from weft.lms.limit import parse_limit
 from weft.lms.paging.page import SMALL
 from weft.lms.paging.parameters import sizes_of
 from weft.lms.plan.learned import MARGIN
@@ -24,7 +25,7 @@ from weft.lms.plan.plan import Plan
 from weft.lms.plan.recording import Rates, Recording
 from weft.lms.plan.residence import Paging, Residence, decide, tighter
 from weft.lms.plan.search import least, make_plan
-from weft.lms.sizes import parse_limit, show_bytes
+from weft.text import format_size
 
 # What a device does at best is known well enough to tell 2 % from 20 %: an H200's, if nothing else is said.
 LINK, MEMORY, PRODUCTS = 55e9, 4e12, 5e14
@@ -50,11 +51,11 @@ class Estimate:
 
     def __str__(self) -> str:
         text = (
-            f"parameters {show_bytes(self.parameters)}, activations {show_bytes(self.activations)}, "
-            f"peak {show_bytes(self.peak)} if everything is kept, {show_bytes(self.least)} at least"
+            f"parameters {format_size(self.parameters)}, activations {format_size(self.activations)}, "
+            f"peak {format_size(self.peak)} if everything is kept, {format_size(self.least)} at least"
         )
         if self.residence is not None and self.residence.away:
-            text += f", {show_bytes(self.residence.away)} of parameters, gradients and state paged"
+            text += f", {format_size(self.residence.away)} of parameters, gradients and state paged"
         if self.problem:
             return f"{text}; does not fit: {self.problem}"
         if self.plan is None:

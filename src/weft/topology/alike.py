@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from weft.errors import TopologyError
+from weft.text import format_size
 from weft.topology.host import Host
-from weft.topology.units import format_bytes
 
 # The kernel and firmware keep a little memory back, and not always the same amount.
 MEMORY_TOLERANCE = 0.05
@@ -57,7 +57,7 @@ def _compare(first: Host, other: Host) -> Iterator[tuple[str, str, str]]:
         pairs = zip(sorted(sizes(first)), sorted(sizes(other)), strict=False)
         apart = [pair for pair in pairs if abs(pair[0] - pair[1]) > tolerance * max(pair)]
         for expected_bytes, got_bytes in apart[:1]:
-            yield what, format_bytes(expected_bytes), format_bytes(got_bytes)
+            yield what, format_size(expected_bytes, unit="GiB"), format_size(got_bytes, unit="GiB")
 
 
 def _cores_per_socket(host: Host) -> str:

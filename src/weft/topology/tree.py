@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from weft.text import format_size, format_speed
 from weft.topology.cpulist import format_cpulist
 from weft.topology.host import Accelerator, Core, Host, NetworkCard
-from weft.topology.units import format_bytes, format_speed
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def _host(host: Host, leads: bool, route: str | None) -> Branch:
         _count(len(host.sockets), "socket"),
         _count(len(host.cores), "core"),
         _count(sum(len(core.cpus) for core in host.cores), "thread"),
-        format_bytes(host.memory_bytes) if host.memory_bytes else "",
+        format_size(host.memory_bytes, unit="GiB") if host.memory_bytes else "",
         _count(len(host.accelerators), "accelerator") if host.accelerators else "",
     ]
     below = [_socket(host, socket) for socket in host.sockets]
@@ -65,7 +65,7 @@ def _numa(numa: int, cores: Iterable[Core]) -> Branch:
 
 
 def _accelerator(accelerator: Accelerator) -> Branch:
-    memory = f", {format_bytes(accelerator.memory_bytes)}" if accelerator.memory_bytes else ""
+    memory = f", {format_size(accelerator.memory_bytes, unit='GiB')}" if accelerator.memory_bytes else ""
     return Branch(f"accelerator {accelerator.index}  {accelerator.model}{memory}")
 
 

@@ -29,7 +29,7 @@ from weft.learn import (
 )
 from weft.learn.tables.convert import convert
 from weft.learn.tables.form import open_stored
-from weft.learn.tables.sizes import share_out, size_of, size_text
+from weft.learn.tables.sizes import format_memory, parse_memory, share_out
 from weft.learn.trees.growth.levels import in_batches
 
 Array = np.ndarray[Any, Any]
@@ -51,16 +51,19 @@ def shards(folder: Path, X: Array, y: Array, count: int = 3) -> str:
 
 
 def test_sizes_as_people_write_them() -> None:
-    assert size_of("4GB") == size_of("4 GiB") == size_of("4096m") == 1 << 32
-    assert size_of(10) == 10
-    assert size_text(3 << 19) == "1.5MB"
-    with pytest.raises(DataError, match="memory must be a size like '4GB' or '500MB', got 'much'"):
-        size_of("much")
+    assert parse_memory("4GB") == parse_memory(None) == 4 * 10**9
+    assert parse_memory("4 GiB") == parse_memory("4096m") == 1 << 32
+    assert parse_memory(10) == 10
+    assert format_memory(1_500_000) == "1.5 MB"
     with pytest.raises(
-        DataError, match=r"memory must be at least .* for 1000 columns, got 1MB; use memory='47MB'"
+        DataError, match=r"memory must be a number of bytes such as .*, got 'much'; write memory='4GB'"
+    ):
+        parse_memory("much")
+    with pytest.raises(
+        DataError, match=r"memory must be at least .* for 1000 columns, got 1 MB; use memory='50MB'"
     ):
         share_out("1MB", 1000)
-    assert share_out("47MB", 1000).chunk_rows >= 256
+    assert share_out("50MB", 1000).chunk_rows >= 256
 
 
 @pytest.mark.parametrize("memory", ["2MB", "4GB"])

@@ -111,7 +111,7 @@ def test_what_cannot_be_meant_is_said(tmp_path: Path) -> None:
         convert([tmp_path / "a.svm", tmp_path / "b.csv"], tmp_path / "t", target=None)
     with pytest.raises(DataError, match="an svmlight file has no names"):
         convert([tmp_path / "a.svm"], tmp_path / "t", target="price")
-    with pytest.raises(DataError, match="memory must be at least 1MB"):
+    with pytest.raises(DataError, match="memory must be at least 1 MB"):
         convert([tmp_path / "a.svm"], tmp_path / "t", target=None, memory="5KB")
     (tmp_path / "c.svm").write_text("nothing\n")
     with pytest.raises(DataError, match=r"at least one good row, got none: .*c\.svm:1"):

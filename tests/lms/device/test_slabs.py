@@ -1,4 +1,4 @@
-"""Host memory in slabs, and sizes as people write them."""
+"""Host memory in slabs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.errors import BudgetError, UsageError
+from weft.errors import BudgetError
 from weft.lms.device.slabs import PAGE, Block, Slabs
-from weft.lms.sizes import parse_bytes, parse_limit, round_up, show_bytes
 
 
 def slabs(limit: int = 1 << 24, slab: int = 1 << 16) -> Slabs:
@@ -95,24 +94,3 @@ def test_what_used_a_block_last_is_known_to_whoever_gets_it_next() -> None:
     store.give_back(first)
     store.give_back(second)
     assert set(store.take(2 * PAGE).ticket) == {"a", "b"}
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("20GB", 20 * 10**9), ("1.5 GiB", 3 << 29), ("512mib", 1 << 29), (7, 7), ("16", 16)]
-)
-def test_sizes(text: str | int, size: int) -> None:
-    assert parse_bytes("limit", text) == size
-
-
-@pytest.mark.parametrize("text", ["", "GB", "20 XB", "-3GB", 0, "0"])
-def test_sizes_that_are_none(text: str | int) -> None:
-    with pytest.raises(UsageError, match="limit must be"):
-        parse_bytes("limit", text)
-
-
-def test_words_for_sizes() -> None:
-    assert parse_limit("auto") is None
-    assert show_bytes(26 << 30) == "26.0 GiB"
-    assert show_bytes(700 << 20) == "700 MiB"
-    assert show_bytes(12) == "12 B"
-    assert round_up(1_000_001) == "2MB"

@@ -88,7 +88,7 @@ def command(model: str, **options: Any) -> None:
 
 def render(done: Exported) -> str:
     """What was checked, a line for each precision."""
-    from weft.lms.sizes import show_bytes, show_seconds
+    from weft.text import format_seconds, format_size, format_table
 
     rows = [("precision", "size", "one row", "largest difference", "same class", "accuracy")]
     for step in done.steps:
@@ -100,17 +100,14 @@ def render(done: Exported) -> str:
         rows.append(
             (
                 step.precision,
-                show_bytes(step.size),
-                show_seconds(step.latency_ms / 1e3),
+                format_size(step.size),
+                format_seconds(step.latency_ms / 1e3),
                 f"{parity.largest:.2g}",
                 agreement,
                 correct,
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    lines = format_table(rows, left=rows[0])
     checked = ", ".join(map(str, done.parity.batches))
     lines.append(
         f"{done.path}: as the model on {done.parity.samples} samples, in batches of {checked} and all at once"

@@ -151,7 +151,7 @@ def _store(folder: str | None) -> Store:
 
 
 def _print(entries: Sequence[Entry], as_json: bool, *, many: bool = False) -> None:
-    from weft.lms.sizes import show_bytes
+    from weft.text import format_size, format_table
 
     if as_json:
         data = [entry.to_json() for entry in entries]
@@ -162,15 +162,13 @@ def _print(entries: Sequence[Entry], as_json: bool, *, many: bool = False) -> No
         (
             f"{entry.name}@{entry.version}",
             ", ".join(entry.aliases) or "-",
-            show_bytes(entry.size),
+            format_size(entry.size),
             entry.sha256[:12],
             entry.created[:19].replace("T", " "),
         )
         for entry in entries
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    click.echo("\n".join(format_table(rows, left=rows[0])))
 
 
 def _sizes(shapes: Sequence[str], found: Description) -> dict[str, tuple[int, ...]]:
@@ -189,14 +187,14 @@ def _sizes(shapes: Sequence[str], found: Description) -> dict[str, tuple[int, ..
 
 
 def _facts(found: Description, latency: Latency | str, entry: Entry | None) -> list[tuple[str, str]]:
-    from weft.lms.sizes import show_bytes, show_seconds
+    from weft.text import format_seconds, format_size, plural
 
     card = found.card
     facts = [("name", card.name or found.path.stem)]
     if entry is not None:
         facts += [("version", f"{entry.version} ({', '.join(entry.aliases) or 'no alias'})")]
         facts += [("sha256", entry.sha256)]
-    facts += [("task", card.task), ("file", f"{found.path}, {show_bytes(found.size)}, {card.precision}")]
+    facts += [("task", card.task), ("file", f"{found.path}, {format_size(found.size)}, {card.precision}")]
     facts += [("input", str(port)) for port in found.inputs]
     facts += [("output", str(port)) for port in found.outputs]
     facts += [("parameters", f"{found.parameters:,}"), ("operations", _operations(found))]
@@ -206,11 +204,11 @@ def _facts(found: Description, latency: Latency | str, entry: Entry | None) -> l
     if isinstance(latency, str):
         facts += [("latency", latency and f"not measured: {latency}")]
     else:
-        many = f"{latency.threads} thread{'s' * (latency.threads > 1)}"
+        many = plural(latency.threads, "thread")
         facts += [
             (
                 "latency",
-                f"{show_seconds(latency.median_ms / 1e3)} for {row} (median of {latency.runs}, {many})",
+                f"{format_seconds(latency.median_ms / 1e3)} for {row} (median of {latency.runs}, {many})",
             )
         ]
     if card.labels:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.errors import UsageError
+from weft.text import parse_size
 
 if TYPE_CHECKING:
     from weft.serve.server.options import ModelOptions, Traffic
@@ -73,7 +74,7 @@ class Serve(click.Command):
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine without keys.")
 @click.option("--tls-cert", type=FILE, help="A certificate chain, PEM.")
 @click.option("--tls-key", type=FILE, help="Its private key, PEM.")
-@click.option("--max-body", default=64 << 20, show_default=True, help="Largest request, in bytes.")
+@click.option("--max-body", default="64MiB", show_default=True, metavar="SIZE", help="Largest request.")
 @click.option("--max-pixels", default=50_000_000, show_default=True, help="Largest picture.")
 @click.option("--detect-url", is_flag=True, help="Let callers name pictures by URL; the server fetches them.")
 @click.option(
@@ -118,9 +119,10 @@ def command(models: tuple[str, ...], **options: Any) -> None:
         grpc_port=None if options["no_grpc"] else options["grpc_port"],
         keys=options["key_file"],
         fetch=options["detect_url"],
+        max_body=parse_size(options["max_body"], "--max-body", write="--max-body 64MiB"),
         **{
             name: options[name]
-            for name in ("insecure", "tls_cert", "tls_key", "max_body", "max_pixels", "fetch_from", "state")
+            for name in ("insecure", "tls_cert", "tls_key", "max_pixels", "fetch_from", "state")
         },
         **{name: options[name] for name in ("log_requests", "drain_s", "poll_s", "ready_file")},
     )

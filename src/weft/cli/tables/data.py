@@ -37,7 +37,7 @@ def convert(
     Rows that cannot be used are left out and told by file and line; the good ones are kept.
     """
     from weft.learn.tables.convert import convert as converted
-    from weft.learn.tables.sizes import size_text
+    from weft.learn.tables.sizes import format_memory
     from weft.learn.tables.source import files_of
 
     files = [file for source in sources for file in files_of(source)]
@@ -47,7 +47,9 @@ def convert(
     if as_json:
         click.echo(json.dumps(asdict(report), indent=2))
     else:
-        click.echo(f"{report.rows:,} rows x {report.columns} columns in {folder} ({size_text(report.bytes)})")
+        click.echo(
+            f"{report.rows:,} rows x {report.columns} columns in {folder} ({format_memory(report.bytes)})"
+        )
         for line in report.lines():
             click.echo(f"left out: {line}", err=True)
     sys.exit(1 if strict and not report.clean else 0)

@@ -15,13 +15,13 @@ from weft.collectives.bench.plan import (
     BUS_FACTORS,
     ELEMENT_BYTES,
     BenchPlan,
-    parse_size,
     parse_sizes,
     size_range,
 )
 from weft.errors import RunError, UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
+from weft.text import parse_size
 
 if TYPE_CHECKING:
     from weft.collectives.bench.report import Report

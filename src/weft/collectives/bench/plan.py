@@ -13,13 +13,13 @@ the busiest link of each rank, over the size.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from weft.collectives.choices import parse_mode, parse_wire
 from weft.errors import UsageError
+from weft.text import format_size, parse_size
 
 BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
     "all_reduce": lambda world: 2 * (world - 1) / world,
@@ -35,20 +35,6 @@ OURS = "weft"
 RIVALS = ("gloo", "mpi", "nccl", "copies")
 # weft:mode=shm+ring is a second group of ours, made with WEFT_MODE=shm,ring: a comma parts rivals already.
 VARIANTS: Mapping[str, Callable[[str], object]] = {"mode": parse_mode, "wire": parse_wire}
-
-_UNITS = {"": 1, "b": 1}
-for _power, _letter in enumerate("kmgt", start=1):
-    _UNITS |= {_letter: 1024**_power, f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
-
-
-def parse_size(text: str) -> int:
-    """`4KiB`, `4K` and `4096` are the same; `4kB` is 4000."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in _UNITS:
-        raise UsageError(
-            f"a size must be a number of bytes with an optional unit, got {text!r}; write 4KiB or 64MiB"
-        )
-    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
@@ -68,14 +54,6 @@ def size_range(least: int, most: int, factor: float) -> tuple[int, ...]:
         sizes.append(size)
         size = max(size + 1, round(size * factor))
     return tuple(sizes)
-
-
-def format_size(count: int) -> str:
-    """`4 KiB`, `1.5 MiB`."""
-    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if count >= 1024**power:
-            return f"{count / 1024**power:.4g} {unit}"
-    return f"{count} B"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +90,7 @@ class BenchPlan:
         if not self.sizes or min(self.sizes) < ELEMENT_BYTES[self.dtype]:
             raise UsageError(
                 f"--sizes must hold at least one {self.dtype} of {ELEMENT_BYTES[self.dtype]} bytes each, "
-                f"got {', '.join(map(format_size, self.sizes)) or 'none'}; write 4KiB,1MiB"
+                f"got {', '.join(format_size(size, trimmed=True) for size in self.sizes) or 'none'}; write 4KiB,1MiB"
             )
         if self.device == "cuda" and {"mpi", "copies"} & set(self.against):
             raise UsageError(

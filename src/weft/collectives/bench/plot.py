@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from weft.collectives.bench.plan import format_size
-from weft.collectives.bench.report import Report, Row, format_time
+from weft.collectives.bench.report import Report, Row
+from weft.text import format_seconds, format_size, plural
 
 _WIDTH, _HEIGHT = 460, 320  # of the area inside the axes
 _LEFT, _TOP, _RIGHT, _BOTTOM = 104, 56, 32, 64
@@ -63,15 +63,15 @@ def _panel(rows: Sequence[Row], report: Report) -> Iterable[str]:
     x = Scale(sizes[0] / 1.3, sizes[-1] * 1.3, _LEFT, _LEFT + _WIDTH)
     powers = decades(row.busbw for row in rows)
     y = Scale(powers[0], powers[-1], _TOP + _HEIGHT, _TOP)
-    hosts = report.about["hosts"]
-    where = f"{report.about['world']} workers on {hosts} host{'s' * (hosts > 1)}, {rows[0].dtype}"
+    hosts = plural(report.about["hosts"], "host")
+    where = f"{report.about['world']} workers on {hosts}, {rows[0].dtype}"
     yield _text(_LEFT, 24, f"{rows[0].operation}, {where}", cls="title")
     for power in powers:
         yield f'<line class="grid" x1="{_LEFT}" y1="{y(power)}" x2="{_LEFT + _WIDTH}" y2="{y(power)}"/>'
         yield _text(_LEFT - 8, y(power) + 4, format_bandwidth(power), anchor="end")
     for size in _sparse(sizes):
         yield f'<line class="grid" x1="{x(size)}" y1="{_TOP}" x2="{x(size)}" y2="{_TOP + _HEIGHT}"/>'
-        yield _text(x(size), _TOP + _HEIGHT + 20, format_size(size), anchor="middle")
+        yield _text(x(size), _TOP + _HEIGHT + 20, format_size(size, trimmed=True), anchor="middle")
     yield f'<path class="axis" d="M{_LEFT} {_TOP}V{_TOP + _HEIGHT}H{_LEFT + _WIDTH}"/>'
     yield _text(_LEFT + _WIDTH / 2, _TOP + _HEIGHT + 46, "size of the message", anchor="middle")
     middle = _TOP + _HEIGHT / 2
@@ -83,7 +83,8 @@ def _panel(rows: Sequence[Row], report: Report) -> Iterable[str]:
         points = " ".join(f"{x(row.size)},{y(row.busbw)}" for row in own)
         yield f'<polyline class="line" stroke="{colour}" points="{points}"/>'
         for row in own:
-            told = f"{backend}, {format_size(row.size)}: {format_time(row.time_s)}, {format_bandwidth(row.busbw)}"
+            time = format_seconds(row.time_s, padded=True)
+            told = f"{backend}, {format_size(row.size, trimmed=True)}: {time}, {format_bandwidth(row.busbw)}"
             yield (
                 f'<circle cx="{x(row.size)}" cy="{y(row.busbw)}" r="4" fill="{colour}">'
                 f"<title>{escape(told)}</title></circle>"
@@ -103,10 +104,7 @@ def decades(values: Iterable[float]) -> list[float]:
 
 def format_bandwidth(bytes_a_second: float) -> str:
     """`10 MB/s`, `1.25 GB/s`."""
-    for unit, scale in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
-        if bytes_a_second >= scale * 0.9995:
-            return f"{bytes_a_second / scale:.3g} {unit}"
-    return f"{bytes_a_second:.3g} B/s"
+    return f"{format_size(bytes_a_second, decimal=True, trimmed=True)}/s"
 
 
 def _sparse(sizes: Sequence[int], most: int = 6) -> Sequence[int]:

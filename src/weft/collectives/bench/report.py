@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weft.collectives.bench.plan import BUS_FACTORS, OURS, format_size
+from weft.collectives.bench.plan import BUS_FACTORS, OURS
+from weft.text import format_seconds, format_size, format_table, plural
 
 # Before each line of data on a worker's standard output. The launcher keeps that output in the run directory whatever
 # machine the worker is on; a file of the worker's own would stay on its host.
@@ -99,18 +100,6 @@ def read_report(log: str) -> Report:
     return Report(rows=tuple(rows), about=about)
 
 
-def format_time(seconds: float) -> str:
-    """`12.3 us`, `4.56 ms`, `1.23 s`: three digits that count."""
-    for unit, scale in (("us", 1e-6), ("ms", 1e-3)):
-        if seconds < 999.5 * scale:
-            return f"{_three_digits(seconds / scale)} {unit}"
-    return f"{_three_digits(seconds)} s"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
-
-
 _HEADS = ("size", "count", "dtype", "backend", "time", "min", "algbw", "busbw", "wrong", "weft is")
 _LEFT = {"dtype", "backend", "weft is"}
 
@@ -118,7 +107,7 @@ _LEFT = {"dtype", "backend", "weft is"}
 def render_report(report: Report) -> str:
     """The table, a part for each operation."""
     about = report.about
-    hosts = f"{about['hosts']} host{'s' * (about['hosts'] > 1)}"
+    hosts = plural(about["hosts"], "host")
     lines = []
     for operation in dict.fromkeys(row.operation for row in report.rows):
         rows = [row for row in report.rows if row.operation == operation]
@@ -126,7 +115,7 @@ def render_report(report: Report) -> str:
         lines.append(
             f"{operation}: {about['world']} workers on {hosts}; time is the median of {samples}, bandwidths in GB/s"
         )
-        lines += _table([_HEADS, *(_cells(row, report) for row in rows)])
+        lines += format_table([_HEADS, *(_cells(row, report) for row in rows)], _LEFT)
         lines.append("")
     return "\n".join(lines[:-1])
 
@@ -134,12 +123,12 @@ def render_report(report: Report) -> str:
 def _cells(row: Row, report: Report) -> tuple[str, ...]:
     ours = report.ours(row)
     return (
-        format_size(row.size),
+        format_size(row.size, trimmed=True),
         str(row.count),
         row.dtype,
         row.backend,
-        format_time(row.time_s),
-        format_time(row.least_s),
+        format_seconds(row.time_s, padded=True),
+        format_seconds(row.least_s, padded=True),
         f"{row.algbw / 1e9:#.3g}",
         f"{row.busbw / 1e9:#.3g}",
         str(row.wrong),
@@ -150,15 +139,3 @@ def _cells(row: Row, report: Report) -> tuple[str, ...]:
 def _compared(ratio: float) -> str:
     """How a rival's time stands to ours, in words that cannot be read the wrong way round."""
     return f"{ratio:.2f}x faster" if ratio >= 1 else f"{1 / ratio:.2f}x slower"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = [head in _LEFT for head in rows[0]]
-    return [
-        "  ".join(
-            cell.ljust(width) if to_left else cell.rjust(width)
-            for cell, width, to_left in zip(row, widths, left, strict=True)
-        ).rstrip()
-        for row in rows
-    ]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import weft
 from weft.launch.preflight.facts import Facts, Finding, most_common
+from weft.text import format_size
 from weft.topology.alike import differences
-from weft.topology.units import format_bytes
 
 # Linux's own default. Gloo keeps a connection to every peer for every group, and a DataLoader passes each
 # tensor between processes as an open file.
@@ -167,13 +167,13 @@ def locked_memory(facts: Facts) -> Iterator[Finding]:
         if not survey.rdma:
             continue
         if limit < 0 or limit >= MIN_LOCKED_BYTES:
-            got = "unlimited" if limit < 0 else f"up to {format_bytes(limit)}"
+            got = "unlimited" if limit < 0 else f"up to {format_size(limit, unit='GiB')}"
             yield Finding(name="locked memory", hosts=(host,), got=got)
         else:
             yield Finding(
                 name="locked memory",
                 hosts=(host,),
                 status="warn",
-                got=f"RDMA must be allowed to lock {format_bytes(MIN_LOCKED_BYTES)}, got {limit} bytes",
+                got=f"RDMA must be allowed to lock {format_size(MIN_LOCKED_BYTES, unit='GiB')}, got {limit} bytes",
                 fix="set `memlock unlimited` in /etc/security/limits.conf there, or run with --tcp",
             )

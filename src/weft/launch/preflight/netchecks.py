@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from weft.launch.preflight.cardrule import INTERFACE, NCCL, CardRule
 from weft.launch.preflight.facts import Facts, Finding, Status, most_common
-from weft.launch.preflight.speeds import format_mbps, slow_links
-from weft.topology.units import format_speed
+from weft.launch.preflight.speeds import slow_links
+from weft.text import format_speed
 
 
 def port(facts: Facts) -> Iterator[Finding]:
@@ -191,7 +191,7 @@ def links(facts: Facts) -> Iterator[Finding]:
                 fix="check MTU and firewall between them: small packets pass, a stream does not",
             )
     for slow in slow_links(facts.links):
-        got = f"{format_mbps(slow.mbps)} where {format_mbps(slow.usual_mbps)} is usual"
+        got = f"{format_speed(slow.mbps)} where {format_speed(slow.usual_mbps)} is usual"
         one = len(slow.hosts) == 1
         yield Finding(
             name="links",
@@ -211,7 +211,7 @@ def links(facts: Facts) -> Iterator[Finding]:
     speeds = [link.mbps for link in facts.links if link.mbps is not None]
     trips = [link.rtt_ms for link in facts.links if link.rtt_ms is not None]
     if speeds and trips:
-        got = f"{_span(format_mbps(min(speeds)), format_mbps(max(speeds)))}, round trip "
+        got = f"{_span(format_speed(min(speeds)), format_speed(max(speeds)))}, round trip "
         yield Finding(name="links", got=got + _span(f"{min(trips):.2f} ms", f"{max(trips):.2f} ms"))
 
 

@@ -71,11 +71,6 @@ def _middle(values: Iterable[float]) -> float:
     return ordered[len(ordered) // 2]
 
 
-def format_mbps(mbps: float) -> str:
-    """`9.41 Gbit/s`, `94.1 Mbit/s`: three digits say all that a short measurement knows."""
-    return f"{mbps / 1000:.3g} Gbit/s" if mbps >= 1000 else f"{mbps:.3g} Mbit/s"
-
-
 def render_speeds(hosts: Sequence[str], links: Collection[Link]) -> str:
     """Bandwidths as a table, from the host of the row to the host of the column."""
     known = [link.mbps for link in links if link.mbps is not None]

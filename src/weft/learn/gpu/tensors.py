@@ -18,7 +18,7 @@ from weft.learn.gpu.streaming import Stream
 from weft.learn.gpu.tables import CHUNK, KINDS, SparseTensorTable, StreamedTable, TensorTable, csr_tensor
 from weft.learn.inputs import SMALL
 from weft.learn.tables.form import Mapped
-from weft.learn.tables.sizes import size_of
+from weft.learn.tables.sizes import parse_memory
 from weft.learn.tables.source import is_source
 
 Array = np.ndarray[Any, Any]
@@ -55,7 +55,7 @@ def table_on(
             yield SparseTensorTable(_csr(values, device)), y
             return
         if isinstance(values, Mapped) or _too_large(values, device, memory):
-            bound = size_of(memory) // 4 if memory is not None else CHUNK
+            bound = parse_memory(memory) // 4 if memory is not None else CHUNK
             stream = Stream(values, device, min(bound, CHUNK))
             yield StreamedTable(stream, _shift(values, centred)), y
             return
@@ -115,7 +115,7 @@ def _too_large(values: Any, device: torch.device, memory: str | int | None) -> b
         return False
     size = int(np.prod(values.shape)) * int(values.dtype.itemsize)
     if memory is not None:
-        return size > size_of(memory)
+        return size > parse_memory(memory)
     if device.type != "cuda":
         return False
     free, _ = torch.cuda.mem_get_info(device)

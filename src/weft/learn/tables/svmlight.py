@@ -16,13 +16,13 @@ from weft.errors import DataError
 from weft.learn.tables.form import Description, RowsFile, StoredTable, describe
 from weft.learn.tables.read import BadRow
 from weft.learn.tables.report import Report, fingerprint
-from weft.learn.tables.sizes import size_of, size_text
+from weft.learn.tables.sizes import format_memory, parse_memory
 
 Array = np.ndarray[Any, Any]
 
 SUFFIXES = (".svm", ".svmlight", ".libsvm")
 LABEL = "label"
-LEAST = 1 << 20  # bytes of memory
+LEAST = 10**6  # bytes of memory
 GROWTH = 6  # what a chunk of text takes as numbers, at most, with what is made on the way
 
 
@@ -45,10 +45,10 @@ def convert_svmlight(
     sources: list[Path], folder: Path, memory: str | int | None
 ) -> tuple[StoredTable, Report]:
     """Make the sparse form of files in `folder`; columns are counted from 1, unless one of them is 0."""
-    size = size_of(memory or "4GB")
+    size = parse_memory(memory)
     if size < LEAST:
         raise DataError(
-            f"memory must be at least {size_text(LEAST)}, got {size_text(size)}; use memory='1MB'"
+            f"memory must be at least {format_memory(LEAST)}, got {format_memory(size)}; use memory='1MB'"
         )
     folder.mkdir(parents=True, exist_ok=True)
     report = Report(str(folder))

@@ -27,7 +27,7 @@ from weft.lms.paging.page import KeptPage, page_of
 from weft.lms.plan.learned import LOOKED, Planning
 from weft.lms.plan.plan import Plan
 from weft.lms.plan.shapes import Key, Shape
-from weft.lms.sizes import show_bytes
+from weft.text import format_size
 
 if TYPE_CHECKING:
     from weft.lms.paging.model import Keeper
@@ -168,8 +168,8 @@ class Session:
         base = self._base = self._base if self.keepers else self._in_use()
         if base > self.limit:
             raise BudgetError(
-                f"limit must hold what is on the device before the step, {show_bytes(base)}, got "
-                f"{show_bytes(self.limit)}; give at least that and the largest operation, or page optimizer state "
+                f"limit must hold what is on the device before the step, {format_size(base)}, got "
+                f"{format_size(self.limit)}; give at least that and the largest operation, or page optimizer state "
                 "and parameters with lms.wrap",
                 short=base - self.limit,
             )

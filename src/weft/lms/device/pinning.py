@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from weft.errors import BudgetError
-from weft.lms.sizes import show_bytes
+from weft.text import format_size
 
 cuda: Any = torch.cuda
 THREADS = 8
@@ -34,7 +34,7 @@ def pinned(size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True) if found is None else found
     except (RuntimeError, OSError, MemoryError) as error:
         raise BudgetError(
-            f"host memory must be free for {show_bytes(size)} of pinned pages, got {error}; "
+            f"host memory must be free for {format_size(size)} of pinned pages, got {error}; "
             "give a smaller host= or a larger limit="
         ) from None
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from weft.errors import BudgetError
-from weft.lms.sizes import round_up, show_bytes
+from weft.text import format_size, round_up_size
 
 PAGE = 4096
 SLAB = 256 << 20
@@ -98,8 +98,8 @@ class Slabs:
         free = [index for index, pieces in enumerate(self.free) if pieces and self._is_free(index)]
         if self.held + size - sum(self.slabs[index].numel() for index in free) > self.limit:
             raise BudgetError(
-                f"host must hold what is swapped, {show_bytes(self.held + size)} so far, got "
-                f"{show_bytes(self.limit)}; write host='{round_up(2 * (self.held + size))}' or a larger limit"
+                f"host must hold what is swapped, {format_size(self.held + size)} so far, got "
+                f"{format_size(self.limit)}; write host='{round_up_size(2 * (self.held + size))}' or a larger limit"
             )
         # Those that are free are too small for what is asked for now; the largest go first.
         for index in sorted(free, key=lambda index: self.slabs[index].numel(), reverse=True):

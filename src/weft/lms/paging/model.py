@@ -11,7 +11,7 @@ from weft.errors import BudgetError
 from weft.lms.paging.page import Page
 from weft.lms.plan.residence import Residence, play
 from weft.lms.plan.split import Split
-from weft.lms.sizes import round_up, show_bytes
+from weft.text import format_size, round_up_size
 
 if TYPE_CHECKING:
     from weft.lms.activations.session import Session
@@ -108,9 +108,9 @@ class Keeper:
         in_use = self.session.transfer.allocated()
         if in_use + wanted > self.session.limit:
             raise BudgetError(
-                f"limit must hold what {what} takes at once, {show_bytes(wanted)} from the host beside "
-                f"{show_bytes(in_use)} in use, got {show_bytes(self.session.limit)}; do it for fewer tensors at a "
-                f"time, or write limit='{round_up(int(1.02 * (in_use + wanted)))}'",
+                f"limit must hold what {what} takes at once, {format_size(wanted)} from the host beside "
+                f"{format_size(in_use)} in use, got {format_size(self.session.limit)}; do it for fewer tensors at a "
+                f"time, or write limit='{round_up_size(int(1.02 * (in_use + wanted)))}'",
                 short=in_use + wanted - self.session.limit,
             )
 

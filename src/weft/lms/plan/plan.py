@@ -8,7 +8,7 @@ from functools import cached_property
 
 from weft.lms.plan.playback import Choice, Timeline
 from weft.lms.plan.recording import Recording
-from weft.lms.sizes import show_bytes, show_seconds
+from weft.text import format_seconds, format_size
 
 WORDS: dict[Choice, str] = {"keep": "keep", "recipe": "rebuild", "swap": "swap"}
 
@@ -45,10 +45,10 @@ class Plan:
 
     def summary(self) -> str:
         """One line."""
-        shares = ", ".join(f"{WORDS[choice]} {show_bytes(self.bytes_of(choice))}" for choice in WORDS)
+        shares = ", ".join(f"{WORDS[choice]} {format_size(self.bytes_of(choice))}" for choice in WORDS)
         return (
-            f"budget {show_bytes(self.limit)}: {shares}; peak {show_bytes(self.timeline.peak)} instead of "
-            f"{show_bytes(self.native.peak)}, time x{self.slowdown:.3f}"
+            f"budget {format_size(self.limit)}: {shares}; peak {format_size(self.timeline.peak)} instead of "
+            f"{format_size(self.native.peak)}, time x{self.slowdown:.3f}"
         )
 
     def explain(self, most: int = 40) -> str:
@@ -67,18 +67,20 @@ class Plan:
         ]
         for row, size in rows.most_common(most):
             op, module, choice = row
-            price = show_seconds(prices[row]) if choice == "recipe" else "hidden" if choice == "swap" else "-"
+            price = (
+                format_seconds(prices[row]) if choice == "recipe" else "hidden" if choice == "swap" else "-"
+            )
             if choice == "swap" and self.timeline.stall_s > 0.01 * self.timeline.seconds:
                 price = "exposed"
             lines.append(
-                f"{show_bytes(size):>10}  {counts[row]:>7}  {WORDS[choice]:<8}{price:>10}  {op}, {module or '-'}"
+                f"{format_size(size):>10}  {counts[row]:>7}  {WORDS[choice]:<8}{price:>10}  {op}, {module or '-'}"
             )
         if len(rows) > most:
             lines.append(f"... and {len(rows) - most} more kinds")
         timeline = self.timeline
         lines.append(
-            f"rebuilding {show_seconds(timeline.recipe_s)}, waiting for copies {show_seconds(timeline.stall_s)}, "
-            f"{show_bytes(timeline.moved)} each way, host memory {show_bytes(timeline.host_peak)}"
+            f"rebuilding {format_seconds(timeline.recipe_s)}, waiting for copies {format_seconds(timeline.stall_s)}, "
+            f"{format_size(timeline.moved)} each way, host memory {format_size(timeline.host_peak)}"
         )
         lines += [self.paged] if self.paged else []
         return "\n".join(lines)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from weft.errors import BudgetError, UsageError
 from weft.lms.plan.recording import Rates
-from weft.lms.sizes import round_up, show_bytes, show_seconds
+from weft.text import format_seconds, format_size, round_up_size
 
 Paging = Literal["auto", "always", "never"]
 ROOM = 0.25  # of the budget should be left for activations: the first guess
@@ -75,21 +75,22 @@ class Residence:
         sizes = self.sizes
         lines = []
         if self.state:
-            left = [f"{show_bytes(reserve)} to what stays"] if reserve else []
-            left += [f"{show_bytes(last)} in the last pass before the step"] if last > reserve else []
+            left = [f"{format_size(reserve)} to what stays"] if reserve else []
+            left += [f"{format_size(last)} in the last pass before the step"] if last > reserve else []
             stays = f"; activations leave {', '.join(left)}" if left else ""
             lines.append(
-                f"page  {show_bytes(sizes.state):>10}  optimizer state, in and out once a step{stays}"
+                f"page  {format_size(sizes.state):>10}  optimizer state, in and out once a step{stays}"
             )
         if self.gradients:
             lines.append(
-                f"page  {show_bytes(sizes.paged_gradients):>10}  gradients, out as they are made and in for the step; "
-                f"{show_bytes(self.gradient_window)} on the device"
+                f"page  {format_size(sizes.paged_gradients):>10}  gradients, out as they are made and in for the step; "
+                f"{format_size(self.gradient_window)} on the device"
             )
         if self.parameters:
             price = "" if played is None else f"; {played} a step"
             lines.append(
-                f"page  {show_bytes(sizes.parameters):>10}  parameters, {show_bytes(self.window)} on the device{price}"
+                f"page  {format_size(sizes.parameters):>10}  parameters, "
+                f"{format_size(self.window)} on the device{price}"
             )
         return "\n".join(lines)
 
@@ -151,11 +152,11 @@ def _with_window(found: Residence, limit: int, room: int, page: Paging) -> Resid
     sizes = found.sizes
     least = sizes.fixed + max(sizes.unit + sizes.largest, STEP * sizes.largest)
     if least > limit:
-        step, unit = show_bytes(STEP * sizes.largest), show_bytes(sizes.unit)
+        step, unit = format_size(STEP * sizes.largest), format_size(sizes.unit)
         raise BudgetError(
             f"limit must hold the largest parameter with what its step takes, {step}, the parameters of one module, "
-            f"{unit}, a compiled one as a whole, and {show_bytes(sizes.fixed)} that stay on the device, got "
-            f"{show_bytes(limit)}; the smallest that could work is limit='{round_up(least)}'"
+            f"{unit}, a compiled one as a whole, and {format_size(sizes.fixed)} that stay on the device, got "
+            f"{format_size(limit)}; the smallest that could work is limit='{round_up_size(least)}'"
         )
     wide = room - sizes.fixed - found.gradient_window if page == "auto" else 2 * sizes.unit
     return replace(found, window=min(sizes.parameters, max(sizes.unit, wide)))
@@ -239,7 +240,7 @@ class Played:
     stall_s: float
 
     def __str__(self) -> str:
-        return f"{show_bytes(self.moved)} in, waiting {show_seconds(self.stall_s)}"
+        return f"{format_size(self.moved)} in, waiting {format_seconds(self.stall_s)}"
 
 
 def play(order: Order, sizes: Mapping[int, int], window: int, seconds: float, rates: Rates) -> Played:

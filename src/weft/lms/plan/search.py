@@ -18,7 +18,7 @@ from weft.errors import BudgetError
 from weft.lms.plan.plan import Plan
 from weft.lms.plan.playback import Choice, Timeline, first_needs, play, play_within
 from weft.lms.plan.recording import Rates, Recording
-from weft.lms.sizes import round_up, show_bytes
+from weft.text import format_size, round_up_size
 
 CLASS = 1.5  # prices within this factor of each other are tried together first
 DEPTHS = (
@@ -290,15 +290,15 @@ class _Search:
         least = self.least or self.native
         if least.peak <= self.limit:
             return 0, BudgetError(
-                f"host must hold what is swapped, {show_bytes(least.host_peak)}, got {show_bytes(self.host)}; "
-                f"write host='{round_up(least.host_peak)}' or a larger limit"
+                f"host must hold what is swapped, {format_size(least.host_peak)}, got {format_size(self.host)}; "
+                f"write host='{round_up_size(least.host_peak)}' or a larger limit"
             )
         label = self.recording.label(least.peak_interval)
         other = self.recording.other[least.peak_interval]
         return least.peak, BudgetError(
-            f"limit must hold the working set of {label}, {show_bytes(least.peak)} of which "
-            f"{show_bytes(other)} are not saved tensors, got {show_bytes(self.limit)}; the smallest that works "
-            f"is limit='{round_up(int(least.peak * 1.03))}'",
+            f"limit must hold the working set of {label}, {format_size(least.peak)} of which "
+            f"{format_size(other)} are not saved tensors, got {format_size(self.limit)}; the smallest that works "
+            f"is limit='{round_up_size(int(least.peak * 1.03))}'",
             short=least.peak - self.limit,
         )
 
