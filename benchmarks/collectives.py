@@ -29,6 +29,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for the virtual cluster, which lives with the tests
 
+from benchmarks import claims  # noqa: E402
 from tests.cluster.cluster import VirtualCluster, missing  # noqa: E402
 
 from weft.collectives.bench.report import Report, Row  # noqa: E402
@@ -320,6 +321,29 @@ def render(finding: Finding) -> str:
     return f"{start} {verdict:<6}  {finding.note}".rstrip()
 
 
+def figures(findings: Sequence[Finding]) -> dict[str, float]:
+    """Return the claimed figures among some findings; of several sizes that share a claim, the worst."""
+    found: dict[str, float] = {}
+    for finding in findings:
+        name = _claim(finding.row, finding.what)
+        if name and finding.ratio is not None:
+            worse = max if finding.goal.startswith("<=") else min
+            found[name] = worse(finding.ratio, found.get(name, finding.ratio))
+    return found
+
+
+def _claim(row: str, what: str) -> str:
+    """Return the name of the claim that a finding is about, or nothing."""
+    size = what.split(",")[0].replace(" ", "")
+    if row in ("gloo-2", "gloo-4", "mpi-2") or (row == "copies" and size != "64MiB"):
+        return f"{row}-{size}"
+    if row.startswith("cluster-16MiB"):
+        if "gloo" not in what:
+            return "cluster-bound"
+        return "cluster-gloo-robin" if "robin" in row else "cluster-gloo"
+    return "explore" if row.startswith("explore") else row if row.startswith(("cluster-", "ddp")) else ""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -347,6 +371,8 @@ def main() -> int:
                 findings.append(finding)
                 if not options.json:
                     print(render(finding), flush=True)
+    if not options.json:
+        print("\n" + claims.report("collectives", figures(findings)), end="")
     if options.json:
         data = [asdict(finding) | {"met": finding.met} for finding in findings]
         print(json.dumps({"date": str(date.today()), "machine": machine, "findings": data}, indent=2))

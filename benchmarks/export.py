@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import claims
 from benchmarks.serve_models import STAGES
 
 from weft.serve import Card
@@ -128,6 +129,8 @@ def main() -> None:
     for label in ("file, fp32", "file, int8"):
         ratio = rival[0] / statistics.median(times[label])
         print(f"ratio {ratio:.2f} (of the minima {rival[1] / min(times[label]):.2f}): eager torch / {label}")
+    measured = {name: rival[0] / statistics.median(times[f"file, {name}"]) for name in ("fp32", "int8")}
+    print("\n" + claims.report("export", measured), end="")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for the virtual cluster, which lives with the tests
 
+from benchmarks import claims  # noqa: E402
 from tests.cluster.cluster import VirtualCluster, missing  # noqa: E402
 
 BIN = Path(sys.executable).parent
@@ -158,6 +159,22 @@ def main() -> None:
         return
     for kind, times in results.items():
         report(kind, times)
+    print("\n" + claims.report("launch", figures(results)), end="")
+
+
+def figures(results: Mapping[str, Mapping[str, list[float]]]) -> dict[str, float]:
+    """Return the claimed ratios, of medians, as far as they were measured."""
+    pairs = {
+        "local": ("weft, 2 local", "torchrun, 2 local"),
+        "hosts": ("weft, 4 hosts x 2", "weft, 8 local"),
+    }
+    return {
+        name if kind == "bare" else f"{name}-torch": statistics.median(times[ours])
+        / statistics.median(times[rival])
+        for kind, times in results.items()
+        for name, (ours, rival) in pairs.items()
+        if ours in times and rival in times
+    }
 
 
 if __name__ == "__main__":

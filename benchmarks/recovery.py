@@ -43,6 +43,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import claims
 from benchmarks.recovery_harness.measure import (
     Samples,
     account,
@@ -312,6 +313,16 @@ def render(line: Summary, patience_s: float) -> str:
     return " ".join(fields).rstrip()
 
 
+def figures(lines: Sequence[Summary]) -> dict[str, float]:
+    """Return the claimed figures of ours, as far as they were measured."""
+    ours = {line.row: line for line in lines if line.system == OURS and line.p50_s is not None}
+    plain = next((line.p50_s for line in lines if line.system == PLAIN and line.row == "cost"), None)
+    found = {row: line.p50_s for row, line in ours.items() if row not in ("cost", "samples")}
+    found["kill-p95"] = ours["kill"].p95_s if "kill" in ours else None
+    found["cost"] = (ours["cost"].p50_s or 0.0) / plain if plain and "cost" in ours else None
+    return {name: value for name, value in found.items() if value is not None and math.isfinite(value)}
+
+
 def finite(value: object) -> object:
     """JSON knows no infinity: a time that the patience did not see the end of is null there, its trial still counts."""
     if isinstance(value, dict):
@@ -397,6 +408,8 @@ def main() -> int:
             if not options.json:
                 for line in lines[-len({outcome.system for outcome in found}) :]:
                     print(render(line, options.patience), flush=True)
+    if not options.json:
+        print("\n" + claims.report("recovery", figures(lines)), end="")
     if options.json:
         data = {"about": f"{about}; {asked}", "patience_s": options.patience}
         data |= {"summaries": [finite(asdict(line)) for line in lines]}

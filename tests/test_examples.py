@@ -49,7 +49,7 @@ def test_the_elastic_example_differs_from_the_plain_one_in_at_most_six_lines() -
     changes = list(unified_diff(plain, elastic, lineterm="", n=0))[2:]
     new = [line for line in changes if line.startswith("+")]
     assert 0 < len(new) <= 6
-    shown = (EXAMPLES.parent / "docs" / "elastic.md").read_text()
+    shown = (EXAMPLES.parent / "docs" / "how-to" / "elastic.md").read_text()
     assert all(line in shown for line in new)
 
 

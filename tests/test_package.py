@@ -54,7 +54,7 @@ def test_the_readme_shows_the_example_that_is_tested() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     for document in documents:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
             if not target.startswith("https://"):

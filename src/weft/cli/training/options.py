@@ -32,12 +32,14 @@ _OPTIONS = (
         help="What starts the workers.",
     ),
     click.option(
-        "--mode", metavar="MODE", help="How gradients are reduced, per dimension (see docs/modes.md)."
+        "--mode",
+        metavar="MODE",
+        help="How gradients are reduced, per dimension (see docs/reference/modes.md).",
     ),
     click.option(
         "--wire",
         metavar="WIRE",
-        help="How gradients travel between hosts: fp32, bf16, fp16 or int8 (see docs/modes.md).",
+        help="How gradients travel between hosts: fp32, bf16, fp16 or int8 (see docs/reference/modes.md).",
     ),
     click.option(
         "--report", type=int, metavar="N", help="Print every N steps where communication spent its time."

@@ -90,7 +90,7 @@ def _hyphened(name: str) -> str:
 @click.option(
     "--elastic",
     metavar="MIN:MAX",
-    help="Go on with as few as MIN workers, take in up to MAX (see docs/elastic.md).",
+    help="Go on with as few as MIN workers, take in up to MAX (see docs/how-to/elastic.md).",
 )
 @click.option(
     "--detect-within",
@@ -133,7 +133,7 @@ def _hyphened(name: str) -> str:
     "--sbatch", metavar="FILE", help="Write a Slurm batch script instead of running; `-` prints it."
 )
 @click.option(
-    "--lms", metavar="BYTES", help="Train within this much device memory, 20GB say (see docs/lms.md)."
+    "--lms", metavar="BYTES", help="Train within this much device memory, 20GB say (see docs/how-to/lms.md)."
 )
 @click.option("--standalone", is_flag=True, hidden=True, help="torchrun's; one host needs nothing else here.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")

@@ -1,0 +1,102 @@
+"""Makes the pictures of the documentation from real runs: `make pictures`.
+
+    timeline.svg   an elastic run on the virtual cluster, in which a worker is killed and then a host is lost
+    bench.svg      `weft bench` on two local workers beside Gloo
+    serve.png      the page of `weft serve` in a browser, with a digit that was dropped on it
+
+Needs root for the virtual cluster, and chromium; `tools/setup.sh system` installs what is missing.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.cluster.cluster import VirtualCluster
+from tests.elastic.watched import Watched
+
+PICTURES = ROOT / "docs" / "pictures"
+WEFT = str(Path(sys.executable).with_name("weft"))
+
+
+def timeline(folder: Path) -> None:
+    """Draw a run of four workers on two hosts that loses a worker, takes in another, and loses a host."""
+    with VirtualCluster(2) as cluster:
+        run = Watched(cluster, folder)
+        run.start("--elastic", "2:4", "-H", "h1,h2", "--per-host", "2")
+        run.steps("h1", 25)
+        run.kill_worker("h2")
+        run.sees("a newcomer", lambda event: event.kind == "healed")
+        run.steps("h1", run.committed("h1") + 30)
+        cluster.kill("h2")
+        run.steps("h1", run.committed("h1") + 25)
+        run.ends()
+        subprocess.run(
+            [WEFT, "timeline", str(run.run_dir), "--plot", str(PICTURES / "timeline.svg")], check=True
+        )
+
+
+def bench(folder: Path) -> None:
+    """Draw the bandwidth of all_reduce on two workers, ours beside Gloo's."""
+    command = [
+        WEFT,
+        "bench",
+        "-n",
+        "2",
+        "--against",
+        "gloo",
+        "--min",
+        "1KiB",
+        "--max",
+        "64MiB",
+        "--factor",
+        "4",
+    ]
+    subprocess.run([*command, "--plot", str(PICTURES / "bench.svg")], check=True, cwd=folder)
+
+
+def serve(folder: Path) -> None:
+    """Photograph the page of a server that was given a picture."""
+    for script in ("export_digits.py", "digits_rows.py"):
+        subprocess.run([sys.executable, str(ROOT / "examples" / script)], check=True, cwd=folder)
+    command = [WEFT, "serve", "--store", "digits/store", "digits@production", "--port", "0", "--no-grpc"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as server:
+        assert server.stdout is not None
+        listening = next(found for line in server.stdout if (found := re.search(r"http://\S+", line)))
+        try:
+            _photograph(listening[0], folder / "seven.png")
+        finally:
+            server.terminate()
+
+
+def _photograph(url: str, picture: Path) -> None:
+    from playwright.sync_api import expect, sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 900, "height": 620}, device_scale_factor=2)
+        page.goto(url)
+        page.set_input_files("#file", str(picture))
+        expect(page.locator("#answer .bar").first).to_contain_text("7", timeout=60_000)
+        page.screenshot(path=str(PICTURES / "serve.png"))
+        browser.close()
+
+
+def main() -> None:
+    PICTURES.mkdir(exist_ok=True)
+    wanted = sys.argv[1:] or ["timeline", "bench", "serve"]
+    for make in (timeline, bench, serve):
+        if make.__name__ in wanted:
+            with tempfile.TemporaryDirectory() as folder:
+                make(Path(folder))
+            print(f"docs/pictures: {make.__name__} is made")
+
+
+if __name__ == "__main__":
+    main()
