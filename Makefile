@@ -2,6 +2,9 @@
 # make test      run the quick tests, and a few of each other kind
 # make test-all  run every test; the slowest fifty are listed in build/slowest.txt
 # make check     lint, types, layers
+# make docs      build the documentation in build/site
+# make pictures  make the pictures of the documentation again, from real runs
+# make bench     measure the figures that Weft claims, beside the recorded ones
 # make proto     compile the .proto of the server's gRPC service into the Python modules beside it
 # Each sets up what it needs: a virtual environment in .venv, and system packages where it may.
 
@@ -15,7 +18,7 @@ QUICK := smoke or not (cluster or slurm or mpi or checks or clients or long)
 # Without compiled files beside them, every worker that a test starts would compile our modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-all check format proto bench clean
+.PHONY: run test test-all check format proto docs pictures bench clean
 
 run: .venv/.ready-run
 	$(BIN)/weft run -n 2 examples/digits.py
@@ -42,11 +45,25 @@ format: .venv/.ready-dev
 proto: .venv/.ready-dev
 	$(BIN)/python tools/proto.py
 
-bench: .venv/.ready-dev
+docs: .venv/.ready-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "the pages are in build/site"
+
+pictures: .venv/.ready-dev
+	sh tools/setup.sh system
+	sh tools/setup.sh browser
+	$(BIN)/python tools/pictures.py
+
+# What a machine without an accelerator can measure; each prints its table of claims at the end.
+bench: .venv/.ready-bench
 	sh tools/setup.sh system
 	$(BIN)/python benchmarks/launch.py
-	$(BIN)/python benchmarks/rank_order.py
 	$(BIN)/python benchmarks/collectives.py
+	$(BIN)/python benchmarks/recovery.py --systems weft
+	$(BIN)/python benchmarks/checkpoint.py
+	$(BIN)/python benchmarks/learn.py --tasks dense,white,sparse,ridge,lasso,svm,tree8,tree16,boosting,forest
+	$(BIN)/python benchmarks/export.py
+	$(BIN)/python benchmarks/serve.py
 
 clean:
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -62,3 +79,11 @@ clean:
 .venv/.ready-dev: pyproject.toml tools/setup.sh
 	PYTHON=$(PYTHON) sh tools/setup.sh venv '.[dev]'
 	touch $@ .venv/.ready-test .venv/.ready-run
+
+.venv/.ready-docs: pyproject.toml tools/setup.sh
+	PYTHON=$(PYTHON) sh tools/setup.sh venv '.[docs]'
+	touch $@
+
+.venv/.ready-bench: pyproject.toml tools/setup.sh
+	PYTHON=$(PYTHON) sh tools/setup.sh venv '.[dev,bench]'
+	touch $@ .venv/.ready-dev .venv/.ready-test .venv/.ready-run

@@ -24,6 +24,4 @@ Path("labels.txt").write_text("\n".join(map(str, range(10))) + "\n")
 seven = int(np.flatnonzero(classes == 7)[0])
 cv2.imwrite("seven.png", np.round(pictures[seven] * 255 / 16).astype(np.uint8))
 Path("row.json").write_text(json.dumps(rows[[seven]].tolist()))
-print(
-    f"{len(rows)} rows in rows.npz, 10 classes in labels.txt, a picture in seven.png, the same as numbers in row.json"
-)
+print(f"{len(rows)} rows in rows.npz, 10 classes in labels.txt, a seven in seven.png and row.json")

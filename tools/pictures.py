@@ -13,14 +13,15 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.cluster.cluster import VirtualCluster
 from tests.elastic.watched import Watched
 
+ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 WEFT = str(Path(sys.executable).with_name("weft"))
 
@@ -31,8 +32,8 @@ def timeline(folder: Path) -> None:
         run = Watched(cluster, folder)
         run.start("--elastic", "2:4", "-H", "h1,h2", "--per-host", "2")
         run.steps("h1", 25)
-        run.kill_worker("h2")
-        run.sees("a newcomer", lambda event: event.kind == "healed")
+        run.kill(run.workers("h1")[-1])
+        run.stands("h1/0", "h1/1", "h2/0", "h2/1", after=time.time())
         run.steps("h1", run.committed("h1") + 30)
         cluster.kill("h2")
         run.steps("h1", run.committed("h1") + 25)
