@@ -1,7 +1,8 @@
-"""Fits of linear models on an accelerator: what the estimators of `linear` do, with tensors."""
+"""Linear models solved on an accelerator: they take the data that `fit` was given and return the coefficients."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from weft.learn.solvers.coordinate import L1Problem, minimise_l1
 from weft.learn.solvers.history import History
 from weft.learn.solvers.least_squares import solve_gradients, solve_normal
 from weft.learn.solvers.smooth import SmoothPlan, minimise
+from weft.learn.solvers.solution import FitResult, Solution, smallest_multinomial, solution_of
 from weft.learn.threads import Crew
 from weft.learn.workers import together as workers
 
@@ -30,19 +32,21 @@ Array = np.ndarray[Any, Any]
 WIDEST = 5000  # unknowns for which a matrix of their products is cheap
 
 
-def fit_classes(
+def solve_classes(
     model: Any,
     place: str,
     data: tuple[Any, Any, Any],
     memory: str | int | None,
     *,
     loss: str,
-    l1: float = 0.0,
-    l2: float,
+    penalties: tuple[float, float],
     scale: float = 1.0,
     scaling: float | None = None,
-) -> None:
-    """Set `classes_`, `coef_`, `intercept_` and how the fit went; `loss` is "logistic", "squared_hinge" or "hinge"."""
+) -> tuple[Array, FitResult]:
+    """Return the classes and the coefficients of a classifier; `loss` is "logistic", "squared_hinge" or "hinge".
+
+    `penalties` are those of L1 and L2; `scale` multiplies the weights of all rows; `scaling` is as in `LinearTask`.
+    """
     X, y, sample_weight = data
     workers.refuse(model, " where it is on an accelerator")
     with table_on(place, model, X, y, memory, centred=model.fit_intercept and loss == "logistic") as (
@@ -51,27 +55,21 @@ def fit_classes(
     ):
         if not is_tensor_like(y):
             check_classification_targets(y)
-        model.classes_, codes = classes_of(y, table.device)
-        weights = scale * _weights(table, sample_weight, model.class_weight, model.classes_, codes)
-        count = len(model.classes_)
-        together = count > 2 and loss == "logistic" and model.multi_class == "multinomial"
-        each = range(count) if count > 2 else [1]
-        tasks = (
-            [(TensorLoss("multinomial", count), codes)]
-            if together
-            else [(TensorLoss(loss), (codes == k) * 2 - 1) for k in each]
-        )
-        outcomes = [
-            _minimised(model, table, kind, target, weights, (l1, l2), scaling, History(output))
-            for output, (kind, target) in enumerate(tasks)
+        classes, codes = classes_of(y, table.device)
+        weights = scale * _weights(table, sample_weight, model.class_weight, classes, codes)
+        solutions = [
+            _minimised(model, table, kind, target, weights, penalties, scaling, History(output))
+            for output, (kind, target) in enumerate(_class_problems(model, loss, len(classes), codes))
         ]
-        dtype = table.dtype
-    model.coef_ = np.hstack([w for w, *_ in outcomes]).T.astype(dtype)
-    model.intercept_ = np.concatenate([b for _, b, *_ in outcomes]).astype(dtype)
-    histories = [history for *_, history in outcomes]
-    passes = [max(1, len(history.steps)) for history in histories]
-    model.n_iter_ = np.array(passes, np.int32) if loss == "logistic" else max(passes)
-    model._told(histories, all(good for _, _, good, _ in outcomes), model.max_iter, model.tol)
+        return classes, FitResult(solutions, table.dtype)
+
+
+def _class_problems(model: Any, loss: str, count: int, codes: Tensor) -> list[tuple[TensorLoss, Tensor]]:
+    """Return the loss and the targets of each problem: one for all classes, or one for each."""
+    if count > 2 and loss == "logistic" and model.multi_class == "multinomial":
+        return [(TensorLoss("multinomial", count), codes)]
+    each = range(count) if count > 2 else [1]
+    return [(TensorLoss(loss), (codes == k) * 2 - 1) for k in each]
 
 
 def _minimised(
@@ -83,8 +81,7 @@ def _minimised(
     penalties: tuple[float, float],
     scaling: float | None,
     history: History,
-) -> tuple[Array, Array, bool, History]:
-    """W, b, whether the gap is closed, and how it went."""
+) -> Solution:
     l1, l2 = penalties
     problem = TensorProblem(
         table,
@@ -99,40 +96,46 @@ def _minimised(
     )
     limits: dict[str, Any] = {"tol": float(model.tol), "max_iter": max(1, model.max_iter), "history": history}
     if l1 > 0:
+        solver = "coordinate"
         lasso = L1Problem(problem, l1, b_l1=l1 / scaling if scaling else 0.0)
         point, good = minimise_l1(lasso, np.zeros(problem.size), **limits)
     else:
         random = check_random_state(model.random_state)
-        plan = _plan(model, table, loss, l2)
+        solver, plan = _plan(model, table, loss, l2)
         if loss.name == "hinge":
             point, good = minimise_hinge(problem, plan, scaling=scaling, random=random, **limits)
         else:
             point, good = minimise(problem, np.zeros(problem.size), plan, random=random, **limits)
     w, b = problem.split(point)
     if loss.outputs > 1:
-        b = b - b.mean()
-        w = w if l1 + l2 > 0 else w - w.mean(axis=1, keepdims=True)
-    return w, b - table.shift @ w, good, history
+        w, b = smallest_multinomial(w, b, penalised=l1 + l2 > 0)
+    return solution_of(w, b, table.shift, history, good, solver)
 
 
-def _plan(model: Any, table: TensorTable, loss: TensorLoss, l2: float) -> SmoothPlan:
+def _plan(model: Any, table: TensorTable, loss: TensorLoss, l2: float) -> tuple[str, SmoothPlan]:
     is_sparse = isinstance(table, SparseTensorTable)
     shape = Shape(table.rows, table.columns, table.stored, is_sparse, loss.outputs, l2=l2)
     choice = choose(shape, getattr(model, "solver", "auto"))
-    plan = choice.plan if choice.solver == "newton" else smooth_plan(shape, "lbfgs")
+    newton = choice.solver == "newton"
+    plan = choice.plan if newton else smooth_plan(shape, "lbfgs")
     # A corner is where few rows are: a sample would miss it.
-    return replace(plan, sample_rows=table.rows) if loss.name == "hinge" else plan
+    plan = replace(plan, sample_rows=table.rows) if loss.name == "hinge" else plan
+    return "newton" if newton else "lbfgs", plan
 
 
-def fit_numbers(
-    model: Any, place: str, data: tuple[Any, Any, Any], memory: str | int | None, alpha: Any
-) -> None:
-    """Least squares; `alpha(outputs)` are the penalties."""
+def solve_least_squares(
+    model: Any,
+    place: str,
+    data: tuple[Any, Any, Any],
+    memory: str | int | None,
+    alpha: Callable[[int], Array],
+    max_iter: int,
+) -> FitResult:
+    """Return the coefficients of least squares; `alpha(outputs)` are the L2 penalties."""
     X, y, sample_weight = data
     workers.refuse(model, " where it is on an accelerator")
-    history, good, limit = History(), True, getattr(model, "max_iter", None) or 1000
+    history, good = History(), True
     with table_on(place, model, X, y, memory, centred=model.fit_intercept) as (table, y):
-        flat = y.ndim == 1
         targets = _targets(table, y)
         weights = _weights(table, sample_weight, None, None, None)
         problem = TensorLeastSquares(
@@ -140,38 +143,33 @@ def fit_numbers(
         )
         wide = table.columns > (1000 if isinstance(table, SparseTensorTable) else WIDEST)
         if wide:
-            w, b, good = solve_gradients(problem, tol=model.tol, max_iter=limit, history=history)
+            w, b, good = solve_gradients(problem, tol=model.tol, max_iter=max_iter, history=history)
         else:
             w, b = solve_normal(problem, problem.normal_equations(), tol=model.tol, history=history)
-        b = b - table.shift @ w
-        dtype = table.dtype
-    model._keep(w, b, flat, dtype)
-    model.n_iter_ = np.full(w.shape[1], max(1, len(history.steps)), np.int32)
-    model.solver_ = "cg" if wide else "cholesky"
-    model._told([history], good, limit, model.tol)
+        solution = solution_of(w, b, table.shift, history, good, "cg" if wide else "cholesky")
+        return FitResult([solution], table.dtype, flat=y.ndim == 1)
 
 
-def fit_few_numbers(model: Any, place: str, data: tuple[Any, Any, Any], memory: str | int | None) -> None:
-    """Least squares with an L1 or a mixed penalty; `model` is an ElasticNet."""
+def solve_elastic_net(
+    model: Any, place: str, data: tuple[Any, Any, Any], memory: str | int | None
+) -> FitResult:
+    """Return the coefficients of least squares with an L1 or a mixed penalty; `model` is an ElasticNet."""
     X, y, sample_weight = data
     workers.refuse(model, " where it is on an accelerator")
     before = np.atleast_2d(model.coef_) if model.warm_start and hasattr(model, "coef_") else None
     with table_on(place, model, X, y, memory, centred=model.fit_intercept) as (table, y):
-        flat = y.ndim == 1
         targets = _targets(table, y)
         weights = _weights(table, sample_weight, None, None, None)
         weights = weights / float(weights.sum(dtype=torch.float64))
-        outcomes = [_few(model, table, target, weights, before, k) for k, target in enumerate(targets.T)]
-        shift, dtype = table.shift, table.dtype
-    w = np.stack([coef for coef, *_ in outcomes], axis=1)
-    model._keep(w, np.array([b for _, b, *_ in outcomes]) - shift @ w, flat, dtype)
-    model._passed([history for *_, history in outcomes], all(good for _, _, good, _ in outcomes))
+        solutions = [
+            _elastic_net(model, table, target, weights, before, k) for k, target in enumerate(targets.T)
+        ]
+        return FitResult(solutions, table.dtype, flat=y.ndim == 1)
 
 
-def _few(
+def _elastic_net(
     model: Any, table: TensorTable, target: Tensor, weights: Tensor, before: Array | None, output: int
-) -> tuple[Array, float, bool, History]:
-    """Coefficients and intercept of one target, whether the gap is closed, and how it went."""
+) -> Solution:
     target = target.contiguous()
     loss = TensorLoss("squared", quadratic=True)
     l1, l2 = model.alpha * model.l1_ratio, model.alpha * (1 - model.l1_ratio)
@@ -184,7 +182,7 @@ def _few(
     problem = L1Problem(smooth, l1, model.positive)
     point, good = minimise_l1(problem, point, tol=model.tol, max_iter=model.max_iter, history=history)
     w, b = smooth.split(point)
-    return w[:, 0], float(b[0]), good, history
+    return solution_of(w, b, table.shift, history, good, "coordinate")
 
 
 def _targets(table: TensorTable, y: Any) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,8 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from weft.learn.gpu.place import home_of
-from weft.learn.solvers.history import History, Progress
+from weft.learn.solvers.history import Progress
+from weft.learn.solvers.solution import FitResult, Solution
 
 Array = np.ndarray[Any, Any]
 
@@ -22,6 +24,7 @@ Array = np.ndarray[Any, Any]
 class LinearModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A model whose prediction is X @ coef_.T + intercept_."""
 
+    tol: float
     coef_: Any
     intercept_: Any
     n_iter_: Any
@@ -42,17 +45,28 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         margins: Array = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         return margins
 
-    def _told(self, histories: list[History], good: bool, max_iter: int, tol: float) -> None:
-        """Keep how the fit went; say so where it fell short."""
-        self.history_ = [step for history in histories for step in history.steps]
-        if not good:
-            gap = max(history.gap for history in histories)
+    def _finish(self, result: FitResult, max_iter: int) -> Self:
+        """Set the fitted attributes, wherever the fit ran; warn where a solver did not converge."""
+        solutions = result.solutions
+        w = np.hstack([solution.coef for solution in solutions])
+        b = np.concatenate([solution.intercept for solution in solutions])
+        self.coef_ = (w[:, 0] if result.flat else w.T).astype(result.dtype)
+        self.intercept_ = (b[0] if result.flat else b).astype(result.dtype)
+        self.history_ = [step for solution in solutions for step in solution.history.steps]
+        self._set_passes(solutions)
+        if not all(solution.converged for solution in solutions):
+            gap = max(solution.history.gap for solution in solutions)
             warnings.warn(
-                f"the gap to the optimum must fall to tol={tol:g}, got {gap:.2g} after max_iter={max_iter}; "
+                f"the gap to the optimum must fall to tol={self.tol:g}, got {gap:.2g} after max_iter={max_iter}; "
                 "raise max_iter or tol, or scale the features",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,  # the caller of `fit`, which has a decorator
             )
+        return self
+
+    def _set_passes(self, solutions: Sequence[Solution]) -> None:
+        """Set `n_iter_`, and what else an estimator tells about its solver."""
+        self.n_iter_ = np.array([solution.passes for solution in solutions], np.int32)
 
 
 class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from weft.learn.solvers.coordinate import L1Problem, minimise_l1
 from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import Squared
 from weft.learn.solvers.problem import Problem
+from weft.learn.solvers.solution import FitResult, Solution, solution_of
 from weft.learn.tables.tables import table_of
 from weft.learn.threads import Crew, crew_of, thread_count
 from weft.learn.workers import together as workers
@@ -65,58 +67,55 @@ class ElasticNet(LinearRegressor):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self._check()
         place = place_of(self.device, X)
-        if place is not None:
-            from weft.learn.gpu.fits import fit_few_numbers
+        if place is None:
+            result = self._solve((X, y, sample_weight), memory)
+        else:
+            from weft.learn.gpu.fits import solve_elastic_net
 
-            fit_few_numbers(self, place, (X, y, sample_weight), memory)
-            return self
-        X, y, weights = inputs.checked_rows(
-            self, X, y, sample_weight, memory=memory, multi_output=True, y_numeric=True
-        )
+            result = solve_elastic_net(self, place, (X, y, sample_weight), memory)
+        return self._finish(result, self.max_iter)
+
+    def _solve(self, data: tuple[Any, Any, Any], memory: str | int | None) -> FitResult:
+        """Fit on this machine's cores."""
+        X, y, weights = inputs.checked_rows(self, *data, memory=memory, multi_output=True, y_numeric=True)
         (total,) = workers.sums([float(weights.sum())])
         weights = (weights / total).astype(X.dtype)
         targets = y.reshape(len(y), -1).astype(X.dtype)
         start = np.atleast_2d(self.coef_) if self.warm_start and hasattr(self, "coef_") else None
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self, targets.shape[1]):
-            self._fit(X, targets, weights, start, y.ndim == 1, crew)
-        return self
+            solutions = self._solve_targets(X, targets, weights, start, crew)
+        return FitResult(solutions, X.dtype, flat=y.ndim == 1)
 
-    def _fit(
-        self, X: Any, targets: Array, weights: Array, start: Array | None, flat: bool, crew: Crew
-    ) -> None:
+    def _solve_targets(
+        self, X: Any, targets: Array, weights: Array, start: Array | None, crew: Crew
+    ) -> list[Solution]:
+        """Return one solution for each target."""
         table = table_of(X, centred=self.fit_intercept)
         columns, outputs = table.columns, targets.shape[1]
-        w, b = np.zeros((columns, outputs)), np.zeros(outputs)
-        histories, good = [], True
+        solutions = []
         for k in range(outputs):
             y = np.ascontiguousarray(targets[:, k])
             l2 = self.alpha * (1 - self.l1_ratio)
             smooth = Problem(table, y, weights, Squared(), l2, self.fit_intercept, crew, fine=True)
-            histories.append(History(k))
-            point = np.zeros(smooth.size)
+            point, history = np.zeros(smooth.size), History(k)
             if start is not None and start.shape == (outputs, columns):
                 point[:columns] = start[k]
             if self.fit_intercept:
                 heavy, total = workers.sums([float(np.dot(weights, y)), float(weights.sum())])
                 point[columns] = heavy / total
             problem = L1Problem(smooth, self.alpha * self.l1_ratio, self.positive)
-            point, fine = minimise_l1(
-                problem, point, tol=self.tol, max_iter=self.max_iter, history=histories[-1]
-            )
-            part, bias = smooth.split(point)
-            w[:, k], b[k], good = part[:, 0], bias[0], good and fine
-        self._keep(w, b - table.shift.astype(np.float64) @ w, flat, X.dtype)
-        self._passed(histories, good)
+            point, good = minimise_l1(problem, point, tol=self.tol, max_iter=self.max_iter, history=history)
+            w, b = smooth.split(point)
+            solutions.append(solution_of(w, b, table.shift, history, good, "coordinate"))
+        return solutions
 
-    def _passed(self, histories: list[History], good: bool) -> None:
-        """Keep how the fit went."""
-        outputs = len(histories)
-        steps = [len(history.steps) for history in histories]
-        gaps = np.array([history.steps[-1].gap * history.steps[-1].objective for history in histories])
-        self.n_iter_ = steps[0] if outputs == 1 else steps
-        self.dual_gap_ = gaps[0] if outputs == 1 else gaps
-        self._told(histories, good, self.max_iter, self.tol)
+    def _set_passes(self, solutions: Sequence[Solution]) -> None:
+        passes = [solution.passes for solution in solutions]
+        last = [solution.history.steps[-1] for solution in solutions]
+        gaps = np.array([step.gap * step.objective for step in last])
+        self.n_iter_ = passes[0] if len(passes) == 1 else passes
+        self.dual_gap_ = gaps[0] if len(gaps) == 1 else gaps
 
     @property
     def sparse_coef_(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +29,7 @@ from weft.learn.solvers.least_squares import (
 )
 from weft.learn.solvers.losses import Squared
 from weft.learn.solvers.problem import Problem
+from weft.learn.solvers.solution import FitResult, Solution, solution_of
 from weft.learn.tables.tables import table_of
 from weft.learn.threads import Crew, crew_of, thread_count
 from weft.learn.workers import together as workers
@@ -36,6 +37,7 @@ from weft.learn.workers import together as workers
 Array = np.ndarray[Any, Any]
 
 WIDEST = 5000  # unknowns for which a matrix of their products is cheap
+MAX_ITER = 1000  # steps of an iterative solver where the user sets no bound
 SAFE = 1e-10  # of a reciprocal condition: below, normal equations lose too many digits
 SOLVERS = ("auto", "cholesky", "rows", "cg", "svd", "lsqr", "sparse_cg", "sag", "saga", "lbfgs")
 
@@ -50,19 +52,20 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: i
     def predict(self, X: Any) -> Array:
         return self._margins(X)
 
-    def _fit_on(
+    def _solve_on(
         self,
         place: str,
         data: tuple[Any, Any, Any],
         memory: str | int | None,
         alpha: Callable[[int], Array],
-    ) -> Self:
-        from weft.learn.gpu.fits import fit_numbers
+        max_iter: int = MAX_ITER,
+    ) -> FitResult:
+        """Fit on an accelerator; `alpha(outputs)` are the penalties."""
+        from weft.learn.gpu.fits import solve_least_squares
 
         if self.positive:
             raise ValueError("a fit on an accelerator must not ask for positive=True; leave device out")
-        fit_numbers(self, place, data, memory, alpha)
-        return self
+        return solve_least_squares(self, place, data, memory, alpha, max_iter)
 
     def _with_rows(self, X: Any, y: Any, sample_weight: Any, alpha: Callable[[int], Array]) -> Self:
         """Add rows to those of calls before."""
@@ -78,13 +81,13 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: i
         with crew_of(thread_count(self.n_jobs, X.nnz if sparse.issparse(X) else X.size)) as crew:
             before: Running | None = None if first else self._running
             self._running: Running = with_rows(before, X, targets, weights, self.fit_intercept, crew)
-        self._keep(*self._running.solution(penalties, X.shape[1]), y.ndim == 1, X.dtype)
-        self.n_iter_, self.history_ = np.ones(len(penalties), np.int32), []
-        return self
+        solution = self._running.solution(penalties, X.shape[1])
+        return self._finish(FitResult([solution], X.dtype, flat=y.ndim == 1), max_iter=0)
 
-    def _keep(self, w: Array, b: Array, flat: bool, dtype: Any) -> None:
-        self.coef_ = (w[:, 0] if flat else w.T).astype(dtype)
-        self.intercept_ = (b[0] if flat else b).astype(dtype)
+    def _set_passes(self, solutions: Sequence[Solution]) -> None:
+        (solution,) = solutions
+        self.n_iter_ = np.full(solution.coef.shape[1], solution.passes, np.int32)
+        self.solver_ = solution.solver
 
 
 class LinearRegression(LinearRegressor):
@@ -123,23 +126,26 @@ class LinearRegression(LinearRegressor):
         if self.positive and sparse.issparse(X):
             raise TypeError("X must be dense where coefficients must be positive, got a sparse matrix")
         place = place_of(self.device, X)
-        if place is not None:
-            return self._fit_on(place, (X, y, sample_weight), memory, np.zeros)
-        X, y, weights = inputs.checked_rows(
-            self, X, y, sample_weight, memory=memory, multi_output=True, y_numeric=True
-        )
+        if place is None:
+            result = self._solve((X, y, sample_weight), memory)
+        else:
+            result = self._solve_on(place, (X, y, sample_weight), memory, np.zeros)
+        return self._finish(result, MAX_ITER)
+
+    def _solve(self, data: tuple[Any, Any, Any], memory: str | int | None) -> FitResult:
+        """Fit on this machine's cores."""
+        X, y, weights = inputs.checked_rows(self, *data, memory=memory, multi_output=True, y_numeric=True)
         targets = y.reshape(len(y), -1).astype(np.float64)
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self, targets.shape[1]):
-            w, b = self._solve(X, targets, weights, crew)
-        self._keep(w, b, y.ndim == 1, X.dtype)
-        return self
+            solution = self._solve_targets(X, targets, weights, crew)
+        return FitResult([solution], X.dtype, flat=y.ndim == 1)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Add rows to those of calls before: the model is that of all of them, once they are enough to tell it."""
         return self._with_rows(X, y, sample_weight, np.zeros)
 
-    def _solve(self, X: Any, targets: Array, weights: Array, crew: Crew) -> tuple[Array, Array]:
+    def _solve_targets(self, X: Any, targets: Array, weights: Array, crew: Crew) -> Solution:
         history = History()
         rows, columns = X.shape
         many = float(workers.sums([float(rows)])[0])
@@ -154,11 +160,11 @@ class LinearRegression(LinearRegressor):
                 self._spectrum(normal.matrix, columns, X)
                 digits = 1e-12 if X.dtype == np.float64 else 1e-8
                 w, b = solve_normal(problem, normal, tol=min(self.tol, digits), history=history)
-                self._told([history], True, 0, self.tol)
-                return w, b - table.shift.astype(np.float64) @ w
+                return solution_of(w, b, table.shift, history, True, "cholesky")
         workers.refuse(self, " where columns depend on each other, or coefficients must be positive")
-        self.history_ = []
-        return self._solve_directly(X, targets, weights)
+        w, b = self._solve_directly(X, targets, weights)
+        solver = "lsqr" if sparse.issparse(X) else "nnls" if self.positive else "svd"
+        return Solution(w, b, history, True, solver, passes=1)
 
     def _spectrum(self, matrix: Array, columns: int, X: Any) -> None:
         """`rank_` and `singular_` of the centred columns."""
@@ -229,20 +235,24 @@ class Ridge(LinearRegressor):
         inputs.check_choice("solver", self.solver, SOLVERS)
         if self.max_iter is not None:
             inputs.check_count("max_iter", self.max_iter, least=1)
+        limit = self.max_iter or MAX_ITER
         place = place_of(self.device, X)
-        if place is not None:
-            return self._fit_on(place, (X, y, sample_weight), memory, self._alphas)
-        X, y, weights = inputs.checked_rows(
-            self, X, y, sample_weight, memory=memory, multi_output=True, y_numeric=True
-        )
+        if place is None:
+            result = self._solve((X, y, sample_weight), memory)
+        else:
+            result = self._solve_on(place, (X, y, sample_weight), memory, self._alphas, limit)
+        return self._finish(result, limit)
+
+    def _solve(self, data: tuple[Any, Any, Any], memory: str | int | None) -> FitResult:
+        """Fit on this machine's cores."""
+        X, y, weights = inputs.checked_rows(self, *data, memory=memory, multi_output=True, y_numeric=True)
         weights = weights.astype(X.dtype)
         targets = y.reshape(len(y), -1).astype(X.dtype)
         alpha = self._alphas(targets.shape[1])
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self, targets.shape[1]):
-            w, b = self._solve(X, targets, weights, alpha, crew)
-        self._keep(w, b, y.ndim == 1, X.dtype)
-        return self
+            solution = self._solve_targets(X, targets, weights, alpha, crew)
+        return FitResult([solution], X.dtype, flat=y.ndim == 1)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Add rows to those of calls before: the model is that of all of them, and no row is kept."""
@@ -258,8 +268,8 @@ class Ridge(LinearRegressor):
             )
         return np.broadcast_to(alpha, outputs).copy()
 
-    def _solve(self, X: Any, targets: Array, weights: Array, alpha: Array, crew: Crew) -> tuple[Array, Array]:
-        history, good, limit = History(), True, self.max_iter or 1000
+    def _solve_targets(self, X: Any, targets: Array, weights: Array, alpha: Array, crew: Crew) -> Solution:
+        history, good, limit = History(), True, self.max_iter or MAX_ITER
         solver = _ridge_solver(X, self.solver, float(alpha.min()))
         if workers.current() is not None:
             solver = "cholesky" if X.shape[1] <= WIDEST else "cg"
@@ -268,24 +278,18 @@ class Ridge(LinearRegressor):
         if self.positive:
             workers.refuse(self, " where coefficients must be positive")
             w, b, good = _positive(problem, self.tol, limit, history)
-            self.solver_ = "coordinate"
-        elif solver == "direct":
+            solver = "coordinate"
+        elif solver == "svd":
             plain = LinearRegression(fit_intercept=self.fit_intercept, tol=self.tol)
             w, b = plain._solve_directly(X, targets.astype(np.float64), weights.astype(np.float64))
-            self.solver_ = "svd"
         elif solver == "rows":
             x_mean, _ = _means(X, targets, weights, self.fit_intercept)
             w, b = solve_rows(problem, x_mean)
-            self.solver_ = solver
         elif solver == "cg":
             w, b, good = solve_gradients(problem, tol=self.tol, max_iter=limit, history=history)
-            self.solver_ = solver
         else:
             w, b = solve_normal(problem, problem.normal_equations(), tol=self.tol, history=history)
-            self.solver_ = solver
-        self.n_iter_ = np.full(len(alpha), max(1, len(history.steps)), np.int32)
-        self._told([history], good, limit, self.tol)
-        return w, b - table.shift.astype(np.float64) @ w
+        return solution_of(w, b, table.shift, history, good, solver)
 
 
 def _ridge_solver(X: Any, asked: str, least_alpha: float) -> str:
@@ -294,7 +298,7 @@ def _ridge_solver(X: Any, asked: str, least_alpha: float) -> str:
     if asked in ("cholesky", "cg") or (asked == "rows" and dense):
         return asked
     if least_alpha == 0 and dense:
-        return "direct"  # columns may depend on each other, and nothing else makes the solution unique
+        return "svd"  # columns may depend on each other, and nothing else makes the solution unique
     if dense and rows < columns and rows <= WIDEST:
         return "rows"
     return "cholesky" if columns <= WIDEST and (dense or columns <= 1000) else "cg"

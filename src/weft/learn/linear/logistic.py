@@ -12,10 +12,11 @@ from weft.errors import UsageError
 from weft.learn import inputs
 from weft.learn.gpu.place import place_of
 from weft.learn.linear.base import LinearClassifier, probabilities
-from weft.learn.linear.solving import Outcome, Task, solve
+from weft.learn.linear.solving import Task, solve
 from weft.learn.solvers.choice import ALIASES, OPEN, Choice, Shape, choose
 from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import Logistic, Loss, Multinomial
+from weft.learn.solvers.solution import FitResult, Solution
 from weft.learn.tables.tables import table_of
 from weft.learn.threads import Crew, crew_of, thread_count
 from weft.learn.workers import together as workers
@@ -74,50 +75,61 @@ class LogisticRegression(LinearClassifier):
     @workers.as_one_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
-        l1, l2 = self._penalties()
+        penalties = self._penalties()
         place = place_of(self.device, X)
-        if place is not None:
-            return self._fit_on(place, (X, y, sample_weight), memory, l1, l2)
-        X, y, weights = inputs.checked_rows(self, X, y, sample_weight, memory=memory)
+        if place is None:
+            result = self._solve((X, y, sample_weight), memory, penalties)
+        else:
+            result = self._solve_on(place, (X, y, sample_weight), memory, penalties)
+        return self._finish(result, self.max_iter)
+
+    def _solve(
+        self, data: tuple[Any, Any, Any], memory: str | int | None, penalties: tuple[float, float]
+    ) -> FitResult:
+        """Fit on this machine's cores."""
+        X, y, weights = inputs.checked_rows(self, *data, memory=memory)
         before = getattr(self, "coef_", None), getattr(self, "intercept_", None)
         self.classes_, codes = inputs.checked_classes(y)
         weights = inputs.with_class_weights(weights, self.class_weight, self.classes_, codes).astype(X.dtype)
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self):
-            self._fit(X, codes, weights, (l1, l2), before, crew)
-        return self
+            solutions = self._solve_classes(X, codes, weights, penalties, before, crew)
+        return FitResult(solutions, X.dtype)
 
-    def _fit_on(
-        self, place: str, data: tuple[Any, Any, Any], memory: str | int | None, l1: float, l2: float
-    ) -> Self:
-        from weft.learn.gpu.fits import fit_classes
+    def _solve_on(
+        self,
+        place: str,
+        data: tuple[Any, Any, Any],
+        memory: str | int | None,
+        penalties: tuple[float, float],
+    ) -> FitResult:
+        """Fit on an accelerator."""
+        from weft.learn.gpu.fits import solve_classes
 
         if self.dual or ALIASES.get(self.solver) == "dual":
             raise UsageError(
                 f"a fit on an accelerator must have a primal solver, got solver={self.solver!r}, dual={self.dual!r}; "
                 "use solver='auto', or leave device out"
             )
-        fit_classes(self, place, data, memory, loss="logistic", l1=l1, l2=l2)
-        return self
+        self.classes_, result = solve_classes(self, place, data, memory, loss="logistic", penalties=penalties)
+        return result
 
-    def _fit(
+    def _solve_classes(
         self, X: Any, codes: Array, weights: Array, penalties: tuple[float, float], before: Any, crew: Crew
-    ) -> None:
+    ) -> list[Solution]:
         l1, l2 = penalties
         table = table_of(X, centred=self.fit_intercept)
         problems = self._problems(codes, X.dtype)
         random = check_random_state(self.random_state)
-        outcomes: list[Outcome] = []
-        histories: list[History] = []
+        solutions = []
         for output, (loss, y) in enumerate(problems):
             task = Task(table, y, weights, loss, l1, l2, self.fit_intercept)
-            histories.append(History(output))
             start = (
                 _start(before, loss.outputs, output, len(problems), table.columns)
                 if self.warm_start
                 else None
             )
-            outcomes.append(
+            solutions.append(
                 solve(
                     task,
                     self._choice(task, sparse.issparse(X)),
@@ -125,14 +137,11 @@ class LogisticRegression(LinearClassifier):
                     start=start,
                     tol=float(self.tol),
                     max_iter=max(1, self.max_iter),
-                    history=histories[-1],
+                    history=History(output),
                     random=random,
                 )
             )
-        self.coef_ = np.hstack([one.coef for one in outcomes]).T.astype(X.dtype)
-        self.intercept_ = np.concatenate([one.intercept for one in outcomes]).astype(X.dtype)
-        self.n_iter_ = np.array([one.passes for one in outcomes], np.int32)
-        self._told(histories, all(one.good for one in outcomes), self.max_iter, self.tol)
+        return solutions
 
     def predict_proba(self, X: Any) -> Array:
         return probabilities(self.decision_function(X), multinomial=self.multi_class == "multinomial")

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from weft.learn.solvers.history import History
 from weft.learn.solvers.least_squares import LeastSquares, Normal, solved
+from weft.learn.solvers.solution import Solution, solution_of
 from weft.learn.tables.tables import DenseTable, SparseTable
 from weft.learn.threads import Crew
 
@@ -22,10 +24,10 @@ class Running:
     normal: Normal
     shift: Array
 
-    def solution(self, alpha: Array, columns: int) -> tuple[Array, Array]:
-        """W and b of all rows so far."""
+    def solution(self, alpha: Array, columns: int) -> Solution:
+        """Return the coefficients of all rows so far, for one penalty of each target."""
         w, b = solved(self.normal, alpha, columns)
-        return w, b - self.shift @ w
+        return solution_of(w, b, self.shift, History(), True, "cholesky")
 
 
 def with_rows(

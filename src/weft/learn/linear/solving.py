@@ -15,6 +15,7 @@ from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import Loss
 from weft.learn.solvers.problem import Problem
 from weft.learn.solvers.smooth import SmoothPlan, minimise
+from weft.learn.solvers.solution import Solution, smallest_multinomial, solution_of
 from weft.learn.tables.tables import DenseTable, SparseTable
 from weft.learn.threads import Crew
 from weft.learn.workers import together as workers
@@ -40,16 +41,6 @@ class Task:
         return self.l2 / self.scaling**2 if self.scaling else 0.0
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a solver found, in the table's own columns."""
-
-    coef: Array  # (columns, outputs)
-    intercept: Array  # (outputs,)
-    passes: int
-    good: bool
-
-
 def solve(
     task: Task,
     choice: Choice,
@@ -60,7 +51,7 @@ def solve(
     max_iter: int,
     history: History,
     random: np.random.RandomState,
-) -> Outcome:
+) -> Solution:
     """Coefficients within `tol` of the optimum; `start` are those to begin from."""
     limits: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "history": history}
     if choice.solver == "dual":
@@ -82,22 +73,21 @@ def solve(
         point, good = minimise_l1(L1Problem(problem, task.l1, b_l1=b_l1), point, **limits)
     else:
         point, good = minimise(problem, point, choice.plan, random=random, **limits)
-    return _outcome(problem, point, history, good, penalised=task.l1 + task.l2 > 0)
+    return _solution(problem, point, history, good, choice.solver, penalised=task.l1 + task.l2 > 0)
 
 
-def _outcome(problem: Problem, point: Array, history: History, good: bool, penalised: bool = True) -> Outcome:
-    """Undo the table's shift: what the columns' means added to the margins goes to the intercept."""
+def _solution(
+    problem: Problem, point: Array, history: History, good: bool, solver: str, penalised: bool = True
+) -> Solution:
     w, b = problem.split(point)
     if problem.loss.outputs > 1:
-        # Softmax sees differences only: of all intercepts (and coefficients) that fit alike, the smallest.
-        b = b - b.mean()
-        w = w if penalised else w - w.mean(axis=1, keepdims=True)
-    return Outcome(w, b - problem.table.shift.astype(np.float64) @ w, max(1, len(history.steps)), good)
+        w, b = smallest_multinomial(w, b, penalised=penalised)
+    return solution_of(w, b, problem.table.shift, history, good, solver)
 
 
 def solve_dual(
     task: Task, loss: str, crew: Crew, limits: dict[str, Any], random: np.random.RandomState
-) -> Outcome:
+) -> Solution:
     """By dual coordinate ascent; a smooth loss that makes it crawl is handed on to quasi-Newton steps."""
     intercept = "none" if not task.intercept else "penalised" if task.scaling else "free"
     table = task.table
@@ -110,12 +100,12 @@ def solve_dual(
     if shared:
         best = replace(best, w=shared.whole())
     if good or loss == "hinge" or epochs >= limits["max_iter"]:
-        return Outcome(best.w[:, None], np.array([best.b]), epochs, good)
+        return Solution(best.w[:, None], np.array([best.b]), limits["history"], good, "dual", epochs)
     smooth = Problem(table, task.y, task.weights, task.loss, task.l2, task.intercept, crew, b_l2=task.b_l2)
     point = _first_point(smooth, (best.w[:, None], np.array([best.b])))
     plan = SmoothPlan("diagonal", workers.everyone(table.rows))
     point, good = minimise(smooth, point, plan, random=random, **limits)
-    return _outcome(smooth, point, limits["history"], good)
+    return _solution(smooth, point, limits["history"], good, "lbfgs")
 
 
 def _first_point(problem: Problem, start: tuple[Array, Array] | None) -> Array:

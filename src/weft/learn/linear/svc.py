@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,10 +13,11 @@ from weft.errors import UsageError
 from weft.learn import inputs
 from weft.learn.gpu.place import place_of
 from weft.learn.linear.base import LinearClassifier
-from weft.learn.linear.solving import Outcome, Task, solve, solve_dual
+from weft.learn.linear.solving import Task, solve, solve_dual
 from weft.learn.solvers.choice import Choice, Shape, choose, smooth_plan
 from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import SquaredHinge
+from weft.learn.solvers.solution import FitResult, Solution
 from weft.learn.tables.tables import table_of
 from weft.learn.threads import Crew, crew_of, thread_count
 from weft.learn.workers import together as workers
@@ -69,59 +71,65 @@ class LinearSVC(LinearClassifier):
         """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
         self._check()
         place = place_of(self.device, X)
-        if place is not None:
-            return self._fit_on(place, (X, y, sample_weight), memory)
-        X, y, weights = inputs.checked_rows(self, X, y, sample_weight, memory=memory)
+        if place is None:
+            result = self._solve((X, y, sample_weight), memory)
+        else:
+            result = self._solve_on(place, (X, y, sample_weight), memory)
+        return self._finish(result, self.max_iter)
+
+    def _set_passes(self, solutions: Sequence[Solution]) -> None:
+        self.n_iter_ = max(solution.passes for solution in solutions)  # one number, as in scikit-learn
+
+    def _solve(self, data: tuple[Any, Any, Any], memory: str | int | None) -> FitResult:
+        """Fit on this machine's cores."""
+        X, y, weights = inputs.checked_rows(self, *data, memory=memory)
         self.classes_, codes = inputs.checked_classes(y)
         weights = inputs.with_class_weights(weights, self.class_weight, self.classes_, codes)
         stored = X.nnz if sparse.issparse(X) else X.size
         with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self):
-            self._fit(X, codes, (self.C * weights).astype(X.dtype), crew)
-        return self
+            solutions = self._solve_classes(X, codes, (self.C * weights).astype(X.dtype), crew)
+        return FitResult(solutions, X.dtype)
 
-    def _fit_on(self, place: str, data: tuple[Any, Any, Any], memory: str | int | None) -> Self:
-        from weft.learn.gpu.fits import fit_classes
+    def _solve_on(self, place: str, data: tuple[Any, Any, Any], memory: str | int | None) -> FitResult:
+        """Fit on an accelerator."""
+        from weft.learn.gpu.fits import solve_classes
 
         if self.loss == "squared_hinge" and self.dual is True:
             raise UsageError(
                 "a fit on an accelerator must have a primal solver where loss='squared_hinge', got dual=True; "
                 "use dual='auto', or leave device out"
             )
-        l1, l2 = self._penalties()
-        scale, scaling = float(self.C), float(self.intercept_scaling)
-        fit_classes(self, place, data, memory, loss=self.loss, l1=l1, l2=l2, scale=scale, scaling=scaling)
-        return self
+        self.classes_, result = solve_classes(
+            self,
+            place,
+            data,
+            memory,
+            loss=self.loss,
+            penalties=self._penalties(),
+            scale=float(self.C),
+            scaling=float(self.intercept_scaling),
+        )
+        return result
 
     def _penalties(self) -> tuple[float, float]:
         return (1.0, 0.0) if self.penalty == "l1" else (0.0, 1.0)
 
-    def _fit(self, X: Any, codes: Array, weights: Array, crew: Crew) -> None:
+    def _solve_classes(self, X: Any, codes: Array, weights: Array, crew: Crew) -> list[Solution]:
         random = check_random_state(self.random_state)
         ours = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         table = table_of(X, centred=False)
-        histories, outcomes = [], []
+        l1, l2 = self._penalties()
+        scaling = float(self.intercept_scaling)
+        solutions = []
         for output, k in enumerate(ours):
-            l1, l2 = self._penalties()
-            task = Task(
-                table,
-                inputs.signs(codes == k, X.dtype),
-                weights,
-                SquaredHinge(),
-                l1,
-                l2,
-                self.fit_intercept,
-                scaling=float(self.intercept_scaling),
-            )
-            histories.append(History(output))
-            outcomes.append(self._solve(task, sparse.issparse(X), histories[-1], crew, random))
-        self.coef_ = np.hstack([one.coef for one in outcomes]).T.astype(X.dtype)
-        self.intercept_ = np.concatenate([one.intercept for one in outcomes]).astype(X.dtype)
-        self.n_iter_ = max(one.passes for one in outcomes)
-        self._told(histories, all(one.good for one in outcomes), self.max_iter, self.tol)
+            y = inputs.signs(codes == k, X.dtype)
+            task = Task(table, y, weights, SquaredHinge(), l1, l2, self.fit_intercept, scaling)
+            solutions.append(self._solve_one(task, sparse.issparse(X), History(output), crew, random))
+        return solutions
 
-    def _solve(
+    def _solve_one(
         self, task: Task, is_sparse: bool, history: History, crew: Crew, random: np.random.RandomState
-    ) -> Outcome:
+    ) -> Solution:
         limits: dict[str, Any] = {
             "tol": float(self.tol),
             "max_iter": max(1, self.max_iter),
