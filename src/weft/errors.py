@@ -12,6 +12,7 @@
     |-- ConnectError        a host could not be reached or its agent could not be started
     |-- CheckError          the preflight found something that would make the run fail
     |-- ParityError         an exported model does not answer as the model it was made from; no file is left
+    |-- MessageError        another process said something that its protocol does not know
     |-- RunError            workers were started and the run failed
     `-- CollectiveError     an operation among ranks failed; the group is of no more use
         |-- PeerError       a peer died, hung or was cut off
@@ -80,6 +81,10 @@ class CheckError(WeftError):
 
 class ParityError(WeftError):
     """An exported model does not answer as the model it was made from; no file is left."""
+
+
+class MessageError(WeftError):
+    """Another process said something that its protocol does not know."""
 
 
 class RunError(WeftError):

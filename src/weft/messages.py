@@ -1,0 +1,63 @@
+"""Messages between processes: one JSON object a line, one frozen type for each kind of message.
+
+A protocol is a set of `Message` types that share a tag field, which tells them apart on the wire:
+
+    class Command(Message, frozen=True, tag_field="do"): ...
+
+    class StopWorkers(Command, frozen=True, tag="stop"):
+        signal: int
+        grace_s: float
+
+    encode(StopWorkers(15, 2.0))                     {"do":"stop","signal":15,"grace_s":2.0}
+    Decoder(StopWorkers, Dismiss).decode(line)       StopWorkers(signal=15, grace_s=2.0)
+
+Fields may be numbers, text, bytes (base64 on the wire), None, tuples, dicts, dataclasses and other messages. Decoding
+checks the names and the types of all fields, so a handler never meets a message that is half there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar, Union
+
+import msgspec
+
+from weft.errors import MessageError
+
+SHOWN_BYTES = 200  # of a line that cannot be read, in the error
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The root of all messages. A subclass repeats `frozen=True`, and names its tag with `tag=`."""
+
+
+M = TypeVar("M", bound=Message)
+
+
+def encode(message: Message) -> bytes:
+    """Return a message as one line, its end included."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+class Decoder(Generic[M]):
+    """Reads the messages of one protocol; `kinds` are all types that may come."""
+
+    def __init__(self, *kinds: type[M]) -> None:
+        self._kinds = kinds
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[kinds])  # noqa: UP007 (a tuple)
+
+    def decode(self, line: bytes) -> M:
+        """Return the message in a line; MessageError if there is none of this protocol, or a field is wrong."""
+        try:
+            message: M = self._decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            names = ", ".join(str(kind.__struct_config__.tag) for kind in self._kinds)
+            shown = line[:SHOWN_BYTES].decode(errors="replace").rstrip()
+            raise MessageError(
+                f"a message must be one of {names}, with all of its fields, got {shown!r} ({error}); "
+                "is the same version of Weft on every host?"
+            ) from error
+        return message
+
+    def find(self, line: bytes) -> M | None:
+        """Return the message in a line that may be something else: None for a login shell's greeting, say."""
+        return self.decode(line) if line.startswith(b"{") else None
