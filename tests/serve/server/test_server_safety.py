@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 import pytest
@@ -191,10 +191,14 @@ def test_only_web_addresses_are_fetched(url: str) -> None:
         checked_url(url)
 
 
+SEEN: list[dict[str, str]] = []  # headers of the requests that Web got
+
+
 class Web(http.server.BaseHTTPRequestHandler):
     """A picture, and several traps."""
 
     def do_GET(self) -> None:
+        SEEN.append({name.lower(): value for name, value in self.headers.items()})
         body, status, headers = b"", 200, {}
         if self.path == "/picture":
             body = picture()
@@ -247,6 +251,26 @@ def test_fetching_checks_every_step(web: str) -> None:
         fetch(f"{web}/picture", 1_000_000)
     with pytest.raises(RefusalError, match="public address"):
         fetch(web.replace("127.0.0.1", "localhost") + "/picture", 1_000_000)
+
+
+def test_fetching_connects_to_the_address_that_was_checked(web: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that resolves to a public address, and to a private one when asked again."""
+    port = urlsplit(web).port
+    asked: list[str] = []
+
+    def getaddrinfo(host: str, *args: object, **options: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        address = "127.0.0.1" if host != "rebound.test" or asked.count("rebound.test") == 1 else "10.0.0.1"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    assert fetch(f"http://name:word@rebound.test:{port}/picture", 1_000_000, ["127.0.0.0/8"]) == picture()
+    assert asked[0] == "rebound.test"
+    assert set(asked[1:]) <= {"127.0.0.1"}
+    assert SEEN[-1]["host"] == f"rebound.test:{port}"
+    assert "authorization" not in SEEN[-1]
+    with pytest.raises(RefusalError, match="public address"):
+        fetch(f"http://rebound.test:{port}/picture", 1_000_000, ["127.0.0.0/8"])
 
 
 def test_detect_url(start: Starter, onnx_models: Path, web: str) -> None:

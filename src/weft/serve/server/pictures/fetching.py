@@ -1,115 +1,125 @@
-"""Fetching a picture for someone else, without becoming their way into our network.
+"""Fetching a picture by a URL that a caller names, without giving the caller a way into the server's network.
 
-Only http and https; every address that a name stands for must be a public one; the connection goes to the address
-that was checked, not to whatever the name means a moment later; every redirect is checked again; size and time are
-bounded.
+Only http and https; every address of the host must be public; the connection goes to the address that was checked, not
+to whatever the name resolves to a moment later; every redirect is checked again; size and time are bounded.
 """
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
 import socket
 import ssl
 from collections.abc import Sequence
 from time import monotonic
-from urllib.parse import SplitResult, urljoin, urlsplit
+
+import httpx
 
 from weft.serve.server.refusal import RefusalError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_REDIRECTS = 3
-_TIMEOUT_S = 10.0
+MAX_REDIRECTS = 3
+TIMEOUT_S = 10.0  # for the whole fetch, redirects included
+_PORTS = {"http": 80, "https": 443}
+# Bytes are counted as they arrive, so the answer must not be compressed.
+_HEADERS = {"User-Agent": "weft", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
 
 
-def fetch(url: str, limit: int, allowed: Sequence[str] = (), timeout_s: float = _TIMEOUT_S) -> bytes:
-    """What is at a URL, at most `limit` bytes of it. Blocking."""
+class CheckedTransport(httpx.BaseTransport):
+    """Sends each request, also those that follow a redirect, to a public address of its host, before a deadline."""
+
+    def __init__(self, allowed: Sequence[str], deadline: float) -> None:
+        self._allowed = allowed
+        self._deadline = deadline
+        # A kept connection would be found by its address, though it was opened, and its certificate checked, for
+        # another name.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._inner = httpx.HTTPTransport(verify=ssl.create_default_context(), trust_env=False, limits=limits)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        url = checked_url(request.url)
+        address = _resolve(url, self._allowed)
+        bounds = dict.fromkeys(("connect", "read", "write", "pool"), _left(self._deadline))
+        pinned = httpx.Request(
+            request.method,
+            url.copy_with(host=address),
+            headers=request.headers,  # with the Host of the URL
+            stream=request.stream,
+            extensions={"sni_hostname": url.raw_host.decode("ascii"), "timeout": bounds},
+        )
+        return self._inner.handle_request(pinned)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def fetch(url: str, limit: int, allowed: Sequence[str] = (), timeout_s: float = TIMEOUT_S) -> bytes:
+    """Return what is at a URL, at most `limit` bytes; `allowed` networks may be private. Blocks."""
     deadline = monotonic() + timeout_s
-    for _ in range(_REDIRECTS + 1):
-        parts = checked_url(url)
-        address = _resolve(parts, allowed)
+    target = checked_url(url)
+    with httpx.Client(
+        transport=CheckedTransport(allowed, deadline),
+        auth=httpx.Auth(),  # a name and password in the URL are not sent
+        headers=_HEADERS,
+        follow_redirects=True,
+        max_redirects=MAX_REDIRECTS,
+        trust_env=False,
+    ) as client:
         try:
-            moved, body = _get(parts, address, limit, deadline)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise RefusalError(400, f"{parts.hostname} did not give the picture: {error}") from None
-        if moved is None:
-            return body
-        url = urljoin(url, moved)
-    raise RefusalError(400, f"a URL must lead to a picture within {_REDIRECTS} redirects, got more")
+            with client.stream("GET", target) as answer:
+                return _read(answer, limit, deadline)
+        except httpx.TooManyRedirects:
+            raise RefusalError(
+                400, f"a URL must lead to a picture within {MAX_REDIRECTS} redirects, got more"
+            ) from None
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise RefusalError(400, f"{target.host} did not give the picture: {error}") from None
 
 
-def checked_url(url: str) -> SplitResult:
+def checked_url(url: str | httpx.URL) -> httpx.URL:
+    """Return a URL of http or https with a host and a valid port; anything else is refused."""
     try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018  # a port that is none shows here
-    except ValueError as error:
+        parts = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError) as error:
         raise RefusalError(400, f"url must be one: {error}") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise RefusalError(400, f"url must begin with http:// or https://, got {url[:100]!r}")
+    if parts.scheme not in _PORTS or not parts.host:
+        raise RefusalError(400, f"url must begin with http:// or https://, got {str(url)[:100]!r}")
+    if parts.port is not None and not 0 < parts.port < 1 << 16:
+        raise RefusalError(400, f"the port of a url must be 1 to 65535, got {parts.port}")
     return parts
 
 
 def is_public(address: Address, allowed: Sequence[str] = ()) -> bool:
-    """Whether a caller may make us connect there."""
+    """Return whether a caller may make the server connect to an address."""
     inner = getattr(address, "ipv4_mapped", None) or address
     if any(inner in ipaddress.ip_network(network) for network in allowed):
         return True
     return inner.is_global and not inner.is_multicast
 
 
-def _resolve(parts: SplitResult, allowed: Sequence[str]) -> str:
-    assert parts.hostname is not None
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+def _resolve(url: httpx.URL, allowed: Sequence[str]) -> str:
+    """Return an address of a URL's host; if one of its addresses is not public, the host is refused."""
     try:
-        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(url.host, url.port or _PORTS[url.scheme], type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise RefusalError(400, f"{parts.hostname} must be a host that can be found: {error}") from None
+        raise RefusalError(400, f"{url.host} must be a host that can be found: {error}") from None
     addresses = [str(entry[4][0]) for entry in found]
     if not addresses or not all(is_public(ipaddress.ip_address(one), allowed) for one in addresses):
-        raise RefusalError(403, f"url must point to a public address, got {parts.hostname}")
+        raise RefusalError(403, f"url must point to a public address, got {url.host}")
     return addresses[0]
 
 
-def _get(parts: SplitResult, address: str, limit: int, deadline: float) -> tuple[str | None, bytes]:
-    assert parts.hostname is not None
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    plain = socket.create_connection((address, port), timeout=_left(deadline))
-    connection = http.client.HTTPConnection(parts.hostname, port)
-    try:
-        connection.sock = plain
-        if parts.scheme == "https":
-            context = ssl.create_default_context()
-            connection.sock = context.wrap_socket(plain, server_hostname=parts.hostname)
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        host = parts.netloc.rpartition("@")[2]
-        connection.putrequest("GET", target, skip_host=True)
-        connection.putheader("Host", host)
-        connection.putheader("User-Agent", "weft")
-        connection.putheader("Connection", "close")
-        connection.endheaders()
-        with connection.getresponse() as answer:
-            if answer.status in (301, 302, 303, 307, 308) and (moved := answer.getheader("Location")):
-                return moved, b""
-            if answer.status != 200:
-                raise RefusalError(400, f"{parts.hostname} did not give the picture: status {answer.status}")
-            return None, _read(answer, limit, deadline)
-    finally:
-        connection.close()
-        plain.close()
-
-
-def _read(answer: http.client.HTTPResponse, limit: int, deadline: float) -> bytes:
+def _read(answer: httpx.Response, limit: int, deadline: float) -> bytes:
+    if answer.status_code != 200:
+        raise RefusalError(400, f"{answer.url.host} did not give the picture: status {answer.status_code}")
     parts: list[bytes] = []
     size = 0
-    while True:
+    for part in answer.iter_raw():
         _left(deadline)
-        part = answer.read1(1 << 16)
-        if not part:
-            return b"".join(parts)
         size += len(part)
         if size > limit:
             raise RefusalError(413, f"a fetched picture must be at most {limit} bytes")
         parts.append(part)
+    return b"".join(parts)
 
 
 def _left(deadline: float) -> float:
