@@ -161,7 +161,7 @@ class Watched:
     # -- processes --------------------------------------------------------------------------------
 
     def agent(self, host: str) -> int:
-        (found,) = [pid for pid, line in self.cluster.processes(host) if "weft.elastic.agent.agent" in line]
+        (found,) = [pid for pid, line in self.cluster.processes(host) if "weft.elastic.agent.main" in line]
         return found
 
     def workers(self, host: str) -> list[int]:

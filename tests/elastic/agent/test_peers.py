@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from weft.elastic.agent.peers import Address, Message, Peers
+from weft.elastic.agent.peers import AgentAddress, Message, Peers
 
 RETRY_S = 0.05
 
 
-class Agent:
+class Endpoint:
     """One end, and what it was told."""
 
     def __init__(self, name: str, secret: str = "secret", *, witness: bool = False) -> None:
@@ -19,10 +19,10 @@ class Agent:
         self.peers = Peers(name, secret, self, retry_s=RETRY_S, calls_all=witness)
         self._witness = witness
 
-    async def open(self) -> Address:
+    async def open(self) -> AgentAddress:
         self.server = await asyncio.start_server(self.peers.answer, "127.0.0.1", 0)
         port = self.server.sockets[0].getsockname()[1]
-        return Address(self.peers.name, "127.0.0.1", 0 if self._witness else port)
+        return AgentAddress(self.peers.name, "127.0.0.1", 0 if self._witness else port)
 
     async def close(self) -> None:
         self.server.close()
@@ -56,7 +56,7 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def meet(*agents: Agent) -> None:
+async def meet(*agents: Endpoint) -> None:
     where = {agent.peers.name: await agent.open() for agent in agents}
     for agent in agents:
         for name, address in where.items():
@@ -67,7 +67,7 @@ async def meet(*agents: Agent) -> None:
 
 def test_everyone_meets_everyone_and_words_come_in_order() -> None:
     async def test() -> None:
-        a, b, c = agents = [Agent(name) for name in "abc"]
+        a, b, c = agents = [Endpoint(name) for name in "abc"]
         await meet(*agents)
         for kind in ("first", "second"):
             c.peers.send("a", {"kind": kind})
@@ -82,7 +82,7 @@ def test_everyone_meets_everyone_and_words_come_in_order() -> None:
 
 def test_one_that_ends_is_dead_and_one_that_only_hangs_up_is_called_again() -> None:
     async def test() -> None:
-        a, b = agents = [Agent(name) for name in "ab"]
+        a, b = agents = [Endpoint(name) for name in "ab"]
         await meet(*agents)
         a.peers.drop_silent(-1.0)  # as if nothing had been heard for long
         await until(lambda: a.told.count(("met", "b")) == 2 and b.told.count(("met", "a")) == 2)
@@ -99,7 +99,7 @@ def test_one_that_ends_is_dead_and_one_that_only_hangs_up_is_called_again() -> N
 
 def test_a_silence_while_we_stood_still_is_nobodys_fault() -> None:
     async def test() -> None:
-        a, b = agents = [Agent(name) for name in "ab"]
+        a, b = agents = [Endpoint(name) for name in "ab"]
         await meet(*agents)
         await asyncio.sleep(0.1)
         silent_s = a.peers.silent_for("b")
@@ -116,11 +116,11 @@ def test_a_silence_while_we_stood_still_is_nobodys_fault() -> None:
 
 def test_one_of_another_run_is_not_heard() -> None:
     async def test() -> None:
-        a, b = Agent("a", "one secret"), Agent("b", "another")
+        a, b = Endpoint("a", "one secret"), Endpoint("b", "another")
         where = await b.open()
         await a.open()
         a.peers.add("b", where)
-        b.peers.add("a", Address("a", "127.0.0.1", 1))
+        b.peers.add("a", AgentAddress("a", "127.0.0.1", 1))
         await asyncio.sleep(5 * RETRY_S)
         assert a.told == b.told == []
         await a.close()
@@ -131,7 +131,7 @@ def test_one_of_another_run_is_not_heard() -> None:
 
 def test_a_witness_calls_whatever_the_names_and_is_never_proven_dead() -> None:
     async def test() -> None:
-        a, z = Agent("a"), Agent("z", witness=True)
+        a, z = Endpoint("a"), Endpoint("z", witness=True)
         await meet(a, z)
         await z.close()
         await until(lambda: ("parted", "z") in a.told)
@@ -144,7 +144,7 @@ def test_a_witness_calls_whatever_the_names_and_is_never_proven_dead() -> None:
 
 def test_round_trips_are_known_after_some_beats() -> None:
     async def test() -> None:
-        a, _ = agents = [Agent(name) for name in "ab"]
+        a, _ = agents = [Endpoint(name) for name in "ab"]
         await meet(*agents)
         assert a.peers.round_trip_s() == {}
         for _ in range(40):

@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.waiting import wait_until
 
 from weft.elastic.config import ElasticConfig
-from weft.elastic.launcher.hosts_wanted import Wanted, discover
+from weft.elastic.launcher.hosts_wanted import HostsWanted, discover
 from weft.errors import HostListError
 from weft.files import write_whole
 from weft.topology.hostlist import parse_hosts
@@ -22,7 +22,7 @@ def write(path: Path, text: str, when: int) -> None:
     os.utime(path, ns=(when, when))
 
 
-def names(wanted: Wanted) -> list[str]:
+def names(wanted: HostsWanted) -> list[str]:
     return [entry.name for entry in wanted.hosts]
 
 
@@ -30,7 +30,7 @@ def test_a_hostfile_is_followed_and_a_broken_one_warned_of_once(tmp_path: Path) 
     hostfile = tmp_path / "hosts"
     write(hostfile, "a\nb\n", 1)
     said: list[str] = []
-    wanted = Wanted(parse_hosts("a,b"), ElasticConfig(most=2, hostfile=hostfile), warn=said.append)
+    wanted = HostsWanted(parse_hosts("a,b"), ElasticConfig(most=2, hostfile=hostfile), warn=said.append)
     assert not wanted.look()
     for when, broken in enumerate(["", "a:many\n", "# nobody\n"], 2):
         write(hostfile, broken, when)
@@ -49,7 +49,7 @@ def test_a_hostfile_is_followed_and_a_broken_one_warned_of_once(tmp_path: Path) 
 def test_what_weft_scale_writes_is_taken_over_once(tmp_path: Path) -> None:
     hostfile, scaled = tmp_path / "hosts", tmp_path / "scaled"
     write(hostfile, "a\n", 1)
-    wanted = Wanted(parse_hosts("a"), ElasticConfig(most=2, hostfile=hostfile), warn=print)
+    wanted = HostsWanted(parse_hosts("a"), ElasticConfig(most=2, hostfile=hostfile), warn=print)
     wanted.scale_file = scaled
     assert not wanted.look()
     write(scaled, "a\nb\n", 2)
@@ -65,7 +65,7 @@ def test_a_script_is_asked_again_and_again(tmp_path: Path) -> None:
     found.write_text("a\n")
     said: list[str] = []
     elastic = ElasticConfig(most=2, discover=f"cat {found}")
-    wanted = Wanted(parse_hosts("a"), elastic, warn=said.append)
+    wanted = HostsWanted(parse_hosts("a"), elastic, warn=said.append)
     scaled = wanted.scale_file = tmp_path / "scaled"
     write_whole(found, "a\nb:2\n")  # or the script would print an empty file now and then
     wait_until(wanted.look, "another answer")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weft.elastic.config import ElasticConfig
-from weft.elastic.launcher.hosts_wanted import SCALE_FILE, Wanted
+from weft.elastic.launcher.hosts_wanted import SCALE_FILE, HostsWanted
 from weft.elastic.launcher.scale import scale, wanted_hosts
 from weft.errors import UsageError
 from weft.topology.hostlist import HostEntry, parse_hosts
@@ -34,7 +34,7 @@ def test_hosts_are_named_in_all_or_by_what_changes(run_dir: Path) -> None:
 
 def test_the_launcher_sees_it(run_dir: Path) -> None:
     warnings: list[str] = []
-    wanted = Wanted(parse_hosts("a,b:2"), ElasticConfig(), warn=warnings.append)
+    wanted = HostsWanted(parse_hosts("a,b:2"), ElasticConfig(), warn=warnings.append)
     wanted.scale_file = run_dir / "elastic" / SCALE_FILE
     assert not wanted.look()
     scale(run_dir, parse_hosts("a,c"))

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from weft.elastic.membership.leader import Leading
-from weft.elastic.membership.policy import AgentReport, Rules, WorkerReport
-from weft.elastic.membership.stragglers import Slowness
+from weft.elastic.membership.leader import Leader
+from weft.elastic.membership.policy import MembershipRules
+from weft.elastic.membership.reports import AgentReport, WorkerReport
+from weft.elastic.membership.stragglers import Stragglers
 from weft.elastic.membership.view import Member, View
 from weft.elastic.timing import Timing
 
-RULES = Rules(least=1, most=2, gather_s=0.2, broken_s=1.0, waiting_s=2.0, start_within_s=30.0)
+RULES = MembershipRules(least=1, most=2, gather_s=0.2, broken_s=1.0, waiting_s=2.0, start_within_s=30.0)
 VIEW = View(1, tuple(Member(f"{host}/0.0", host, host, 0, "", 0, 0) for host in "ab"), ("a", "b"))
-
-
-class Journal:
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def event(self, name: str, **about: Any) -> None:
-        self.told.append(about["cause"])
 
 
 def agent(name: str) -> AgentReport:
@@ -33,15 +24,28 @@ def agent(name: str) -> AgentReport:
 def test_two_hosts_that_are_slow_to_each_other_are_not_slow_because_a_witness_is_quick(
     third: str, slow: int
 ) -> None:
-    journal: Any = Journal()
-    evicted: list[str] = []
-    leading = Leading(RULES, Timing(), Slowness("evict", 1, journal, evicted.append), 2)
+    leader = Leader(RULES, Timing(), Stragglers("evict", 1), 2, now=0.0)
     living = {name: agent(name) for name in ("a", "b", third)}
     trips = {
         name: {peer: 0.5 if {name, peer} == {"a", "b"} else 0.001 for peer in living.keys() - {name}}
         for name in living
     }
     statuses = {name: {"micros": {}, "round_trip_s": trips[name]} for name in living}
-    for look in range(3):
-        leading.wish(VIEW, living, statuses, 100.0 * (look + 1))
-    assert len(evicted) == len(journal.told) == slow
+    decisions = [leader.decide(VIEW, living, statuses, 100.0 * (look + 1)) for look in range(3)]
+    findings = [finding for decision in decisions for finding in decision.findings]
+    assert [finding.workers for finding in findings] == [("a/0.0",), ("b/0.0",)][:slow]
+    assert all(finding.evict and "slow link" in finding.cause for finding in findings)
+
+
+def test_a_proposal_is_made_once_until_it_is_decided_or_tried_again() -> None:
+    timing = Timing()
+    leader = Leader(RULES, timing, Stragglers("report", 1), 2, now=100.0)
+    living = {"a": agent("a")}  # b is lost
+    statuses: dict[str, dict[str, dict[str, float]]] = {"a": {"micros": {}, "round_trip_s": {}}}
+    proposal = leader.decide(VIEW, living, statuses, 100.0).proposal
+    assert proposal is not None
+    assert (proposal.number, proposal.cause) == (2, "death: lost b/0.0")
+    assert leader.decide(VIEW, living, statuses, 100.0).proposal is None
+    assert leader.decide(VIEW, living, statuses, 100.0 + 2 * timing.retry_s).proposal == proposal
+    leader.on_view(101.0)
+    assert leader.decide(VIEW, living, statuses, 101.0).proposal == proposal

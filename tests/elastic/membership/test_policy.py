@@ -8,22 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.elastic.membership.policy import (
-    AgentReport,
-    Change,
-    Links,
-    Rules,
-    Speeds,
-    WorkerReport,
-    choose_voters,
-    next_view,
-    slow_links,
-    slow_members,
-    weights_by_speed,
-)
+from weft.elastic.membership.policy import MembershipRules, ViewChange, choose_voters, next_view
+from weft.elastic.membership.reports import AgentReport, WorkerReport
+from weft.elastic.membership.speeds import LinkSpeeds, Speeds, slow_links, slow_members, weights_by_speed
 from weft.elastic.membership.view import Member, View
 
-RULES = Rules(least=2, most=4, gather_s=0.2, broken_s=1.0, waiting_s=2.0, start_within_s=30.0)
+RULES = MembershipRules(least=2, most=4, gather_s=0.2, broken_s=1.0, waiting_s=2.0, start_within_s=30.0)
 
 
 def worker(name: str, state: str = "member", **more: float) -> WorkerReport:
@@ -43,7 +33,7 @@ def view(*names: str, number: int = 3) -> View:
     return View(number, members, tuple(dict.fromkeys(member.agent for member in members)), "")
 
 
-def names(change: Change | None) -> list[str]:
+def names(change: ViewChange | None) -> list[str]:
     assert change is not None
     return [member.worker for member in change.view.members]
 
@@ -218,7 +208,7 @@ def test_a_slow_link_is_that_of_the_host_whose_words_all_take_long() -> None:
     assert slow_links({pair: 3 * seconds for pair, seconds in pairs.items()}).keys() == {"c"}
     assert slow_links(dict.fromkeys(pairs, slow)) == {}, "a slow network is nobody's fault"
     assert slow_links({pair: seconds / 10 for pair, seconds in pairs.items()}) == {}, "5 ms hold nobody up"
-    links = Links()
+    links = LinkSpeeds()
     seen = []
     for look in (pairs, {}, pairs, pairs, {}, {}):
         links.look(look)

@@ -1,49 +1,66 @@
-"""The agent of one host in an elastic run: it watches over the host's workers and agrees with the other agents on who
-takes part.
+"""The agent of one host in an elastic run: it runs the host's workers and agrees with the other agents on who takes
+part.
 
-It is started by the launcher but does not depend on it: when the launcher, its host or its cable is gone, the agents go
-on and finish the run. When an agent ends, however it ends, so do its workers.
+The launcher starts it, but it does not depend on the launcher: when the launcher, its host or its cable is gone, the
+agents go on and finish the run. When an agent ends, however it ends, so do its workers.
+
+Events come from its workers, the other agents, the launcher and the clock. Decisions are made elsewhere, from what the
+agent knows: about its own workers in `reactions.py`, about the next view in `membership/leader.py`, about agreement in
+`membership/council.py`. The agent carries them out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import secrets
 import signal
 import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from weft.elastic.agent.door import carry, knock, let_in, open_door
-from weft.elastic.agent.journal import Journal, outcome
-from weft.elastic.agent.launcher_link import Spoken
-from weft.elastic.agent.peers import Address, Message, Peers
-from weft.elastic.agent.process import FINISHED, LEAVING
-from weft.elastic.agent.reactions import Watch
+from weft.elastic.agent import reactions
+from weft.elastic.agent.actions import (
+    Broadcast,
+    CheckSoon,
+    EndRun,
+    LeadNow,
+    Reaction,
+    ReportFailure,
+    WriteCommit,
+    WriteEvent,
+    WriteHeader,
+)
+from weft.elastic.agent.journal import Journal
+from weft.elastic.agent.launcher_link import LauncherLink, accept_launcher, listen_for_launcher
+from weft.elastic.agent.peers import AgentAddress, Message, Peers
+from weft.elastic.agent.reactions import RunFacts, WorkerFacts
+from weft.elastic.agent.workers import HostWorkers
 from weft.elastic.membership.council import Action, Council, Decided, Send, is_quorum
-from weft.elastic.membership.leader import Leading
-from weft.elastic.membership.policy import AgentReport, Rules
-from weft.elastic.membership.stragglers import Slowness
+from weft.elastic.membership.leader import Leader
+from weft.elastic.membership.policy import MembershipRules
+from weft.elastic.membership.reports import AgentReport, WorkerState
+from weft.elastic.membership.stragglers import SlowFinding, Stragglers
 from weft.elastic.membership.view import View
 from weft.elastic.timing import Timing
 
-URGENT = ("death", "broken", "start")  # kinds of changes that do not wait for the end of a step
-ALONE_S = 600.0  # until an agent gives up that nobody hears
+URGENT_KINDS = ("death", "broken", "start")  # changes of the view that do not wait for the end of a step
+ALONE_S = (
+    600.0  # until an agent that reaches neither its launcher nor a quorum of the others ends its workers
+)
 
 
-class Agent:
-    """One host's part in the run."""
+class ElasticAgent:
+    """The agent of one host."""
 
-    def __init__(self, spec: Message, launcher: Spoken, port: int) -> None:
+    def __init__(self, spec: Message, launcher: LauncherLink, port: int) -> None:
         self.spec = spec
         self.name: str = spec["agent"]
         self.host: str = spec["host"]
         self.witness: bool = spec["witness"]
         self.launcher = launcher
         self.timing = Timing(spec["detect_within"])
-        self.rules = Rules(
+        self.rules = MembershipRules(
             least=spec["least"],
             most=spec["most"],
             gather_s=self.timing.gather_s,
@@ -51,74 +68,81 @@ class Agent:
             waiting_s=self.timing.detect_within,
             start_within_s=spec["start_within"],
         )
-        self.where = Address(self.host, spec["address"], 0 if self.witness else port)
+        self.where = AgentAddress(self.host, spec["address"], 0 if self.witness else port)
         self.council = Council(self.name, View.from_json(spec["view"]))
         self.peers = Peers(
             self.name, spec["secret"], self, retry_s=self.timing.retry_s, calls_all=self.witness
         )
-        self.journal = Journal(Path(spec["run_dir"]), self.host, spec["run"], tell=self._tell_event)
-        self.watch = Watch(spec, self, self.journal, launcher, self.timing)
-        self.household = self.watch.household
-        slowness = Slowness(spec["slow"], self.rules.least, self.journal, self._evict)
-        self.leading = Leading(self.rules, self.timing, slowness, spec["expected"])
-        self.reports: dict[str, Message] = {}  # what the other agents last said of themselves
-        self._told_lost: set[tuple[int, str]] = set()
-        self.leaving = False
+        self.journal = Journal(Path(spec["run_dir"]), self.host, spec["run"], tell=self._send_event)
+        self.workers = HostWorkers(
+            spec, self.journal, launcher, on_message=self._on_worker_message, on_end=self._on_worker_end
+        )
+        now = time.monotonic()
+        stragglers = Stragglers(spec["slow"], self.rules.least)
+        self.leader = Leader(self.rules, self.timing, stragglers, spec["expected"], now=now)
+        self.statuses: dict[str, Message] = {}  # the last status of every other agent
+        self.committed = 0  # steps, as far as this host knows
+        self.leaving = False  # this host is taken away from the run
         self.over = ""  # "finished", or why the run failed
         self.code = 0  # the exit code of a run that is over
-        self._stop_at: float | None = None
+        self._losses_reported: set[tuple[int, str]] = set()  # view and agent
+        self._kill_at: float | None = None
         self._changed = asyncio.Event()
         self._next_beat = 0.0
-        self._turned_at = time.monotonic()
-        self._with_others_at = time.monotonic()
+        self._checked_at = now
+        self._not_alone_at = now
 
     # -- the loop ---------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Until the run is over and our workers are gone; gives our exit code."""
+        """Take part until the run is over and the workers of this host are gone; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            loop.add_signal_handler(number, self._asked_to_leave)
-        door = open_door(self.spec["run"], self.host)
-        if door is not None:
-            loop.add_reader(door.fileno(), self._let_in, door)
-        self.household.open()
-        self.launcher.say({"event": "begun"})
-        for name, where in self.spec["roster"].items():
-            self.peers.add(name, Address(*where))
+            loop.add_signal_handler(number, self._on_signal)
+        listener = listen_for_launcher(self.spec["run"], self.host)
+        if listener is not None:
+            loop.add_reader(listener.fileno(), self._on_launcher_back, listener)
+        self.workers.open()
+        self.launcher.send({"event": "begun"})
+        self._add_peers(self.spec["roster"])
         while not self._done():
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), self.timing.look_s)
             self._changed.clear()
-            self._turn()
+            self._check()
         self._beat()
-        self.household.close()
+        self.workers.close()
         await self.peers.close()
         self.journal.close()
         return 0 if self.leaving else self.code
 
-    def _turn(self) -> None:
+    def _done(self) -> bool:
+        return self.workers.empty and (bool(self.over) or self.leaving)
+
+    def _check(self) -> None:
+        """Do what is due by the clock."""
         now = time.monotonic()
-        late_s, self._turned_at = now - self._turned_at - self.timing.look_s, now
+        late_s, self._checked_at = now - self._checked_at - self.timing.look_s, now
         if late_s > self.timing.beat_s:
             self.peers.excuse(late_s)
         self.peers.drop_silent(self.timing.silence_s)
-        self.watch.turn()
+        self._check_workers()
         if not self.over:
             self._lead(now)
-            self._see_whether_it_can_go_on()
-            self._see_whether_anybody_is_left(now)
-        if self.over and self._stop_at is not None and now >= self._stop_at:
-            self._stop_at = None
-            self.household.kill(but=FINISHED)
+            self._end_if_too_few()
+            self._end_if_alone(now)
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = None
+            self.workers.kill(but=WorkerState.FINISHED)
         if now >= self._next_beat:
             self._beat()
 
     def _beat(self) -> None:
+        """Send the status of this agent to the others and to the launcher."""
         self._next_beat = time.monotonic() + self.timing.beat_s
         status = self._status()
         self.peers.beat({"kind": "status", **status})
-        self.launcher.say({"event": "status", **status})
+        self.launcher.send({"event": "status", **status})
 
     def _status(self) -> Message:
         return {
@@ -128,10 +152,10 @@ class Agent:
             "over": self.over,
             "code": self.code,
             "leaving": self.leaving,
-            "committed": self.watch.committed,
-            "possible": 0 if self.leaving else self.household.possible,
-            "trouble": self.household.trouble,
-            "micros": self.household.micros(),
+            "committed": self.committed,
+            "possible": 0 if self.leaving else self.workers.possible,
+            "trouble": self.workers.trouble,
+            "micros": self.workers.micros(),
             "round_trip_s": self.peers.round_trip_s(),
             "roster": {
                 name: [where.host, where.address, where.port]
@@ -140,48 +164,119 @@ class Agent:
         }
 
     def _report(self) -> AgentReport:
-        return AgentReport(
-            self.name, self.host, self.where.address, self.household.reports(), witness=self.witness
-        )
+        reports = self.workers.reports()
+        return AgentReport(self.name, self.host, self.where.address, reports, witness=self.witness)
 
-    def _done(self) -> bool:
-        """Whether there is nothing left for us to do."""
-        return self.household.empty and (bool(self.over) or self.leaving)
+    # -- its own workers --------------------------------------------------------------------------
 
-    # -- leading ----------------------------------------------------------------------------------
+    def _on_worker_message(self, worker: WorkerFacts, message: Message) -> None:
+        self._carry_out(reactions.on_message(worker, message, self._run_facts()))
+
+    def _on_worker_end(self, worker: WorkerFacts, code: int) -> None:
+        self._carry_out(reactions.on_end(worker, code, self._run_facts()))
+
+    def _check_workers(self) -> None:
+        stays = not self.over and not self.leaving
+        self.workers.start_due(wanted=stays)
+        for worker, idle_s in self.workers.stuck(self.timing):
+            self._carry_out(reactions.on_stuck(worker, idle_s, self.council.view))
+        if stays:
+            workers, view = self.workers.facts(), self.council.view
+            others_stay = self._others_stay()
+            grace_s: float = self.spec["grace"]
+            self._carry_out(reactions.on_clock(workers, view, grace_s=grace_s, others_stay=others_stay))
+
+    def _evict_here(self, name: str) -> None:
+        for worker in self.workers.facts():
+            if worker.name == name:
+                self._carry_out(reactions.on_too_slow(worker))
+
+    def _run_facts(self) -> RunFacts:
+        return RunFacts(self.council.view, bool(self.over), self.leaving, self.committed)
+
+    def _others_stay(self) -> bool:
+        """Whether a member, here or elsewhere, is not about to leave."""
+        members = {member.worker for member in self.council.view.members}
+        reports = [worker for agent in self._living().values() for worker in agent.workers]
+        return any(report.worker in members and report.state != WorkerState.LEAVING for report in reports)
+
+    def _carry_out(self, actions: Iterable[Reaction]) -> None:
+        for action in actions:
+            match action:
+                case WriteEvent(name, facts):
+                    self.journal.event(name, **facts)
+                case WriteHeader(header):
+                    self.journal.header(dict(header))
+                case WriteCommit(record):
+                    self.committed = max(self.committed, record["step"] + 1)
+                    self.journal.commit(dict(record))
+                case ReportFailure(why):
+                    self.launcher.send({"event": "failed", "why": why})
+                case EndRun(how, code):
+                    self.end(how, code)
+                case CheckSoon():
+                    self._changed.set()
+                case Broadcast():
+                    self._beat()
+                case LeadNow():
+                    self._lead(time.monotonic())
+                    self._beat()
+                case _:
+                    self.workers.carry_out(action)
+
+    # -- leading and agreeing ---------------------------------------------------------------------
 
     def _living(self) -> dict[str, AgentReport]:
-        """The agents that are there, ourselves included, with what they last reported."""
+        """The agents that are alive, this one included, with their last reports."""
         living = {self.name: self._report()}
-        for name, status in self.reports.items():
+        for name, status in self.statuses.items():
             if self.peers.silent_for(name) < self.timing.silence_s:
                 living[name] = AgentReport.from_json(status["report"])
         return living
 
+    def _status_of(self, agent: str) -> Message:
+        return self.statuses[agent] if agent != self.name else self._status()
+
     def _lead(self, now: float) -> None:
-        """Propose what should follow, if it is our turn: we are the first voter that is there."""
+        """Decide what should follow, if this agent leads: it is the first voter that is alive."""
         view = self.council.view
         living = self._living()
         leader = next((voter for voter in view.voters if voter in living), None)
         if leader != self.name:
             return
         statuses = {agent: self._status_of(agent) for agent in living}
-        wish = self.leading.wish(view, living, statuses, now)
-        if wish is None:
+        decision = self.leader.decide(view, living, statuses, now)
+        for finding in decision.findings:
+            self._act_on_slow(view, finding)
+        if decision.proposal is None:
             return
         for agent in sorted(view.agents - living.keys()):
-            self._tell_lost(agent, f"no sign of life for {self.peers.silent_for(agent):.1f} s")
-        self._act(self.council.propose(wish))
+            self._report_loss(agent, f"no sign of life for {self.peers.silent_for(agent):.1f} s")
+        self._agree(self.council.propose(decision.proposal))
 
-    def _tell_lost(self, agent: str, cause: str) -> None:
-        """Note that a host is lost, once for each view."""
+    def _act_on_slow(self, view: View, finding: SlowFinding) -> None:
+        who = list(finding.workers)
+        policy = self.spec["slow"]
+        self.journal.event(
+            "detected", view=view.number, kind="slow", who=who, cause=finding.cause, policy=policy
+        )
+        for member in view.members:
+            if finding.evict and member.worker in who:
+                if member.agent == self.name:
+                    self._evict_here(member.worker)
+                else:
+                    self.peers.send(member.agent, {"kind": "evict", "worker": member.worker})
+
+    def _report_loss(self, agent: str, cause: str) -> None:
+        """Write down that a host is lost, once for each view."""
         view = self.council.view
-        if agent in view.agents and (view.number, agent) not in self._told_lost and not self.over:
-            self._told_lost.add((view.number, agent))
+        if agent in view.agents and (view.number, agent) not in self._losses_reported and not self.over:
+            self._losses_reported.add((view.number, agent))
             who = [member.worker for member in view.members if member.agent == agent]
             self.journal.event("detected", view=view.number, kind="host", who=who, cause=cause)
 
-    def _act(self, actions: list[Action]) -> None:
+    def _agree(self, actions: list[Action]) -> None:
+        """Carry out what the council asks for."""
         for action in actions:
             if isinstance(action, Send):
                 self.peers.send(action.to, {"kind": "council", "word": action.message})
@@ -189,31 +284,76 @@ class Agent:
                 self._adopt(action.view)
 
     def _adopt(self, view: View) -> None:
-        """A view is decided: tell our workers."""
-        self.leading.adopted()
+        """Tell the workers of this host that a view is decided."""
+        self.leader.on_view(time.monotonic())
         kind, _, cause = view.cause.partition(": ")
         members = [member.worker for member in view.members]
         if members:
             self.journal.event(
                 "agreed", view=view.number, cause=cause, kind=kind, size=view.size, members=members
             )
-        self.watch.adopt(view, urgent=kind in URGENT)
+        self._carry_out(reactions.on_view(self.workers.facts(), view, urgent=kind in URGENT_KINDS))
         self._changed.set()
 
-    def _status_of(self, agent: str) -> Message:
-        return self.reports[agent] if agent != self.name else self._status()
+    # -- the other agents -------------------------------------------------------------------------
 
-    def _evict(self, worker: str) -> None:
-        """Have a slow worker ended by whoever watches it."""
-        for member in self.council.view.members:
-            if member.worker == worker:
-                if member.agent == self.name:
-                    self.watch.end_slow(worker)
-                else:
-                    self.peers.send(member.agent, {"kind": "evict", "worker": worker})
+    def met(self, peer: str) -> None:
+        """A connection to this peer begins."""
+        self._agree(self.council.met(peer))
+        self._beat()
 
-    def _see_whether_it_can_go_on(self) -> None:
-        """If fewer workers can ever be there than the run needs, it has failed."""
+    def parted(self, peer: str) -> None:
+        """The connection to this peer broke."""
+        self._agree(self.council.lost(peer))
+
+    def died(self, peer: str) -> None:
+        """The process of this peer has ended."""
+        self.statuses.pop(peer, None)
+        self._report_loss(peer, "its agent has ended")
+        self._agree(self.council.gone(peer))
+        self._changed.set()
+
+    def heard(self, peer: str, message: Message) -> None:
+        """A message of this peer came."""
+        match message["kind"]:
+            case "council":
+                self._agree(self.council.receive(peer, message["word"]))
+            case "status":
+                self._on_status(peer, message)
+            case "evict":
+                self._evict_here(message["worker"])
+
+    def _on_status(self, peer: str, status: Message) -> None:
+        before = self.statuses.get(peer)
+        self.statuses[peer] = status
+        self._add_peers(status["roster"])
+        if status["over"] and not self.over:
+            self.end(status["over"], status["code"], tell=False)
+        if before is None or _worker_states(before) != _worker_states(status):
+            self._changed.set()
+
+    def _add_peers(self, roster: Message) -> None:
+        for name, where in roster.items():
+            self.peers.add(name, AgentAddress(*where))
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def end(self, how: str, code: int = 1, *, tell: bool = True) -> None:
+        """End the run: workers that are done exit by themselves, the others are asked to, and killed after a while."""
+        if self.over:
+            return
+        self.over, self.code = how, code
+        finished = how == "finished"
+        self.journal.event("finished" if finished else "failed", cause=how, code=code)
+        view = self.council.view
+        self._carry_out(reactions.on_run_over(self.workers.facts(), view, finished=finished))
+        self._kill_at = time.monotonic() + self.spec["grace"]
+        if tell:
+            self._beat()
+        self._changed.set()
+
+    def _end_if_too_few(self) -> None:
+        """End the run as failed if fewer workers can ever be there than it needs."""
         statuses = [self._status_of(agent) for agent in self._living()]
         if sum(status["possible"] for status in statuses) >= self.rules.least:
             return
@@ -221,190 +361,56 @@ class Agent:
         if trouble:
             self.end(trouble, code)
 
-    def _see_whether_anybody_is_left(self, now: float) -> None:
-        """Without a launcher, and without enough others to decide anything, nobody would ever end us."""
+    def _end_if_alone(self, now: float) -> None:
+        """End the run here if neither a launcher nor a quorum is reached for long: nobody else would ever end it."""
         if not self.launcher.lost or is_quorum(self.council.view.voters, self._living().keys()):
-            self._with_others_at = now
-        elif now - self._with_others_at > ALONE_S:
+            self._not_alone_at = now
+        elif now - self._not_alone_at > ALONE_S:
             self.end(f"{self.host} was cut off from the others and from its launcher for {ALONE_S:g} s")
 
-    # -- the other agents -------------------------------------------------------------------------
-
-    def met(self, peer: str) -> None:
-        self._act(self.council.met(peer))
-        self._beat()
-
-    def parted(self, peer: str) -> None:
-        self._act(self.council.lost(peer))
-
-    def died(self, peer: str) -> None:
-        self.reports.pop(peer, None)
-        self._tell_lost(peer, "its agent has ended")
-        self._act(self.council.gone(peer))
-        self._changed.set()
-
-    def heard(self, peer: str, message: Message) -> None:
-        match message["kind"]:
-            case "council":
-                self._act(self.council.receive(peer, message["word"]))
-            case "status":
-                self._hear_status(peer, message)
-            case "evict":
-                self.watch.end_slow(message["worker"])
-
-    def _hear_status(self, peer: str, status: Message) -> None:
-        before = self.reports.get(peer)
-        self.reports[peer] = status
-        for name, where in status["roster"].items():
-            self.peers.add(name, Address(*where))
-        if status["over"] and not self.over:
-            self.end(status["over"], status["code"], tell=False)
-        if before is None or _states(before) != _states(status):
-            self._changed.set()
-
-    # -- our workers ------------------------------------------------------------------------------
-
-    @property
-    def view(self) -> View:
-        return self.council.view
-
-    def others_stay(self) -> bool:
-        members = {member.worker for member in self.view.members}
-        reports = [worker for agent in self._living().values() for worker in agent.workers]
-        return any(report.worker in members and report.state != LEAVING for report in reports)
-
-    def look_soon(self) -> None:
-        self._changed.set()
-
-    def tell_all(self) -> None:
-        self._beat()
-
-    def act_now(self) -> None:
-        self._lead(time.monotonic())
-        self._beat()
-
-    # -- the end ----------------------------------------------------------------------------------
-
-    def end(self, how: str, code: int = 1, *, tell: bool = True) -> None:
-        """The run is over: those who are done go by themselves, the others are ended."""
-        if self.over:
-            return
-        self.over, self.code = how, code
-        self.journal.event("finished" if how == "finished" else "failed", cause=how, code=code)
-        self.watch.dismiss(finished=how == "finished")
-        self._stop_at = time.monotonic() + self.spec["grace"]
-        if tell:
-            self._beat()
-        self._changed.set()
-
-    def _asked_to_leave(self) -> None:
-        """Our host is taken away: our workers leave at the end of the step, then we go. Soon, or by force."""
+    def _on_signal(self) -> None:
+        """Leave the run, as this host is taken away; a second signal, or the end of the grace, kills the workers."""
         if self.leaving:
-            self.household.kill()
+            self.workers.kill()
             return
         self._leave()
-        asyncio.get_running_loop().call_later(
-            self.spec["grace"] + self.timing.detect_within, self._asked_to_leave
-        )
+        asyncio.get_running_loop().call_later(self.spec["grace"] + self.timing.detect_within, self._on_signal)
 
     def _leave(self) -> None:
+        """Have all workers leave, those that take part at the end of their step; then the agent ends."""
         self.leaving = True
-        self.watch.take_away()
+        self._carry_out(reactions.on_host_leaves(self.workers.facts(), self.council.view))
         self._beat()
 
+    # -- the launcher -----------------------------------------------------------------------------
+
     def obey(self, message: Message) -> None:
-        """A word of the launcher."""
+        """Do what the launcher asks for."""
         match message["do"]:
             case "roster":
-                for name, where in message["roster"].items():
-                    self.peers.add(name, Address(*where))
+                self._add_peers(message["roster"])
             case "over":
                 self.end(message["how"], message["code"])
-            case "begin":  # whoever had decided anything is dead
-                self._act(self.council.receive("", {"kind": "decided", "view": message["view"]}))
-            case "leave" if not self.leaving:  # no hurry: our host stays as long as it takes
+            case "begin":  # all agents that had decided on a view are dead
+                self._agree(self.council.receive("", {"kind": "decided", "view": message["view"]}))
+            case "leave" if not self.leaving:  # without a limit: the host stays as long as it takes
                 self._leave()
             case "stop":
                 if message.get("now"):
-                    self.household.kill()
+                    self.workers.kill()
                 self.end("stopped on request")
 
-    def _let_in(self, door: socket.socket) -> None:
-        """The launcher had lost us, and is back."""
-        visitor = let_in(door)
-        if visitor is not None:
-            self.launcher.attach(visitor)
-            self.launcher.say({"event": "attached", "agent": self.name, "address": self.where.address,
-                               "port": self.where.port})  # fmt: skip
+    def _on_launcher_back(self, listener: socket.socket) -> None:
+        """Attach a launcher that had lost this agent."""
+        connection = accept_launcher(listener)
+        if connection is not None:
+            self.launcher.attach(connection)
+            where = {"address": self.where.address, "port": self.where.port}
+            self.launcher.send({"event": "attached", "agent": self.name, **where})
 
-    def _tell_event(self, event: Message) -> None:
-        self.launcher.say({"event": "news", "news": event})
+    def _send_event(self, event: Message) -> None:
+        self.launcher.send({"event": "news", "news": event})
 
 
-def _states(status: Message) -> list[tuple[str, str]]:
+def _worker_states(status: Message) -> list[tuple[str, str]]:
     return [(worker["worker"], worker["state"]) for worker in status["report"]["workers"]]
-
-
-def _listener() -> socket.socket:
-    """A port on all addresses of this host; who calls must know the secret of the run."""
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", 0))
-
-
-async def serve() -> int:
-    """Tell the launcher where we listen, hear what the run is, and take part in it."""
-    launcher = Spoken()
-    agent: Agent | None = None
-
-    async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if agent is None:
-            writer.close()  # it calls again
-        else:
-            await agent.peers.answer(reader, writer)
-
-    listener = _listener()
-    port = listener.getsockname()[1]
-    server = await asyncio.start_server(called, sock=listener, limit=64 << 20)
-    launcher.say({"event": "hello", "port": port, "token": secrets.token_hex(4)})
-    async for message in launcher.listen():
-        if message["do"] == "elastic":
-            if (there := knock(message["run"], message["host"])) is not None:
-                await carry(launcher, there)
-                return 0
-            over, code = outcome(Path(message["run_dir"]), message["host"]) if message["life"] else ("", 0)
-            if over:
-                launcher.say({"event": "done", "over": over, "code": code})
-                await launcher.drain()
-                return 0
-            agent = Agent(message, launcher, port)
-            break
-        if message["do"] == "bye":
-            return 0
-    if agent is None:
-        return 0
-    hearing = asyncio.create_task(_hear(launcher, agent))
-    try:
-        code = await agent.run()
-    finally:
-        hearing.cancel()
-        server.close()
-    launcher.say({"event": "done", "over": agent.over, "code": agent.code})
-    await launcher.drain()
-    return code
-
-
-async def _hear(launcher: Spoken, agent: Agent) -> None:
-    while True:  # a launcher that is gone may come back
-        async for message in launcher.listen():
-            agent.obey(message)
-
-
-def main() -> None:
-    """`python -m weft.elastic.agent.agent`; the launcher is the only caller."""
-    code = asyncio.run(serve())
-    os._exit(code)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,41 +1,53 @@
-"""The agent's end of its launcher's channel: standard input and output, one JSON object a line.
+"""The agent's link to its launcher: one JSON object a line, over standard input and output at first.
 
-The launcher may be gone, or there but not listening. Neither may hold up the agent, so what it says waits in memory,
-and what is only to be shown is dropped when too much waits.
+The launcher may be gone, or there but not reading. Neither may hold up the agent, so messages wait in memory, and those
+that are only to be shown are dropped when too much waits.
+
+A launcher that was cut off, and reaches the host again, finds the agent it had started there: the agent listens on an
+abstract socket, named after the run and the host, that goes with the process. Only processes of the same user are let
+in. The process that the launcher starts anew on the host relays lines between the two.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import os
 import socket
+import struct
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
 from weft.launch.agent.protocol import Message, decode, encode
 
-BACKLOG_BYTES = 8 << 20
+BACKLOG_BYTES = (
+    8 << 20
+)  # unsent bytes above which output of workers is dropped; at four times as many, all messages
+CHUNK_BYTES = 1 << 16  # read at a time
+LONGEST_LINE_BYTES = 64 << 20
+DRAIN_S = 2.0  # for a launcher to take the last messages of an agent
 
 
-class Spoken:
-    """The launcher, as an agent sees it."""
+class LauncherLink:
+    """The connection of an agent to its launcher, which may be lost and attached again."""
 
     def __init__(self) -> None:
-        self._in, self._out = 0, 1
+        self._in, self._out = 0, 1  # descriptors
         self._connection: socket.socket | None = None
         self._unsent: deque[bytes] = deque()
-        self._waiting = 0
-        self._gone = False
-        self.lost = False  # it hears us no more, unless it comes back
-        self._lines: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._unheard = b""
+        self._unsent_bytes = 0
+        self._closed = False  # nothing can be sent any more, until the launcher comes back
+        self.lost = False  # nothing will be received any more, until the launcher comes back
+        self._received: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._unread = b""
         self._loop = asyncio.get_running_loop()
         os.set_blocking(1, False)
         self._open()
 
     def attach(self, connection: socket.socket) -> None:
-        """Speak with a launcher that was lost and has come back; what waited for it is out of date."""
+        """Go on with a launcher that was lost and has come back; messages that waited for it are out of date."""
         self._loop.remove_writer(self._out)
         self._loop.remove_reader(self._in)
         if self._connection is not None:
@@ -43,7 +55,7 @@ class Spoken:
         self._connection = connection
         self._in = self._out = connection.fileno()
         self._unsent.clear()
-        self._waiting, self._gone, self.lost, self._unheard = 0, False, False, b""
+        self._unsent_bytes, self._closed, self.lost, self._unread = 0, False, False, b""
         self._open()
 
     def _open(self) -> None:
@@ -51,11 +63,11 @@ class Spoken:
         try:
             self._loop.add_reader(self._in, self._read)
         except PermissionError:  # a file or /dev/null: nothing will come
-            self._lines.put_nowait(None)
+            self._received.put_nowait(None)
 
     def _read(self) -> None:
         try:
-            data = os.read(self._in, 1 << 16)
+            data = os.read(self._in, CHUNK_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -63,30 +75,31 @@ class Spoken:
         if not data:
             self.lost = True
             self._loop.remove_reader(self._in)
-            self._lines.put_nowait(None)
+            self._received.put_nowait(None)
             return
-        *lines, self._unheard = (self._unheard + data).split(b"\n")
+        *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             message = decode(line, "do")
             if message is not None and message["do"] != "beat":
-                self._lines.put_nowait(message)
+                self._received.put_nowait(message)
 
-    async def listen(self) -> AsyncIterator[Any]:
-        """The launcher's words, until it is gone."""
-        while (message := await self._lines.get()) is not None:
+    async def messages(self) -> AsyncIterator[Any]:
+        """The launcher's messages, until it is gone."""
+        while (message := await self._received.get()) is not None:
             yield message
 
-    def say(self, message: Message, *, may_drop: bool = False) -> None:
-        if self._gone or (self._waiting > BACKLOG_BYTES and may_drop) or self._waiting > 4 * BACKLOG_BYTES:
-            return
-        self.pass_on(encode(message))
+    def send(self, message: Message, *, may_drop: bool = False) -> None:
+        """Send a message without waiting; it is dropped where too much waits already."""
+        limit = BACKLOG_BYTES if may_drop else 4 * BACKLOG_BYTES
+        if not self._closed and self._unsent_bytes <= limit:
+            self.send_line(encode(message))
 
-    def pass_on(self, data: bytes) -> None:
-        """Say a whole line."""
-        if self._gone:
+    def send_line(self, line: bytes) -> None:
+        """Send a message that is encoded already, without waiting."""
+        if self._closed:
             return
-        self._unsent.append(data)
-        self._waiting += len(data)
+        self._unsent.append(line)
+        self._unsent_bytes += len(line)
         if len(self._unsent) == 1:
             self._write()
 
@@ -96,7 +109,7 @@ class Spoken:
             while self._unsent:
                 data = self._unsent[0]
                 count = os.write(self._out, data)
-                self._waiting -= count
+                self._unsent_bytes -= count
                 if count < len(data):
                     self._unsent[0] = data[count:]
                 else:
@@ -104,12 +117,79 @@ class Spoken:
         except BlockingIOError:
             self._loop.add_writer(self._out, self._write)
         except OSError:
-            self._gone = True
+            self._closed = True
             self._unsent.clear()
-            self._waiting = 0
+            self._unsent_bytes = 0
 
-    async def drain(self, timeout_s: float = 2.0) -> None:
-        """Wait until all is said, but not for ever."""
+    async def drain(self, timeout_s: float = DRAIN_S) -> None:
+        """Wait until all is sent, for `timeout_s` at most."""
         deadline = self._loop.time() + timeout_s
-        while self._unsent and not self._gone and self._loop.time() < deadline:
+        while self._unsent and not self._closed and self._loop.time() < deadline:
             await asyncio.sleep(0.01)
+
+
+# -- after a cut --------------------------------------------------------------------------------------
+
+
+def listen_for_launcher(run: str, host: str) -> socket.socket | None:
+    """Listen for a launcher that comes back; None where another agent of the run listens, or without such sockets."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(_socket_name(run, host))
+    except OSError:
+        listener.close()
+        return None
+    listener.listen()
+    listener.setblocking(False)
+    return listener
+
+
+def accept_launcher(listener: socket.socket) -> socket.socket | None:
+    """Accept a connection, if it comes from a process of the same user or of root."""
+    try:
+        connection, _ = listener.accept()
+    except OSError:
+        return None
+    _, user, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if user not in (0, os.getuid()):
+        connection.close()
+        return None
+    return connection
+
+
+def connect_to_agent(run: str, host: str) -> socket.socket | None:
+    """Connect to the agent of the run that is on this host already; None if none is."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(_socket_name(run, host))
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+async def relay(launcher: LauncherLink, agent: socket.socket) -> None:
+    """Relay messages between a launcher and the agent it had lost, until one of them goes."""
+    reader, writer = await asyncio.open_unix_connection(sock=agent, limit=LONGEST_LINE_BYTES)
+    to_agent = asyncio.create_task(_relay_to_agent(launcher, writer))
+    with contextlib.suppress(OSError):
+        to_launcher = asyncio.create_task(_relay_to_launcher(reader, launcher))
+        await asyncio.wait({to_agent, to_launcher}, return_when=asyncio.FIRST_COMPLETED)
+        to_launcher.cancel()
+    to_agent.cancel()
+    writer.close()
+    await launcher.drain()
+
+
+async def _relay_to_agent(launcher: LauncherLink, writer: asyncio.StreamWriter) -> None:
+    async for message in launcher.messages():
+        writer.write(encode(message))
+
+
+async def _relay_to_launcher(reader: asyncio.StreamReader, launcher: LauncherLink) -> None:
+    while line := await reader.readline():
+        launcher.send_line(line)
+
+
+def _socket_name(run: str, host: str) -> str:
+    return "\0weft-elastic-" + hashlib.sha256(f"{run}/{host}".encode()).hexdigest()[:32]

@@ -1,8 +1,8 @@
 """The links between the agents of a run: one connection for each pair, kept up as long as both live.
 
 Every agent listens; of each pair the one with the smaller name calls. A witness calls all and is called by none: the
-machine it is on may be out of reach. Both prove that they know the run's secret. What
-is sent while there is no connection is lost: those who care repeat it when they meet again.
+machine it is on may be out of reach. Both ends prove that they know the run's secret. A message that is sent
+while there is no connection is lost: what matters is repeated when the two meet again.
 """
 
 from __future__ import annotations
@@ -21,50 +21,66 @@ from typing import Any, Protocol
 from weft.elastic.secret import NONCE_BYTES, PROOF_BYTES, is_proof, nonce, proof
 
 Message = dict[str, Any]
-BACKLOG_BYTES = 4 << 20  # more than that unsent: the peer does not listen, and what we say is out of date
-LONGEST_LINE = 64 << 20
-ROUND_TRIPS = 15  # that are remembered of each peer
-LAST_CALLS, LISTEN_S = 10, 0.05  # to one that may be dead
+BACKLOG_BYTES = (
+    4 << 20
+)  # unsent bytes above which a peer counts as not reading: what waits for it is out of date
+LONGEST_LINE_BYTES = 64 << 20
+ROUND_TRIPS = 15  # remembered of each peer
+GREET_S = 5.0  # for both ends of a new connection to prove themselves
+DRAIN_S = 0.5  # for a peer to take the last messages of an agent that ends
+LAST_CALLS = 10  # to a peer that may be dead
+LAST_CALL_S = 0.05  # for which a peer that took such a call must keep it open to count as alive
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where an agent listens, and for which host it speaks."""
+class AgentAddress:
+    """The host of an agent, and the address and port at which it listens; port 0: it only calls."""
 
     host: str
     address: str
     port: int
 
 
-class Listener(Protocol):
-    """Who is told what happens on the links."""
+class PeerListener(Protocol):
+    """The owner of the links, which is told what happens on them: an agent, or a test."""
 
-    def met(self, peer: str) -> None: ...
-    def heard(self, peer: str, message: Message) -> None: ...
-    def parted(self, peer: str) -> None: ...
-    def died(self, peer: str) -> None: ...
+    def met(self, peer: str) -> None:
+        """A connection to this peer begins."""
+        ...
+
+    def heard(self, peer: str, message: Message) -> None:
+        """A message of this peer came."""
+        ...
+
+    def parted(self, peer: str) -> None:
+        """The connection to this peer broke."""
+        ...
+
+    def died(self, peer: str) -> None:
+        """The process of this peer has ended, which is proven."""
+        ...
 
 
 @dataclass
 class _Peer:
-    """One other agent."""
+    """One other agent, and the connection to it."""
 
     name: str
-    where: Address
+    where: AgentAddress
     writer: asyncio.StreamWriter | None = None
     heard_at: float = field(default_factory=time.monotonic)
     dead: bool = False
-    dropped: bool = False  # we gave the connection up: words of the peer may be lost
+    dropped: bool = False  # this end gave the connection up: messages of the peer may be lost
     calling: asyncio.Task[None] | None = None
-    stamp: tuple[float, float] | None = None  # its clock when it last spoke, ours when we heard it
+    stamp: tuple[float, float] | None = None  # the peer's clock when it last sent, and this host's on receipt
     round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=ROUND_TRIPS))
 
 
 class Peers:
-    """All other agents of the run."""
+    """All other agents of the run, and the connections to them."""
 
     def __init__(
-        self, name: str, secret: str, listener: Listener, *, retry_s: float, calls_all: bool = False
+        self, name: str, secret: str, listener: PeerListener, *, retry_s: float, calls_all: bool = False
     ) -> None:
         self.name, self._secret, self._listener, self._retry_s = name, secret, listener, retry_s
         self._calls_all = calls_all
@@ -74,23 +90,24 @@ class Peers:
 
     # -- who there is -----------------------------------------------------------------------------
 
-    def add(self, name: str, where: Address) -> None:
-        """Learn of an agent; one without a port is to call us, others whichever of us has the smaller name."""
+    def add(self, name: str, where: AgentAddress) -> None:
+        """Learn of an agent. Without a port, it calls this end; with one, the agent with the smaller name calls."""
         if name == self.name or name in self._peers:
             return
         peer = self._peers[name] = _Peer(name, where)
         if where.port and (self._calls_all or self.name < name):
             peer.calling = self._start(self._call(peer))
 
-    def roster(self) -> dict[str, Address]:
+    def roster(self) -> dict[str, AgentAddress]:
         return {name: peer.where for name, peer in self._peers.items() if not peer.dead}
 
     def silent_for(self, name: str) -> float:
-        """Seconds since we last heard from it; infinity if it is dead or unknown."""
+        """Return the seconds since the last message of a peer; infinity if it is dead or unknown."""
         peer = self._peers.get(name)
         return float("inf") if peer is None or peer.dead else time.monotonic() - peer.heard_at
 
     def send(self, name: str, message: Message) -> None:
+        """Send a message without waiting; it is lost if there is no connection."""
         peer = self._peers.get(name)
         if peer is None or peer.writer is None or peer.writer.is_closing():
             return
@@ -100,19 +117,19 @@ class Peers:
         peer.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     def beat(self, message: Message) -> None:
-        """Say something to all, with our time, and theirs as they last told it: so they know how long words take."""
+        """Send a message to all, with this host's clock and the age of theirs: they learn the round trip from it."""
         now = time.monotonic()
         echoes = {p.name: [p.stamp[0], now - p.stamp[1]] for p in self._peers.values() if p.stamp is not None}
         self.send_all({**message, "stamp": now, "echoes": echoes})
 
     def round_trip_s(self) -> dict[str, float]:
-        """How long words usually take to each peer and back, where that is known."""
+        """Return the usual round trip to each peer, where enough of them were measured."""
         full = [
             peer for peer in self._peers.values() if len(peer.round_trips) == ROUND_TRIPS and not peer.dead
         ]
         return {peer.name: median(peer.round_trips) for peer in full}
 
-    def _time(self, peer: _Peer, message: Message) -> None:
+    def _measure(self, peer: _Peer, message: Message) -> None:
         now = time.monotonic()
         peer.stamp = message["stamp"], now
         if (echo := message["echoes"].get(self.name)) is not None:
@@ -123,13 +140,13 @@ class Peers:
             self.send(name, message)
 
     def excuse(self, seconds: float) -> None:
-        """We ourselves stood still for so long: that we heard nothing meanwhile is nobody's fault."""
+        """Do not count these seconds as silence of the peers: this process stood still meanwhile."""
         now = time.monotonic()
         for peer in self._peers.values():
             peer.heard_at = min(now, peer.heard_at + seconds)
 
     def drop_silent(self, silence_s: float) -> None:
-        """Call those anew from whom we hear nothing: TCP itself would try the old connection ever more rarely."""
+        """Give up connections without messages, to call anew: TCP itself would retry the old one ever more rarely."""
         for name, peer in self._peers.items():
             if peer.writer is not None and not peer.dropped and self.silent_for(name) > silence_s:
                 self._drop(peer)
@@ -141,10 +158,11 @@ class Peers:
         peer.writer.transport.abort()
 
     async def close(self) -> None:
+        """Let the peers take what was sent, then close all connections."""
         for peer in self._peers.values():
             if peer.writer is not None:
                 with contextlib.suppress(OSError, asyncio.TimeoutError):
-                    await asyncio.wait_for(peer.writer.drain(), 0.5)
+                    await asyncio.wait_for(peer.writer.drain(), DRAIN_S)
                 peer.writer.close()
         self._closed = True
         while self._tasks:  # before Python 3.12, wait_for may swallow a cancellation
@@ -160,18 +178,18 @@ class Peers:
             began = time.monotonic()
             try:
                 reader, writer = await asyncio.wait_for(
-                    asyncio.open_connection(peer.where.address, peer.where.port, limit=LONGEST_LINE),
+                    asyncio.open_connection(peer.where.address, peer.where.port, limit=LONGEST_LINE_BYTES),
                     max(1.0, 4 * self._retry_s),
                 )
             except ConnectionRefusedError:
                 # The host is up and nobody listens there: the process has ended, and with it its workers.
-                self._bury(peer)
+                self._mark_dead(peer)
                 return
             except (TimeoutError, OSError):
                 pass
             else:
                 with contextlib.suppress(OSError, EOFError, ValueError, asyncio.TimeoutError):
-                    await asyncio.wait_for(self._greet(reader, writer), 5.0)
+                    await asyncio.wait_for(self._greet(reader, writer), GREET_S)
                     await self._talk(peer, reader, writer)
                 writer.close()
             await asyncio.sleep(max(0.0, self._retry_s - (time.monotonic() - began)))
@@ -187,9 +205,9 @@ class Peers:
         writer.write(self.name.encode() + b"\n")
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Another agent calls. One we have not heard of yet is let go: it calls again."""
+        """Talk with an agent that calls. The connection of one that is not known yet is closed: it calls again."""
         with contextlib.suppress(OSError, EOFError, ValueError, asyncio.TimeoutError):
-            name = await asyncio.wait_for(self._admit(reader, writer), 5.0)
+            name = await asyncio.wait_for(self._admit(reader, writer), GREET_S)
             peer = self._peers.get(name)
             if peer is not None and not peer.dead:
                 await self._talk(peer, reader, writer)
@@ -204,9 +222,9 @@ class Peers:
         return (await reader.readline()).decode().strip()
 
     async def _talk(self, peer: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Hear what the peer says until the connection ends."""
-        _hurry(writer)
-        if peer.writer is not None:  # it called again: the old connection is no good
+        """Receive the messages of a peer until the connection ends."""
+        _send_at_once(writer)
+        if peer.writer is not None:  # the peer called again: the old connection is broken
             peer.writer.transport.abort()
             self._part(peer)
         peer.writer, peer.heard_at, peer.dropped, peer.stamp = writer, time.monotonic(), False, None
@@ -218,33 +236,36 @@ class Peers:
                 peer.heard_at = time.monotonic()
                 message = json.loads(line)
                 if "stamp" in message:
-                    self._time(peer, message)
+                    self._measure(peer, message)
                 self._listener.heard(peer.name, message)
             ended = True
         except OSError as error:
             ended = error.errno == errno.ECONNRESET
         finally:
             if peer.writer is writer and ended and not peer.dropped and peer.where.port:
-                await self._see_whether_it_died(peer)
-            if peer.writer is writer:  # it may have called again meanwhile
+                await self._check_for_death(peer)
+            if peer.writer is writer:  # the peer may have called again meanwhile
                 self._part(peer)
 
-    async def _see_whether_it_died(self, peer: _Peer) -> None:
-        """Its end closed the connection: all it said was heard. If nobody listens there any more, it is dead."""
+    async def _check_for_death(self, peer: _Peer) -> None:
+        """Find out whether a peer that closed its connection is dead: nothing listens at its port any more.
+
+        All that it sent was received by then.
+        """
         for _ in range(LAST_CALLS):
             try:
                 reader, writer = await asyncio.wait_for(
                     asyncio.open_connection(peer.where.address, peer.where.port), self._retry_s
                 )
             except ConnectionRefusedError:
-                self._bury(peer)
+                self._mark_dead(peer)
                 return
             except (TimeoutError, OSError):
                 return
             try:
-                # The kernel takes calls for a process that is being ended, and drops them with it. One that lives
-                # waits for us to speak first.
-                await asyncio.wait_for(reader.read(1), LISTEN_S)
+                # The kernel takes calls for a process that is being ended, and drops them with it. A peer that lives
+                # waits for the caller to send first.
+                await asyncio.wait_for(reader.read(1), LAST_CALL_S)
             except TimeoutError:
                 return
             except OSError:
@@ -252,7 +273,7 @@ class Peers:
             finally:
                 writer.close()
 
-    def _bury(self, peer: _Peer) -> None:
+    def _mark_dead(self, peer: _Peer) -> None:
         if not peer.dead:
             peer.dead = True
             self._listener.died(peer.name)
@@ -268,7 +289,8 @@ class Peers:
         return task
 
 
-def _hurry(writer: asyncio.StreamWriter) -> None:
+def _send_at_once(writer: asyncio.StreamWriter) -> None:
+    """Have small messages sent without delay."""
     connection = writer.get_extra_info("socket")
     if connection is not None:
         with contextlib.suppress(OSError):

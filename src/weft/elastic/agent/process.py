@@ -1,4 +1,4 @@
-"""One worker, as its agent watches over it: the process, its link, its progress, what it prints."""
+"""One worker process, as its agent holds it: the link to it, its progress, its output, its end."""
 
 from __future__ import annotations
 
@@ -8,46 +8,44 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.elastic.membership.policy import WorkerReport
+from weft.elastic.membership.reports import WorkerReport, WorkerState
 from weft.elastic.timing import Timing
 from weft.elastic.worker.beat import WAITING, Page, Progress
 from weft.elastic.worker.link import DESCRIPTOR
 from weft.launch.agent import processes
 
-STARTING, READY, MEMBER, LEAVING, FINISHED, GONE = (
-    "starting", "ready", "member", "leaving", "finished", "gone",
-)  # fmt: skip
-CHUNK_BYTES = 1 << 16
-TAIL_CHARACTERS = 16_000
-# To make a group, or to find that it cannot be made: connecting to one that has died takes half of it, and a busy
-# machine the rest. Who is ended too soon takes with it what it alone may have.
+CHUNK_BYTES = 1 << 16  # read from a worker's link or output at a time
+TAIL_CHARACTERS = 16_000  # of a worker's standard error that are kept to explain its failure
+# Seconds for a worker to form a group, or to find that it cannot: connecting to a peer that has died takes half of
+# them, and a busy machine the rest. A worker that is killed too soon takes with it state that it alone may have.
 ANSWER_S = 10.0
-LENIENT_S = 300.0  # for what may take long the first time
+FIRST_TIME_S = 300.0  # for work that may take long the first time: compiling kernels, opening files
+STEP_S_KEPT = 0.8  # share of the old estimate that stays when a step's duration is measured anew
 
-# Losing a peer is nothing special here; torch's store would print pages about it.
-QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+# Losing a peer is an ordinary event in an elastic run; torch's store would print pages about it.
+QUIET_ENV = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A place for a worker on this host."""
+class WorkerSlot:
+    """A place for one worker on this host."""
 
     number: int
-    rank: int  # under which its output is shown
+    rank: int  # under which the output of its workers is shown
     env: Mapping[str, str]
     cpus: Sequence[int] = ()
     numa: Sequence[int] = ()
 
 
-class Ward:
-    """One worker process."""
+class WorkerProcess:
+    """One worker process, started by the constructor."""
 
     def __init__(
-        self, name: str, slot: Slot, argv: Sequence[str], *, env: Mapping[str, str], cwd: str
+        self, name: str, slot: WorkerSlot, argv: Sequence[str], *, env: Mapping[str, str], cwd: str
     ) -> None:
         self.name, self.slot = name, slot
         self._page = Page()
@@ -58,7 +56,7 @@ class Ward:
             self.process = processes.spawn(
                 argv,
                 env={
-                    **QUIET,
+                    **QUIET_ENV,
                     **os.environ,
                     **env,
                     **slot.env,
@@ -71,94 +69,107 @@ class Ward:
             )
         finally:
             theirs.close()
-        self.code: int | None = None
-        self.tail = ""
-        self.ports = (0, 0)
-        self.evicted = ""  # why we ended it
-        self.followed = False  # another is started in its place, even while it is there
+        self.code: int | None = None  # the exit code, once the process has ended
+        self.store_port = self.heal_port = 0
+        self.evicted = ""  # why the agent ended this worker
+        self.followed = False  # another worker is started in its slot, even while this one is there
         self.stepped = -1  # the last view in which it committed a step
-        self._state, self._since = STARTING, time.monotonic()
+        self._state, self._state_since = WorkerState.STARTING, time.monotonic()
         self._broken, self._broken_at = -1, 0.0
-        self._unheard = b""
+        self._stderr_tail = ""
+        self._unread = b""
         self._unsent = b""
-        self._step_s = 0.0
+        self._step_s = 0.0  # how long a step usually takes; 0: not known yet
         self._stopped_at: float | None = None
-        self._asked_at: float | None = None  # told of an urgent view, and no word since
-        self._last = (0, self._since)  # steps, and when there were so many
+        self._asked_at: float | None = (
+            None  # when it was told of an urgent view, if it has said nothing since
+        )
+        self._counted = (0, self._state_since)  # steps when they were last counted, and the time of that
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
     @property
-    def state(self) -> str:
-        return self._state
-
-    @state.setter
-    def state(self, state: str) -> None:
-        if state != self._state:
-            self._state, self._since = state, time.monotonic()
-            self._last = self._last[0], self._since
-
-    @property
     def alive(self) -> bool:
         return self.code is None
 
     @property
-    def leaving_s(self) -> float:
-        """For how long it has been about to leave."""
-        return time.monotonic() - self._since if self._state == LEAVING else 0.0
+    def state(self) -> WorkerState:
+        return self._state
 
-    def breaks(self, view: int) -> None:
-        """It told us that it has no group in this view."""
+    @state.setter
+    def state(self, state: WorkerState) -> None:
+        if state != self._state:
+            self._state, self._state_since = state, time.monotonic()
+            self._counted = self._counted[0], self._state_since
+
+    @property
+    def leaving_s(self) -> float:
+        """Seconds since the worker was asked to leave; 0 if it was not."""
+        return time.monotonic() - self._state_since if self._state == WorkerState.LEAVING else 0.0
+
+    @property
+    def last_error(self) -> str:
+        """The last line that the worker wrote to its standard error."""
+        lines = self._stderr_tail.strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+    def mark_broken(self, view: int) -> None:
+        """Note that the worker has no group in this view."""
         self._broken, self._broken_at = view, time.monotonic()
 
     def report(self) -> WorkerReport:
+        """Describe the worker to whoever leads."""
         now = time.monotonic()
         return WorkerReport(
             worker=self.name,
             slot=self.slot.number,
             state=self._state,
-            store_port=self.ports[0],
-            heal_port=self.ports[1],
-            since=round(now - self._since, 3),
+            store_port=self.store_port,
+            heal_port=self.heal_port,
+            since=round(now - self._state_since, 3),
             broken=self._broken,
             broken_for=round(now - self._broken_at, 3),
             stepped=self.stepped,
-            waiting_s=round(self._waits_too_long_for(now), 3),
+            waiting_s=round(self._waiting_too_long_s(now), 3),
         )
 
-    def _waits_too_long_for(self, now: float) -> float:
-        """For how long it has waited for the others, less what that takes where steps are long; -1: it does not."""
+    def _waiting_too_long_s(self, now: float) -> float:
+        """Seconds for which the worker has waited for the others beyond what is usual; -1 if it does not wait."""
         waits_s = self._page.read().waits_for(now)
-        return max(-1.0, waits_s - 3 * self._step_s if self._step_s else waits_s - LENIENT_S)
+        return max(-1.0, waits_s - 3 * self._step_s if self._step_s else waits_s - FIRST_TIME_S)
 
     # -- progress ---------------------------------------------------------------------------------
 
     def progress(self) -> Progress:
         return self._page.read()
 
-    def stuck_for(self, timing: Timing) -> float | None:
-        """Seconds without progress, if they are too many."""
+    def stuck_s(self, timing: Timing) -> float | None:
+        """Return the seconds without progress if they are too many, None otherwise."""
         now = time.monotonic()
         progress = self._page.read()
-        steps, since = self._last
-        if progress.steps > steps:
-            took = (now - since) / (progress.steps - steps)  # the first time with the making of the group
-            self._step_s = took if not self._step_s else 0.8 * self._step_s + 0.2 * took
-            self._last = progress.steps, now
-        if idle_s := self._does_not_answer(now, timing, waits=progress.phase == WAITING):
+        self._measure_steps(progress.steps, now)
+        if idle_s := self._unresponsive_s(now, timing, waits=progress.phase == WAITING):
             return idle_s
         limit = timing.stuck_s(self._step_s)
         if progress.lenient:
-            limit = max(limit, LENIENT_S)
+            limit = max(limit, FIRST_TIME_S)
         idle_s = progress.stuck_for(now)
         return idle_s if idle_s > limit else None
 
-    def _does_not_answer(self, now: float, timing: Timing, *, waits: bool) -> float | None:
-        """Seconds for which it has been stopped, or has not answered to an urgent view; if they are too many.
+    def _measure_steps(self, steps: int, now: float) -> None:
+        before, since = self._counted
+        if steps > before:
+            took_s = (now - since) / (steps - before)  # the first time including the forming of the group
+            known = self._step_s
+            self._step_s = STEP_S_KEPT * known + (1 - STEP_S_KEPT) * took_s if known else took_s
+            self._counted = steps, now
 
-        One that waits for the others makes no progress of its own, so that is all there is to see.
+    def _unresponsive_s(self, now: float, timing: Timing, *, waits: bool) -> float | None:
+        """Return the seconds for which the process was stopped, or did not answer an urgent view, if too many.
+
+        A worker that waits for the others makes no progress of its own, so there is nothing else to judge it by.
         """
         stopped = processes.is_stopped(self.pid)
         self._stopped_at = (self._stopped_at or now) if stopped else None
@@ -168,22 +179,23 @@ class Ward:
             return now - self._asked_at
         return None
 
-    # -- talking ----------------------------------------------------------------------------------
+    # -- link and output --------------------------------------------------------------------------
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Say something; what a stopped worker does not take is kept for it."""
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message; bytes that a stopped worker does not take are kept for it."""
         if message.get("urgent"):
             self._asked_at = self._asked_at or time.monotonic()
         self._unsent += json.dumps(message, separators=(",", ":")).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
+        """Send what the worker did not take before."""
         with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionError):
             while self._unsent:
                 self._unsent = self._unsent[self.link.send(self._unsent) :]
 
-    def hear(self) -> list[dict[str, Any]] | None:
-        """What it has said since; None if it will say no more."""
+    def receive(self) -> list[dict[str, Any]] | None:
+        """Return the messages that have come; None if no more will."""
         try:
             data = self.link.recv(CHUNK_BYTES)
         except BlockingIOError:
@@ -193,28 +205,30 @@ class Ward:
         if not data:
             return None
         self._asked_at = None
-        *lines, self._unheard = (self._unheard + data).split(b"\n")
+        *lines, self._unread = (self._unread + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def wrote(self, stream: str, text: str) -> None:
+    def keep_output(self, stream: str, text: str) -> None:
+        """Keep the end of the standard error, which may explain a failure."""
         if stream == "err":
-            self.tail = (self.tail + text)[-TAIL_CHARACTERS:]
+            self._stderr_tail = (self._stderr_tail + text)[-TAIL_CHARACTERS:]
 
     # -- the end ----------------------------------------------------------------------------------
 
     def ask_to_leave(self) -> None:
-        self.state = LEAVING
-        self.tell({"do": "drain"})
+        """Have the worker leave at the end of its step."""
+        self.state = WorkerState.LEAVING
+        self.send({"do": "drain"})
 
     def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal to the worker and to all processes it started."""
         if self.alive:
             processes.signal_group(self.pid, number)
             if number == signal.SIGKILL:
                 return
-            processes.signal_group(self.pid, signal.SIGCONT)  # one that is stopped hears nothing else
+            processes.signal_group(self.pid, signal.SIGCONT)  # a stopped process receives no other signal
 
-    def close(self, when_gone: Callable[[int], object]) -> None:
-        """The process has ended: let go of its link and its page."""
-        when_gone(self.link.fileno())
+    def close(self) -> None:
+        """Close the link and the progress page of a process that has ended."""
         self.link.close()
         self._page.close()

@@ -1,196 +1,231 @@
-"""What an agent does about the workers of its own host: it hears them, sees them off, and has them replaced."""
+"""Reactions of an agent to its workers, pure: an event and the facts go in, actions come out.
+
+Each function takes one event: a message of a worker, the end of its process, a decided view, the end of the run, and
+so on. It reads frozen facts and returns a tuple of actions, which the agent carries out in their order.
+"""
 
 from __future__ import annotations
 
 import signal
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from weft.elastic.agent.journal import Journal
-from weft.elastic.agent.launcher_link import Spoken
-from weft.elastic.agent.peers import Message
-from weft.elastic.agent.process import FINISHED, LEAVING, MEMBER, READY, STARTING, Ward
-from weft.elastic.agent.workers import Household, why
+from weft.elastic.agent.actions import (
+    AskToLeave,
+    Broadcast,
+    CheckSoon,
+    EndRun,
+    GiveUpSlot,
+    KillWorker,
+    LeadNow,
+    MarkBroken,
+    MarkCommit,
+    MarkEvicted,
+    Reaction,
+    RenameWorker,
+    ReportFailure,
+    SendOver,
+    SendView,
+    SetPorts,
+    SetState,
+    StartAnother,
+    WriteCommit,
+    WriteEvent,
+    WriteHeader,
+)
+from weft.elastic.membership.reports import WorkerState
 from weft.elastic.membership.view import View
-from weft.elastic.timing import Timing
 from weft.launch.control.outcome import describe_code
 
-
-class Duty(Protocol):
-    """The agent that watches: what it knows of the run, and what it is told."""
-
-    over: str  # how the run ended; empty while it goes on
-    leaving: bool  # our host is taken away
-
-    @property
-    def view(self) -> View: ...
-    def others_stay(self) -> bool:
-        """Whether a member is not about to leave, here or elsewhere."""
-        ...
-
-    def end(self, how: str, code: int = 1) -> None: ...
-    def look_soon(self) -> None:
-        """Something has changed."""
-        ...
-
-    def tell_all(self) -> None:
-        """The other agents should know at once."""
-        ...
-
-    def act_now(self) -> None:
-        """A worker is lost: no time is to be lost as well."""
-        ...
+SLOT_TRIES = 3  # workers of one slot that may fail without a commit between them before the slot is given up
 
 
-class Watch:
-    """Over the workers of one host."""
+@dataclass(frozen=True)
+class WorkerFacts:
+    """One worker process of this host, at the moment of an event."""
 
-    def __init__(self, spec: Message, duty: Duty, journal: Journal, launcher: Spoken, timing: Timing) -> None:
-        self._duty, self._journal, self._launcher, self._timing = duty, journal, launcher, timing
-        self._grace_s: float = spec["grace"]
-        self.household = Household(spec, self, journal, launcher)
-        self.committed = 0  # steps, as far as we know
+    pid: int
+    name: str
+    state: WorkerState
+    evicted: bool = False  # this agent ended the worker, or asks it to leave, because it is stuck or slow
+    replaceable: bool = True  # its slot is not given up, and no other worker was started in its place yet
+    slot_failures: int = 0  # workers of its slot that failed since the last commit there
+    leaving_s: float = 0.0  # seconds since the worker was asked to leave
+    last_error: str = ""  # the last line that the worker wrote to its standard error
 
-    def turn(self) -> None:
-        """What is due by the clock."""
-        over = bool(self._duty.over) or self._duty.leaving
-        self.household.restart(wanted=not over)
-        self._look_for_the_stuck()
-        if not over:
-            self._relieve()
 
-    def adopt(self, view: View, *, urgent: bool) -> None:
-        """A view is decided: tell them."""
-        for ward in self.household:
-            if not ward.alive or ward.state == STARTING:
-                continue
-            if view.rank_of(ward.name) is not None:
-                if ward.state != LEAVING:
-                    ward.state = MEMBER
-            elif ward.state == MEMBER:
-                # The others went on without it: it may come back as somebody new.
-                self.household.rename(ward)
-                ward.state = STARTING
-            ward.tell({"do": "view", "view": view.to_json(), "name": ward.name, "urgent": urgent})
+@dataclass(frozen=True)
+class RunFacts:
+    """The run, as this agent knows it at the moment of an event."""
 
-    def dismiss(self, *, finished: bool) -> None:
-        """The run is over: those who are done go by themselves, the others are asked to, or ended."""
-        for ward in self.household:
-            # One that is to leave and has not been let go yet is done with all the others.
-            leaving = ward.state == LEAVING and self._duty.view.rank_of(ward.name) is not None
-            if finished and (ward.state == MEMBER or leaving):
-                ward.tell({"do": "over"})
-                ward.state = FINISHED
-            elif ward.state != FINISHED:
-                ward.kill(signal.SIGKILL if ward.state in (STARTING, READY) else signal.SIGTERM)
+    view: View  # the newest that is decided
+    over: bool = False
+    host_leaves: bool = False  # this host is taken away from the run
+    committed: int = 0  # steps
 
-    # -- what they say ----------------------------------------------------------------------------
 
-    def said(self, ward: Ward, news: Message) -> None:
-        """A worker said something."""
-        match news.pop("say"):
-            case "hello":
-                ward.ports = news["store_port"], news["heal_port"]
-            case "header":
-                self._journal.header(news["header"])
-            case "ready":
-                ward.state = READY
-                if self._duty.view.members:
-                    self._detected("join", ward, "it is ready")
-                self._duty.look_soon()
-                self._duty.tell_all()
-            case "broken":
-                ward.breaks(news["view"])
-                self._duty.look_soon()
-            case "leaving":
-                if self._duty.over:  # it has nothing of its own to do when it is ended
-                    ward.kill()
-                elif ward.state != LEAVING:
-                    waits = ward.state != MEMBER
-                    self._see_off(ward, "asked to leave")
-                    if waits:  # it has no step to end, and might hear of no further view
-                        ward.kill()
-            case "commit":
-                self._committed(ward, news)
-            case "refused":
-                self._duty.end(news["why"], news["code"])
-            case "finished":
-                ward.state = FINISHED
-                self._duty.end("finished", 0)
-            case ("grouped" | "healed" | "saved") as event:
-                self._journal.event(event, worker=ward.name, **news)
+def on_message(worker: WorkerFacts, message: Mapping[str, Any], run: RunFacts) -> tuple[Reaction, ...]:
+    """React to a message of a worker."""
+    match message["say"]:
+        case "hello":
+            return (SetPorts(worker.pid, message["store_port"], message["heal_port"]),)
+        case "header":
+            return (WriteHeader(message["header"]),)
+        case "ready":
+            return _on_ready(worker, run)
+        case "broken":
+            return MarkBroken(worker.pid, message["view"]), CheckSoon()
+        case "leaving":
+            return _on_leaving(worker, run)
+        case "commit":
+            return _on_commit(worker, message)
+        case "refused":
+            return (EndRun(message["why"], message["code"]),)
+        case "finished":
+            return SetState(worker.pid, WorkerState.FINISHED), EndRun("finished", 0)
+        case ("grouped" | "healed" | "saved") as event:
+            facts = {name: value for name, value in message.items() if name != "say"}
+            return (WriteEvent(event, {"worker": worker.name, **facts}),)
+    return ()
 
-    def _committed(self, ward: Ward, news: Message) -> None:
-        record = news["record"]
-        self.committed = max(self.committed, record["step"] + 1)
-        self.household.committed(ward)
-        ward.stepped = record["view"]
-        if news["first"]:
-            self._journal.event("stepped", view=record["view"], worker=ward.name, step=record["step"])
-        self._journal.commit(record)
 
-    # -- leaving ----------------------------------------------------------------------------------
+def _on_ready(worker: WorkerFacts, run: RunFacts) -> tuple[Reaction, ...]:
+    joins = (_detected("join", worker, "it is ready", run.view),) if run.view.members else ()
+    return SetState(worker.pid, WorkerState.READY), *joins, CheckSoon(), Broadcast()
 
-    def take_away(self) -> None:
-        """All leave, at the end of the step if they take part."""
-        for ward in self.household:
-            if ward.state == MEMBER:
-                self._see_off(ward, "its host is taken away")
-            elif ward.state not in (LEAVING, FINISHED):
-                ward.kill()
 
-    def end_slow(self, worker: str) -> None:
-        """One was too slow: it leaves, and nobody follows it."""
-        for ward in self.household:
-            if ward.name == worker and ward.alive:
-                ward.evicted = "too slow"
-                self.household.give_up(ward, f"{worker} was too slow")
-                ward.ask_to_leave()
+def _on_leaving(worker: WorkerFacts, run: RunFacts) -> tuple[Reaction, ...]:
+    """React to a worker that was asked to leave by a signal of the user or the system."""
+    if run.over:  # the worker has nothing of its own to do when it is ended
+        return (KillWorker(worker.pid),)
+    if worker.state == WorkerState.LEAVING:
+        return ()
+    actions = _see_off(worker, "asked to leave", run.view)
+    if worker.state != WorkerState.MEMBER:  # it has no step to end, and might hear of no further view
+        actions += (KillWorker(worker.pid),)
+    return actions
 
-    def _see_off(self, ward: Ward, cause: str) -> None:
-        self._detected("leave", ward, cause)
-        ward.ask_to_leave()
-        self._duty.look_soon()
-        self._duty.tell_all()
 
-    def _relieve(self) -> None:
-        """Who would leave too few behind goes when another is there; the last that has the state does not go at all."""
-        view = self._duty.view
-        for ward in self.household:
-            due = ward.leaving_s > self._grace_s and view.rank_of(ward.name) is not None
-            if due and self._duty.others_stay():
-                self._replace(ward)
+def _on_commit(worker: WorkerFacts, message: Mapping[str, Any]) -> tuple[Reaction, ...]:
+    record = message["record"]
+    stepped = {"view": record["view"], "worker": worker.name, "step": record["step"]}
+    first = (WriteEvent("stepped", stepped),) if message["first"] else ()
+    return MarkCommit(worker.pid, record["view"]), *first, WriteCommit(record)
 
-    def _replace(self, ward: Ward) -> None:
-        """It was asked to leave, and its host stays: so does its place."""
-        if self.household.replace(ward):
-            self._journal.event("replaced", worker=ward.name, cause="its host is still wanted")
 
-    # -- losses -----------------------------------------------------------------------------------
+def on_end(worker: WorkerFacts, code: int, run: RunFacts) -> tuple[Reaction, ...]:
+    """React to the end of a worker's process; `worker.state` is the state it ended from."""
+    if worker.state == WorkerState.FINISHED or run.over:
+        failed = bool(code) and worker.state == WorkerState.FINISHED
+        return CheckSoon(), *(_failed_at_the_end(worker, code) if failed else ())
+    if run.host_leaves:
+        return (CheckSoon(),)
+    if worker.state == WorkerState.LEAVING:
+        return CheckSoon(), *_replace(worker)
+    lost: tuple[Reaction, ...] = ()
+    if not worker.evicted:
+        cause = describe_code(code) if code else "its script has ended"
+        lost = (_detected("death" if code else "leave", worker, cause, run.view),)
+    return CheckSoon(), *lost, *_follow(worker, code, in_vain=not run.committed), LeadNow()
 
-    def _look_for_the_stuck(self) -> None:
-        for ward, idle_s in self.household.stuck(self._timing):
-            ward.evicted = f"no progress for {idle_s:.1f} s"
-            self._detected("stuck", ward, ward.evicted)
-            ward.kill()
 
-    def _detected(self, kind: str, ward: Ward, cause: str) -> None:
-        self._journal.event("detected", view=self._duty.view.number, kind=kind, who=[ward.name], cause=cause)
+def _failed_at_the_end(worker: WorkerFacts, code: int) -> tuple[Reaction, ...]:
+    failed = WriteEvent("failed", {"worker": worker.name, "cause": describe_code(code)})
+    return failed, ReportFailure(describe_failure(worker, code))
 
-    def ended(self, ward: Ward, code: int, state: str) -> None:
-        """A worker has ended."""
-        self._duty.look_soon()
-        if state == FINISHED or self._duty.over:
-            if code and state == FINISHED:
-                self._journal.event("failed", worker=ward.name, cause=describe_code(code))
-                self._launcher.say({"event": "failed", "why": why(ward, code)})
-            return
-        if self._duty.leaving:
-            return
-        if state == LEAVING:
-            self._replace(ward)
-            return
-        if not ward.evicted:
-            cause = describe_code(code) if code else "its script has ended"
-            self._detected("death" if code else "leave", ward, cause)
-        self.household.follow(ward, code, in_vain=not self.committed)
-        self._duty.act_now()
+
+def _follow(worker: WorkerFacts, code: int, *, in_vain: bool) -> tuple[Reaction, ...]:
+    """Start another worker in the place of one that ended; not if it failed before any worker committed a step."""
+    if code == 0:
+        return (GiveUpSlot(worker.pid, f"{worker.name} ended before the run did", 1),)
+    failed = code > 0  # not by a signal
+    if failed and (in_vain or worker.slot_failures + 1 >= SLOT_TRIES):
+        return (GiveUpSlot(worker.pid, describe_failure(worker, code), code),)
+    return (StartAnother(worker.pid, after_failure=failed),) if worker.replaceable else ()
+
+
+def _replace(worker: WorkerFacts) -> tuple[Reaction, ...]:
+    """Start another worker in the place of one that was asked to leave: its host stays, so its slot is free."""
+    if not worker.replaceable:
+        return ()
+    replaced = WriteEvent("replaced", {"worker": worker.name, "cause": "its host is still wanted"})
+    return StartAnother(worker.pid), replaced
+
+
+def on_view(workers: Sequence[WorkerFacts], view: View, *, urgent: bool) -> tuple[Reaction, ...]:
+    """React to a decided view: tell all workers that wait for one or take part."""
+    actions: list[Reaction] = []
+    for worker in workers:
+        if worker.state == WorkerState.STARTING:
+            continue
+        if view.rank_of(worker.name) is not None:
+            if worker.state != WorkerState.LEAVING:
+                actions.append(SetState(worker.pid, WorkerState.MEMBER))
+        elif worker.state == WorkerState.MEMBER:
+            # The others went on without this worker: it may come back under a new name.
+            actions += [RenameWorker(worker.pid), SetState(worker.pid, WorkerState.STARTING)]
+        actions.append(SendView(worker.pid, view, urgent))
+    return tuple(actions)
+
+
+def on_run_over(workers: Sequence[WorkerFacts], view: View, *, finished: bool) -> tuple[Reaction, ...]:
+    """React to the end of the run: workers that are done exit by themselves, the others are asked to, or killed."""
+    actions: list[Reaction] = []
+    for worker in workers:
+        # A worker that is to leave and is still a member is done together with all the others.
+        leaving = worker.state == WorkerState.LEAVING and view.rank_of(worker.name) is not None
+        if finished and (worker.state == WorkerState.MEMBER or leaving):
+            actions += [SendOver(worker.pid), SetState(worker.pid, WorkerState.FINISHED)]
+        elif worker.state != WorkerState.FINISHED:
+            takes_part = worker.state not in (WorkerState.STARTING, WorkerState.READY)
+            actions.append(KillWorker(worker.pid, signal.SIGTERM if takes_part else signal.SIGKILL))
+    return tuple(actions)
+
+
+def on_host_leaves(workers: Sequence[WorkerFacts], view: View) -> tuple[Reaction, ...]:
+    """React to the loss of this host: members leave at the end of their step, the others are killed."""
+    actions: list[Reaction] = []
+    for worker in workers:
+        if worker.state == WorkerState.MEMBER:
+            actions += _see_off(worker, "its host is taken away", view)
+        elif worker.state not in (WorkerState.LEAVING, WorkerState.FINISHED):
+            actions.append(KillWorker(worker.pid))
+    return tuple(actions)
+
+
+def on_too_slow(worker: WorkerFacts) -> tuple[Reaction, ...]:
+    """React to the leader's verdict that a worker is too slow: it leaves, and no other takes its place."""
+    gave_up = GiveUpSlot(worker.pid, f"{worker.name} was too slow", 1)
+    return MarkEvicted(worker.pid, "too slow"), gave_up, AskToLeave(worker.pid)
+
+
+def on_stuck(worker: WorkerFacts, idle_s: float, view: View) -> tuple[Reaction, ...]:
+    """React to a worker that makes no progress: kill it."""
+    why = f"no progress for {idle_s:.1f} s"
+    return MarkEvicted(worker.pid, why), _detected("stuck", worker, why, view), KillWorker(worker.pid)
+
+
+def on_clock(
+    workers: Sequence[WorkerFacts], view: View, *, grace_s: float, others_stay: bool
+) -> tuple[Reaction, ...]:
+    """Start another worker beside a member that could not leave within `grace_s`, because it leaves too few behind.
+
+    The last member that has the training state does not go at all: `others_stay` is false for it.
+    """
+    late = [w for w in workers if w.leaving_s > grace_s and view.rank_of(w.name) is not None]
+    return tuple(action for worker in late if others_stay for action in _replace(worker))
+
+
+def _see_off(worker: WorkerFacts, cause: str, view: View) -> tuple[Reaction, ...]:
+    return _detected("leave", worker, cause, view), AskToLeave(worker.pid), CheckSoon(), Broadcast()
+
+
+def _detected(kind: str, worker: WorkerFacts, cause: str, view: View) -> WriteEvent:
+    return WriteEvent("detected", {"view": view.number, "kind": kind, "who": [worker.name], "cause": cause})
+
+
+def describe_failure(worker: WorkerFacts, code: int) -> str:
+    """Say that a worker failed, with its exit code and the last line of its standard error."""
+    complaint = f": {worker.last_error}" if worker.last_error else ""
+    return f"{worker.name} failed ({describe_code(code)}){complaint}"

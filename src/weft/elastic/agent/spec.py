@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.elastic.config import ElasticConfig
-from weft.elastic.launcher.recruits import Recruit
+from weft.elastic.launcher.recruits import HostRecord
 from weft.elastic.membership.view import View
 from weft.launch.agent.protocol import Message
 from weft.launch.plan import Plan
@@ -17,7 +17,7 @@ _NOT_TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_DIMENSION
 
 
 def agent_spec(
-    host: Recruit,
+    host: HostRecord,
     plan: Plan,
     elastic: ElasticConfig,
     *,
@@ -67,7 +67,7 @@ def agent_spec(
     }
 
 
-def _slots(host: Recruit) -> list[Message]:
+def _slots(host: HostRecord) -> list[Message]:
     workers = host.plan.workers if host.plan else ()
     return [
         {

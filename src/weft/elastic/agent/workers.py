@@ -1,7 +1,6 @@
-"""The workers of one host, as its agent keeps them: started in their slots, heard, ended, and replaced.
+"""The workers of one host: started in their slots, listened to, ended and replaced.
 
-What they say and how they end is told to whoever keeps the household; what follows from that for the run is not decided
-here.
+What follows for the run from their messages and their ends is decided in `reactions.py`.
 """
 
 from __future__ import annotations
@@ -12,226 +11,281 @@ import select
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import IO
 
+from weft.elastic.agent.actions import (
+    AskToLeave,
+    GiveUpSlot,
+    KillWorker,
+    MarkBroken,
+    MarkCommit,
+    MarkEvicted,
+    RenameWorker,
+    SendOver,
+    SendView,
+    SetPorts,
+    SetState,
+    StartAnother,
+    WorkerAction,
+)
 from weft.elastic.agent.journal import Journal
-from weft.elastic.agent.launcher_link import Spoken
-from weft.elastic.agent.process import GONE, LEAVING, MEMBER, Slot, Ward
-from weft.elastic.membership.policy import WorkerReport
+from weft.elastic.agent.launcher_link import LauncherLink
+from weft.elastic.agent.process import CHUNK_BYTES, WorkerProcess, WorkerSlot
+from weft.elastic.agent.reactions import WorkerFacts
+from weft.elastic.membership.reports import WorkerReport, WorkerState
 from weft.elastic.timing import Timing
 from weft.launch.agent import processes
 from weft.launch.agent.protocol import Message, bytes_to_text
-from weft.launch.control.outcome import describe_code
 
-CHUNK_BYTES = 1 << 16
-TRIES = 3  # a slot whose workers fail so often without committing a step is given up
-RESTART_S = (0.0, 1.0, 2.0, 5.0)  # before a worker is started again where several have ended in a row
+# Seconds before another worker is started in a slot, by how many workers have ended there in a row.
+RESTART_PAUSES_S = (0.0, 1.0, 2.0, 5.0)
 
 
-class Keeper(Protocol):
-    """Who is told what the workers do."""
+class HostWorkers:
+    """All workers of one host, by slot.
 
-    def said(self, ward: Ward, news: Message) -> None:
-        """A worker said something."""
-        ...
+    `on_message` is called with each message of a worker, `on_end` when its process has ended, with the exit code and
+    the facts from before its end.
+    """
 
-    def ended(self, ward: Ward, code: int, state: str) -> None:
-        """A worker has ended, from this state; nothing of it is left."""
-        ...
+    def __init__(
+        self,
+        spec: Message,
+        journal: Journal,
+        launcher: LauncherLink,
+        *,
+        on_message: Callable[[WorkerFacts, Message], None],
+        on_end: Callable[[WorkerFacts, int], None],
+    ) -> None:
+        self._spec, self._journal, self._launcher = spec, journal, launcher
+        self._on_message, self._on_end = on_message, on_end
+        self._slots = {slot["number"]: WorkerSlot(**slot) for slot in spec["slots"]}
+        self._processes: dict[int, WorkerProcess] = {}  # by process id
+        self._incarnations: defaultdict[int, int] = defaultdict(int)  # names given so far, by slot
+        self._ends: defaultdict[int, int] = defaultdict(int)  # workers replaced in a row, by slot
+        self._failures: defaultdict[int, int] = defaultdict(int)  # since the last commit, by slot
+        self._given_up: dict[
+            int, tuple[str, int]
+        ] = {}  # by slot: why, and the exit code that follows from it
+        self._starting_at: dict[int, float] = {}  # by slot: when the next worker starts there
 
-
-class Household:
-    """All workers of one host."""
-
-    def __init__(self, spec: Message, keeper: Keeper, journal: Journal, launcher: Spoken) -> None:
-        self._spec, self._keeper, self._journal, self._launcher = spec, keeper, journal, launcher
-        self._slots = [Slot(**slot) for slot in spec["slots"]]
-        self._wards: dict[int, Ward] = {}  # by process id
-        self._incarnations: defaultdict[int, int] = defaultdict(int)
-        self._ends: defaultdict[int, int] = defaultdict(int)  # in a row, by slot
-        self._failures: defaultdict[int, int] = defaultdict(int)
-        self._given_up: dict[int, tuple[str, int]] = {}  # why, and the exit code that follows from it
-        self._starting_at: dict[int, float] = {}
-
-    def __iter__(self) -> Iterator[Ward]:
-        return iter(list(self._wards.values()))
+    # -- what there is ----------------------------------------------------------------------------
 
     @property
     def empty(self) -> bool:
-        """Whether nobody is there, and nobody will come."""
-        return not self._wards and not self._starting_at
+        """Whether no worker is there, and none will be started."""
+        return not self._processes and not self._starting_at
 
     @property
     def possible(self) -> int:
-        """How many workers can be there."""
+        """How many workers this host can have."""
         return len(self._slots) - len(self._given_up)
 
     @property
     def trouble(self) -> tuple[str, int]:
-        """Why some slots were given up, and the exit code of a run that fails for it."""
+        """Why the first slot was given up, and the exit code of a run that fails because of it; ("", 0) if none was."""
         return next(iter(self._given_up.values()), ("", 0))
 
+    def facts(self) -> tuple[WorkerFacts, ...]:
+        """The facts on every worker that is alive."""
+        return tuple(map(self._facts_of, self._alive()))
+
     def reports(self) -> tuple[WorkerReport, ...]:
-        return tuple(ward.report() for ward in self if ward.alive)
+        return tuple(worker.report() for worker in self._alive())
 
     def micros(self) -> dict[str, list[float]]:
-        """How many micro-batches each has computed, and in how many seconds."""
-        progress = {ward.name: ward.progress() for ward in self if ward.alive}
+        """How many micro-batches each worker has computed, and in how many seconds."""
+        progress = {worker.name: worker.progress() for worker in self._alive()}
         return {name: [each.micros, each.busy_s] for name, each in progress.items()}
 
+    def stuck(self, timing: Timing) -> Iterator[tuple[WorkerFacts, float]]:
+        """Members that make no progress, each with the seconds since its last."""
+        for worker in self._alive():
+            worker.flush()
+            if not worker.evicted and worker.state in (WorkerState.MEMBER, WorkerState.LEAVING):
+                idle_s = worker.stuck_s(timing)
+                if idle_s is not None:
+                    yield self._facts_of(worker), idle_s
+
+    def _alive(self) -> list[WorkerProcess]:
+        return [worker for worker in self._processes.values() if worker.alive]
+
+    def _facts_of(self, worker: WorkerProcess) -> WorkerFacts:
+        slot = worker.slot.number
+        return WorkerFacts(
+            pid=worker.pid,
+            name=worker.name,
+            state=worker.state,
+            evicted=bool(worker.evicted),
+            replaceable=not worker.followed and slot not in self._given_up,
+            slot_failures=self._failures[slot],
+            leaving_s=worker.leaving_s,
+            last_error=worker.last_error,
+        )
+
+    # -- starting ---------------------------------------------------------------------------------
+
     def open(self) -> None:
-        """Start all workers."""
+        """Start a worker in every slot."""
         processes.become_subreaper()
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
-        for slot in self._slots:
+        for slot in self._slots.values():
             self._start(slot)
 
-    def close(self) -> None:
-        """Whatever is left of them is ended."""
-        processes.kill_descendants(os.getpid())
-
-    def kill(self, *, but: str = "") -> None:
-        """End all at once, but those in this state."""
-        for ward in self:
-            if ward.state != but:
-                ward.kill()
-
-    def rename(self, ward: Ward) -> None:
-        """It goes on as somebody new."""
-        ward.name = self._new_name(ward.slot)
-
-    def committed(self, ward: Ward) -> None:
-        """Its slot is fine."""
-        self._ends[ward.slot.number] = self._failures[ward.slot.number] = 0
-
-    def give_up(self, ward: Ward, why: str) -> None:
-        """Nobody shall follow it in its slot."""
-        self._given_up[ward.slot.number] = why, 1
-
-    def restart(self, *, wanted: bool) -> None:
-        """Start those whose time has come, if any are wanted."""
+    def start_due(self, *, wanted: bool) -> None:
+        """Start the workers whose pause is over; none, and none later, if no more are wanted."""
         now = time.monotonic()
         for number, due in list(self._starting_at.items()):
             if not wanted or number in self._given_up:
                 del self._starting_at[number]
             elif now >= due:
                 del self._starting_at[number]
-                self._start(next(slot for slot in self._slots if slot.number == number))
+                self._start(self._slots[number])
 
-    def stuck(self, timing: Timing) -> Iterator[tuple[Ward, float]]:
-        """Members that make no progress, and for how many seconds."""
-        for ward in self:
-            ward.flush()
-            if ward.alive and not ward.evicted and ward.state in (MEMBER, LEAVING):
-                idle_s = ward.stuck_for(timing)
-                if idle_s is not None:
-                    yield ward, idle_s
-
-    def follow(self, ward: Ward, code: int, *, in_vain: bool) -> None:
-        """Start another worker in its place, unless that is in vain: it failed, and nobody has got anywhere yet."""
-        slot = ward.slot.number
-        if code == 0:
-            self._given_up[slot] = f"{ward.name} ended before the run did", 1
-        elif code > 0:
-            self._failures[slot] += 1
-            if in_vain or self._failures[slot] >= TRIES:
-                self._given_up[slot] = why(ward, code), code
-        self.replace(ward)
-
-    def replace(self, ward: Ward) -> bool:
-        """Start another worker in its place; not where its slot is given up, or another is there already."""
-        slot = ward.slot.number
-        if ward.followed or slot in self._given_up:
-            return False
-        ward.followed = True
-        self._ends[slot] += 1
-        pause = RESTART_S[min(self._ends[slot] - 1, len(RESTART_S) - 1)]
-        self._starting_at[slot] = time.monotonic() + pause
-        return True
-
-    def _new_name(self, slot: Slot) -> str:
-        number = self._incarnations[slot.number]
-        self._incarnations[slot.number] += 1
-        # A host that comes back has an agent with another name, whose workers must not be taken for the old ones.
-        return f"{self._spec['host']}/{slot.number}.{self._spec['life']}{number}"
-
-    def _start(self, slot: Slot) -> None:
-        ward = Ward(
+    def _start(self, slot: WorkerSlot) -> None:
+        worker = WorkerProcess(
             self._new_name(slot), slot, self._spec["argv"], env=self._spec["env"], cwd=self._spec["cwd"]
         )
-        self._wards[ward.pid] = ward
-        self._journal.event("started", worker=ward.name, pid=ward.pid)
-        ward.tell(
+        self._processes[worker.pid] = worker
+        self._journal.event("started", worker=worker.name, pid=worker.pid)
+        worker.send(
             {
                 "do": "welcome",
-                "name": ward.name,
+                "name": worker.name,
                 "secret": self._spec["secret"],
                 "most": self._spec["most"],
             }
         )
         loop = asyncio.get_running_loop()
-        loop.add_reader(ward.link.fileno(), self._hear_worker, ward)
-        for pipe, stream in ((ward.process.stdout, "out"), (ward.process.stderr, "err")):
-            assert pipe is not None
+        loop.add_reader(worker.link.fileno(), self._receive, worker)
+        for pipe, stream in _outputs(worker):
             os.set_blocking(pipe.fileno(), False)
-            loop.add_reader(pipe.fileno(), self._forward, ward, pipe, stream)
+            loop.add_reader(pipe.fileno(), self._forward, worker, pipe, stream)
 
-    def _forward(self, ward: Ward, pipe: Any, stream: str) -> None:
+    def _new_name(self, slot: WorkerSlot) -> str:
+        number = self._incarnations[slot.number]
+        self._incarnations[slot.number] += 1
+        # A host that comes back has an agent with another name, whose workers must not be taken for the old ones.
+        return f"{self._spec['host']}/{slot.number}.{self._spec['life']}{number}"
+
+    # -- acting -----------------------------------------------------------------------------------
+
+    def carry_out(self, action: WorkerAction) -> None:
+        """Carry out an action on one worker."""
+        worker = self._processes[action.pid]
+        slot = worker.slot.number
+        match action:
+            case SetState(_, state):
+                worker.state = state
+            case SetPorts(_, store_port, heal_port):
+                worker.store_port, worker.heal_port = store_port, heal_port
+            case MarkBroken(_, view):
+                worker.mark_broken(view)
+            case MarkCommit(_, view):
+                worker.stepped = view
+                self._ends[slot] = self._failures[slot] = 0
+            case MarkEvicted(_, why):
+                worker.evicted = why
+            case RenameWorker():
+                worker.name = self._new_name(worker.slot)
+            case SendView(_, view, urgent):
+                worker.send({"do": "view", "view": view.to_json(), "name": worker.name, "urgent": urgent})
+            case SendOver():
+                worker.send({"do": "over"})
+            case AskToLeave():
+                worker.ask_to_leave()
+            case KillWorker(_, number):
+                worker.kill(number)
+            case StartAnother(_, after_failure):
+                self._failures[slot] += after_failure
+                self._start_later(worker)
+            case GiveUpSlot(_, why, code):
+                self._given_up[slot] = why, code
+
+    def _start_later(self, worker: WorkerProcess) -> None:
+        """Have another worker started in the slot of this one."""
+        slot = worker.slot.number
+        worker.followed = True
+        self._ends[slot] += 1
+        pause_s = RESTART_PAUSES_S[min(self._ends[slot], len(RESTART_PAUSES_S)) - 1]
+        self._starting_at[slot] = time.monotonic() + pause_s
+
+    def kill(self, *, but: WorkerState | None = None) -> None:
+        """Kill all workers at once, except those in the state `but`."""
+        for worker in self._alive():
+            if worker.state != but:
+                worker.kill()
+
+    def close(self) -> None:
+        """Kill every process that this agent or its workers have left."""
+        processes.kill_descendants(os.getpid())
+
+    # -- listening --------------------------------------------------------------------------------
+
+    def _receive(self, worker: WorkerProcess) -> None:
+        messages = worker.receive()
+        if messages is None:
+            asyncio.get_running_loop().remove_reader(worker.link.fileno())
+            return
+        for message in messages:
+            self._on_message(self._facts_of(worker), message)
+
+    def _forward(self, worker: WorkerProcess, pipe: IO[bytes], stream: str) -> None:
+        """Pass the output of a worker on to the journal and the launcher."""
         try:
             data = os.read(pipe.fileno(), CHUNK_BYTES)
         except BlockingIOError:
             return
         if data:
             text = bytes_to_text(data)
-            ward.wrote(stream, text)
-            self._journal.output(ward.slot.number, data)
-            self._launcher.say(
-                {"event": "output", "rank": ward.slot.rank, "stream": stream, "text": text}, may_drop=True
+            worker.keep_output(stream, text)
+            self._journal.output(worker.slot.number, data)
+            self._launcher.send(
+                {"event": "output", "rank": worker.slot.rank, "stream": stream, "text": text}, may_drop=True
             )
             return
         asyncio.get_running_loop().remove_reader(pipe.fileno())
         pipe.close()
 
-    def _hear_worker(self, ward: Ward) -> None:
-        messages = ward.hear()
-        if messages is None:
-            asyncio.get_running_loop().remove_reader(ward.link.fileno())
-            return
-        for message in messages:
-            self._keeper.said(ward, message)
-
     def _reap(self) -> None:
         for pid, code in processes.reap():
-            ward = self._wards.pop(pid, None)
-            if ward is not None:
-                self._bury(ward, code)
+            worker = self._processes.get(pid)
+            if worker is not None:
+                try:
+                    self._end(worker, code)
+                finally:
+                    del self._processes[pid]
 
-    def _bury(self, ward: Ward, code: int) -> None:
-        self._hear_last_words(ward)
-        ward.code = ward.process.returncode = code
-        state, ward.state = ward.state, GONE
-        processes.signal_group(ward.pid, signal.SIGKILL)  # what it started and left behind
-        ward.close(asyncio.get_running_loop().remove_reader)
-        self._launcher.say({"event": "exit", "rank": ward.slot.rank, "worker": ward.name, "code": code})
-        self._keeper.ended(ward, code, state)
+    def _end(self, worker: WorkerProcess, code: int) -> None:
+        """Take in what a worker left when it ended, clean up after it, and say that it has ended."""
+        self._receive_the_rest(worker)
+        facts = self._facts_of(worker)
+        worker.code = worker.process.returncode = code
+        worker.state = WorkerState.GONE
+        processes.signal_group(worker.pid, signal.SIGKILL)  # what it started and left behind
+        asyncio.get_running_loop().remove_reader(worker.link.fileno())
+        worker.close()
+        self._launcher.send({"event": "exit", "rank": worker.slot.rank, "worker": worker.name, "code": code})
+        self._on_end(facts, code)
 
-    def _hear_last_words(self, ward: Ward) -> None:
-        """What it had written before it ended."""
-        self._hear_worker(ward)
-        for pipe, stream in ((ward.process.stdout, "out"), (ward.process.stderr, "err")):
-            while pipe is not None and not pipe.closed:
+    def _receive_the_rest(self, worker: WorkerProcess) -> None:
+        """Read what a worker had written before it ended."""
+        self._receive(worker)
+        for pipe, stream in _outputs(worker):
+            while not pipe.closed:
                 before = pipe.fileno()
-                self._forward(ward, pipe, stream)
+                self._forward(worker, pipe, stream)
                 if not pipe.closed and not _readable(before):
                     asyncio.get_running_loop().remove_reader(before)
                     pipe.close()
 
 
-def why(ward: Ward, code: int) -> str:
-    """Why it failed: the last thing it complained of."""
-    lines = ward.tail.strip().splitlines()
-    return f"{ward.name} failed ({describe_code(code)})" + (f": {lines[-1].strip()}" if lines else "")
+def _outputs(worker: WorkerProcess) -> tuple[tuple[IO[bytes], str], ...]:
+    out, err = worker.process.stdout, worker.process.stderr
+    assert out is not None
+    assert err is not None
+    return (out, "out"), (err, "err")
 
 
 def _readable(descriptor: int) -> bool:

@@ -20,7 +20,7 @@ DISCOVER_EVERY_S = 1.0
 SCALE_FILE = "hosts"  # in RUN/elastic, written by `weft scale`
 
 
-class Wanted:
+class HostsWanted:
     """The hosts that are wanted now."""
 
     def __init__(

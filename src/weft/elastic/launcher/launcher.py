@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 from weft.elastic.agent.spec import agent_spec
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.announce import tell_of
-from weft.elastic.launcher.hosts_wanted import SCALE_FILE, Wanted
-from weft.elastic.launcher.recruits import Recruit, Recruiting
+from weft.elastic.launcher.hosts_wanted import SCALE_FILE, HostsWanted
+from weft.elastic.launcher.recruits import HostRecord, Recruiting
 from weft.elastic.membership.policy import choose_voters
 from weft.elastic.membership.view import View
 from weft.elastic.secret import new_secret
@@ -85,7 +85,7 @@ class Launcher:
         self._config, self._elastic, self._out = config, elastic, out
         self._ssh = SshHosts(config) if config.host_names and choose_engine(config) == "ssh" else None
         self._secret = new_secret()
-        self._wanted = Wanted(config.hosts, elastic, warn=self._say)
+        self._wanted = HostsWanted(config.hosts, elastic, warn=self._say)
         self._recruiting = Recruiting(config, self._ssh, self._on_called)
         self._hosts, self._crew = self._recruiting.hosts, self._recruiting.crew
         self._console: Console | None = None
@@ -183,7 +183,7 @@ class Launcher:
             self._start(host)
 
     @staticmethod
-    def _voters(hosts: list[Recruit]) -> tuple[str, ...]:
+    def _voters(hosts: list[HostRecord]) -> tuple[str, ...]:
         agents = sorted(host.agent for host in hosts if not host.witness)
         return choose_voters(agents, [host.agent for host in hosts if host.witness])
 
@@ -194,7 +194,7 @@ class Launcher:
             if host.state in ("called", "running")
         }
 
-    def _start(self, host: Recruit) -> None:
+    def _start(self, host: HostRecord) -> None:
         """Tell an agent what the run is."""
         assert self._recruiting.plan is not None
         assert self._folder is not None
@@ -273,52 +273,52 @@ class Launcher:
                 host.state, host.dismissed = "leaving", True
                 self._crew.tell({"do": "leave"}, [host.name])
 
-    def _hear(self, host: Recruit | None, message: Message) -> None:
+    def _hear(self, host: HostRecord | None, message: Message) -> None:
         if host is None:
             if message["event"] == "signal":
                 self._interrupt(message["number"])
             return
-        handler: Callable[[Recruit, Message], None] | None = getattr(self, f"_on_{message['event']}", None)
+        handler: Callable[[HostRecord, Message], None] | None = getattr(self, f"_on_{message['event']}", None)
         if handler is not None:
             handler(host, message)
         else:
             self._recruiting.hear(host, message)
 
-    def _on_called(self, host: Recruit) -> None:
+    def _on_called(self, host: HostRecord) -> None:
         """The agent of a host listens; one that comes late begins at once."""
         if self._first is not None:
             self._start(host)
 
-    def _on_begun(self, host: Recruit, message: Message) -> None:
+    def _on_begun(self, host: HostRecord, message: Message) -> None:
         """An agent takes part: the others shall know where it is."""
         running = [other.name for other in self._hosts.values() if other.state == "running"]
         self._crew.tell({"do": "roster", "roster": self._roster()}, running)
 
-    def _on_attached(self, host: Recruit, message: Message) -> None:
+    def _on_attached(self, host: HostRecord, message: Message) -> None:
         """The agent that we had lost is still there."""
         host.agent, host.address, host.port = message["agent"], message["address"], message["port"]
         self._say(f"{host.name} is back")
 
-    def _on_output(self, host: Recruit, message: Message) -> None:
+    def _on_output(self, host: HostRecord, message: Message) -> None:
         assert self._console is not None
         self._console.write(message["rank"], message["stream"], text_to_bytes(message["text"]))
 
-    def _on_status(self, host: Recruit, message: Message) -> None:
+    def _on_status(self, host: HostRecord, message: Message) -> None:
         host.view = message["view"]
         if host.view >= self._view:
             self._view, self._voting = host.view, set(message["voters"])
         states = [worker["state"] for worker in message["report"]["workers"]]
         host.workers = sum(state in ("ready", "member") for state in states)
 
-    def _on_news(self, host: Recruit, message: Message) -> None:
+    def _on_news(self, host: HostRecord, message: Message) -> None:
         for line in tell_of(message["news"]):
             self._say(line)
 
-    def _on_failed(self, host: Recruit, message: Message) -> None:
+    def _on_failed(self, host: HostRecord, message: Message) -> None:
         why = message.get("why") or f"{host.name}: could not {message['during']}: {message['message']}"
         self._failures.append(why)
 
-    def _on_done(self, host: Recruit, message: Message) -> None:
+    def _on_done(self, host: HostRecord, message: Message) -> None:
         host.state = "done"
         if message["over"] and not self._over:
             self._end(message["over"], message["code"])
@@ -329,7 +329,7 @@ class Launcher:
         # One of them may be cut off from the others.
         self._crew.tell({"do": "over", "how": how, "code": code}, running)
 
-    def _on_closed(self, host: Recruit, message: Message) -> None:
+    def _on_closed(self, host: HostRecord, message: Message) -> None:
         if host.state in ("done", "leaving"):
             host.state = "gone"
             return
@@ -342,7 +342,7 @@ class Launcher:
             if self._ssh is None:
                 self._begin_again(host)
 
-    def _begin_again(self, host: Recruit) -> None:
+    def _begin_again(self, host: HostRecord) -> None:
         """The one agent there was has died, and its workers with it: what follows begins from what was saved."""
         sweep(marker(self._run))
         host.retry_at = 0.0

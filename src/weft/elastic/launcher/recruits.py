@@ -22,11 +22,11 @@ from weft.launch.plan import HostPlan, Plan, Site, make_plan
 from weft.topology.detect import detect
 
 RETRY_S = (0.5, 1.0, 2.0, 5.0)  # before a host that is lost, or was never there, is tried again
-AGENT = "weft.elastic.agent.agent"
+AGENT = "weft.elastic.agent.main"
 
 
 @dataclass
-class Recruit:
+class HostRecord:
     """One host of the run, as far as the launcher has got with it."""
 
     name: str
@@ -52,16 +52,18 @@ class Recruit:
 class Recruiting:
     """All hosts of a run, and how far each of them is. `ssh`: None if there is but this machine."""
 
-    def __init__(self, config: LaunchConfig, ssh: SshHosts | None, called: Callable[[Recruit], None]) -> None:
+    def __init__(
+        self, config: LaunchConfig, ssh: SshHosts | None, called: Callable[[HostRecord], None]
+    ) -> None:
         self.config = config
-        self.hosts: dict[str, Recruit] = {}
+        self.hosts: dict[str, HostRecord] = {}
         self.crew = Crew([], explain=self._explain)
         self.plan: Plan | None = None  # of the first host; but for its workers that of any
         self._ssh, self._called = ssh, called
         self._python = ssh.python if ssh else config.python or agent_argv()[0]
         self._ranks = 0
 
-    def hear(self, host: Recruit, message: Message) -> None:
+    def hear(self, host: HostRecord, message: Message) -> None:
         """What a host answers while it is recruited."""
         match message["event"]:
             case "survey":
@@ -77,7 +79,7 @@ class Recruiting:
 
     def call(self, name: str) -> None:
         """Start an agent on a host."""
-        host = self.hosts.setdefault(name, Recruit(name))
+        host = self.hosts.setdefault(name, HostRecord(name))
         host.state, host.survey, host.looked, host.address = "asked", None, False, ""
         here = self._is_here(host)
         argv: tuple[str, ...] = (*agent_argv(self._python), "--survey")
@@ -91,15 +93,15 @@ class Recruiting:
 
     def miss(self, name: str, trouble: str) -> None:
         """A host is known not to be there; it is called before long."""
-        self.away(self.hosts.setdefault(name, Recruit(name)), trouble)
+        self.away(self.hosts.setdefault(name, HostRecord(name)), trouble)
 
     def call_witness(self, at: str | None) -> None:
         """Start an agent without workers, there or beside us: with two hosts, it tells which of them is lost."""
         name = f"{at}-witness" if at else f"{detect().name}-launcher"
-        self.hosts[name] = Recruit(name, witness=True, at=at or "")
+        self.hosts[name] = HostRecord(name, witness=True, at=at or "")
         self.call(name)
 
-    def _is_here(self, host: Recruit) -> bool:
+    def _is_here(self, host: HostRecord) -> bool:
         beside = host.witness and not host.at
         return self._ssh is None or beside or is_this_machine(host.at or host.name)
 
@@ -108,13 +110,13 @@ class Recruiting:
             return explain_agent(host, code, complaint)
         return self._ssh.explain(self.hosts[host].at or host, code, complaint)
 
-    def away(self, host: Recruit, trouble: str) -> None:
+    def away(self, host: HostRecord, trouble: str) -> None:
         host.state, host.trouble = "away", trouble
         host.retry_at = time.monotonic() + RETRY_S[min(host.tries, len(RETRY_S) - 1)]
         host.tries, host.workers = host.tries + 1, 0
         self._locate_the_rest()
 
-    def _on_survey(self, host: Recruit, message: Message) -> None:
+    def _on_survey(self, host: HostRecord, message: Message) -> None:
         """A host described itself: see where it can be reached, and that it has what the run needs."""
         host.survey = Survey.from_json(message)
         host.state = "surveyed"
@@ -128,7 +130,7 @@ class Recruiting:
         question = {"do": "look", "cwd": str(self.config.cwd), "script": script}
         self.crew.tell(question, [host.name])
 
-    def _on_look(self, host: Recruit, message: Message) -> None:
+    def _on_look(self, host: HostRecord, message: Message) -> None:
         missing = str(self.config.cwd) if not message["cwd"] else None
         if missing is None and not message["script"]:
             missing = self.config.command.target
@@ -141,7 +143,7 @@ class Recruiting:
         host.looked = True
         self._locate(host)
 
-    def _locate(self, host: Recruit) -> None:
+    def _locate(self, host: HostRecord) -> None:
         """Find the address at which the other hosts reach this one."""
         assert host.survey is not None
         if self._ssh is None:
@@ -158,12 +160,12 @@ class Recruiting:
         elif not any(other.state == "asked" for other in others):
             self._located(host, (*own, LOOPBACK)[0], None)
 
-    def _on_route(self, host: Recruit, message: Message) -> None:
+    def _on_route(self, host: HostRecord, message: Message) -> None:
         assert host.survey is not None
         source = message["sources"][0] or candidates(host.survey, self.config.interface)[0]
         self._located(host, source, None)
 
-    def _located(self, host: Recruit, address: str, interface: str | None) -> None:
+    def _located(self, host: HostRecord, address: str, interface: str | None) -> None:
         assert host.survey is not None
         host.address = address
         if interface is None:

@@ -1,56 +1,72 @@
-"""Slow workers and slow links: seen by whoever leads, told, and dealt with as the user asked."""
+"""Slow workers and slow links, as whoever leads finds them; what follows is the policy that the user chose."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from weft.elastic.agent.journal import Journal
-from weft.elastic.membership.policy import Links, Speeds, slow_links, weights_by_speed
+from weft.elastic.membership.speeds import LinkSpeeds, Speeds, slow_links, weights_by_speed
 from weft.elastic.membership.view import View
 
 
-class Slowness:
-    """What the leader knows of speeds. `policy` is report, rebalance or evict; `evict` has a worker ended."""
+@dataclass(frozen=True)
+class SlowFinding:
+    """Workers that were found to be slow, the cause, and whether they are to leave."""
 
-    def __init__(self, policy: str, least: int, journal: Journal, evict: Callable[[str], None]) -> None:
-        self._policy, self._least, self._journal, self._evict = policy, least, journal, evict
+    workers: tuple[str, ...]
+    cause: str
+    evict: bool
+
+
+class Stragglers:
+    """The leader's memory of speeds. `policy` is report, rebalance or evict."""
+
+    def __init__(self, policy: str, least: int) -> None:
+        self.policy, self._least = policy, least
         self._speeds = Speeds()
-        self._links = Links()
-        self._told: set[str] = set()
-        self._weights: dict[str, float] | None = None
+        self._links = LinkSpeeds()
+        self._reported: set[str] = set()
+        self._weights: dict[str, float] | None = None  # other shares for the members of the present view
 
-    def forget_weights(self) -> None:
-        """A view was decided: what was wanted for the one before is void."""
+    def on_view(self) -> None:
+        """Forget the shares that were wanted for the view before the one that was decided."""
         self._weights = None
 
-    def weights(self, view: View, micros: Mapping[str, list[float]]) -> dict[str, float] | None:
-        """Other shares for the members of a view, from how many micro-batches each has computed in how many seconds."""
-        now = {member.worker: member.weight for member in view.members}
-        if len(now) < 2 or not micros.keys() >= now.keys():
-            return None
-        if self._speeds.look({worker: (int(micros[worker][0]), micros[worker][1]) for worker in now}):
-            for worker in sorted(self._speeds.slow - self._told):
-                factor = self._speeds.seconds[worker] / self._speeds.usual
-                self._tell(view, [worker], f"{factor:.1f} times as slow as usual")
-            self._told = set(self._speeds.slow)
-            if self._policy == "rebalance":
-                self._weights = weights_by_speed(self._speeds.seconds, self._speeds.slow, now)
-        return self._weights
+    def weights(self, view: View, micros: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
+        """Return other shares for the members of the view; None if the present ones will do."""
+        return self._weights if _is_complete(view, micros) else None
 
-    def look_at_links(self, view: View, round_trip_s: Mapping[tuple[str, str], float]) -> None:
-        """See whose link is slow, from how long words take between each two agents."""
+    def look_at_speeds(self, view: View, micros: Mapping[str, Sequence[float]]) -> Iterator[SlowFinding]:
+        """Find slow members, from the micro-batches that each worker has computed and the seconds they took."""
+        if not _is_complete(view, micros):
+            return
+        now = {member.worker: member.weight for member in view.members}
+        if not self._speeds.look({worker: (int(micros[worker][0]), micros[worker][1]) for worker in now}):
+            return
+        for worker in sorted(self._speeds.slow - self._reported):
+            factor = self._speeds.seconds[worker] / self._speeds.usual
+            yield self._finding(view, (worker,), f"{factor:.1f} times as slow as usual")
+        self._reported = set(self._speeds.slow)
+        if self.policy == "rebalance":
+            self._weights = weights_by_speed(self._speeds.seconds, self._speeds.slow, now)
+
+    def look_at_links(
+        self, view: View, round_trip_s: Mapping[tuple[str, str], float]
+    ) -> Iterator[SlowFinding]:
+        """Find members behind a slow link, from the round trip of messages between each two agents."""
         known = self._links.slow
         self._links.look(round_trip_s)
         for agent in sorted((self._links.slow - known) & view.agents):
             own_s, usual_s = slow_links(round_trip_s)[agent]
-            who = [member.worker for member in view.members if member.agent == agent]
+            workers = tuple(member.worker for member in view.members if member.agent == agent)
             cause = f"behind a slow link: answers in {1e3 * own_s:.0f} ms, others in {1e3 * usual_s:.1f} ms"
-            self._tell(view, who, cause)
+            yield self._finding(view, workers, cause)
 
-    def _tell(self, view: View, who: list[str], cause: str) -> None:
-        self._journal.event(
-            "detected", view=view.number, kind="slow", who=who, cause=cause, policy=self._policy
-        )
-        if self._policy == "evict" and view.size - len(who) >= self._least:
-            for worker in who:
-                self._evict(worker)
+    def _finding(self, view: View, workers: tuple[str, ...], cause: str) -> SlowFinding:
+        evict = self.policy == "evict" and view.size - len(workers) >= self._least
+        return SlowFinding(workers, cause, evict)
+
+
+def _is_complete(view: View, micros: Mapping[str, Sequence[float]]) -> bool:
+    """Return whether there are several members to compare, and the counts of all of them are known."""
+    return view.size > 1 and all(member.worker in micros for member in view.members)

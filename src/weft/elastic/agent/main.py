@@ -1,0 +1,93 @@
+"""The program of an elastic agent: `python -m weft.elastic.agent.main`, started by the launcher alone.
+
+It tells the launcher where it listens, hears what the run is, and takes part in it. If an agent of the run is on this
+host already, it relays between that one and the launcher instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from pathlib import Path
+
+from weft.elastic.agent.agent import ElasticAgent
+from weft.elastic.agent.journal import outcome
+from weft.elastic.agent.launcher_link import LONGEST_LINE_BYTES, LauncherLink, connect_to_agent, relay
+from weft.elastic.agent.peers import Message
+
+
+async def serve() -> int:
+    """Run the agent; return its exit code."""
+    launcher = LauncherLink()
+    agent: ElasticAgent | None = None
+
+    async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if agent is None:
+            writer.close()  # the peer calls again
+        else:
+            await agent.peers.answer(reader, writer)
+
+    listener = _listen()
+    port = listener.getsockname()[1]
+    server = await asyncio.start_server(called, sock=listener, limit=LONGEST_LINE_BYTES)
+    launcher.send({"event": "hello", "port": port, "token": secrets.token_hex(4)})
+    spec = await _receive_spec(launcher)
+    if spec is None or await _is_taken_care_of(spec, launcher):
+        return 0
+    agent = ElasticAgent(spec, launcher, port)
+    obeying = asyncio.create_task(_obey(launcher, agent))
+    try:
+        code = await agent.run()
+    finally:
+        obeying.cancel()
+        server.close()
+    launcher.send({"event": "done", "over": agent.over, "code": agent.code})
+    await launcher.drain()
+    return code
+
+
+def _listen() -> socket.socket:
+    """Listen on a port of all addresses of this host; a caller must prove that it knows the secret of the run."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
+
+
+async def _receive_spec(launcher: LauncherLink) -> Message | None:
+    """Wait for the description of the run; None if the launcher has no use for this agent."""
+    async for message in launcher.messages():
+        if message["do"] == "elastic":
+            spec: Message = message
+            return spec
+        if message["do"] == "bye":
+            return None
+    return None
+
+
+async def _is_taken_care_of(spec: Message, launcher: LauncherLink) -> bool:
+    """Return whether an earlier agent on this host still has the run, until it goes, or had brought it to its end."""
+    if (earlier := connect_to_agent(spec["run"], spec["host"])) is not None:
+        await relay(launcher, earlier)
+        return True
+    over, code = outcome(Path(spec["run_dir"]), spec["host"]) if spec["life"] else ("", 0)
+    if over:
+        launcher.send({"event": "done", "over": over, "code": code})
+        await launcher.drain()
+    return bool(over)
+
+
+async def _obey(launcher: LauncherLink, agent: ElasticAgent) -> None:
+    while True:  # a launcher that is gone may come back
+        async for message in launcher.messages():
+            agent.obey(message)
+
+
+def main() -> None:
+    """Run the agent, and end the process without waiting for threads."""
+    os._exit(asyncio.run(serve()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""Reactions of an agent to its workers: facts and an event go in, actions come out."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+import pytest
+
+from weft.elastic.agent import reactions
+from weft.elastic.agent.actions import (
+    AskToLeave,
+    Broadcast,
+    CheckSoon,
+    EndRun,
+    GiveUpSlot,
+    KillWorker,
+    LeadNow,
+    MarkBroken,
+    MarkCommit,
+    MarkEvicted,
+    Reaction,
+    RenameWorker,
+    ReportFailure,
+    SendOver,
+    SendView,
+    SetPorts,
+    SetState,
+    StartAnother,
+    WriteCommit,
+    WriteEvent,
+)
+from weft.elastic.agent.reactions import SLOT_TRIES, RunFacts, WorkerFacts
+from weft.elastic.membership.reports import WorkerState
+from weft.elastic.membership.view import Member, View
+
+STARTING, READY, MEMBER = WorkerState.STARTING, WorkerState.READY, WorkerState.MEMBER
+LEAVING, FINISHED = WorkerState.LEAVING, WorkerState.FINISHED
+VIEW = View(1, (Member("a/0.0", "a", "a", 0, "", 0, 0),), ("a",))
+RUN = RunFacts(VIEW, committed=5)
+PID = 7
+
+
+def worker(state: WorkerState, name: str = "a/0.0") -> WorkerFacts:
+    return WorkerFacts(PID, name, state)
+
+
+def events(actions: tuple[Reaction, ...]) -> list[str]:
+    return [action.name for action in actions if isinstance(action, WriteEvent)]
+
+
+def without_events(actions: tuple[Reaction, ...]) -> list[Reaction]:
+    return [action for action in actions if not isinstance(action, WriteEvent)]
+
+
+# -- messages -----------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_ready_while_the_run_goes_on_is_reported_as_joining() -> None:
+    actions = reactions.on_message(worker(STARTING, "a/1.0"), {"say": "ready"}, RUN)
+    assert without_events(actions) == [SetState(PID, READY), CheckSoon(), Broadcast()]
+    assert events(actions) == ["detected"]
+    before = reactions.on_message(worker(STARTING), {"say": "ready"}, RunFacts(View(0, (), ("a",))))
+    assert events(before) == []
+
+
+def test_a_commit_is_written_and_clears_what_failed_before() -> None:
+    record = {"step": 4, "view": 1}
+    first = reactions.on_message(worker(MEMBER), {"say": "commit", "record": record, "first": True}, RUN)
+    assert without_events(first) == [MarkCommit(PID, 1), WriteCommit(record)]
+    assert events(first) == ["stepped"]
+    later = reactions.on_message(worker(MEMBER), {"say": "commit", "record": record, "first": False}, RUN)
+    assert later == (MarkCommit(PID, 1), WriteCommit(record))
+
+
+def test_what_a_worker_says_of_itself_is_noted() -> None:
+    hello = {"say": "hello", "store_port": 1, "heal_port": 2}
+    assert reactions.on_message(worker(STARTING), hello, RUN) == (SetPorts(PID, 1, 2),)
+    broken = {"say": "broken", "view": 1, "why": "the link broke"}
+    assert reactions.on_message(worker(MEMBER), broken, RUN) == (MarkBroken(PID, 1), CheckSoon())
+    healed = {"say": "healed", "view": 1, "bytes": 3}
+    written = WriteEvent("healed", {"worker": "a/0.0", "view": 1, "bytes": 3})
+    assert reactions.on_message(worker(MEMBER), healed, RUN) == (written,)
+
+
+def test_the_first_worker_to_finish_or_to_refuse_ends_the_run() -> None:
+    finished = reactions.on_message(worker(MEMBER), {"say": "finished"}, RUN)
+    assert finished == (SetState(PID, FINISHED), EndRun("finished", 0))
+    refused = reactions.on_message(worker(MEMBER), {"say": "refused", "why": "no data", "code": 2}, RUN)
+    assert refused == (EndRun("no data", 2),)
+
+
+# -- leaving ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [STARTING, READY])
+def test_a_worker_that_takes_no_part_yet_goes_at_once_when_asked_and_is_replaced_once(
+    state: WorkerState,
+) -> None:
+    actions = reactions.on_message(worker(state), {"say": "leaving"}, RUN)
+    assert without_events(actions) == [AskToLeave(PID), CheckSoon(), Broadcast(), KillWorker(PID)]
+    assert events(actions) == ["detected"]
+    ended = reactions.on_end(worker(LEAVING), -signal.SIGKILL, RUN)
+    assert without_events(ended) == [CheckSoon(), StartAnother(PID)]
+    assert events(ended) == ["replaced"]
+    again = reactions.on_end(replace(worker(LEAVING), replaceable=False), -signal.SIGKILL, RUN)
+    assert again == (CheckSoon(),)
+
+
+def test_a_member_that_is_asked_to_leave_ends_its_step_and_is_asked_once() -> None:
+    actions = reactions.on_message(worker(MEMBER), {"say": "leaving"}, RUN)
+    assert without_events(actions) == [AskToLeave(PID), CheckSoon(), Broadcast()]
+    assert reactions.on_message(worker(LEAVING), {"say": "leaving"}, RUN) == ()
+    over = reactions.on_message(worker(FINISHED), {"say": "leaving"}, replace(RUN, over=True))
+    assert over == (KillWorker(PID),)
+
+
+def test_members_of_a_host_that_is_taken_away_end_their_step_even_if_they_were_to_leave_before() -> None:
+    actions = reactions.on_host_leaves([worker(MEMBER)], VIEW)
+    assert without_events(actions) == [AskToLeave(PID), CheckSoon(), Broadcast()]
+    assert reactions.on_host_leaves([worker(LEAVING)], VIEW) == ()
+
+
+def test_other_workers_of_such_a_host_are_killed() -> None:
+    actions = reactions.on_host_leaves([worker(STARTING), worker(READY)], VIEW)
+    assert actions == (KillWorker(PID), KillWorker(PID))
+
+
+def test_a_member_that_cannot_leave_is_relieved_after_a_while_unless_it_alone_has_the_state() -> None:
+    late = replace(worker(LEAVING), leaving_s=4.0)
+    relieved = reactions.on_clock([late], VIEW, grace_s=3.0, others_stay=True)
+    assert without_events(relieved) == [StartAnother(PID)]
+    assert reactions.on_clock([late], VIEW, grace_s=3.0, others_stay=False) == ()
+    assert reactions.on_clock([late], VIEW, grace_s=5.0, others_stay=True) == ()
+    not_a_member = replace(late, name="a/0.1")
+    assert reactions.on_clock([not_a_member], VIEW, grace_s=3.0, others_stay=True) == ()
+
+
+def test_a_worker_that_is_too_slow_leaves_and_its_slot_stays_empty() -> None:
+    actions = reactions.on_too_slow(worker(MEMBER))
+    gave_up = GiveUpSlot(PID, "a/0.0 was too slow", 1)
+    assert actions == (MarkEvicted(PID, "too slow"), gave_up, AskToLeave(PID))
+
+
+# -- losses -------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_killed_is_lost_and_another_starts() -> None:
+    actions = reactions.on_end(worker(MEMBER), -signal.SIGKILL, RUN)
+    assert without_events(actions) == [CheckSoon(), StartAnother(PID), LeadNow()]
+    assert events(actions) == ["detected"]
+
+
+def test_a_stuck_worker_is_killed_and_reported_once() -> None:
+    actions = reactions.on_stuck(worker(MEMBER), 2.5, VIEW)
+    assert without_events(actions) == [MarkEvicted(PID, "no progress for 2.5 s"), KillWorker(PID)]
+    ended = reactions.on_end(replace(worker(MEMBER), evicted=True), -signal.SIGKILL, RUN)
+    assert ended == (CheckSoon(), StartAnother(PID), LeadNow())
+
+
+def test_a_slot_whose_workers_fail_again_and_again_is_given_up() -> None:
+    failing = replace(worker(MEMBER), last_error="no such file")
+    actions = reactions.on_end(failing, 3, RUN)
+    assert without_events(actions) == [CheckSoon(), StartAnother(PID, after_failure=True), LeadNow()]
+    last = replace(failing, slot_failures=SLOT_TRIES - 1)
+    why = "a/0.0 failed (exit code 3): no such file"
+    gave_up = [CheckSoon(), GiveUpSlot(PID, why, 3), LeadNow()]
+    assert without_events(reactions.on_end(last, 3, RUN)) == gave_up
+    assert (
+        without_events(reactions.on_end(failing, 3, RunFacts(VIEW))) == gave_up
+    )  # no step was ever committed
+
+
+def test_a_script_that_ends_before_the_run_is_not_started_again() -> None:
+    actions = reactions.on_end(worker(MEMBER), 0, RUN)
+    gave_up = GiveUpSlot(PID, "a/0.0 ended before the run did", 1)
+    assert without_events(actions) == [CheckSoon(), gave_up, LeadNow()]
+
+
+def test_an_end_at_the_end_of_the_run_is_no_loss_but_a_failure_is_told() -> None:
+    over = replace(RUN, over=True)
+    assert reactions.on_end(worker(FINISHED), 0, over) == (CheckSoon(),)
+    assert reactions.on_end(worker(MEMBER), -signal.SIGTERM, over) == (CheckSoon(),)
+    assert reactions.on_end(worker(MEMBER), 1, replace(RUN, host_leaves=True)) == (CheckSoon(),)
+    failed = reactions.on_end(worker(FINISHED), 1, over)
+    assert without_events(failed) == [CheckSoon(), ReportFailure("a/0.0 failed (exit code 1)")]
+    assert events(failed) == ["failed"]
+
+
+# -- views and the end --------------------------------------------------------------------------------
+
+
+def test_a_view_reaches_all_workers_that_wait_or_take_part() -> None:
+    ready, starting = worker(READY), worker(STARTING)
+    assert reactions.on_view([ready, starting], VIEW, urgent=True) == (
+        SetState(PID, MEMBER),
+        SendView(PID, VIEW, urgent=True),
+    )
+    assert reactions.on_view([worker(LEAVING)], VIEW, urgent=False) == (SendView(PID, VIEW, urgent=False),)
+
+
+def test_a_member_that_was_left_behind_may_come_back_under_a_new_name() -> None:
+    assert reactions.on_view([worker(MEMBER, "a/0.9")], VIEW, urgent=True) == (
+        RenameWorker(PID),
+        SetState(PID, STARTING),
+        SendView(PID, VIEW, urgent=True),
+    )
+
+
+@pytest.mark.parametrize("state", [MEMBER, LEAVING])
+def test_members_exit_by_themselves_when_the_run_is_finished_even_if_they_were_to_leave(
+    state: WorkerState,
+) -> None:
+    actions = reactions.on_run_over([worker(state)], VIEW, finished=True)
+    assert actions == (SendOver(PID), SetState(PID, FINISHED))
+
+
+def test_a_worker_that_was_let_go_and_is_still_there_is_asked_again() -> None:
+    actions = reactions.on_run_over([worker(LEAVING, "a/0.1")], VIEW, finished=True)
+    assert actions == (KillWorker(PID, signal.SIGTERM),)
+
+
+def test_when_the_run_fails_members_are_asked_to_end_and_newcomers_are_killed() -> None:
+    workers = [worker(MEMBER), worker(READY), worker(STARTING), worker(FINISHED)]
+    assert reactions.on_run_over(workers, VIEW, finished=False) == (
+        KillWorker(PID, signal.SIGTERM),
+        KillWorker(PID, signal.SIGKILL),
+        KillWorker(PID, signal.SIGKILL),
+    )
