@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from weft.elastic.launcher import recruits as recruiting
-from weft.elastic.launcher.recruits import Recruiting
+from weft.elastic.launcher.recruits import Recruits
 from weft.launch.agent.survey import survey
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
+from weft.launch.engines import hosts as engines_hosts
 from weft.launch.engines.ssh import SshHosts
 from weft.topology.hostlist import parse_hosts
 
@@ -32,10 +32,10 @@ def test_a_host_beside_the_launcher_begins_when_only_the_witness_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The other host is away, so the way to the witness shows at which of its addresses it is reached."""
-    monkeypatch.setattr(recruiting, "is_this_machine", lambda name: name == "h1")
+    monkeypatch.setattr(engines_hosts, "is_this_machine", lambda name: name == "h1")
     monkeypatch.setattr(SshHosts, "prepare", lambda self: None)
     config = LaunchConfig(command=Command("script", __file__), hosts=parse_hosts("h1,h2"), per_host=1)
-    called = Recruiting(config, SshHosts(config), lambda host: None)
+    called = Recruits(config, SshHosts(config), lambda host: None)
     crew: Any = Calls()
     called.crew = crew
     called.miss("h2", "no answer")

@@ -22,7 +22,7 @@ from weft.elastic.agent.spec import agent_spec
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.announce import tell_of
 from weft.elastic.launcher.hosts_wanted import SCALE_FILE, HostsWanted
-from weft.elastic.launcher.recruits import HostRecord, Recruiting
+from weft.elastic.launcher.recruits import HostRecord, HostState, Recruits
 from weft.elastic.membership.policy import choose_voters
 from weft.elastic.membership.view import View
 from weft.elastic.secret import new_secret
@@ -38,6 +38,7 @@ from weft.launch.control.console import Console
 from weft.launch.control.outcome import Failure, Outcome
 from weft.launch.control.rundir import RunDir
 from weft.launch.engines.engine import choose_engine
+from weft.launch.engines.hosts import LocalHosts
 from weft.launch.engines.ssh import SshHosts
 from weft.topology.detect import detect
 
@@ -83,11 +84,12 @@ class Launcher:
 
     def __init__(self, config: LaunchConfig, elastic: ElasticConfig, out: BinaryIO) -> None:
         self._config, self._elastic, self._out = config, elastic, out
-        self._ssh = SshHosts(config) if config.host_names and choose_engine(config) == "ssh" else None
+        self._local = not config.host_names or choose_engine(config) != "ssh"  # this machine alone
         self._secret = new_secret()
         self._wanted = HostsWanted(config.hosts, elastic, warn=self._say)
-        self._recruiting = Recruiting(config, self._ssh, self._on_called)
-        self._hosts, self._crew = self._recruiting.hosts, self._recruiting.crew
+        hosts = LocalHosts(config) if self._local else SshHosts(config)
+        self._recruits = Recruits(config, hosts, self._on_listening)
+        self._hosts, self._crew = self._recruits.hosts, self._recruits.crew
         self._console: Console | None = None
         self._first: View | None = None
         self._folder: RunDir | None = None
@@ -108,7 +110,7 @@ class Launcher:
         began = time.monotonic()
         names = [entry.name for entry in self._wanted.hosts] or [detect().name]
         absent: dict[str, str] = {}
-        if self._ssh is not None and not self._config.skip_checks:
+        if not self._local and not self._config.skip_checks:
             from weft.elastic.launcher.preflight import check_who_is_there
 
             absent = check_who_is_there(self._config)
@@ -116,11 +118,11 @@ class Launcher:
         with signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):
             for name in names:
                 if name in absent:
-                    self._recruiting.miss(name, absent[name])
+                    self._recruits.miss(name, absent[name])
                 else:
-                    self._recruiting.call(name)
-            if self._ssh is not None and (self._elastic.witness or not any(map(is_this_machine, names))):
-                self._recruiting.call_witness(self._elastic.witness)
+                    self._recruits.call(name)
+            if not self._local and (self._elastic.witness or not any(map(is_this_machine, names))):
+                self._recruits.call_witness(self._elastic.witness)
             self._gather(names)
             self._begin()
             try:
@@ -139,7 +141,7 @@ class Launcher:
     def _gather(self, names: list[str]) -> None:
         """Wait until every host has said where its agent listens, or that it is not there."""
         deadline = time.monotonic() + ANSWER_S
-        settled = ("called", "away")
+        settled = (HostState.LISTENING, HostState.AWAY)
         awaited = [host for host in self._hosts.values() if host.name in names or host.at]
         while any(host.state not in settled for host in awaited):
             if time.monotonic() > deadline:
@@ -147,11 +149,11 @@ class Launcher:
             self._turn_once(0.2)
             if self._interrupted:
                 raise KeyboardInterrupt
-        here = [self._hosts[name] for name in names if self._hosts[name].state == "called"]
+        here = [self._hosts[name] for name in names if self._hosts[name].state == HostState.LISTENING]
         troubles = [
             host.trouble or f"{host.name} must answer within {ANSWER_S:g} s, got silence"
             for host in awaited
-            if host.state != "called"
+            if host.state != HostState.LISTENING
         ]
         if not here:
             raise ConnectError("\n".join(troubles))
@@ -166,9 +168,9 @@ class Launcher:
 
     def _begin(self) -> None:
         """Make the run directory, and have those who are here begin."""
-        here = [host for host in self._hosts.values() if host.state == "called"]
-        assert self._recruiting.plan is not None
-        self._folder = RunDir.create(self._config.run_dir, self._recruiting.plan, datetime.now())
+        here = [host for host in self._hosts.values() if host.state == HostState.LISTENING]
+        assert self._recruits.plan is not None
+        self._folder = RunDir.create(self._config.run_dir, self._recruits.plan, datetime.now())
         path = self._folder.path.absolute()
         self._run = f"{path.name}-{secrets.token_hex(4)}"
         self._console = Console(max(2, self._elastic.most), logs=path, out=self._out)
@@ -191,17 +193,17 @@ class Launcher:
         return {
             host.agent: [host.name, host.address, 0 if host.witness else host.port]
             for host in self._hosts.values()
-            if host.state in ("called", "running")
+            if host.state in (HostState.LISTENING, HostState.RUNNING)
         }
 
     def _start(self, host: HostRecord) -> None:
         """Tell an agent what the run is."""
-        assert self._recruiting.plan is not None
+        assert self._recruits.plan is not None
         assert self._folder is not None
         assert self._first is not None
         spec = agent_spec(
             host,
-            self._recruiting.plan,
+            self._recruits.plan,
             self._elastic,
             run=self._run,
             run_dir=self._folder.path.absolute(),
@@ -212,7 +214,7 @@ class Launcher:
             roster={name: where for name, where in self._roster().items() if name != host.agent},
         )
         self._crew.tell(spec, [host.name])
-        host.state, host.view = "running", -1
+        host.state, host.view = HostState.RUNNING, -1
         host.lives += 1
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -241,36 +243,42 @@ class Launcher:
     def _try_again(self, now: float) -> None:
         wanted = {entry.name for entry in self._wanted.hosts} or self._hosts.keys()
         for host in list(self._hosts.values()):
-            if host.state == "away" and (host.name in wanted or host.witness) and now >= host.retry_at:
-                self._recruiting.call(host.name)
-            elif host.state == "gone" and host.dismissed and host.name in wanted:  # it is wanted again
+            if (
+                host.state == HostState.AWAY
+                and (host.name in wanted or host.witness)
+                and now >= host.retry_at
+            ):
+                self._recruits.call(host.name)
+            elif (
+                host.state == HostState.GONE and host.dismissed and host.name in wanted
+            ):  # it is wanted again
                 host.dismissed = False
-                self._recruiting.call(host.name)
+                self._recruits.call(host.name)
 
     def _scale(self) -> None:
         """Other hosts are wanted than before."""
         wanted = [entry.name for entry in self._wanted.hosts]
-        if self._ssh is None:
+        if self._local:
             self._say(f"hosts can be added to a run that was started on named hosts, got {', '.join(wanted)}")
             return
-        self._recruiting.config = replace(self._config, hosts=self._wanted.hosts)
+        self._recruits.config = replace(self._config, hosts=self._wanted.hosts)
         for name in wanted:
-            if name not in self._hosts or self._hosts[name].state in ("away", "gone"):
+            if name not in self._hosts or self._hosts[name].state in (HostState.AWAY, HostState.GONE):
                 self._say(f"{name} is wanted")
-                self._recruiting.call(name)
+                self._recruits.call(name)
 
     def _let_go(self) -> None:
         """Have hosts leave that are no longer wanted, once there are enough workers on the others."""
         wanted = {entry.name for entry in self._wanted.hosts}
         if (
-            self._ssh is None
+            self._local
             or sum(self._hosts[name].workers for name in wanted & self._hosts.keys()) < self._elastic.least
         ):
             return
         for host in self._hosts.values():
-            if host.name not in wanted and host.state == "running" and not host.witness:
+            if host.name not in wanted and host.state == HostState.RUNNING and not host.witness:
                 self._say(f"{host.name} is no longer wanted; its workers leave")
-                host.state, host.dismissed = "leaving", True
+                host.state, host.dismissed = HostState.LEAVING, True
                 self._crew.tell({"do": "leave"}, [host.name])
 
     def _hear(self, host: HostRecord | None, message: Message) -> None:
@@ -282,16 +290,16 @@ class Launcher:
         if handler is not None:
             handler(host, message)
         else:
-            self._recruiting.hear(host, message)
+            self._recruits.hear(host, message)
 
-    def _on_called(self, host: HostRecord) -> None:
+    def _on_listening(self, host: HostRecord) -> None:
         """The agent of a host listens; one that comes late begins at once."""
         if self._first is not None:
             self._start(host)
 
     def _on_begun(self, host: HostRecord, message: Message) -> None:
         """An agent takes part: the others shall know where it is."""
-        running = [other.name for other in self._hosts.values() if other.state == "running"]
+        running = [other.name for other in self._hosts.values() if other.state == HostState.RUNNING]
         self._crew.tell({"do": "roster", "roster": self._roster()}, running)
 
     def _on_attached(self, host: HostRecord, message: Message) -> None:
@@ -319,27 +327,27 @@ class Launcher:
         self._failures.append(why)
 
     def _on_done(self, host: HostRecord, message: Message) -> None:
-        host.state = "done"
+        host.state = HostState.DONE
         if message["over"] and not self._over:
             self._end(message["over"], message["code"])
 
     def _end(self, how: str, code: int) -> None:
         self._over, self._code = how, code
-        running = [other.name for other in self._hosts.values() if other.state == "running"]
+        running = [other.name for other in self._hosts.values() if other.state == HostState.RUNNING]
         # One of them may be cut off from the others.
         self._crew.tell({"do": "over", "how": how, "code": code}, running)
 
     def _on_closed(self, host: HostRecord, message: Message) -> None:
-        if host.state in ("done", "leaving"):
-            host.state = "gone"
+        if host.state in (HostState.DONE, HostState.LEAVING):
+            host.state = HostState.GONE
             return
         was = host.state
         why = host.trouble or self._crew.explain(host.name)
-        self._recruiting.away(host, why)
+        self._recruits.mark_away(host, why)
         host.trouble = why
-        if was == "running" and not self._over:
+        if was == HostState.RUNNING and not self._over:
             self._say(f"{host.name} is lost: {why}")
-            if self._ssh is None:
+            if self._local:
                 self._begin_again(host)
 
     def _begin_again(self, host: HostRecord) -> None:
@@ -347,7 +355,7 @@ class Launcher:
         sweep(marker(self._run))
         host.retry_at = 0.0
         self._first = None
-        self._recruiting.call(host.name)
+        self._recruits.call(host.name)
         self._gather([host.name])
         self._first = View(self._view + 1, (), (host.agent,), "")
         self._start(host)
@@ -355,9 +363,11 @@ class Launcher:
     def _all_were_lost(self, now: float) -> bool:
         """Whether all agents that had the run are dead: every host has been reached, and its agent is another one."""
         ran = [
-            host for host in self._hosts.values() if host.lives and not host.witness and host.state != "gone"
+            host
+            for host in self._hosts.values()
+            if host.lives and not host.witness and host.state != HostState.GONE
         ]
-        reached = all(host.state == "running" and host.view >= 0 for host in ran)
+        reached = all(host.state == HostState.RUNNING and host.view >= 0 for host in ran)
         if not ran or not reached or self._voting & {host.agent for host in ran}:
             self._not_lost_at = now
         # One of them may be about to hear that it has become a voter.
@@ -367,14 +377,14 @@ class Launcher:
         """Whether every agent was asked to leave, and nobody is called any more."""
         wanted = {entry.name for entry in self._wanted.hosts} or self._hosts.keys()
         return all(
-            host.state == "gone" or (host.state == "away" and host.name not in wanted)
+            host.state == HostState.GONE or (host.state == HostState.AWAY and host.name not in wanted)
             for host in self._hosts.values()
             if not host.witness
         )
 
     def _begin_anew(self) -> None:
         """Have the agents that are here make a view of their own; workers resume from what was saved."""
-        here = [host for host in self._hosts.values() if host.state == "running"]
+        here = [host for host in self._hosts.values() if host.state == HostState.RUNNING]
         self._say("all hosts were lost; those that are back begin again from what was saved")
         self._first = View(self._view + 1, (), self._voters(here), "start: all hosts were lost")
         self._view, self._voting = self._first.number, set(self._first.voters)
@@ -398,7 +408,7 @@ class Launcher:
     def _done(self) -> bool:
         states = {host.state for host in self._hosts.values()}
         if self._over or self._interrupted is not None:
-            return not states & {"running", "leaving", "called"}
+            return not states & {HostState.RUNNING, HostState.LEAVING, HostState.LISTENING}
         return False
 
     def _outcome(self, seconds: float) -> Outcome:

@@ -1,6 +1,7 @@
-"""Bringing hosts into an elastic run: start an agent, hear what the host is like, find where the others reach it.
+"""Hosts brought into an elastic run one by one: start an agent, survey the host, find where the others reach it.
 
-Each host goes its own way at its own pace: asked, surveyed, called (its agent listens). What fails is tried again.
+How an agent is started on a host, and what a host is asked, is that of every launch (`weft.launch.engines.hosts`). Here
+each host goes its own way at its own pace, and what fails is tried again.
 """
 
 from __future__ import annotations
@@ -8,21 +9,36 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
 from weft.errors import ConnectError
-from weft.launch.address import candidates, card_used
-from weft.launch.agent.here import LOOPBACK, is_this_machine
+from weft.launch.address import candidates
+from weft.launch.agent.here import LOOPBACK
 from weft.launch.agent.protocol import Message
 from weft.launch.agent.survey import Survey
 from weft.launch.config import LaunchConfig, carried_variables
-from weft.launch.control.agents import AgentCommand, Crew
-from weft.launch.engines.local import agent_argv, explain_agent
-from weft.launch.engines.ssh import SshHosts
+from weft.launch.control.agents import Crew
+from weft.launch.engines.hosts import Hosts, LocalHosts, look_question, missing_files, site_at
+from weft.launch.engines.local import explain_agent
 from weft.launch.plan import HostPlan, Plan, Site, make_plan
 from weft.topology.detect import detect
 
-RETRY_S = (0.5, 1.0, 2.0, 5.0)  # before a host that is lost, or was never there, is tried again
-AGENT = "weft.elastic.agent.main"
+# Seconds before a host that is lost, or was never there, is tried again, by how often it was tried.
+RETRY_PAUSES_S = (0.5, 1.0, 2.0, 5.0)
+AGENT = "weft.elastic.agent.main"  # the module that an agent of `weft.launch` goes on as
+
+
+class HostState(Enum):
+    """The stages of a host on its way into an elastic run and out of it."""
+
+    AWAY = auto()  # not reached, or lost; tried again after a pause
+    CALLED = auto()  # an agent is being started there
+    SURVEYED = auto()  # the host has described itself
+    LISTENING = auto()  # its elastic agent has told where it listens, and waits for the run
+    RUNNING = auto()  # its agent takes part in the run
+    LEAVING = auto()  # its agent was asked to leave, because the host is no longer wanted
+    DONE = auto()  # its agent has seen the end of the run
+    GONE = auto()  # its agent has ended, as it should
 
 
 @dataclass
@@ -30,41 +46,83 @@ class HostRecord:
     """One host of the run, as far as the launcher has got with it."""
 
     name: str
-    state: str = "away"  # away, asked, surveyed, called, running, leaving, done, gone
+    state: HostState = HostState.AWAY
     survey: Survey | None = None
-    looked: bool = False
-    agent: str = ""
+    has_files: bool = False  # the host has the folder and the script of the run
+    agent: str = ""  # the name of its agent
     address: str = ""
     port: int = 0
     plan: HostPlan | None = None
-    ranks: list[int] = field(default_factory=list)
-    tries: int = 0
-    retry_at: float = 0.0
-    lives: int = 0
+    ranks: list[int] = field(default_factory=list)  # under which the output of its slots is shown
+    tries: int = 0  # in a row that failed
+    retry_at: float = 0.0  # monotonic seconds
+    lives: int = 0  # agents of this host that were told to begin
     view: int = -1  # the newest that its agent knows
     dismissed: bool = False  # it left because it was not wanted
     workers: int = 0  # that take part, or could at once
-    witness: bool = False  # it votes and has no workers
-    at: str = ""  # the host of a witness that was asked for; without, it is on our own machine
+    witness: bool = False  # its agent votes and has no workers
+    at: str = ""  # the host of a witness that was asked for; a witness without one is on this machine
     trouble: str = ""
 
+    @property
+    def machine(self) -> str:
+        """The name by which the machine is reached."""
+        return self.at or ("localhost" if self.witness else self.name)
 
-class Recruiting:
-    """All hosts of a run, and how far each of them is. `ssh`: None if there is but this machine."""
+
+class Recruits:
+    """All hosts of an elastic run, by name. `on_listening` is called when the agent of a host listens."""
 
     def __init__(
-        self, config: LaunchConfig, ssh: SshHosts | None, called: Callable[[HostRecord], None]
+        self, config: LaunchConfig, hosts: Hosts, on_listening: Callable[[HostRecord], None]
     ) -> None:
         self.config = config
         self.hosts: dict[str, HostRecord] = {}
         self.crew = Crew([], explain=self._explain)
         self.plan: Plan | None = None  # of the first host; but for its workers that of any
-        self._ssh, self._called = ssh, called
-        self._python = ssh.python if ssh else config.python or agent_argv()[0]
-        self._ranks = 0
+        self._reached, self._on_listening = hosts, on_listening
+        self._next_rank = 0
+
+    # -- calling ----------------------------------------------------------------------------------
+
+    def call(self, name: str) -> None:
+        """Start an agent on a host."""
+        host = self.hosts.setdefault(name, HostRecord(name))
+        host.state, host.survey, host.has_files, host.address = HostState.CALLED, None, False, ""
+        self._reached.prepare()
+        try:
+            self.crew.join(replace(self._reached.agent_command(host.machine), host=name))
+        except ConnectError as error:
+            self.mark_away(host, str(error))
+
+    def miss(self, name: str, trouble: str) -> None:
+        """Note a host that is known not to be there; it is called after a pause."""
+        self.mark_away(self.hosts.setdefault(name, HostRecord(name)), trouble)
+
+    def call_witness(self, at: str | None) -> None:
+        """Start an agent without workers, on `at` or on this machine: of two hosts, it tells which one is lost."""
+        name = f"{at}-witness" if at else f"{detect().name}-launcher"
+        self.hosts[name] = HostRecord(name, witness=True, at=at or "")
+        self.call(name)
+
+    def mark_away(self, host: HostRecord, trouble: str) -> None:
+        """Note that a host is not there, and when to try it again."""
+        host.state, host.trouble = HostState.AWAY, trouble
+        pause_s = RETRY_PAUSES_S[min(host.tries, len(RETRY_PAUSES_S) - 1)]
+        host.retry_at = time.monotonic() + pause_s
+        host.tries, host.workers = host.tries + 1, 0
+        self._locate_the_rest()
+
+    def _explain(self, host: str, code: int | None, complaint: str) -> str:
+        machine = self.hosts[host].machine
+        if self._reached.is_here(machine):
+            return explain_agent(host, code, complaint)
+        return self._reached.explain(machine, code, complaint)
+
+    # -- answers ----------------------------------------------------------------------------------
 
     def hear(self, host: HostRecord, message: Message) -> None:
-        """What a host answers while it is recruited."""
+        """Take in what a host answers on its way into the run."""
         match message["event"]:
             case "survey":
                 self._on_survey(host, message)
@@ -74,122 +132,77 @@ class Recruiting:
                 self._on_route(host, message)
             case "hello":
                 host.port, host.agent = message["port"], f"{host.name}#{message['token']}"
-                host.state, host.tries = "called", 0
-                self._called(host)
-
-    def call(self, name: str) -> None:
-        """Start an agent on a host."""
-        host = self.hosts.setdefault(name, HostRecord(name))
-        host.state, host.survey, host.looked, host.address = "asked", None, False, ""
-        here = self._is_here(host)
-        argv: tuple[str, ...] = (*agent_argv(self._python), "--survey")
-        if self._ssh is not None and not here:
-            self._ssh.prepare()
-            argv = self._ssh.start_on(host.at or name, argv)
-        try:
-            self.crew.join(AgentCommand(name, argv, remote=not here))
-        except ConnectError as error:
-            self.away(host, str(error))
-
-    def miss(self, name: str, trouble: str) -> None:
-        """A host is known not to be there; it is called before long."""
-        self.away(self.hosts.setdefault(name, HostRecord(name)), trouble)
-
-    def call_witness(self, at: str | None) -> None:
-        """Start an agent without workers, there or beside us: with two hosts, it tells which of them is lost."""
-        name = f"{at}-witness" if at else f"{detect().name}-launcher"
-        self.hosts[name] = HostRecord(name, witness=True, at=at or "")
-        self.call(name)
-
-    def _is_here(self, host: HostRecord) -> bool:
-        beside = host.witness and not host.at
-        return self._ssh is None or beside or is_this_machine(host.at or host.name)
-
-    def _explain(self, host: str, code: int | None, complaint: str) -> str:
-        if self._ssh is None or self._is_here(self.hosts[host]):
-            return explain_agent(host, code, complaint)
-        return self._ssh.explain(self.hosts[host].at or host, code, complaint)
-
-    def away(self, host: HostRecord, trouble: str) -> None:
-        host.state, host.trouble = "away", trouble
-        host.retry_at = time.monotonic() + RETRY_S[min(host.tries, len(RETRY_S) - 1)]
-        host.tries, host.workers = host.tries + 1, 0
-        self._locate_the_rest()
+                host.state, host.tries = HostState.LISTENING, 0
+                self._on_listening(host)
 
     def _on_survey(self, host: HostRecord, message: Message) -> None:
-        """A host described itself: see where it can be reached, and that it has what the run needs."""
+        """Ask a host that described itself whether it has what the run needs."""
         host.survey = Survey.from_json(message)
-        host.state = "surveyed"
-        if host.witness:  # it has nothing to run, and nobody calls it
-            host.looked, host.address = True, LOOPBACK
-            self.crew.tell({"do": "become", "module": AGENT}, [host.name])
-            self._locate_the_rest()
+        host.state = HostState.SURVEYED
+        if host.witness:  # it has nothing to run, and the others do not call it
+            host.has_files, host.address = True, LOOPBACK
+            self._begin_agent(host)
             return
-        command = self.config.command
-        script = command.target if command.kind == "script" else None
-        question = {"do": "look", "cwd": str(self.config.cwd), "script": script}
-        self.crew.tell(question, [host.name])
+        self.crew.tell(look_question(self.config.command, str(self.config.cwd)), [host.name])
 
     def _on_look(self, host: HostRecord, message: Message) -> None:
-        missing = str(self.config.cwd) if not message["cwd"] else None
-        if missing is None and not message["script"]:
-            missing = self.config.command.target
-        if missing is not None:
-            host.trouble = (
-                f"every host must have {missing}, got none on {host.name}; copy it there or share the folder"
-            )
+        trouble = missing_files(host.name, message, self.config.command, str(self.config.cwd))
+        if trouble is not None:
+            host.trouble = trouble
             self.crew.connections[host.name].dismiss()
             return
-        host.looked = True
+        host.has_files = True
         self._locate(host)
+
+    # -- addresses --------------------------------------------------------------------------------
 
     def _locate(self, host: HostRecord) -> None:
         """Find the address at which the other hosts reach this one."""
         assert host.survey is not None
-        if self._ssh is None:
-            self._located(host, LOOPBACK, "lo")
+        if isinstance(self._reached, LocalHosts):
+            site = Site(name=host.name, host=host.survey.host, address=LOOPBACK, interface="lo")
+            self._place(host, site)
             return
         own = candidates(host.survey, self.config.interface)
-        if not self._is_here(host) or self.config.interface is not None:
-            self._located(host, own[0], None)
+        if not self._reached.is_here(host.machine) or self.config.interface is not None:
+            self._place(host, site_at(host.name, host.survey, own[0]))
             return
         others = [other for other in self.hosts.values() if other is not host]
         known = [candidates(other.survey, None)[:1] for other in others if other.survey is not None]
         if any(known):  # the way to any of them is the way to all
             self.crew.tell({"do": "route", "to": next(filter(None, known))}, [host.name])
-        elif not any(other.state == "asked" for other in others):
-            self._located(host, (*own, LOOPBACK)[0], None)
+        elif not any(other.state == HostState.CALLED for other in others):
+            self._place(host, site_at(host.name, host.survey, (*own, LOOPBACK)[0]))
 
     def _on_route(self, host: HostRecord, message: Message) -> None:
         assert host.survey is not None
         source = message["sources"][0] or candidates(host.survey, self.config.interface)[0]
-        self._located(host, source, None)
+        self._place(host, site_at(host.name, host.survey, source))
 
-    def _located(self, host: HostRecord, address: str, interface: str | None) -> None:
-        assert host.survey is not None
-        host.address = address
-        if interface is None:
-            card = card_used(host.survey.host, address)
-            interface = card.name if card else None
-        site = Site(name=host.name, host=host.survey.host, address=address, interface=interface)
+    def _place(self, host: HostRecord, site: Site) -> None:
+        """Plan the workers of a host whose address is known, and have its elastic agent begin."""
+        host.address = site.address
         plan = make_plan(
             replace(self.config, hosts=tuple(e for e in self.config.hosts if e.name == host.name)),
             [site],
-            engine="ssh" if self._ssh else "local",
+            engine="local" if isinstance(self._reached, LocalHosts) else "ssh",
             port=1,
-            python=self._python,
+            python=self._reached.python,
             carried=carried_variables(),
         )
         host.plan = plan.hosts[0]
         self.plan = self.plan or plan
         while len(host.ranks) < len(host.plan.workers):
-            host.ranks.append(self._ranks)
-            self._ranks += 1
+            host.ranks.append(self._next_rank)
+            self._next_rank += 1
+        self._begin_agent(host)
+
+    def _begin_agent(self, host: HostRecord) -> None:
         self.crew.tell({"do": "become", "module": AGENT}, [host.name])
         self._locate_the_rest()
 
     def _locate_the_rest(self) -> None:
-        """One that waited for somebody to ask the way to, or that will have nobody."""
+        """Locate hosts that waited for another one to ask the way to, or that will have none."""
         for other in self.hosts.values():
-            if other.state == "surveyed" and other.looked and not other.address:
+            if other.state == HostState.SURVEYED and other.has_files and not other.address:
                 self._locate(other)

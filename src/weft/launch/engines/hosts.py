@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from weft.errors import ConnectError, UsageError
 from weft.launch.address import Reach, candidates, card_used, choose_address
 from weft.launch.agent.here import LOOPBACK, is_this_machine
+from weft.launch.agent.protocol import Message
 from weft.launch.agent.survey import Survey
+from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.control.agents import AgentCommand, Crew
 from weft.launch.engines.local import agent_argv, explain_agent
@@ -55,26 +57,35 @@ class Hosts(ABC):
         if self._crew is not None:
             self._crew.close()
 
+    def prepare(self) -> None:  # noqa: B027 (most hosts need nothing)
+        """Get ready to start agents; to be called before the first one is started."""
+
+    def is_here(self, name: str) -> bool:
+        """Return whether a host is this machine, so that its agent needs no network."""
+        return is_this_machine(name)
+
     def agent_commands(self) -> tuple[AgentCommand, ...]:
-        """What starts the agents."""
+        """The commands that start the agents."""
+        return tuple(map(self.agent_command, self.names))
+
+    def agent_command(self, name: str) -> AgentCommand:
+        """The command that starts the agent of one host."""
+        if self.is_here(name):
+            return AgentCommand(name, (*agent_argv(), "--survey"))
         silence = ("--lost-after", f"{self._config.lost_after_s:g}")
         remote = (*agent_argv(self.python), "--survey", *silence)
-        return tuple(
-            AgentCommand(name, (*agent_argv(), "--survey"))
-            if is_this_machine(name)
-            else AgentCommand(name, self.start_on(name, remote), remote=True)
-            for name in self.names
-        )
+        return AgentCommand(name, self.start_on(name, remote), remote=True)
 
     @property
     def crew(self) -> Crew:
         """The agents, started on first use."""
         if self._crew is None:
+            self.prepare()
             self._crew = Crew(self.agent_commands(), explain=self._explain)
         return self._crew
 
     def _explain(self, host: str, code: int | None, complaint: str) -> str:
-        return (explain_agent if is_this_machine(host) else self.explain)(host, code, complaint)
+        return (explain_agent if self.is_here(host) else self.explain)(host, code, complaint)
 
     @property
     def leader(self) -> str:
@@ -119,15 +130,13 @@ class Hosts(ABC):
         }
 
     def _site(self, name: str, leader: str, leader_address: str) -> Site:
-        host = self.surveys[name].host
+        survey = self.surveys[name]
         if name == leader:
-            source: str | None = leader_address
-        else:
-            source = next(reach.source for reach in self.reached[name] if reach.address == leader_address)
-        card = card_used(host, source)
-        return Site(
-            name=name, host=host, address=source or leader_address, interface=card.name if card else None
-        )
+            return site_at(name, survey, leader_address)
+        source = next(reach.source for reach in self.reached[name] if reach.address == leader_address)
+        if source is None:
+            return Site(name=name, host=survey.host, address=leader_address, interface=None)
+        return site_at(name, survey, source)
 
     def port(self) -> int:
         """A port on the leader for the workers to meet at."""
@@ -147,15 +156,11 @@ class Hosts(ABC):
         """Nothing is started anywhere unless every host has the folder and the script."""
         if self.looked:
             return
-        script = plan.command.target if plan.command.kind == "script" else None
-        question = {"do": "look", "cwd": plan.cwd, "script": script}
+        question = look_question(plan.command, plan.cwd)
         answers = self.crew.ask(dict.fromkeys(self.names, question), timeout_s=ANSWER_TIMEOUT_S)
         for name, answer in answers.items():
-            for there, what in ((answer["cwd"], plan.cwd), (answer["script"], script)):
-                if not there:
-                    raise ConnectError(
-                        f"every host must have {what}, got none on {name}; copy it there or share the folder"
-                    )
+            if (trouble := missing_files(name, answer, plan.command, plan.cwd)) is not None:
+                raise ConnectError(trouble)
 
     def sweep(self, host: str, run_id: str) -> None:
         """End what an agent that died has left on its host; in vain if it was the host that died."""
@@ -166,3 +171,32 @@ class Hosts(ABC):
             subprocess.run(
                 argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=SWEEP_TIMEOUT_S, check=False
             )
+
+
+class LocalHosts(Hosts):
+    """This machine alone, whatever it is called."""
+
+    def is_here(self, name: str) -> bool:
+        return True
+
+    def start_on(self, name: str, argv: tuple[str, ...]) -> tuple[str, ...]:
+        return argv
+
+
+def look_question(command: Command, cwd: str) -> Message:
+    """The question to a host whether it has the folder and the script of a run."""
+    return {"do": "look", "cwd": cwd, "script": command.target if command.kind == "script" else None}
+
+
+def missing_files(name: str, answer: Message, command: Command, cwd: str) -> str | None:
+    """The error for a host that answered that it lacks the folder or the script; None if it has both."""
+    for there, what in ((answer["cwd"], cwd), (answer["script"], command.target)):
+        if not there:
+            return f"every host must have {what}, got none on {name}; copy it there or share the folder"
+    return None
+
+
+def site_at(name: str, survey: Survey, address: str) -> Site:
+    """A host that the others reach at one of its addresses, and the card that has the address."""
+    card = card_used(survey.host, address)
+    return Site(name=name, host=survey.host, address=address, interface=card.name if card else None)

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from weft.errors import UsageError
 from weft.launch.config import LaunchConfig, carried_variables
-from weft.launch.control.agents import Crew
 from weft.launch.control.conductor import Conductor, tasks_of
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
@@ -130,14 +129,8 @@ class SshHosts(Hosts):
         return explain_ssh(name, code, complaint, self.python)
 
     def prepare(self) -> None:
-        """To be called before anything is started by ssh."""
+        """Make the folder of the shared connections, which must be private."""
         _make_private(_socket_folder())
-
-    @property
-    def crew(self) -> Crew:
-        if self._crew is None:
-            self.prepare()
-        return super().crew
 
 
 class SshEngine:
