@@ -1,4 +1,4 @@
-"""What the user asks of an elastic run, beside what every run is asked."""
+"""The settings of an elastic run, beside those of every run."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ SLOW_POLICIES = ("report", "rebalance", "evict")
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticConfig:
-    """How many workers there may be, and how soon what is noticed."""
+    """How many workers a run may have, how soon faults are noticed, and where hosts come from."""
 
-    least: int = 1
-    most: int = 1
+    least: int = 1  # workers that the run needs
+    most: int = 1  # workers that the run uses
     detect_within_s: float = DETECT_WITHIN_S
-    start_within_s: float = 30.0  # the first step waits so long for workers beyond the least
-    slow: str = "report"
-    hostfile: Path | None = None  # watched
-    discover: str | None = None  # a command that prints hosts, asked again and again
+    start_within_s: float = 30.0  # seconds for which the first step waits for workers beyond the least
+    slow: str = "report"  # what follows when a worker is slow: one of SLOW_POLICIES
+    hostfile: Path | None = None  # read again when it changes
+    discover: str | None = None  # a command that prints the hosts, run again and again
     witness: str | None = None  # a host without workers whose agent votes with the others
-    checkpoint: Path | None = None
-    checkpoint_every: int | None = None  # steps; None: as often as costs little
+    checkpoint: Path | None = None  # the folder of the checkpoints
+    checkpoint_every: int | None = None  # steps between two; None: as few as cost little
     timing: Timing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class ElasticConfig:
 
 
 def parse_limits(text: str) -> tuple[int, int]:
-    """`2:8`, or `4` for four that may all come and go but must all be there."""
+    """Parse MIN:MAX workers, such as `2:8`; `4` is short for `4:4`."""
     least, colon, most = text.partition(":")
     try:
         return int(least), int(most if colon else least)

@@ -1,6 +1,7 @@
-"""The run's secret: both ends of a connection prove that they know it before anything else is said.
+"""The secret of a run: both ends of a connection prove that they know it before they exchange anything else.
 
-It reaches the agents over their launcher's own channel and never travels again; what is sent proves it without telling.
+The launcher hands the secret to the agents over its own channel, and it is never sent again: the ends exchange nonces,
+and proofs made of the secret and both nonces.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import socket
 from weft.errors import ConnectError
 
 NONCE_BYTES = 16
-PROOF_BYTES = 32
+PROOF_BYTES = 32  # of HMAC-SHA256
 
 
 def new_secret() -> str:
@@ -25,17 +26,17 @@ def nonce() -> bytes:
 
 
 def proof(secret: str, role: str, theirs: bytes, ours: bytes) -> bytes:
-    """That we, in this role, know the secret; good for this one connection only."""
+    """Make the proof that this end, in this role, knows the secret; it holds for one connection only."""
     return hmac.digest(secret.encode(), role.encode() + theirs + ours, hashlib.sha256)
 
 
 def is_proof(given: bytes, secret: str, role: str, ours: bytes, theirs: bytes) -> bool:
-    """Whether the other end has shown that it knows the secret in that role."""
+    """Return whether the other end has proven, in its role, that it knows the secret."""
     return hmac.compare_digest(given, proof(secret, role, ours, theirs))
 
 
 def greet(connection: socket.socket, secret: str) -> None:
-    """The calling side: prove ourselves, and see that the other end can."""
+    """Prove to the listening end that this end knows the secret, and check that the other does."""
     ours = nonce()
     connection.sendall(ours)
     answer = receive(connection, NONCE_BYTES + PROOF_BYTES)
@@ -46,7 +47,7 @@ def greet(connection: socket.socket, secret: str) -> None:
 
 
 def admit(connection: socket.socket, secret: str) -> None:
-    """The listening side of `greet`."""
+    """Check that a caller knows the secret, and prove that this end does: the other side of `greet`."""
     theirs = receive(connection, NONCE_BYTES)
     ours = nonce()
     connection.sendall(ours + proof(secret, "server", theirs, ours))
@@ -55,7 +56,7 @@ def admit(connection: socket.socket, secret: str) -> None:
 
 
 def receive(connection: socket.socket, count: int) -> bytes:
-    """Exactly so many bytes."""
+    """Receive exactly `count` bytes."""
     data = b""
     while len(data) < count:
         piece = connection.recv(count - len(data))

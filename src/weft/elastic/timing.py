@@ -1,4 +1,4 @@
-"""Every time-out of an elastic run, from one number: within how many seconds a fault must be noticed."""
+"""The time-outs of an elastic run, all from one number: within how many seconds a fault must be noticed."""
 
 from __future__ import annotations
 
@@ -6,54 +6,56 @@ from dataclasses import dataclass
 
 from weft.errors import UsageError
 
-DETECT_WITHIN_S = 2.0
-SHORTEST_S = 0.4  # below it the beats would cost more than they tell
+DETECT_WITHIN_S = 2.0  # the default
+SHORTEST_S = 0.4  # with less, the agents' status messages would cost more than they tell
+LONGEST_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What follows from `detect_within`; each line says what it leaves room for."""
+    """The time-outs that follow from `detect_within`, in seconds; each says what it leaves room for."""
 
     detect_within: float = DETECT_WITHIN_S
-    steps_to_be_stuck: float = 3.0  # a step may take longer than detect_within; then it is measured in steps
+    steps_to_be_stuck: float = 3.0  # a step may take longer than detect_within: then in steps
 
     def __post_init__(self) -> None:
-        if not SHORTEST_S <= self.detect_within <= 3600:
+        if not SHORTEST_S <= self.detect_within <= LONGEST_S:
             raise UsageError(
-                f"detect_within must be between {SHORTEST_S:g} and 3600 seconds, got {self.detect_within:g}"
+                f"detect_within must be between {SHORTEST_S:g} and {LONGEST_S:g} seconds, "
+                f"got {self.detect_within:g}"
             )
         assert self.beat_s * 4 <= self.silence_s < self.detect_within, "the ladder of time-outs must rise"
 
     @property
     def beat_s(self) -> float:
-        """Between two words of an agent to the others."""
+        """Between two status messages of an agent to the others."""
         return self.detect_within / 16
 
     @property
     def silence_s(self) -> float:
-        """Without a word for so long, a host is lost: eight beats, and half of the time is left to agree."""
+        """Without a message for this long, a host is lost: eight beats; half of the time is left to agree on it."""
         return self.detect_within / 2
 
     @property
     def look_s(self) -> float:
-        """Between two looks at the workers' progress."""
+        """Between two checks of the workers' progress."""
         return self.detect_within / 20
 
     @property
     def retry_s(self) -> float:
-        """Until a vote that found no quorum is tried again."""
+        """Until a proposal that found no quorum is made again."""
         return self.detect_within / 8
 
     @property
     def broken_s(self) -> float:
-        """A group that broke with nobody dead is made again after this; a silent host is known by then."""
+        """Until a group that broke with no member lost is formed again; a silent host is known by then."""
         return self.silence_s + 2 * self.beat_s
 
     @property
     def gather_s(self) -> float:
-        """How long a change waits for others that would come at the same time."""
+        """For which a change of the view waits for other workers that join at the same time."""
         return self.detect_within / 10
 
     def stuck_s(self, step_s: float) -> float:
-        """Without progress for so long, a worker whose steps usually take `step_s` is stuck."""
+        """Without progress for this long, a worker whose steps usually take `step_s` is stuck."""
         return max(self.detect_within, self.steps_to_be_stuck * step_s)

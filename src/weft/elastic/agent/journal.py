@@ -1,7 +1,7 @@
-"""What a host's agent writes down in the run directory of its host: the ledger, the events, what its workers print.
+"""The files that an agent writes in the run directory of its host: ledger, events, and the output of its workers.
 
-Lines go out whole and at once. A full disk must not end the training it watches: what cannot be written is counted and
-told once.
+Lines are written whole and at once. A full disk must not end the training: the first error is reported, and what cannot
+be written is left out.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ Message = dict[str, Any]
 
 
 class Journal:
-    """The files of one agent."""
+    """The files of one agent. `tell` is called with each event, and with the first error."""
 
     def __init__(self, run_dir: Path, host: str, run: str, *, tell: Callable[[Message], None]) -> None:
         self._run_dir, self._host, self._run, self._tell = run_dir, host, run, tell
         self._files: dict[Path, BinaryIO] = {}
-        self._trouble = ""
-        self._last = -1, -1  # step and view of the last record
+        self._trouble = ""  # the first error
+        self._last = -1, -1  # step and view of the last record in the ledger
         self._has_header = False
 
     def event(self, name: str, **facts: Any) -> None:
-        """Something happened."""
+        """Write an event, with the time and the host."""
         line = {"t": round(time.time(), 4), "host": self._host, "event": name, **facts}
         self._write(trace_file(self._run_dir, self._host, EVENTS), line)
         self._tell(line)
 
     def header(self, header: Message) -> None:
-        """What the ledger is about; every worker says it, one is enough."""
+        """Write the header of the ledger; every worker sends one, the first is enough."""
         if not self._has_header:
             self._has_header = True
             line = {"header": {"run": self._run, "host": self._host, **header}}
             self._write(trace_file(self._run_dir, self._host, LEDGER), line)
 
     def commit(self, record: Message) -> None:
-        """A step was committed; every worker says so, one is enough."""
+        """Write the record of a committed step; every worker sends one, the first is enough."""
         this = record["step"], record["view"]
         if this[::-1] > self._last[::-1]:
             self._last = this
             self._write(trace_file(self._run_dir, self._host, LEDGER), record)
 
     def output(self, slot: int, data: bytes) -> None:
-        """What a worker printed: kept here too, for a run whose launcher is gone."""
+        """Write the output of a worker: kept on its host too, for a run whose launcher is gone."""
         self._append(self._run_dir / "elastic" / f"{self._host}.{slot}.log", data)
 
     def close(self) -> None:
@@ -73,8 +73,8 @@ class Journal:
                 self._tell({"event": "trouble", "host": self._host, "cause": self._trouble, "t": time.time()})
 
 
-def outcome(run_dir: Path, host: str) -> tuple[str, int]:
-    """How the run ended, and its exit code, as the agent of this host wrote them down; nothing if it did not."""
+def read_outcome(run_dir: Path, host: str) -> tuple[str, int]:
+    """Return how the run ended and its exit code, from the events of this host; ("", 0) if they do not say."""
     try:
         lines = read_lines(trace_file(run_dir, host, EVENTS))
     except UsageError:

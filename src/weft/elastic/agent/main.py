@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 
 from weft.elastic.agent.agent import ElasticAgent
-from weft.elastic.agent.journal import outcome
+from weft.elastic.agent.journal import read_outcome
 from weft.elastic.agent.launcher_link import LONGEST_LINE_BYTES, LauncherLink, connect_to_agent, relay
 from weft.elastic.agent.peers import Message
 
@@ -71,7 +71,7 @@ async def _is_taken_care_of(spec: Message, launcher: LauncherLink) -> bool:
     if (earlier := connect_to_agent(spec["run"], spec["host"])) is not None:
         await relay(launcher, earlier)
         return True
-    over, code = outcome(Path(spec["run_dir"]), spec["host"]) if spec["life"] else ("", 0)
+    over, code = read_outcome(Path(spec["run_dir"]), spec["host"]) if spec["life"] else ("", 0)
     if over:
         launcher.send({"event": "done", "over": over, "code": code})
         await launcher.drain()

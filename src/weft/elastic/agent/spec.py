@@ -1,4 +1,4 @@
-"""What an agent is told of the run when it begins: all it will ever need to go on without its launcher."""
+"""The description of the run that an agent is given when it begins: all it needs to go on without its launcher."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from weft.elastic.membership.view import View
 from weft.launch.agent.protocol import Message
 from weft.launch.plan import Plan
 
-# What each worker finds out for itself, when it joins.
-_NOT_TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_DIMENSIONS")
+# Variables that each worker finds out for itself, when it joins.
+_FOUND_BY_WORKERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_DIMENSIONS")
 
 
 def agent_spec(
@@ -29,7 +29,7 @@ def agent_spec(
     view: View,
     roster: Mapping[str, list[Any]],
 ) -> Message:
-    """The run as the agent of one host sees it: its own slots, everyone's rules, where the others are."""
+    """Describe the run to the agent of one host: its slots, the rules for all, where the other agents are."""
     env = {
         **dict(plan.env),
         "WEFT_RUN_ID": run,
@@ -51,7 +51,7 @@ def agent_spec(
         "life": f"{host.lives}-" if host.lives else "",
         "address": host.address,
         "cwd": plan.cwd,
-        "env": _told(env),
+        "env": _without_found(env),
         "argv": list(plan.argv),
         "slots": _slots(host),
         "least": elastic.least,
@@ -73,7 +73,7 @@ def _slots(host: HostRecord) -> list[Message]:
         {
             "number": worker.local_rank,
             "rank": rank,
-            "env": _told(dict(worker.env)),
+            "env": _without_found(dict(worker.env)),
             "cpus": list(worker.placement.cpus) if worker.placement else [],
             "numa": list(worker.placement.numa) if worker.placement else [],
         }
@@ -81,5 +81,5 @@ def _slots(host: HostRecord) -> list[Message]:
     ]
 
 
-def _told(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name not in _NOT_TOLD}
+def _without_found(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name not in _FOUND_BY_WORKERS}

@@ -1,4 +1,4 @@
-"""What the launcher tells of an elastic run while it goes on: a line for each thing worth knowing."""
+"""The lines that the launcher prints about an elastic run while it goes on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def tell_of(event: dict[str, Any]) -> Iterator[str]:
-    """The lines for one event; none for most."""
+def lines_about(event: dict[str, Any]) -> Iterator[str]:
+    """The lines to print for one event of an agent's journal; none for most events."""
     who = ", ".join(event.get("who", ()))
     match event["event"]:
         case "detected" if event["kind"] in ("death", "stuck", "host"):

@@ -1,7 +1,7 @@
-"""Which hosts the run should have: as named at the start, in a watched hostfile, by a script, or by `weft scale`.
+"""The hosts that a run should have: as named at the start, in a hostfile, by a script, or by `weft scale`.
 
-A list that cannot be read while the run is on, or that has become empty, changes nothing: the run keeps the hosts it
-has, and says so once.
+A list that cannot be read while the run goes on, or that has become empty, changes nothing: the run keeps the hosts it
+has, and the launcher says so once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from weft.elastic.config import ElasticConfig
 from weft.errors import HostListError
 from weft.topology.hostlist import HostEntry, parse_hosts, read_hostfile
 
-DISCOVER_TIMEOUT_S = 10.0
-DISCOVER_EVERY_S = 1.0
+DISCOVER_TIMEOUT_S = 10.0  # for a discovery script to answer
+DISCOVER_EVERY_S = 1.0  # between an answer of a discovery script and its next start
 SCALE_FILE = "hosts"  # in RUN/elastic, written by `weft scale`
 
 
 class HostsWanted:
-    """The hosts that are wanted now."""
+    """The hosts that are wanted now, from the newest source. `warn` is called with what cannot be read."""
 
     def __init__(
         self, hosts: Sequence[HostEntry], elastic: ElasticConfig, *, warn: Callable[[str], None]
@@ -29,13 +29,13 @@ class HostsWanted:
         self.hosts = tuple(hosts)
         self._elastic, self._warn = elastic, warn
         self._warned = ""
-        self._seen = self._stamp(elastic.hostfile)
+        self._hostfile_stamp = _stamp(elastic.hostfile)
         self.scale_file: Path | None = None
-        self._scaled: tuple[int, int] | None = None
-        self._asking = Asking(elastic.discover) if elastic.discover is not None else None
+        self._scale_stamp: tuple[int, int] | None = None
+        self._discovery = Discovery(elastic.discover) if elastic.discover is not None else None
 
     def look(self) -> bool:
-        """See whether other hosts are wanted than before."""
+        """Read the sources that changed; return whether other hosts are wanted than before."""
         before = self.hosts
         try:
             self.hosts = self._read() or self.hosts
@@ -48,45 +48,46 @@ class HostsWanted:
         return self.hosts != before
 
     def close(self) -> None:
-        if self._asking is not None:
-            self._asking.close()
+        """Run the discovery script no more."""
+        if self._discovery is not None:
+            self._discovery.close()
 
     def _read(self) -> tuple[HostEntry, ...]:
-        """What is newly said; nothing if nothing has changed."""
-        if self.scale_file is not None and (stamp := self._stamp(self.scale_file)) != self._scaled:
-            self._scaled = stamp
+        """Return the hosts of a source that changed; none if no source has."""
+        stamp = _stamp(self.scale_file)
+        if self.scale_file is not None and stamp != self._scale_stamp:
+            self._scale_stamp = stamp
             return read_hostfile(self.scale_file)
-        if self._asking is not None:
-            return self._asking.news()
-        if (
-            self._elastic.hostfile is not None
-            and (stamp := self._stamp(self._elastic.hostfile)) != self._seen
-        ):
-            self._seen = stamp
-            return read_hostfile(self._elastic.hostfile)
+        if self._discovery is not None:
+            return self._discovery.news()
+        hostfile = self._elastic.hostfile
+        if hostfile is not None and (stamp := _stamp(hostfile)) != self._hostfile_stamp:
+            self._hostfile_stamp = stamp
+            return read_hostfile(hostfile)
         return ()
 
-    @staticmethod
-    def _stamp(path: Path | None) -> tuple[int, int] | None:
-        try:
-            status = path.stat() if path is not None else None
-        except OSError:
-            return None
-        return (status.st_mtime_ns, status.st_size) if status is not None else None
+
+def _stamp(path: Path | None) -> tuple[int, int] | None:
+    """Return the time and size of a file, which change when it is written; None if there is none."""
+    try:
+        status = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_size) if status is not None else None
 
 
-class Asking:
-    """Asks a discovery script again and again, in a thread of its own: it may take its time."""
+class Discovery:
+    """A discovery script, run again and again in a thread of its own, as it may take its time."""
 
     def __init__(self, command: str, every_s: float = DISCOVER_EVERY_S) -> None:
         self._command, self._every_s = command, every_s
-        self._told: tuple[HostEntry, ...] = ()
+        self._reported: tuple[HostEntry, ...] = ()
         self._found: tuple[HostEntry, ...] | HostListError = ()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._ask, name="weft-discover", daemon=True)
+        self._thread = threading.Thread(target=self._repeat, name="weft-discover", daemon=True)
         self._thread.start()
 
-    def _ask(self) -> None:
+    def _repeat(self) -> None:
         while not self._over.is_set():
             try:
                 self._found = discover(self._command)
@@ -95,23 +96,23 @@ class Asking:
             self._over.wait(self._every_s)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Run the script no more, and wait for the present run to end."""
         self._over.set()
         self._thread.join(DISCOVER_TIMEOUT_S)
 
     def news(self) -> tuple[HostEntry, ...]:
-        """What it found, if that is not what it found before."""
+        """Return the hosts that the script printed last, if they are others than those returned before."""
         found = self._found
         if isinstance(found, HostListError):
             raise found
-        if found == self._told:
+        if found == self._reported:
             return ()
-        self._told = found
+        self._reported = found
         return found
 
 
 def discover(command: str) -> tuple[HostEntry, ...]:
-    """Ask a discovery script, as Horovod does: it prints `host` or `host:slots`, one a line."""
+    """Run a discovery script, as Horovod does: it prints `host` or `host:slots`, one a line."""
     try:
         found = subprocess.run(
             command, shell=True, capture_output=True, text=True, timeout=DISCOVER_TIMEOUT_S, check=False

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from weft.elastic.agent.spec import agent_spec
 from weft.elastic.config import ElasticConfig
-from weft.elastic.launcher.announce import tell_of
+from weft.elastic.launcher.announce import lines_about
 from weft.elastic.launcher.hosts_wanted import SCALE_FILE, HostsWanted
 from weft.elastic.launcher.recruits import HostRecord, HostState, Recruits
 from weft.elastic.membership.policy import choose_voters
@@ -111,9 +111,9 @@ class Launcher:
         names = [entry.name for entry in self._wanted.hosts] or [detect().name]
         absent: dict[str, str] = {}
         if not self._local and not self._config.skip_checks:
-            from weft.elastic.launcher.preflight import check_who_is_there
+            from weft.elastic.launcher.preflight import check_present_hosts
 
-            absent = check_who_is_there(self._config)
+            absent = check_present_hosts(self._config)
         # A handler may run in the middle of anything we do, so it only leaves a note.
         with signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):
             for name in names:
@@ -319,7 +319,7 @@ class Launcher:
         host.workers = sum(state in ("ready", "member") for state in states)
 
     def _on_news(self, host: HostRecord, message: Message) -> None:
-        for line in tell_of(message["news"]):
+        for line in lines_about(message["news"]):
             self._say(line)
 
     def _on_failed(self, host: HostRecord, message: Message) -> None:

@@ -1,7 +1,7 @@
-"""Other hosts for a run that goes on: what `weft scale` does, for Python.
+"""Scaling of a run that goes on to other hosts: `weft scale`, for Python.
 
-The wish is written into the run directory, where the run's launcher looks for it. Only the launcher can start an agent
-on a host, so there must still be one.
+The wanted hosts are written into the run directory, where the run's launcher looks for them. Only the launcher can
+start an agent on a host, so it must still be there.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def scale(
     add: Sequence[HostEntry] = (),
     remove: Sequence[HostEntry] = (),
 ) -> tuple[HostEntry, ...]:
-    """Have the run go on with these hosts, or with those it has and what changes; gives the hosts it shall have."""
-    _refuse_what_is_over(run_dir)
+    """Have the run go on with `hosts`, or with its present ones changed by `add` and `remove`; return the new list."""
+    _require_running(run_dir)
     wanted = tuple(hosts) or _changed(wanted_hosts(run_dir), add, remove)
     lines = [
         entry.name if entry.workers is None else f"{entry.name} slots={entry.workers}" for entry in wanted
@@ -36,7 +36,7 @@ def scale(
 
 
 def wanted_hosts(run_dir: Path) -> tuple[HostEntry, ...]:
-    """The hosts the run shall have: as scaled last, or as it was started."""
+    """Return the hosts that the run should have: as scaled last, or as it was started."""
     file = run_dir / "elastic" / SCALE_FILE
     if file.exists():
         return read_hostfile(file)
@@ -46,7 +46,7 @@ def wanted_hosts(run_dir: Path) -> tuple[HostEntry, ...]:
 def _changed(
     before: Sequence[HostEntry], add: Sequence[HostEntry], remove: Sequence[HostEntry]
 ) -> tuple[HostEntry, ...]:
-    """The hosts of before, with some more and without some."""
+    """Return the hosts in `before`, with those in `add` and without those in `remove`."""
     known = {entry.name: entry for entry in before}
     unknown = [entry.name for entry in remove if entry.name not in known]
     if unknown:
@@ -71,19 +71,19 @@ def _control(run_dir: Path) -> dict[str, Any]:
     return control
 
 
-def _refuse_what_is_over(run_dir: Path) -> None:
+def _require_running(run_dir: Path) -> None:
     control = _control(run_dir)
     if (run_dir / "outcome.json").exists():
         raise UsageError(f"a run must still go on to be scaled, got {run_dir} which has ended")
     pid = control.get("launcher")
-    if isinstance(pid, int) and not _lives(pid):
+    if isinstance(pid, int) and not _is_alive(pid):
         raise UsageError(
             f"a run must have its launcher to be scaled, got {run_dir} whose launcher (process {pid}) is gone; its "
             "hosts go on to the end of the run"
         )
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

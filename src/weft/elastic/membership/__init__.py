@@ -1,1 +1,1 @@
-"""Who takes part in an elastic run, pure: views, the council that agrees on the next one, the policy behind it."""
+"""Membership of an elastic run, pure: views, the policy of the next one, the council that agrees on it."""

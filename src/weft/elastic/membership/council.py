@@ -31,13 +31,13 @@ from weft.elastic.membership.view import View
 Message = dict[str, Any]
 Ballot = tuple[int, int]  # round, index of the voter
 
-# The first voter's, once, without asking: nobody can have promised or proposed anything below it.
+# The ballot of the first voter, once, without asking: no voter can have promised or proposed anything below it.
 FIRST: Ballot = (0, 0)
 
 
 @dataclass(frozen=True)
 class Send:
-    """Send the message; if there is no connection, drop it: `met` repeats what matters."""
+    """Send a message to another agent; without a connection it is dropped, and `met` repeats what matters."""
 
     to: str
     message: Message
@@ -45,7 +45,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Decided:
-    """This view is decided; once for each view this council comes to know, in rising numbers."""
+    """Adopt a view that is decided; given once for each view that this council learns of, in rising numbers."""
 
     view: View
 
@@ -54,7 +54,7 @@ Action = Send | Decided
 
 
 def is_quorum(voters: Sequence[str], votes: Set[str], gone: Set[str] = frozenset()) -> bool:
-    """Whether these votes are enough, for one who knows that so many are gone."""
+    """Return whether these votes are enough, where the voters in `gone` are known to be dead."""
     given = votes & set(voters)
     if 2 * len(given) == len(voters) and voters[0] in given:
         return bool(given)
@@ -69,7 +69,7 @@ class _Proposal:
 
 @dataclass
 class _Try:
-    """My ballot while it lasts: asking for promises first, for votes once it has a value."""
+    """A ballot of this agent while it lasts: it asks for promises first, for votes once it has a value."""
 
     ballot: Ballot
     value: View | None
@@ -77,16 +77,16 @@ class _Try:
 
 
 class Council:
-    """One agent's part in the agreement. A voter decides with the others, any other one learns.
+    """One agent's part in the agreement. A voter decides with the others, any other agent learns.
 
-    `view` is the latest decided view it knows. The caller brings messages in the order sent, one
-    connection per pair of agents at a time, and says when it begins (`met`) and breaks (`lost`).
+    `view` is the latest decided view that the agent knows. The caller brings messages in the order sent, one
+    connection per pair of agents at a time, and says when a connection begins (`met`) and breaks (`lost`).
     """
 
     def __init__(self, me: str, view: View) -> None:
         self.me = me
         self.view = view
-        self._whole: set[str] = set()  # peers of whom no word was lost since they said what they know
+        self._whole: set[str] = set()  # peers of whom no message was lost since their hello
         self._gone: set[str] = set()
         self._forget()
 
@@ -94,29 +94,29 @@ class Council:
         """Begin the instance of the present view."""
         self._promised = FIRST
         self._heard: _Proposal | None = None  # of the highest ballot; accepted, unless promised is higher
-        self._highest = FIRST  # ballot that anyone used
-        self._wish: View | None = None
+        self._highest = FIRST  # ballot that any voter used, as far as is known here
+        self._wish: View | None = None  # the view that was proposed here
         self._try: _Try | None = None
 
     @property
     def fenced(self) -> bool:
-        """Whether it voted on the next view and does not know it yet: the old one may commit no new step."""
+        """Whether this agent voted on the next view and does not know it yet: the old one may commit no new step."""
         return self._promised > FIRST or self._heard is not None
 
     @property
     def outbid(self) -> bool:
-        """Whether what was proposed here stands no chance before the next `again`."""
+        """Whether the view that was proposed here stands no chance before the next `again`."""
         return self._wish is not None and (self._try is None or self._highest > self._try.ballot)
 
     def propose(self, value: View) -> list[Action]:
-        """Try to have this view follow the present one. One who is no voter here can not."""
+        """Try to have this view follow the present one; only a voter of the present one can."""
         if value.number != self.view.number + 1:
             raise ValueError(f"the view after {self.view.number} must be next, got number {value.number}")
         self._wish = value
         return self.again()
 
     def again(self) -> list[Action]:
-        """Try once more, with a higher ballot; nothing to do if what was proposed is settled."""
+        """Try once more, with a higher ballot; nothing is to do if what was proposed is settled."""
         if self._wish is None or self.me not in self.view.voters:
             return []
         index = self.view.voters.index(self.me)
@@ -125,19 +125,19 @@ class Council:
         return self._begin(_Try((self._highest[0] + 1, index), None))
 
     def met(self, peer: str) -> list[Action]:
-        """A new connection to this peer begins; to be called before anything is received over it."""
+        """Begin a new connection to this peer; to be called before anything is received over it."""
         self._whole.discard(peer)
         # The try goes first: with the hello, the peer may rely on having heard all.
         request = [self._request(self._try)] if self._try and peer in self.view.voters else []
-        return [Send(peer, message) for message in [*request, self._word("hello")]]
+        return [Send(peer, message) for message in [*request, self._message("hello")]]
 
     def lost(self, peer: str) -> list[Action]:
-        """The connection broke, words may have been lost: should the peer die, that proves nothing."""
+        """Note that the connection broke and messages may be lost: a later death of the peer proves nothing."""
         self._whole.discard(peer)
         return []
 
     def gone(self, voter: str) -> list[Action]:
-        """Proof that this voter is dead: its process ended, and all that it sent here was received.
+        """Take in the proof that this voter is dead: its process ended, and all that it sent here was received.
 
         Silence is no proof, and neither is a death behind a broken connection: such calls change nothing.
         """
@@ -146,7 +146,7 @@ class Council:
         return self._count()
 
     def receive(self, sender: str, message: Message) -> list[Action]:
-        """A message came. One who asks about an older view is told of the present one."""
+        """Take in a message. A sender that asks about an older view is told of the present one."""
         kind = message["kind"]
         if kind in ("promise", "accept", "outbid"):
             return self._reply(sender, message) if message["number"] == self.view.number else []
@@ -155,7 +155,7 @@ class Council:
         if kind == "hello":
             self._whole.add(sender)
         if kind != "decided" and view.number < self.view.number:
-            return [Send(sender, self._word("decided"))]
+            return [Send(sender, self._message("decided"))]
         if kind in ("prepare", "propose") and {self.me, sender} <= set(self.view.voters):
             return learned + self._answer(sender, message)
         return learned
@@ -174,7 +174,7 @@ class Council:
         return [self._vote("promise", sender, ballot, heard=heard)]
 
     def _reply(self, sender: str, message: Message) -> list[Action]:
-        """Take a vote for my try, or learn that there is a higher ballot."""
+        """Count a vote for the ballot of this agent, or learn that there is a higher one."""
         ballot = _ballot(message)
         self._highest = max(self._highest, ballot)
         attempt = self._try
@@ -194,10 +194,10 @@ class Council:
         self._promised = ballot
         self._highest = max(self._highest, ballot)
         if self._try and self._try.ballot < ballot:
-            self._try = None  # mine is over, even if votes still come
+            self._try = None  # this agent's ballot is over, even if votes still come
 
     def _begin(self, attempt: _Try) -> list[Action]:
-        """Ask everyone first, then vote oneself: a quorum may be complete with that."""
+        """Ask all other voters first, then vote: a quorum may be complete with that."""
         self._promise(attempt.ballot)
         self._try = attempt
         attempt.votes.add(self.me)
@@ -219,7 +219,7 @@ class Council:
             return self._issue(attempt.ballot, value)
         told = dict.fromkeys(self.view.voters + attempt.value.voters)
         decided = self._learn(attempt.value)
-        return decided + [Send(voter, self._word("decided")) for voter in told if voter != self.me]
+        return decided + [Send(voter, self._message("decided")) for voter in told if voter != self.me]
 
     def _enough(self, votes: Set[str]) -> bool:
         agents = self.view.agents
@@ -237,11 +237,11 @@ class Council:
     def _request(self, attempt: _Try) -> Message:
         ballot = list(attempt.ballot)
         if attempt.value is None:
-            return self._word("prepare", ballot=ballot)
-        return self._word("propose", ballot=ballot, value=attempt.value.to_json())
+            return self._message("prepare", ballot=ballot)
+        return self._message("propose", ballot=ballot, value=attempt.value.to_json())
 
-    def _word(self, kind: str, **more: Any) -> Message:
-        """A message that brings the present view along, for those who do not know it yet."""
+    def _message(self, kind: str, **more: Any) -> Message:
+        """Make a message that brings the present view along, for agents that do not know it yet."""
         return {"kind": kind, "view": self.view.to_json(), **more}
 
     def _vote(self, kind: str, to: str, ballot: Ballot, **more: Any) -> Send:

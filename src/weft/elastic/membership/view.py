@@ -1,4 +1,4 @@
-"""Views: who takes part in the run, from one agreed change of membership to the next.
+"""Views: the members of the run between two agreed changes.
 
 A view is a value. Agents agree on it (`weft.elastic.membership.council`), workers form their groups from it.
 """
@@ -15,13 +15,13 @@ class Member:
     """One worker of a view."""
 
     worker: str  # "host/slot.incarnation": unique over the run, never used again
-    agent: str  # the voter that watches it
+    agent: str  # of its host
     host: str
     slot: int
     address: str
-    store_port: int
-    heal_port: int
-    weight: float = 1.0
+    store_port: int  # where the members of a view meet, if this is the first of them
+    heal_port: int  # where others fetch the training state
+    weight: float = 1.0  # its share of a batch, relative to the others
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -33,11 +33,11 @@ class Member:
 
 @dataclass(frozen=True)
 class View:
-    """One membership: its members in the order of their ranks, and the agents that decide what follows."""
+    """One membership: the members in the order of their ranks, and the agents that decide on the next view."""
 
     number: int
     members: tuple[Member, ...]
-    voters: tuple[str, ...]  # the first breaks ties
+    voters: tuple[str, ...]  # agents; the first breaks ties
     cause: str = ""
 
     @property
@@ -46,11 +46,11 @@ class View:
 
     @property
     def agents(self) -> frozenset[str]:
-        """Those whose workers take part; without all of them no step completes."""
+        """The agents whose workers take part; without all of them no step completes."""
         return frozenset(member.agent for member in self.members)
 
     def rank_of(self, worker: str) -> int | None:
-        """The worker's rank; None if it is no member."""
+        """Return the worker's rank; None if it is no member."""
         return next((rank for rank, member in enumerate(self.members) if member.worker == worker), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -72,11 +72,11 @@ class View:
 
 
 def order_members(before: Iterable[Member], now: Iterable[Member]) -> tuple[Member, ...]:
-    """The order of ranks after a change; the order in which `now` comes does not matter.
+    """Return the members in the order of their ranks after a change; the order of `now` does not matter.
 
-    Who stays keeps its place among those who stay. The members of one host stay together, because
-    reductions follow hosts: newcomers stand behind the others of their host, new hosts behind all.
-    A host that keeps none of its members counts as new, so that rank 0 has the state if anyone has.
+    Members that stay keep their order. The members of one host stay together, because reductions follow hosts:
+    newcomers come after the others of their host, new hosts after all. A host that keeps none of its members counts
+    as new, so that rank 0 has the training state if any member has.
     """
     coming = {member.worker: member for member in sorted(now, key=lambda m: (m.host, m.slot, m.worker))}
     staying = [coming.pop(member.worker) for member in before if member.worker in coming]
