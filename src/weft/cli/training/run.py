@@ -155,11 +155,11 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     elastic = elastic_config(options)
     config = make_config(ctx.meta[_ANY_COMMAND], **options)
     if elastic is not None:
-        from weft.elastic.launcher.launcher import launch_behind
+        from weft.elastic.launcher.underlying import underlying_launch
 
         if sbatch is not None:
             raise UsageError("--elastic runs on the engines local and ssh, got --sbatch; drop one of the two")
-        config = launch_behind(config, elastic)
+        config = underlying_launch(config, elastic)
     if sbatch is not None:
         from weft.launch.engines.slurm import write_batch_script
 

@@ -1,7 +1,7 @@
 """The launcher of an elastic run: it starts the agents, shows what happens, and brings hosts in and out.
 
-The run does not depend on it. It is there for the person who watches, and for hosts that come: only it can start an
-agent on them.
+The run does not depend on the launcher. It is there for the person who watches, and for hosts that join: only the
+launcher can start an agent on them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ from typing import Any, BinaryIO
 from weft.elastic.agent.spec import agent_spec
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.announce import lines_about
+from weft.elastic.launcher.decisions import (
+    are_all_ended,
+    are_all_replaced,
+    have_all_left,
+    hosts_to_call,
+    hosts_to_dismiss,
+)
 from weft.elastic.launcher.hosts_wanted import SCALE_FILE, HostsWanted
 from weft.elastic.launcher.recruits import HostRecord, HostState, Recruits
+from weft.elastic.launcher.underlying import underlying_launch
 from weft.elastic.membership.policy import choose_voters
 from weft.elastic.membership.view import View
 from weft.elastic.secret import new_secret
-from weft.errors import ConnectError, UsageError
+from weft.errors import ConnectError
 from weft.files import write_whole
 from weft.launch.agent.here import is_this_machine
 from weft.launch.agent.processes import sweep
@@ -44,42 +52,17 @@ from weft.topology.detect import detect
 
 LOOK_S = 0.5  # between two looks at which hosts are wanted
 ANSWER_S = 20.0  # for all hosts to answer at the start
+GATHER_TURN_S = 0.2  # for the next message while hosts are awaited at the start
 
 
 def run_elastic(config: LaunchConfig, elastic: ElasticConfig, *, out: BinaryIO) -> Outcome:
-    """Run the program on whoever is there; returns when the run is finished, or has failed."""
-    config = launch_behind(config, elastic)
-    launcher = Launcher(config, elastic, out)
-    with closing(launcher):
+    """Run the program on the hosts that are there; return when the run is finished, or has failed."""
+    config = underlying_launch(config, elastic)
+    with closing(ElasticLauncher(config, elastic, out)) as launcher:
         return launcher.run()
 
 
-def launch_behind(config: LaunchConfig, elastic: ElasticConfig) -> LaunchConfig:
-    """The launch behind an elastic run: so many workers on each host, whatever others do."""
-    if choose_engine(config) not in ("local", "ssh"):
-        raise UsageError(
-            f"--elastic must come with the engine local or ssh, got {choose_engine(config)}; use -H host1,host2"
-        )
-    for given, flag in ((config.rankfile, "--rankfile"), (config.max_restarts, "--max-restarts")):
-        if given:
-            raise UsageError(
-                f"--elastic decides where and how often workers run, got {flag} as well; drop one"
-            )
-    if elastic.witness is not None and (not config.host_names or elastic.witness in config.host_names):
-        raise UsageError(
-            f"--witness must be a machine beside the hosts of the run, got {elastic.witness} with "
-            f"{', '.join(config.host_names) or 'no hosts'}; name the hosts with -H and a third machine as witness"
-        )
-    hosts = max(1, len(config.host_names))
-    per_host = config.per_host
-    if config.workers is not None:
-        per_host = -(-config.workers // hosts)
-    elif per_host is None:
-        per_host = -(-elastic.most // hosts)
-    return replace(config, workers=None, per_host=per_host, allow_uneven=True)
-
-
-class Launcher:
+class ElasticLauncher:
     """One elastic run, seen from where it was started."""
 
     def __init__(self, config: LaunchConfig, elastic: ElasticConfig, out: BinaryIO) -> None:
@@ -91,22 +74,25 @@ class Launcher:
         self._recruits = Recruits(config, hosts, self._on_listening)
         self._hosts, self._crew = self._recruits.hosts, self._recruits.crew
         self._console: Console | None = None
-        self._first: View | None = None
+        self._first: View | None = None  # the view with which agents begin
         self._folder: RunDir | None = None
         self._run = ""
-        self._view = 0
-        self._voting: set[str] = set()  # in the newest view we know of
-        self._not_lost_at = time.monotonic()
+        self._view = 0  # the newest that is known
+        self._voters: set[str] = set()  # of that view
+        self._troubles: list[str] = []  # of hosts that did not answer at the start
+        self._not_replaced_at = time.monotonic()
         self._over, self._code = "", 0
         self._failures: list[str] = []
-        self._interrupted: int | None = None
+        self._interrupted: int | None = None  # the signal
         self._next_look = 0.0
 
     def close(self) -> None:
+        """Let all agents go."""
         self._wanted.close()
         self._crew.close()
 
     def run(self) -> Outcome:
+        """Start the agents, and stay until the run is over."""
         began = time.monotonic()
         names = [entry.name for entry in self._wanted.hosts] or [detect().name]
         absent: dict[str, str] = {}
@@ -114,7 +100,7 @@ class Launcher:
             from weft.elastic.launcher.preflight import check_present_hosts
 
             absent = check_present_hosts(self._config)
-        # A handler may run in the middle of anything we do, so it only leaves a note.
+        # A signal may come in the middle of anything, so its handler only leaves a message.
         with signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):
             for name in names:
                 if name in absent:
@@ -139,14 +125,14 @@ class Launcher:
     # -- hosts ------------------------------------------------------------------------------------
 
     def _gather(self, names: list[str]) -> None:
-        """Wait until every host has said where its agent listens, or that it is not there."""
+        """Wait until the agent of every host listens, or is known not to be there."""
         deadline = time.monotonic() + ANSWER_S
         settled = (HostState.LISTENING, HostState.AWAY)
         awaited = [host for host in self._hosts.values() if host.name in names or host.at]
         while any(host.state not in settled for host in awaited):
             if time.monotonic() > deadline:
                 break
-            self._turn_once(0.2)
+            self._hear_next(GATHER_TURN_S)
             if self._interrupted:
                 raise KeyboardInterrupt
         here = [self._hosts[name] for name in names if self._hosts[name].state == HostState.LISTENING]
@@ -167,7 +153,7 @@ class Launcher:
         self._troubles = troubles
 
     def _begin(self) -> None:
-        """Make the run directory, and have those who are here begin."""
+        """Make the run directory, and have the agents that listen begin."""
         here = [host for host in self._hosts.values() if host.state == HostState.LISTENING]
         assert self._recruits.plan is not None
         self._folder = RunDir.create(self._config.run_dir, self._recruits.plan, datetime.now())
@@ -178,18 +164,14 @@ class Launcher:
             self._say(f"{trouble}; going on without it, and trying again")
         (path / "elastic").mkdir(exist_ok=True)
         self._wanted.scale_file = path / "elastic" / SCALE_FILE
-        self._first = View(0, (), self._voters(here), "")
+        self._first = View(0, (), _choose_voters(here), "")
         control = {"launcher": os.getpid(), "hosts": [vars(entry) for entry in self._wanted.hosts]}
         write_whole(path / "elastic" / "control.json", json.dumps(control) + "\n")
         for host in here:
             self._start(host)
 
-    @staticmethod
-    def _voters(hosts: list[HostRecord]) -> tuple[str, ...]:
-        agents = sorted(host.agent for host in hosts if not host.witness)
-        return choose_voters(agents, [host.agent for host in hosts if host.witness])
-
     def _roster(self) -> dict[str, list[Any]]:
+        """The addresses of all agents that take part, or are about to, by name."""
         return {
             host.agent: [host.name, host.address, 0 if host.witness else host.port]
             for host in self._hosts.values()
@@ -197,7 +179,7 @@ class Launcher:
         }
 
     def _start(self, host: HostRecord) -> None:
-        """Tell an agent what the run is."""
+        """Give the agent of a host the description of the run."""
         assert self._recruits.plan is not None
         assert self._folder is not None
         assert self._first is not None
@@ -220,43 +202,40 @@ class Launcher:
     # -- the loop ---------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        self._turn_once(LOOK_S / 2)
+        self._hear_next(LOOK_S / 2)
         now = time.monotonic()
         if now >= self._next_look and not self._over and self._interrupted is None:
             self._next_look = now + LOOK_S
-            if self._wanted.look():
-                self._scale()
-            self._let_go()
-            self._try_again(now)
-            if self._all_were_lost(now):
-                self._begin_anew()
-            if self._all_have_left():
-                self._end("a run must have a host to go on, got none: all were taken away; start it again", 1)
+            self._look(now)
 
-    def _turn_once(self, timeout_s: float) -> None:
+    def _look(self, now: float) -> None:
+        """Bring hosts in and out as they are wanted, and see whether the run can go on."""
+        if self._wanted.look():
+            self._scale()
+        self._dismiss_unwanted()
+        wanted = {entry.name for entry in self._wanted.hosts} or self._hosts.keys()
+        for host in hosts_to_call(self._hosts.values(), wanted, now):
+            if host.state == HostState.GONE:
+                host.dismissed = False
+            self._recruits.call(host.name)
+        if not are_all_replaced(self._hosts.values(), self._voters):
+            self._not_replaced_at = now
+        # Not at once: an agent may be about to hear that it has become a voter.
+        elif now - self._not_replaced_at > self._elastic.detect_within_s:
+            self._begin_anew()
+        if have_all_left(self._hosts.values(), wanted):
+            self._end("a run must have a host to go on, got none: all were taken away; start it again", 1)
+
+    def _hear_next(self, timeout_s: float) -> None:
+        """Take in one message of an agent, or a signal."""
         try:
             name, message = self._crew.hear(timeout_s)
         except Empty:
             return
         self._hear(self._hosts.get(name), message)
 
-    def _try_again(self, now: float) -> None:
-        wanted = {entry.name for entry in self._wanted.hosts} or self._hosts.keys()
-        for host in list(self._hosts.values()):
-            if (
-                host.state == HostState.AWAY
-                and (host.name in wanted or host.witness)
-                and now >= host.retry_at
-            ):
-                self._recruits.call(host.name)
-            elif (
-                host.state == HostState.GONE and host.dismissed and host.name in wanted
-            ):  # it is wanted again
-                host.dismissed = False
-                self._recruits.call(host.name)
-
     def _scale(self) -> None:
-        """Other hosts are wanted than before."""
+        """Call the hosts that are newly wanted."""
         wanted = [entry.name for entry in self._wanted.hosts]
         if self._local:
             self._say(f"hosts can be added to a run that was started on named hosts, got {', '.join(wanted)}")
@@ -267,19 +246,14 @@ class Launcher:
                 self._say(f"{name} is wanted")
                 self._recruits.call(name)
 
-    def _let_go(self) -> None:
-        """Have hosts leave that are no longer wanted, once there are enough workers on the others."""
-        wanted = {entry.name for entry in self._wanted.hosts}
-        if (
-            self._local
-            or sum(self._hosts[name].workers for name in wanted & self._hosts.keys()) < self._elastic.least
-        ):
+    def _dismiss_unwanted(self) -> None:
+        if self._local:
             return
-        for host in self._hosts.values():
-            if host.name not in wanted and host.state == HostState.RUNNING and not host.witness:
-                self._say(f"{host.name} is no longer wanted; its workers leave")
-                host.state, host.dismissed = HostState.LEAVING, True
-                self._crew.tell({"do": "leave"}, [host.name])
+        wanted = {entry.name for entry in self._wanted.hosts}
+        for host in hosts_to_dismiss(self._hosts, wanted, self._elastic.least):
+            self._say(f"{host.name} is no longer wanted; its workers leave")
+            host.state, host.dismissed = HostState.LEAVING, True
+            self._crew.tell({"do": "leave"}, [host.name])
 
     def _hear(self, host: HostRecord | None, message: Message) -> None:
         if host is None:
@@ -293,17 +267,17 @@ class Launcher:
             self._recruits.hear(host, message)
 
     def _on_listening(self, host: HostRecord) -> None:
-        """The agent of a host listens; one that comes late begins at once."""
+        """Have an agent that listens begin at once, if the run has begun."""
         if self._first is not None:
             self._start(host)
 
     def _on_begun(self, host: HostRecord, message: Message) -> None:
-        """An agent takes part: the others shall know where it is."""
+        """Tell all agents where a new one is."""
         running = [other.name for other in self._hosts.values() if other.state == HostState.RUNNING]
         self._crew.tell({"do": "roster", "roster": self._roster()}, running)
 
     def _on_attached(self, host: HostRecord, message: Message) -> None:
-        """The agent that we had lost is still there."""
+        """Go on with an agent that was cut off from this launcher."""
         host.agent, host.address, host.port = message["agent"], message["address"], message["port"]
         self._say(f"{host.name} is back")
 
@@ -314,7 +288,7 @@ class Launcher:
     def _on_status(self, host: HostRecord, message: Message) -> None:
         host.view = message["view"]
         if host.view >= self._view:
-            self._view, self._voting = host.view, set(message["voters"])
+            self._view, self._voters = host.view, set(message["voters"])
         states = [worker["state"] for worker in message["report"]["workers"]]
         host.workers = sum(state in ("ready", "member") for state in states)
 
@@ -334,7 +308,7 @@ class Launcher:
     def _end(self, how: str, code: int) -> None:
         self._over, self._code = how, code
         running = [other.name for other in self._hosts.values() if other.state == HostState.RUNNING]
-        # One of them may be cut off from the others.
+        # An agent may be cut off from the others, so all are told.
         self._crew.tell({"do": "over", "how": how, "code": code}, running)
 
     def _on_closed(self, host: HostRecord, message: Message) -> None:
@@ -351,7 +325,7 @@ class Launcher:
                 self._begin_again(host)
 
     def _begin_again(self, host: HostRecord) -> None:
-        """The one agent there was has died, and its workers with it: what follows begins from what was saved."""
+        """Start another agent in place of the only one, which has died; workers resume from a checkpoint."""
         sweep(marker(self._run))
         host.retry_at = 0.0
         self._first = None
@@ -360,34 +334,12 @@ class Launcher:
         self._first = View(self._view + 1, (), (host.agent,), "")
         self._start(host)
 
-    def _all_were_lost(self, now: float) -> bool:
-        """Whether all agents that had the run are dead: every host has been reached, and its agent is another one."""
-        ran = [
-            host
-            for host in self._hosts.values()
-            if host.lives and not host.witness and host.state != HostState.GONE
-        ]
-        reached = all(host.state == HostState.RUNNING and host.view >= 0 for host in ran)
-        if not ran or not reached or self._voting & {host.agent for host in ran}:
-            self._not_lost_at = now
-        # One of them may be about to hear that it has become a voter.
-        return now - self._not_lost_at > self._elastic.detect_within_s
-
-    def _all_have_left(self) -> bool:
-        """Whether every agent was asked to leave, and nobody is called any more."""
-        wanted = {entry.name for entry in self._wanted.hosts} or self._hosts.keys()
-        return all(
-            host.state == HostState.GONE or (host.state == HostState.AWAY and host.name not in wanted)
-            for host in self._hosts.values()
-            if not host.witness
-        )
-
     def _begin_anew(self) -> None:
-        """Have the agents that are here make a view of their own; workers resume from what was saved."""
+        """Have new agents make a view of their own, as all others are dead; workers resume from a checkpoint."""
         here = [host for host in self._hosts.values() if host.state == HostState.RUNNING]
         self._say("all hosts were lost; those that are back begin again from what was saved")
-        self._first = View(self._view + 1, (), self._voters(here), "start: all hosts were lost")
-        self._view, self._voting = self._first.number, set(self._first.voters)
+        self._first = View(self._view + 1, (), _choose_voters(here), "start: all hosts were lost")
+        self._view, self._voters = self._first.number, set(self._first.voters)
         self._crew.tell({"do": "begin", "view": self._first.to_json()}, [host.name for host in here])
 
     def _interrupt(self, number: int) -> None:
@@ -406,10 +358,8 @@ class Launcher:
     # -- the end ----------------------------------------------------------------------------------
 
     def _done(self) -> bool:
-        states = {host.state for host in self._hosts.values()}
-        if self._over or self._interrupted is not None:
-            return not states & {HostState.RUNNING, HostState.LEAVING, HostState.LISTENING}
-        return False
+        ending = bool(self._over) or self._interrupted is not None
+        return ending and are_all_ended(self._hosts.values())
 
     def _outcome(self, seconds: float) -> Outcome:
         assert self._folder is not None
@@ -430,3 +380,8 @@ class Launcher:
             interrupted_by=signal.Signals(interrupted).name if interrupted else None,
             run_dir=str(self._folder.path),
         )
+
+
+def _choose_voters(hosts: list[HostRecord]) -> tuple[str, ...]:
+    agents = sorted(host.agent for host in hosts if not host.witness)
+    return choose_voters(agents, [host.agent for host in hosts if host.witness])

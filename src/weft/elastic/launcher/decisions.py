@@ -1,0 +1,53 @@
+"""Decisions of the elastic launcher, pure: from the records of the hosts, which to call, to dismiss, to give up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Set
+
+from weft.elastic.launcher.recruits import HostRecord, HostState
+
+
+def hosts_to_call(hosts: Iterable[HostRecord], wanted: Set[str], now: float) -> list[HostRecord]:
+    """Return the hosts to call again: those that are away and due, and those that left and are wanted again."""
+    return [
+        host
+        for host in hosts
+        if (host.state == HostState.AWAY and (host.name in wanted or host.witness) and now >= host.retry_at)
+        or (host.state == HostState.GONE and host.dismissed and host.name in wanted)
+    ]
+
+
+def hosts_to_dismiss(hosts: Mapping[str, HostRecord], wanted: Set[str], least: int) -> list[HostRecord]:
+    """Return the hosts that are no longer wanted, once there are enough workers on the others."""
+    if sum(hosts[name].workers for name in wanted & hosts.keys()) < least:
+        return []
+    return [
+        host
+        for host in hosts.values()
+        if host.name not in wanted and host.state == HostState.RUNNING and not host.witness
+    ]
+
+
+def are_all_replaced(hosts: Iterable[HostRecord], voters: Collection[str]) -> bool:
+    """Return whether all agents that had the run are dead: every host is reached, and its agent is another one.
+
+    `voters`: the agents that decide on the view after the newest one that is known.
+    """
+    ran = [host for host in hosts if host.lives and not host.witness and host.state != HostState.GONE]
+    reached = all(host.state == HostState.RUNNING and host.view >= 0 for host in ran)
+    return bool(ran) and reached and not any(host.agent in voters for host in ran)
+
+
+def have_all_left(hosts: Iterable[HostRecord], wanted: Set[str]) -> bool:
+    """Return whether every agent was asked to leave and has left, and no host is called any more."""
+    return all(
+        host.state == HostState.GONE or (host.state == HostState.AWAY and host.name not in wanted)
+        for host in hosts
+        if not host.witness
+    )
+
+
+def are_all_ended(hosts: Iterable[HostRecord]) -> bool:
+    """Return whether no agent takes part any more, or is about to."""
+    taking_part = (HostState.RUNNING, HostState.LEAVING, HostState.LISTENING)
+    return all(host.state not in taking_part for host in hosts)
