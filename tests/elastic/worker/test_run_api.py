@@ -21,4 +21,4 @@ def test_in_a_world_of_one() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("done") == 5
+    assert done.stdout.count("done") == 6

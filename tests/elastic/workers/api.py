@@ -122,6 +122,20 @@ def run_model(optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor
     return nn.functional.linear(x, weight, bias)
 
 
+def a_loader_process_reads_ahead_in_a_long_share() -> None:
+    """The share of a step has more micro-batches than the loader keeps in flight."""
+    run, loader, optimizer = begin(nn.Linear(6, 1, dtype=torch.float64), batch=20, micro=2, num_workers=1)
+    seen = []
+    for _ in run.epochs(1):
+        for x, y in loader:
+            seen.append(len(x))
+            optimizer.zero_grad()
+            nn.functional.mse_loss(run_model(optimizer, x), y).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    assert seen == [2] * 20
+    assert run.committed == 2
+
+
 def misuse_is_told() -> None:
     def refused(words: str, call: Any) -> None:
         with pytest.raises(UsageError, match=re.escape(words)):
@@ -166,6 +180,7 @@ for check in (
     gradients_are_those_of_the_whole_batch,
     a_scaler_steps_once_a_step,
     an_epoch_may_be_left_early,
+    a_loader_process_reads_ahead_in_a_long_share,
     misuse_is_told,
     two_backward_passes_are_told,
 ):

@@ -22,7 +22,7 @@ from uncompiled import without_compiler  # type: ignore[import-not-found]
 
 from weft import elastic
 from weft.elastic.worker import healing
-from weft.elastic.worker import participant as inner
+from weft.elastic.worker.training_loop import TrainingLoop
 from weft.errors import CollectiveError
 
 parser = argparse.ArgumentParser()
@@ -120,17 +120,17 @@ def fetch(*args: Any, **kwargs: Any) -> Any:
     return original_fetch(*args, **kwargs)
 
 
-def wait_for_votes(self: Any) -> None:
+def wait_for_votes(self: Any, work: Any) -> None:
     fault("reduce")
     if options.save_all and self.saver._thread is not None:
         self.saver._thread.join()
-    original_reduce(self)
+    original_reduce(self, work)
     fault("reduced")
 
 
 original_fetch, healing.fetch = healing.fetch, fetch  # type: ignore[attr-defined]
-original_reduce = inner.Participant._reduce
-inner.Participant._reduce = wait_for_votes  # type: ignore[method-assign]
+original_reduce = TrainingLoop._reduce
+TrainingLoop._reduce = wait_for_votes  # type: ignore[method-assign]
 
 torch.manual_seed(0 if "SAME" in os.environ else os.getpid())
 model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 1)).to(

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
@@ -22,6 +22,41 @@ from weft.elastic.data.order import Order, Step
 Collate = Callable[[list[Any]], Any]
 Key = tuple[int, int, int, int]  # step, epoch, start, micro-batch
 Planned = Callable[[], Iterator[tuple[Step, int]]]  # what we shall probably need, in order
+
+
+class SampleSource(Protocol):
+    """A source of steps and their samples: `MapFeed` or `StreamFeed`."""
+
+    micros_per_step: int  # at most
+    planned: Planned  # set by the loader; what is read ahead follows it
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Steps of an epoch; None if they are known only when the data end."""
+
+    def first(self, number: int, epoch: int, start: int) -> Step | None:
+        """Return the step that begins at a position of an epoch, under this number; None at the epoch's end."""
+
+    def micros(self, step: Step) -> int:
+        """Count the micro-batches of a step."""
+
+    def micro_size(self, step: Step, index: int) -> int:
+        """Count the samples of a micro-batch."""
+
+    def batch(self, step: Step, micro: int) -> Any:
+        """Read and collate one micro-batch."""
+
+    def changed(self) -> None:
+        """Note that shares were dealt anew: what was read ahead may not be needed."""
+
+    def digest(self, step: Step) -> str:
+        """Return a checksum of the samples of a step, for the ledger."""
+
+    def header(self) -> dict[str, Any]:
+        """Return all that the samples of every step follow from, for the ledger."""
+
+    def signature(self) -> int:
+        """Return a number that is the same for all members that read the same data in the same way."""
 
 
 def seeded(seed: int, step: Step, micro: int) -> None:

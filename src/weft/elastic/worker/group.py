@@ -23,8 +23,8 @@ OPERATION_S = 1800.0  # agents see who is stuck; a reduction itself may wait lon
 BROKEN = (RuntimeError, ConnectError, CollectiveError, OSError)
 
 
-class Gathering:
-    """This process's groups, one view after another.
+class ViewGroup:
+    """The torch process group of the present view; each view has a new one.
 
     Every worker has a store of its own, and the view says where; the members of a view meet in that of its first.
     """
@@ -41,9 +41,9 @@ class Gathering:
         """Where our store listens."""
         return self._store.port
 
-    def meet(self, view: View, rank: int) -> None:
+    def form(self, view: View, rank: int) -> None:
         """Make the group of a view; raises one of BROKEN if that cannot be done."""
-        self.part()
+        self.leave()
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(view.size))
         with roll.interruptible(lambda: self._link.lost_someone(view.number)):
             dist.init_process_group(
@@ -53,7 +53,7 @@ class Gathering:
                 world_size=view.size,
                 timeout=timedelta(seconds=OPERATION_S),
             )
-        if self._link.lost_someone(view.number):  # before the group was there to be let go of
+        if self._link.lost_someone(view.number):  # before the group was there to be aborted
             raise CollectiveError("a member was lost while the group was made")
 
     def _store_of(self, view: View) -> TCPStore:
@@ -68,17 +68,17 @@ class Gathering:
             wait_for_workers=False,
         )
 
-    def let_go(self) -> None:
+    def abort(self) -> None:
         """Somebody is lost: whatever waits for it gives up. Any thread may call this."""
         group = dist.group.WORLD if dist.is_initialized() else None
         if group is not None:
             with suppress(RuntimeError):
                 group.abort()
 
-    def part(self) -> None:
+    def leave(self) -> None:
         """Leave the group there is, if there is one."""
         if dist.is_initialized():
-            self.let_go()
+            self.abort()
             with suppress(RuntimeError):
                 dist.destroy_process_group()
         roll.forget_store()

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from weft.elastic.membership.view import View
 from weft.errors import CollectiveError, UsageError
@@ -69,7 +69,7 @@ class Link:
                 raise SystemExit(1)
             return self.view
 
-    def refuse(self, error: UsageError, *, for_all: bool) -> None:
+    def refuse(self, error: UsageError, *, for_all: bool) -> NoReturn:
         """We cannot take part, or nobody can: say why, and end as what is misused does."""
         if for_all:  # it is told once, at the end of the run
             self.tell("refused", why=str(error), code=error.exit_code)
@@ -139,7 +139,7 @@ class FixedLink(Link):
                 f"{news['why']}; start the script with weft run --elastic to have it go on without those who are lost"
             )
 
-    def refuse(self, error: UsageError, *, for_all: bool) -> None:
+    def refuse(self, error: UsageError, *, for_all: bool) -> NoReturn:
         """The script is told."""
         raise error
 

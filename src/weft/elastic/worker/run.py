@@ -32,7 +32,7 @@ from torch.utils.data import IterableDataset
 
 from weft import context
 from weft.collectives.modes.tcp.mesh import own_address
-from weft.elastic.data.feed import Collate, MapFeed, StreamFeed, seeded
+from weft.elastic.data.feed import Collate, MapFeed, SampleSource, StreamFeed, seeded
 from weft.elastic.data.order import Order, Step
 from weft.elastic.data.shares import deal
 from weft.elastic.membership.view import Member, View
@@ -144,14 +144,13 @@ class Run:
     @property
     def rank(self) -> int:
         """This worker's rank in the present view; it may change when members leave."""
-        view = self._participant.view
-        rank = view.rank_of(self._participant.name) if view is not None else None
-        return rank if rank is not None else 0
+        return self._participant.rank
 
     @property
     def size(self) -> int:
         """Members of the present view."""
-        return self._participant.view.size if self._participant.view is not None else 1
+        view = self._participant.view
+        return view.size if view is not None else 1
 
     @property
     def num_hosts(self) -> int:
@@ -204,7 +203,7 @@ class Run:
             raise UsageError("a run has one loader, got a second; evaluate with a DataLoader of torch's")
         micro = micro or -(-batch // self._most)
         if isinstance(dataset, IterableDataset):
-            feed: MapFeed | StreamFeed = StreamFeed(
+            feed: SampleSource = StreamFeed(
                 dataset, batch, micro, seed=seed, drop_last=drop_last, collate=collate_fn, **options
             )
         else:
@@ -216,16 +215,13 @@ class Run:
 
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs that are left of so many; for a newcomer not all of them."""
-        participant = self._participant
-        if self._loader is None or not participant.objects:
-            raise UsageError("run.loader and run.register must come before run.epochs, got neither or one")
-        participant.arrive()
-        while participant.epoch < count:
-            epoch = participant.epoch
-            participant.end_of_epoch()
+        loop = self._participant.arrive()
+        while loop.replica.epoch < count:
+            epoch = loop.replica.epoch
+            loop.replica.reload_healed()
             yield epoch
-            participant.skip_to_epoch(epoch + 1)
-        participant.finish()
+            loop.skip_to_epoch(epoch + 1)
+        loop.finish()
 
     def save(self) -> None:
         """Have the next commit saved, as well as those whose turn it is; any member may ask for it."""
@@ -249,7 +245,7 @@ class Loader:
     """Gives the micro-batches of one epoch each time it is gone through."""
 
     _participant: Participant
-    _feed: MapFeed | StreamFeed
+    _feed: SampleSource
     _seed: int
 
     def __post_init__(self) -> None:
@@ -262,39 +258,38 @@ class Loader:
         return self._feed.steps_per_epoch
 
     def __iter__(self) -> Iterator[Any]:
-        participant = self._participant
-        epoch = participant.epoch
+        loop = self._participant.loop
+        epoch = loop.replica.epoch
         try:
-            while (ticket := participant.next_ticket(epoch)) is not None:
+            while (ticket := loop.next_ticket(epoch)) is not None:
                 batch = self._feed.batch(ticket.step, ticket.micro)
                 seeded(self._seed, ticket.step, ticket.micro)
-                participant.begin()
+                loop.begin(ticket)
                 yield batch
         except GeneratorExit:
             if not sys.is_finalizing():
-                participant.await_healed()  # the script leaves the loop, and may change what is registered
+                loop.await_healed()  # the script leaves the loop, and may change what is registered
             raise
         finally:
-            participant.pause()
+            self._participant.pause()
 
     def _planned(self) -> Iterator[tuple[Step, int]]:
         """What we shall compute if nothing changes: the rest of this step, then our share of those that follow."""
-        participant, feed = self._participant, self._feed
-        view = participant.view
-        if view is None or participant.step is None:
+        feed, loop = self._feed, self._participant.loop
+        place, work = loop.place, loop.replica.work
+        if work is None:
             return
-        rank = view.rank_of(participant.name) or 0
-        weights = [member.weight for member in view.members]
-        step: Step | None = participant.step
-        yield from ((participant.step, micro) for micro in participant.todo)
-        number, epoch, start = participant.step.number, participant.step.epoch, participant.step.stop
+        weights = [member.weight for member in place.view.members]
+        rest = tuple(work.todo)  # as it is now: micro-batches are taken from it while the loader reads ahead
+        yield from ((work.step, micro) for micro in rest)
+        number, epoch, start = work.step.number, work.step.epoch, work.step.stop
         while True:
             number += 1
             step = feed.first(number, epoch, start)
             if step is None:
                 epoch, start, number = epoch + 1, 0, number - 1
                 continue
-            for micro in deal(feed.micros(step), weights)[rank]:
+            for micro in deal(feed.micros(step), weights)[place.rank]:
                 yield step, micro
             start = step.stop
 
@@ -322,8 +317,8 @@ def _override_step(scheduler: Any, participant: Participant) -> None:
     kind = type(scheduler)
 
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        inside = participant.ticket is not None
-        return kind.step(self, *args, **kwargs) if participant.applied or not inside else None
+        acts = participant.applied or not participant.in_turn
+        return kind.step(self, *args, **kwargs) if acts else None
 
     scheduler.__class__ = type(kind.__name__, (kind,), {"step": step})
 
@@ -334,7 +329,7 @@ def _step(participant: Participant, original: Any, closure: Any = None) -> Any:
     if not participant.ready:
         return None
     result = original()
-    participant.applied = True
+    participant.mark_applied()
     return result
 
 
@@ -342,7 +337,7 @@ def _scaler_step(participant: Participant, original: Any, optimizer: Any, *args:
     if not participant.ready:
         return None
     result = original(optimizer, *args)
-    participant.applied = True  # even if the scaler skipped it: the samples are consumed
+    participant.mark_applied()  # even if the scaler skipped it: the samples are consumed
     return result
 
 
