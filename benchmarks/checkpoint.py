@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import claims
 
-from weft.elastic.checkpoint import layout as parts
+from weft.elastic.checkpoint import layout
 from weft.elastic.checkpoint.saver import Saver
 from weft.elastic.membership.view import Member, View
 from weft.elastic.worker import state
@@ -83,7 +83,7 @@ class Ours:
             position,
             lambda: state.image_of(self._objects, {"position": position}, on_host=False),
         )
-        return lambda: self._saver.close(self._view, self._rank, position, lambda: state.Image(b"", ()))
+        return lambda: self._saver.close(self._view, self._rank, position, lambda: state.StateImage(b"", ()))
 
 
 def ways(objects: dict[str, Any], folder: Path, rank: int, size: int) -> dict[str, Way]:
@@ -154,7 +154,7 @@ def work(rank: int, size: int, mib: int, rounds: int, device: str, folder: Path,
                 shutil.rmtree(place, ignore_errors=True) if place.is_dir() else place.unlink(missing_ok=True)
     if rank == 0:
         nbytes = state.image_of(objects).nbytes
-        assert parts.find(folder / "ours"), "ours must be whole"
+        assert layout.find(folder / "ours"), "ours must be whole"
         results.put((nbytes, found))
     dist.barrier()
     dist.destroy_process_group()

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.elastic.data.order import Order
+from weft.elastic.data.order import SampleOrder
 
-ORDER = Order(1437, 64, 8, seed=0, shuffle=True, drop_last=False)  # 23 steps an epoch, the last of 29 samples
+ORDER = SampleOrder(
+    1437, 64, 8, seed=0, shuffle=True, drop_last=False
+)  # 23 steps an epoch, the last of 29 samples
 START = 1731666000.0  # seconds since 1970
 Line = dict[str, Any]
 

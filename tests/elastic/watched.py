@@ -18,7 +18,7 @@ from tests.launch.conftest import WEFT
 
 from weft.elastic.history import ledger
 from weft.elastic.history.lines import LEDGER, read_lines, trace_file
-from weft.elastic.history.timeline import Change, Event, changes, read_events
+from weft.elastic.history.timeline import Event, MembershipChange, changes, read_events
 
 SCRIPT = Path(__file__).parent / "workers" / "steady.py"
 STEPS = 200
@@ -99,7 +99,7 @@ class Watched:
         except Exception:  # not there yet
             return ()
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[MembershipChange, ...]:
         return changes(self.events())
 
     def committed(self, host: str) -> int:

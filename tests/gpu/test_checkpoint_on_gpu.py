@@ -16,8 +16,7 @@ pytestmark = [
 def test_a_state_on_a_gpu_comes_back_as_it_was(tmp_path: Path) -> None:
     from tests.elastic.checkpoint.test_checkpoint import Crew, saved_steps
 
-    from weft.elastic.checkpoint import dcp as pieces
-    from weft.elastic.checkpoint import layout as parts
+    from weft.elastic.checkpoint import dcp, layout
     from weft.elastic.worker import state
 
     crew = Crew(tmp_path, tmp_path)
@@ -33,7 +32,7 @@ def test_a_state_on_a_gpu_comes_back_as_it_was(tmp_path: Path) -> None:
         now = [tensor.clone() for tensor in crew.image(step).tensors]
         crew.rest()
     assert saved_steps(tmp_path) == [2, 1]
-    image = pieces.read(parts.find(tmp_path)[0])
+    image = dcp.read(layout.find(tmp_path)[0])
     assert all(torch.equal(a.cpu(), b) for a, b in zip(now, image.tensors, strict=True))
     state.load(image, crew.objects)
     assert all(torch.equal(a, b) for a, b in zip(now, crew.image(2).tensors, strict=True))

@@ -14,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from weft.elastic.checkpoint import dcp as pieces
-from weft.elastic.checkpoint import layout as parts
+from weft.elastic.checkpoint import dcp, layout
 from weft.elastic.checkpoint.cadence import FIRST_STEPS, MOST_STEPS, Cadence
 from weft.elastic.checkpoint.saver import REFUSED, TORN, RefusedError, Saver
 from weft.elastic.checkpoint.snapshot import PIECE_BYTES, Snapshot, cut, rows_of
-from weft.elastic.data.shares import Summary
+from weft.elastic.data.shares import MemberSummary
 from weft.elastic.membership.view import Member, View
 from weft.elastic.worker import state
 from weft.elastic.worker.link import FixedLink
@@ -93,7 +92,12 @@ def objects(width: int = 6) -> dict[str, Any]:
 
 
 def save(
-    directory: Path, image: state.Image, step: int, count: int, only: Sequence[int] = (), attempt: str = "a"
+    directory: Path,
+    image: state.StateImage,
+    step: int,
+    count: int,
+    only: Sequence[int] = (),
+    attempt: str = "a",
 ) -> None:
     for index in only or range(count):
         share = cut(image.tensors, count)[index]
@@ -102,15 +106,15 @@ def save(
         def fill(
             folder: Path, share: Any = share, copies: list[Tensor] = copies, first: bool = index == 0
         ) -> None:
-            pieces.write(folder, image, share, copies, with_rest=first)
+            dcp.write(folder, image, share, copies, with_rest=first)
 
         about = {"step": step, "epoch": 0, "start": 0, "attempt": attempt}
-        whole = parts.add_part(directory, about, index, count, fill)
+        whole = layout.add_part(directory, about, index, count, fill)
         if whole is not None:
-            pieces.join(whole)
+            dcp.join(whole)
 
 
-def same(left: state.Image, right: state.Image) -> bool:
+def same(left: state.StateImage, right: state.StateImage) -> bool:
     return all(torch.equal(a, b) for a, b in zip(left.tensors, right.tensors, strict=True))
 
 
@@ -119,9 +123,9 @@ def test_what_is_written_in_parts_is_read_as_one(tmp_path: Path, count: int) -> 
     written, other = objects(), objects()
     image = state.image_of(written, {"position": (7, 0, 112)})
     save(tmp_path, image, 7, count)
-    (found,) = parts.find(tmp_path)
+    (found,) = layout.find(tmp_path)
     assert (found.step, len(found.parts)) == (7, count)
-    read = pieces.read(found)
+    read = dcp.read(found)
     assert same(read, image)
     assert state.load(read, other) == {"position": (7, 0, 112)}
     assert same(state.image_of(other), state.image_of(written))
@@ -143,12 +147,12 @@ def test_a_checkpoint_counts_when_all_parts_of_one_attempt_are_there(tmp_path: P
     image = state.image_of(objects())
     save(tmp_path, image, 5, 2)
     save(tmp_path, image, 9, 3, only=[0, 2], attempt="a")
-    assert [saved.step for saved in parts.find(tmp_path)] == [5]
+    assert [saved.step for saved in layout.find(tmp_path)] == [5]
     save(tmp_path, image, 9, 3, only=[1], attempt="b")
-    assert [saved.step for saved in parts.find(tmp_path)] == [5]
+    assert [saved.step for saved in layout.find(tmp_path)] == [5]
     save(tmp_path, image, 9, 3, only=[0, 2], attempt="b")  # instead of those that came to nothing
-    assert [saved.step for saved in parts.find(tmp_path)] == [9, 5]
-    assert same(pieces.read(parts.find(tmp_path)[0]), image)
+    assert [saved.step for saved in layout.find(tmp_path)] == [9, 5]
+    assert same(dcp.read(layout.find(tmp_path)[0]), image)
 
 
 def test_a_part_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -157,7 +161,7 @@ def test_a_part_that_fails_leaves_nothing(tmp_path: Path) -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        parts.add_part(tmp_path, {"step": 1, "attempt": "a"}, 0, 1, fail)
+        layout.add_part(tmp_path, {"step": 1, "attempt": "a"}, 0, 1, fail)
     assert list((tmp_path / "step-00000001").iterdir()) == []
 
 
@@ -166,9 +170,9 @@ def test_a_part_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_a_torn_checkpoint_is_found_out(tmp_path: Path, name: str, how: str) -> None:
     save(tmp_path, state.image_of(objects()), 3, 2)
     harm(tmp_path / "step-00000003" / "part-1-of-2" / name, how)
-    (found,) = parts.find(tmp_path)
-    with pytest.raises(parts.TornError):
-        pieces.read(found)
+    (found,) = layout.find(tmp_path)
+    with pytest.raises(layout.TornError):
+        dcp.read(found)
 
 
 def harm(path: Path, how: str = "changed") -> None:
@@ -187,7 +191,7 @@ def test_the_last_ones_are_kept_and_what_never_became_whole_goes(tmp_path: Path)
     save(tmp_path, image, 4, 2, only=[0])
     save(tmp_path, image, 6, 2, only=[0])  # perhaps under way
     (tmp_path / "notes.txt").touch()
-    parts.sweep(tmp_path, 5, keep=2)
+    layout.sweep(tmp_path, 5, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "notes.txt",
         "step-00000003",
@@ -197,9 +201,9 @@ def test_the_last_ones_are_kept_and_what_never_became_whole_goes(tmp_path: Path)
 
 
 def test_a_disk_is_known_by_what_the_first_one_left_on_it(tmp_path: Path) -> None:
-    assert parts.disk_of(tmp_path / "a", "run") == parts.disk_of(tmp_path / "a", "run")
-    assert parts.disk_of(tmp_path / "a", "run") != parts.disk_of(tmp_path / "b", "run")
-    assert parts.disk_of(tmp_path / "a", "run") != parts.disk_of(tmp_path / "a", "next")
+    assert layout.disk_of(tmp_path / "a", "run") == layout.disk_of(tmp_path / "a", "run")
+    assert layout.disk_of(tmp_path / "a", "run") != layout.disk_of(tmp_path / "b", "run")
+    assert layout.disk_of(tmp_path / "a", "run") != layout.disk_of(tmp_path / "a", "next")
 
 
 # -- members --------------------------------------------------------------------------------------
@@ -231,20 +235,20 @@ class Crew:
             1, tuple(Member(f"h{i}/0.0", f"h{i}", f"h{i}", 0, "", 0, 0) for i in range(len(folders))), ()
         )
 
-    def meet(self, stays: bool = False) -> list[Summary]:
+    def meet(self, stays: bool = False) -> list[MemberSummary]:
         cards = [saver.card(self.objects, self.data, stays=stays) for saver in self.savers]
         for saver in self.savers:
             saver.meet(cards)
         return [
-            Summary(committed=committed, saved=card[1], stays=stays)
+            MemberSummary(committed=committed, saved=card[1], stays=stays)
             for card, committed in zip(cards, self.committed, strict=True)
         ]
 
-    def resume(self) -> tuple[list[int], list[state.Image]]:
+    def resume(self) -> tuple[list[int], list[state.StateImage]]:
         """Who reads, one after the other, and what came of it."""
         summaries = self.meet()
         ranks: list[int] = []
-        images: list[state.Image] = []
+        images: list[state.StateImage] = []
         while True:
             (rank,) = {saver.reader(self.view, summaries) for saver in self.savers}
             if rank is None:
@@ -262,7 +266,7 @@ class Crew:
             saver.voted(sum(vote[0] for vote in votes), sum(vote[1] for vote in votes))
             saver.committed(self.view, rank, (number, 0, number), lambda: self.image(number))
 
-    def image(self, number: int) -> state.Image:
+    def image(self, number: int) -> state.StateImage:
         return state.image_of(self.objects, {"position": (number, 0, number)}, on_host=False)
 
     def rest(self) -> None:
@@ -272,7 +276,7 @@ class Crew:
 
 
 def saved_steps(folder: Path) -> list[int]:
-    return [saved.step for saved in parts.find(folder)]
+    return [saved.step for saved in layout.find(folder)]
 
 
 def test_members_that_share_a_disk_share_the_work(tmp_path: Path) -> None:
@@ -282,7 +286,7 @@ def test_members_that_share_a_disk_share_the_work(tmp_path: Path) -> None:
         crew.step(step)
         crew.rest()
     assert saved_steps(tmp_path) == [3, 2]
-    assert len(parts.find(tmp_path)[0].parts) == 3
+    assert len(layout.find(tmp_path)[0].parts) == 3
     for link in crew.links:
         assert [news["step"] for news in link.news] == [1, 2, 3]
         assert all(news["say"] == "saved" and news["bytes"] > 0 for news in link.news)
@@ -296,8 +300,8 @@ def test_hosts_without_a_shared_disk_have_a_whole_one_each(tmp_path: Path) -> No
     crew.meet()
     crew.step(1)
     crew.rest()
-    assert [len(parts.find(folder)[0].parts) for folder in (a, b)] == [2, 1]
-    assert same(pieces.read(parts.find(a)[0]), pieces.read(parts.find(b)[0]))
+    assert [len(layout.find(folder)[0].parts) for folder in (a, b)] == [2, 1]
+    assert same(dcp.read(layout.find(a)[0]), dcp.read(layout.find(b)[0]))
 
 
 def test_none_saves_while_one_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,7 +426,7 @@ def test_one_reads_the_newest_that_anyone_has(tmp_path: Path) -> None:
 def test_a_newcomer_among_members_reads_nothing(tmp_path: Path) -> None:
     run_to(3, tmp_path)
     crew = Crew(tmp_path, tmp_path)
-    summaries = [Summary(committed=1, stays=True), Summary(saved=3)]
+    summaries = [MemberSummary(committed=1, stays=True), MemberSummary(saved=3)]
     crew.meet()
     assert [saver.reader(crew.view, summaries) for saver in crew.savers] == [None, None]
 

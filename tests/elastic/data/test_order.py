@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.elastic.data.order import Order, Step, shuffled
+from weft.elastic.data.order import SampleOrder, TrainingStep, shuffled
 from weft.errors import UsageError
 
 
@@ -17,7 +17,7 @@ from weft.errors import UsageError
 )
 @settings(max_examples=60, deadline=None)
 def test_an_epoch_has_every_sample_once(length: int, batch: int, micro: int, seed: int, epoch: int) -> None:
-    order = Order(length, batch, micro, seed)
+    order = SampleOrder(length, batch, micro, seed)
     steps = [order.step(epoch * order.steps_per_epoch + index) for index in range(order.steps_per_epoch)]
     seen = [
         sample for step in steps for part in range(order.micros(step)) for sample in order.samples(step, part)
@@ -27,18 +27,18 @@ def test_an_epoch_has_every_sample_once(length: int, batch: int, micro: int, see
 
 
 def test_micro_batches_are_the_step_in_pieces() -> None:
-    order = Order(100, 30, 8)
+    order = SampleOrder(100, 30, 8)
     step = order.step(3)  # the last and smaller one
-    assert step == Step(3, 0, 90, 100)
+    assert step == TrainingStep(3, 0, 90, 100)
     pieces = [order.samples(step, index) for index in range(order.micros(step))]
     assert [len(piece) for piece in pieces] == [order.micro_size(step, index) for index in (0, 1)] == [8, 2]
     assert np.array_equal(np.concatenate(pieces), order.samples(step))
 
 
 def test_the_last_batch_may_be_dropped() -> None:
-    assert Order(100, 30, 8, drop_last=True).steps_per_epoch == 3
-    assert Order(100, 30, 8, drop_last=True).step(3) == Step(3, 1, 0, 30)
-    assert Order(90, 30, 8).steps_per_epoch == 3
+    assert SampleOrder(100, 30, 8, drop_last=True).steps_per_epoch == 3
+    assert SampleOrder(100, 30, 8, drop_last=True).step(3) == TrainingStep(3, 1, 0, 30)
+    assert SampleOrder(90, 30, 8).steps_per_epoch == 3
 
 
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
@@ -54,7 +54,7 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
 def test_the_order_stays_the_same_from_release_to_release() -> None:
     """Runs resume: a changed order would lose samples."""
     assert shuffled(np.arange(8), 8, 0, 0).tolist() == [2, 5, 6, 7, 1, 3, 4, 0]
-    assert Order(1437, 64, 8).digest(Order(1437, 64, 8).step(40)) == "1bda0182"
+    assert SampleOrder(1437, 64, 8).digest(SampleOrder(1437, 64, 8).step(40)) == "1bda0182"
 
 
 def test_the_order_looks_random() -> None:
@@ -69,17 +69,17 @@ def test_the_order_looks_random() -> None:
 
 
 def test_without_shuffling_samples_come_as_they_are() -> None:
-    order = Order(10, 4, 2, shuffle=False)
+    order = SampleOrder(10, 4, 2, shuffle=False)
     assert order.samples(order.step(1)).tolist() == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(("length", "batch", "micro"), [(0, 1, 1), (5, 0, 1), (5, 1, 0)])
 def test_what_cannot_be_cut_is_refused(length: int, batch: int, micro: int) -> None:
     with pytest.raises(UsageError, match="must"):
-        Order(length, batch, micro)
+        SampleOrder(length, batch, micro)
 
 
 def test_a_batch_larger_than_the_data_is_refused_only_if_the_rest_is_dropped() -> None:
-    assert Order(5, 8, 2).steps_per_epoch == 1
+    assert SampleOrder(5, 8, 2).steps_per_epoch == 1
     with pytest.raises(UsageError, match="drop_last=False"):
-        Order(5, 8, 2, drop_last=True)
+        SampleOrder(5, 8, 2, drop_last=True)

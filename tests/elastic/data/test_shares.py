@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.elastic.data.shares import Summary, deal, settle
+from weft.elastic.data.shares import MemberSummary, deal, settle
 
 weights = st.lists(st.floats(0.05, 4.0), min_size=1, max_size=9)
 
@@ -48,29 +48,31 @@ def test_a_member_without_weight_gets_nothing() -> None:
 
 
 def test_the_newest_commit_of_those_who_stay_counts() -> None:
-    ahead, behind = Summary(committed=8, stays=True), Summary(committed=7, stays=True)
-    stray = Summary(committed=99)
+    ahead, behind = MemberSummary(committed=8, stays=True), MemberSummary(committed=7, stays=True)
+    stray = MemberSummary(committed=99)
     settlement = settle([behind, ahead, stray])
     assert (settlement.sources, settlement.behind) == ((1,), (0, 2))
     assert settlement.base == ahead
 
 
 def test_all_who_have_the_newest_commit_are_sources() -> None:
-    here = Summary(committed=5, stays=True)
-    assert settle([here, Summary(), here]).sources == (0, 2)
+    here = MemberSummary(committed=5, stays=True)
+    assert settle([here, MemberSummary(), here]).sources == (0, 2)
 
 
 def test_at_the_start_the_first_rank_is_the_source_as_in_ddp() -> None:
-    settlement = settle([Summary(), Summary(), Summary()])
+    settlement = settle([MemberSummary(), MemberSummary(), MemberSummary()])
     assert (settlement.sources, settlement.behind) == ((0,), (1, 2))
 
 
 def test_where_nobody_stays_the_newest_counts() -> None:
-    assert settle([Summary(committed=3), Summary(committed=9), Summary(committed=9)]).sources == (1,)
+    assert settle(
+        [MemberSummary(committed=3), MemberSummary(committed=9), MemberSummary(committed=9)]
+    ).sources == (1,)
 
 
 def test_an_epoch_begun_is_newer_than_one_that_ended() -> None:
     """A script may leave an epoch early: the same commit, another position."""
-    left = Summary(committed=4, epoch=1, start=0, stays=True)
-    inside = Summary(committed=4, epoch=0, start=64, stays=True)
+    left = MemberSummary(committed=4, epoch=1, start=0, stays=True)
+    inside = MemberSummary(committed=4, epoch=0, start=64, stays=True)
     assert settle([inside, left]).sources == (1,)

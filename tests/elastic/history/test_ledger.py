@@ -12,24 +12,23 @@ from click.testing import CliRunner, Result
 from tests.elastic.made_up import FOUR, ORDER, Line, header, record, story, write
 
 from weft.cli import group
-from weft.elastic.history.ledger import Report, audit, check
+from weft.elastic.history.ledger import LedgerReport, audit, check
 from weft.elastic.history.ledger_table import verdict
 from weft.elastic.history.lines import mend, read_lines
-from weft.elastic.history.records import Record, history, read_ledger
-from weft.elastic.history.spans import tile
-from weft.elastic.history.uses import position_of, uses
+from weft.elastic.history.records import StepRecord, history, read_ledger
+from weft.elastic.history.samples import position_of, tile, uses
 from weft.errors import UsageError
 from weft.launch.control.rundir import find_run
 
 AB = ("a/0.0", "b/0.0")
 
 
-def ledger_of(run_dir: Path, records: list[Line], **heads: Any) -> Report:
+def ledger_of(run_dir: Path, records: list[Line], **heads: Any) -> LedgerReport:
     write(run_dir, "a.ledger.jsonl", [header("a", **heads), *records])
     return check(run_dir)
 
 
-def words(report: Report) -> str:
+def words(report: LedgerReport) -> str:
     assert not report.exact
     return verdict(report)
 
@@ -211,7 +210,7 @@ def test_steps_that_were_undone_do_not_count(tmp_path: Path) -> None:
 
 def test_history_keeps_the_highest_view() -> None:
     base: dict[str, Any] = {"epoch": 0, "start": 0, "stop": 64, "parts": {}, "digest": "", "t": 0.0}
-    records = [Record(step=0, view=view, **base) for view in (2, 5, 3)]
+    records = [StepRecord(step=0, view=view, **base) for view in (2, 5, 3)]
     assert [kept.view for kept in history(records).records] == [5]
 
 

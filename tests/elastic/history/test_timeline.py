@@ -16,7 +16,14 @@ from click.testing import CliRunner, Result
 from tests.elastic.made_up import AGAIN, FOUR, START, THREE, TWO, Line, event, events, story, write
 
 from weft.cli import group
-from weft.elastic.history.timeline import Change, changes, complete, parse_event, read_events, standstills
+from weft.elastic.history.timeline import (
+    MembershipChange,
+    changes,
+    complete,
+    parse_event,
+    read_events,
+    standstills,
+)
 from weft.elastic.history.timeline_svg import phases, render_svg, spans_of
 from weft.elastic.history.timeline_table import format_clock, summarise
 from weft.errors import UsageError
@@ -24,7 +31,7 @@ from weft.errors import UsageError
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def told(lines: Iterable[Line]) -> tuple[Change, ...]:
+def told(lines: Iterable[Line]) -> tuple[MembershipChange, ...]:
     return changes(parse_event(line, "here") for line in lines)
 
 

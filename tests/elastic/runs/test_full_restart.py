@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tests.elastic.local_run import LocalRun, undisturbed
 
-from weft.elastic.checkpoint import layout as parts
+from weft.elastic.checkpoint import layout
 from weft.elastic.history.records import read_ledger
 
 pytestmark = pytest.mark.long
@@ -48,7 +48,7 @@ def await_saved(run: LocalRun, saved: Path, step: int) -> int:
     run.await_event("saved")
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        whole = [found.step for found in parts.find(saved) if found.about]
+        whole = [found.step for found in layout.find(saved) if found.about]
         if whole and whole[0] >= step:
             return whole[0]
         time.sleep(0.005)
@@ -75,7 +75,7 @@ def test_everything_is_killed_and_started_again_with_another_number_of_workers(t
     tree = [first.pid, *(child.pid for child in psutil.Process(first.pid).children(recursive=True))]
     kill(tree)
     first.kill()
-    newest = parts.find(saved)[0].step
+    newest = layout.find(saved)[0].step
     assert newest >= at_least
     again = started(tmp_path / "again", "1:1", 1, saved, pause="0").finish()
     (resumed,) = [event for event in again.events("healed") if str(saved) in event["sources"][0]]
@@ -88,7 +88,7 @@ def test_everything_is_killed_and_started_again_with_another_number_of_workers(t
     assert again.code == 0, again.output
     assert {result["digest"] for result in again.results} == {reference(*RESULT)["digest"]}
     assert {result["committed"] for result in again.results} == {28}
-    assert parts.find(saved)[0].step == 28  # the end is saved
+    assert layout.find(saved)[0].step == 28  # the end is saved
 
     refused = started(tmp_path / "refused", "2:2", 2, saved, "--length", "90").finish()
     assert refused.code == 2, refused.output
@@ -97,7 +97,7 @@ def test_everything_is_killed_and_started_again_with_another_number_of_workers(t
         "use the same data, batch and seed, or name another --checkpoint" in refused.output.splitlines()[-1]
     )
     assert "Traceback" not in refused.output
-    assert parts.find(saved)[0].step == 28
+    assert layout.find(saved)[0].step == 28
 
 
 def test_what_can_not_be_a_folder_of_checkpoints_is_misuse(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_member_lost_while_all_save_costs_no_more_than_that_checkpoint(tmp_pat
     run = started(tmp_path / "run", "1:2", 2, saved, *args, pause="0", every="1").finish()
     assert run.fired(fault)
     run.check(reference(*RESULT))
-    found = parts.find(saved)
+    found = layout.find(saved)
     assert [checkpoint.step for checkpoint in found] == [28, 27]
     assert all(checkpoint.about for checkpoint in found)
     assert sorted(path.name for path in saved.glob("step-*")) == sorted(c.folder.name for c in found)

@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch._dynamo  # an optimizer loads it, and it sets a variable
 
-from weft.elastic.worker import heal, state
-from weft.elastic.worker.heal import HealServer, fetch
+from weft.elastic.worker import state, state_transfer
+from weft.elastic.worker.state_transfer import StateServer, StateSource, fetch
 from weft.errors import ConnectError, UsageError
 
 
@@ -30,13 +30,15 @@ def registered(seed: int) -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heal, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(state_transfer, "SLICE_BYTES", 1000)
 
 
 @contextmanager
-def serving(*servers: HealServer) -> Iterator[list[tuple[str, str, int]]]:
+def serving(*servers: StateServer) -> Iterator[list[StateSource]]:
     try:
-        yield [(f"source {index}", "127.0.0.1", server.port) for index, server in enumerate(servers)]
+        yield [
+            StateSource(f"source {index}", "127.0.0.1", server.port) for index, server in enumerate(servers)
+        ]
     finally:
         for server in servers:
             server.close()
@@ -44,7 +46,7 @@ def serving(*servers: HealServer) -> Iterator[list[tuple[str, str, int]]]:
 
 def test_a_newcomer_gets_everything_from_several_sources() -> None:
     ours, theirs = registered(1), registered(3)
-    servers = [HealServer("127.0.0.1", "secret") for _ in range(3)]
+    servers = [StateServer("127.0.0.1", "secret") for _ in range(3)]
     for server in servers:
         server.publish(7, state.image_of(theirs, {"position": (3, 0, 48)}))
     with serving(*servers) as sources:
@@ -70,7 +72,7 @@ def test_a_settled_image_does_not_change_while_gradients_are_computed() -> None:
 
 def test_a_source_that_is_gone_costs_nothing() -> None:
     theirs = registered(2)
-    living, dead = HealServer("127.0.0.1", "secret"), HealServer("127.0.0.1", "secret")
+    living, dead = StateServer("127.0.0.1", "secret"), StateServer("127.0.0.1", "secret")
     living.publish(1, state.image_of(theirs))
     with serving(living, dead) as sources:
         dead.close()
@@ -80,7 +82,7 @@ def test_a_source_that_is_gone_costs_nothing() -> None:
 
 
 def test_without_any_source_it_is_told() -> None:
-    server = HealServer("127.0.0.1", "secret")
+    server = StateServer("127.0.0.1", "secret")
     with serving(server) as sources:
         server.close()
         with pytest.raises(ConnectError, match="must be there to heal from"):
@@ -88,7 +90,7 @@ def test_without_any_source_it_is_told() -> None:
 
 
 def test_who_does_not_know_the_secret_gets_nothing() -> None:
-    server = HealServer("127.0.0.1", "secret")
+    server = StateServer("127.0.0.1", "secret")
     server.publish(1, state.image_of(registered(1)))
     with serving(server) as sources, pytest.raises(ConnectError):
         fetch(1, sources, "another", patience_s=1.0)
@@ -107,7 +109,7 @@ def test_a_server_that_does_not_know_the_secret_is_not_believed() -> None:
     thread = threading.Thread(target=pretend)
     thread.start()
     with listener, pytest.raises(ConnectError, match="must be there"):
-        fetch(1, [("liar", "127.0.0.1", listener.getsockname()[1])], "secret", patience_s=1.0)
+        fetch(1, [StateSource("liar", "127.0.0.1", listener.getsockname()[1])], "secret", patience_s=1.0)
     thread.join()
 
 

@@ -49,7 +49,7 @@ def _judge(ledger: Ledger, as_json: bool, epoch: int | None) -> bool:
 
 def _trace(ledger: Ledger, as_json: bool, sample: int, epoch: int | None) -> bool:
     from weft.elastic.history.ledger_table import render_uses
-    from weft.elastic.history.uses import uses
+    from weft.elastic.history.samples import uses
 
     found = uses(ledger, sample, epoch)
     data = {"sample": sample, "uses": [use.to_json() for use in found]}

@@ -12,7 +12,7 @@ import click
 from weft.errors import UsageError
 
 if TYPE_CHECKING:
-    from weft.elastic.history.timeline import Change, Event
+    from weft.elastic.history.timeline import Event, MembershipChange
 
 _POLL_S = 0.2
 
@@ -85,7 +85,7 @@ def _events_so_far(folder: Path) -> tuple[Event, ...]:
     return read_events(folder) if any((folder / "elastic").glob(f"*.{EVENTS}.jsonl")) else ()
 
 
-def _print(found: tuple[Change, ...], start: float, as_json: bool, *, first: bool) -> None:
+def _print(found: tuple[MembershipChange, ...], start: float, as_json: bool, *, first: bool) -> None:
     from weft.elastic.history.timeline_table import stream_rows
 
     lines = (

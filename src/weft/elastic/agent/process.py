@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.elastic.membership.reports import WorkerReport, WorkerState
 from weft.elastic.timing import Timing
-from weft.elastic.worker.beat import WAITING, Page, Progress
+from weft.elastic.worker.beat import WAITING, BeatPage, WorkerProgress
 from weft.elastic.worker.link import DESCRIPTOR
 from weft.launch.agent import processes
 
@@ -48,7 +48,7 @@ class WorkerProcess:
         self, name: str, slot: WorkerSlot, argv: Sequence[str], *, env: Mapping[str, str], cwd: str
     ) -> None:
         self.name, self.slot = name, slot
-        self._page = Page()
+        self._page = BeatPage()
         self.link, theirs = socket.socketpair()
         self.link.setblocking(False)
         os.set_inheritable(theirs.fileno(), True)
@@ -142,7 +142,7 @@ class WorkerProcess:
 
     # -- progress ---------------------------------------------------------------------------------
 
-    def progress(self) -> Progress:
+    def progress(self) -> WorkerProgress:
         return self._page.read()
 
     def stuck_s(self, timing: Timing) -> float | None:

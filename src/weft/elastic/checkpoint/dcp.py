@@ -30,15 +30,20 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 
-from weft.elastic.checkpoint.layout import Saved, TornError, verify
-from weft.elastic.checkpoint.snapshot import Piece, rows_of
-from weft.elastic.worker.state import Image, empty_like
+from weft.elastic.checkpoint.layout import SavedCheckpoint, TornError, verify
+from weft.elastic.checkpoint.snapshot import TensorPiece, rows_of
+from weft.elastic.worker.state import StateImage, empty_like
 
 REST = "weft.rest"  # what is not tensors
 
 
 def write(
-    folder: Path, image: Image, pieces: Sequence[Piece], copies: Sequence[Tensor], *, with_rest: bool
+    folder: Path,
+    image: StateImage,
+    pieces: Sequence[TensorPiece],
+    copies: Sequence[Tensor],
+    *,
+    with_rest: bool,
 ) -> None:
     """Fill a part. `copies` are the pieces of the image's tensors, as they were when the copies were made."""
     data = {
@@ -59,7 +64,7 @@ def _offsets(tensor: Tensor, start: int) -> tuple[int, ...]:
     return (start, *[0] * (tensor.ndim - 1)) if tensor.ndim else ()
 
 
-def _item(image: Image, piece: Piece) -> WriteItem:
+def _item(image: StateImage, piece: TensorPiece) -> WriteItem:
     tensor = image.tensors[piece.tensor]
     offsets = torch.Size(_offsets(tensor, piece.start))
     chunk = ChunkStorageMetadata(offsets=offsets, sizes=rows_of(tensor, piece).shape)
@@ -103,7 +108,7 @@ def _write(folder: Path, items: list[WriteItem], data: Mapping[MetadataIndex, Te
     writer.finish(metadata, [written.value()])
 
 
-def join(saved: Saved) -> None:
+def join(saved: SavedCheckpoint) -> None:
     """Leave the metadata of the whole for torch's own tools."""
     path = saved.folder / ".metadata"
     draft = path.with_name(f".metadata.{secrets.token_hex(4)}")
@@ -111,7 +116,7 @@ def join(saved: Saved) -> None:
     draft.replace(path)
 
 
-def read(saved: Saved) -> Image:
+def read(saved: SavedCheckpoint) -> StateImage:
     """The state in a checkpoint; TornError if it is not what was written."""
     verify(saved)
     try:
@@ -126,7 +131,7 @@ def read(saved: Saved) -> Image:
         _read(saved.folder, metadata, wanted)
     except Exception as error:  # torch's readers raise whatever they meet
         raise TornError(f"{saved.folder} must be a checkpoint of ours, got {error!r}") from error
-    return Image(rest, tensors, names)
+    return StateImage(rest, tensors, names)
 
 
 class _Parts(FileSystemReader):
@@ -150,7 +155,7 @@ def _read(folder: Path, metadata: Metadata, into: dict[str, Any]) -> None:
     reader.read_data(planner.finish_plan(plan), planner).wait()
 
 
-def _merged(saved: Saved) -> Metadata:
+def _merged(saved: SavedCheckpoint) -> Metadata:
     """One metadata for all parts."""
     tensors: dict[str, Any] = {}
     places: dict[MetadataIndex, Any] = {}

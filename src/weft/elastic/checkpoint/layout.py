@@ -37,7 +37,7 @@ class TornError(WeftError):
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedCheckpoint:
     """A checkpoint that has all its parts."""
 
     step: int
@@ -51,7 +51,7 @@ class Saved:
 
 def add_part(
     directory: Path, about: Mapping[str, Any], index: int, parts: int, fill: Callable[[Path], None]
-) -> Saved | None:
+) -> SavedCheckpoint | None:
     """Have a folder filled, and make it a part; gives the checkpoint if it was the last that it lacked."""
     folder = directory / f"step-{about['step']:08d}"
     draft = folder / f".part-{index}-of-{parts}.{secrets.token_hex(4)}"
@@ -109,13 +109,13 @@ def _put_in_place(draft: Path, place: Path) -> None:
 # -- finding ---------------------------------------------------------------------------------------
 
 
-def find(directory: Path) -> list[Saved]:
+def find(directory: Path) -> list[SavedCheckpoint]:
     """The checkpoints that are whole, the newest first."""
     found = [saved for step, folder in _folders(directory) if (saved := look(folder, step)) is not None]
     return sorted(found, key=lambda saved: saved.step, reverse=True)
 
 
-def look(folder: Path, step: int) -> Saved | None:
+def look(folder: Path, step: int) -> SavedCheckpoint | None:
     """The checkpoint in a folder, if all its parts are there."""
     by_size: dict[int, dict[int, Path]] = {}
     with suppress(OSError):
@@ -128,7 +128,7 @@ def look(folder: Path, step: int) -> Saved | None:
             manifests = [_manifest(part) for part in parts]
             attempts = {manifest.get("attempt") for manifest in manifests}
             if len(attempts - {None}) <= 1:
-                return Saved(step, folder, parts, manifests[0] if None not in attempts else {})
+                return SavedCheckpoint(step, folder, parts, manifests[0] if None not in attempts else {})
     return None
 
 
@@ -160,7 +160,7 @@ def _manifest(part: Path) -> dict[str, Any]:
         return {}
 
 
-def verify(saved: Saved) -> None:
+def verify(saved: SavedCheckpoint) -> None:
     """TornError if its bytes are not those that were written."""
     if not saved.about:
         raise TornError(f"every part of {saved.folder} must have its {MANIFEST}, got one that is torn")

@@ -22,13 +22,13 @@ from typing import Any
 
 import torch
 
-from weft.elastic.checkpoint import layout as parts
+from weft.elastic.checkpoint import layout
 from weft.elastic.checkpoint.cadence import Cadence
 from weft.elastic.checkpoint.snapshot import Snapshot, cut
-from weft.elastic.data.shares import Summary
+from weft.elastic.data.shares import MemberSummary
 from weft.elastic.membership.view import View
 from weft.elastic.worker import state
-from weft.elastic.worker.link import Link
+from weft.elastic.worker.link import AgentLink
 from weft.errors import UsageError
 from weft.version import __version__
 
@@ -45,7 +45,7 @@ class RefusedError(UsageError):
 class Saver:
     """One member's part in saving and resuming; without a folder it does nothing."""
 
-    def __init__(self, link: Link, run: str) -> None:
+    def __init__(self, link: AgentLink, run: str) -> None:
         self._link, self._run = link, f"{zlib.crc32(run.encode()):08x}"
         self.directory: Path | None = None
         self.cadence = Cadence()
@@ -83,13 +83,13 @@ class Saver:
             "data": {name: value for name, value in data.items() if name != "micro"},
         }
         if not self._disk:
-            if (inside := parts.is_one(self.directory)) is not None:
+            if (inside := layout.is_one(self.directory)) is not None:
                 raise UsageError(
                     f"--checkpoint must be a folder of checkpoints, got one of them ({inside} is in it): "
                     f"{self.directory}; name the folder above it, {ANEW}"
                 )
             try:
-                self._disk = parts.disk_of(self.directory, self._run)
+                self._disk = layout.disk_of(self.directory, self._run)
             except (OSError, ValueError) as error:
                 raise UsageError(
                     f"--checkpoint must be a folder that can be written, got {self.directory}: {error}; "
@@ -103,7 +103,7 @@ class Saver:
 
     def _newest(self) -> int:
         assert self.directory is not None
-        found = parts.find(self.directory)
+        found = layout.find(self.directory)
         saved = next((saved for saved in found if saved.about and saved.step not in self._torn), None)
         if saved is None:
             self._refusal = _torn(found)
@@ -113,7 +113,7 @@ class Saver:
 
     # -- resuming ---------------------------------------------------------------------------------
 
-    def reader(self, view: View, summaries: Sequence[Summary]) -> int | None:
+    def reader(self, view: View, summaries: Sequence[MemberSummary]) -> int | None:
         """The rank that has to read a checkpoint, as it has one newer than what anyone brings; all find the same."""
         number, rank, step = self._reading
         if number == view.number and summaries[rank].committed < step and self._disks[rank] == self._disk:
@@ -146,19 +146,19 @@ class Saver:
                 f"got {error!r}; use the same model, {ANEW}"
             ) from error
 
-    def read(self, view: View) -> state.Image | None:
+    def read(self, view: View) -> state.StateImage | None:
         """The state of the checkpoint we offered; None if it turns out to be torn."""
-        from weft.elastic.checkpoint import dcp as pieces
+        from weft.elastic.checkpoint import dcp
 
         assert self.directory is not None
         began = time.monotonic()
         step = self._reading[2]
-        for saved in parts.find(self.directory):
+        for saved in layout.find(self.directory):
             if saved.step in self._torn:
                 continue
             try:
-                image = pieces.read(saved)
-            except parts.TornError as error:
+                image = dcp.read(saved)
+            except layout.TornError as error:
                 _warn(f"{error}; taking the checkpoint before it")
                 self._torn.add(saved.step)
                 if saved.step > step:
@@ -196,7 +196,7 @@ class Saver:
         return self._thread is not None and self._thread.is_alive()
 
     def committed(
-        self, view: View, rank: int, position: tuple[int, int, int], image: Callable[[], state.Image]
+        self, view: View, rank: int, position: tuple[int, int, int], image: Callable[[], state.StateImage]
     ) -> None:
         """A step is permanent: if all agreed to save it, copy our share, and have it written."""
         if self.directory is None:
@@ -211,7 +211,7 @@ class Saver:
         view: View,
         rank: int,
         position: tuple[int, int, int],
-        image: Callable[[], state.Image],
+        image: Callable[[], state.StateImage],
     ) -> None:
         """All members are at the end: the last commit is saved too, and what is under way is finished."""
         if self._thread is not None:
@@ -222,7 +222,7 @@ class Saver:
             self._thread.join()
 
     def _save(
-        self, view: View, rank: int, position: tuple[int, int, int], image: Callable[[], state.Image]
+        self, view: View, rank: int, position: tuple[int, int, int], image: Callable[[], state.StateImage]
     ) -> None:
         began = time.perf_counter()
         self.asked, self.cadence.last = False, position[0]
@@ -255,25 +255,25 @@ class Saver:
         self,
         about: dict[str, Any],
         share: tuple[int, int],
-        image: state.Image,
+        image: state.StateImage,
         pieces: Sequence[Any],
         copies: Sequence[torch.Tensor],
         news: dict[str, Any],
     ) -> None:
-        from weft.elastic.checkpoint import dcp as inside  # seconds, once: no part of what a checkpoint costs
+        from weft.elastic.checkpoint import dcp  # seconds, once: no part of what a checkpoint costs
 
         assert self.directory is not None
         began, busy = time.perf_counter(), time.thread_time()
         try:
-            whole = parts.add_part(
+            whole = layout.add_part(
                 self.directory,
                 about,
                 *share,
-                lambda folder: inside.write(folder, image, pieces, copies, with_rest=share[0] == 0),
+                lambda folder: dcp.write(folder, image, pieces, copies, with_rest=share[0] == 0),
             )
             if whole is not None:  # ours was the last part
-                inside.join(whole)
-                parts.sweep(self.directory, whole.step, KEEP)
+                dcp.join(whole)
+                layout.sweep(self.directory, whole.step, KEEP)
         except Exception as error:  # a full disk must not end a run
             _warn(f"step {about['step']} could not be saved in {self.directory}: {error!r}; training goes on")
             return
@@ -283,7 +283,7 @@ class Saver:
         self._link.tell("saved", step=about["step"], seconds=seconds, bytes=nbytes, **news)
 
 
-def _torn(found: Sequence[parts.Saved]) -> str:
+def _torn(found: Sequence[layout.SavedCheckpoint]) -> str:
     """Why we can not go on where no checkpoint is whole; empty if there is none at all."""
     if not found:
         return ""
@@ -305,7 +305,7 @@ def _other_on(host: str) -> str:
     )
 
 
-def _differs(saved: parts.Saved, identity: Mapping[str, Any]) -> str:
+def _differs(saved: layout.SavedCheckpoint, identity: Mapping[str, Any]) -> str:
     """Why we can not go on from a checkpoint; empty if we can."""
     then = saved.about
     if lacking := sorted(identity.keys() - then.keys()):

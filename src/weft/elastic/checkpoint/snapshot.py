@@ -19,7 +19,7 @@ _ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
-class Piece:
+class TensorPiece:
     """Rows [start, stop) of one tensor; one without rows has one."""
 
     tensor: int  # its number in the image
@@ -27,10 +27,10 @@ class Piece:
     stop: int
 
 
-def cut(tensors: Sequence[Tensor], parts: int) -> list[list[Piece]]:
+def cut(tensors: Sequence[Tensor], parts: int) -> list[list[TensorPiece]]:
     """What each of so many members copies and writes; the same wherever it is computed."""
     total = sum(tensor.nbytes for tensor in tensors)
-    pieces: list[list[Piece]] = [[] for _ in range(parts)]
+    pieces: list[list[TensorPiece]] = [[] for _ in range(parts)]
     offset = 0
     for number, tensor in enumerate(tensors):
         if not tensor.nbytes:
@@ -43,13 +43,13 @@ def cut(tensors: Sequence[Tensor], parts: int) -> list[list[Piece]]:
             next_part = -(-(part + 1) * total // parts)  # its first byte
             stop = min(rows, -(-(next_part - offset) // row_bytes), start + max(1, PIECE_BYTES // row_bytes))
             stop = max(stop, start + 1)
-            pieces[part].append(Piece(number, start, stop))
+            pieces[part].append(TensorPiece(number, start, stop))
             start = stop
         offset += tensor.nbytes
     return pieces
 
 
-def rows_of(tensor: Tensor, piece: Piece) -> Tensor:
+def rows_of(tensor: Tensor, piece: TensorPiece) -> Tensor:
     return tensor[piece.start : piece.stop] if tensor.ndim else tensor
 
 
@@ -62,7 +62,7 @@ class Snapshot:
         self._pinned = False
         self._copies: list[Tensor] = []
 
-    def take(self, tensors: Sequence[Tensor], pieces: Sequence[Piece]) -> list[Tensor]:
+    def take(self, tensors: Sequence[Tensor], pieces: Sequence[TensorPiece]) -> list[Tensor]:
         """Copies of the pieces; they hold until the next call."""
         live = [rows_of(tensors[piece.tensor], piece) for piece in pieces]
         pinned = any(tensor.is_cuda for tensor in live)

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
 
-from weft.elastic.data.order import Order, Step
+from weft.elastic.data.order import SampleOrder, TrainingStep
 
 Collate = Callable[[list[Any]], Any]
 Key = tuple[int, int, int, int]  # step, epoch, start, micro-batch
-Planned = Callable[[], Iterator[tuple[Step, int]]]  # what we shall probably need, in order
+Planned = Callable[[], Iterator[tuple[TrainingStep, int]]]  # what we shall probably need, in order
 
 
 class SampleSource(Protocol):
@@ -34,22 +34,22 @@ class SampleSource(Protocol):
     def steps_per_epoch(self) -> int | None:
         """Steps of an epoch; None if they are known only when the data end."""
 
-    def first(self, number: int, epoch: int, start: int) -> Step | None:
+    def first(self, number: int, epoch: int, start: int) -> TrainingStep | None:
         """Return the step that begins at a position of an epoch, under this number; None at the epoch's end."""
 
-    def micros(self, step: Step) -> int:
+    def micros(self, step: TrainingStep) -> int:
         """Count the micro-batches of a step."""
 
-    def micro_size(self, step: Step, index: int) -> int:
+    def micro_size(self, step: TrainingStep, index: int) -> int:
         """Count the samples of a micro-batch."""
 
-    def batch(self, step: Step, micro: int) -> Any:
+    def batch(self, step: TrainingStep, micro: int) -> Any:
         """Read and collate one micro-batch."""
 
     def changed(self) -> None:
         """Note that shares were dealt anew: what was read ahead may not be needed."""
 
-    def digest(self, step: Step) -> str:
+    def digest(self, step: TrainingStep) -> str:
         """Return a checksum of the samples of a step, for the ledger."""
 
     def header(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class SampleSource(Protocol):
         """Return a number that is the same for all members that read the same data in the same way."""
 
 
-def seeded(seed: int, step: Step, micro: int) -> None:
+def seeded(seed: int, step: TrainingStep, micro: int) -> None:
     """Random numbers of a micro-batch are the same whoever computes it: dropout, augmentation."""
     value = zlib.crc32(f"{seed} {step.epoch} {step.start} {micro}".encode())
     torch.manual_seed(value)
@@ -68,16 +68,16 @@ def seeded(seed: int, step: Step, micro: int) -> None:
         sys.modules["numpy"].random.seed(value)
 
 
-def _key(step: Step, micro: int) -> Key:
+def _key(step: TrainingStep, micro: int) -> Key:
     return step.number, step.epoch, step.start, micro
 
 
 @dataclass(frozen=True)
-class _Order:
+class _FetchRequest:
     """One micro-batch for a loader's worker to fetch."""
 
     key: Key
-    step: Step
+    step: TrainingStep
     micro: int
     indices: list[int]
 
@@ -88,10 +88,10 @@ class _Fetching(Dataset[Any]):
     def __init__(self, dataset: Any, seed: int) -> None:
         self._dataset, self._seed = dataset, seed
 
-    def __getitems__(self, orders: Sequence[_Order]) -> list[tuple[Key, list[Any]]]:
+    def __getitems__(self, orders: Sequence[_FetchRequest]) -> list[tuple[Key, list[Any]]]:
         return [(order.key, self._fetch(order)) for order in orders]
 
-    def _fetch(self, order: _Order) -> list[Any]:
+    def _fetch(self, order: _FetchRequest) -> list[Any]:
         seeded(self._seed, order.step, order.micro)
         if callable(getattr(self._dataset, "__getitems__", None)):
             return list(self._dataset.__getitems__(order.indices))
@@ -112,11 +112,13 @@ class _Collating:
 class MapFeed:
     """A data set with a length, whose samples can be looked up by number."""
 
-    def __init__(self, dataset: Any, order: Order, *, collate: Collate | None = None, **options: Any) -> None:
+    def __init__(
+        self, dataset: Any, order: SampleOrder, *, collate: Collate | None = None, **options: Any
+    ) -> None:
         self.order = order
         self.micros_per_step = -(-order.batch // order.micro)
         self.planned: Planned = lambda: iter(())
-        self._plan: Iterator[tuple[Step, int]] = iter(())
+        self._plan: Iterator[tuple[TrainingStep, int]] = iter(())
         self._fetching = _Fetching(dataset, order.seed)
         self._collating = _Collating(collate)
         self._read: dict[Key, Any] = {}
@@ -133,7 +135,7 @@ class MapFeed:
         def __init__(self, feed: MapFeed) -> None:
             self._feed = feed
 
-        def __iter__(self) -> Iterator[list[_Order]]:
+        def __iter__(self) -> Iterator[list[_FetchRequest]]:
             while (planned := next(self._feed._plan, None)) is not None:
                 yield [self._feed._order_for(*planned)]
 
@@ -141,17 +143,17 @@ class MapFeed:
     def steps_per_epoch(self) -> int | None:
         return self.order.steps_per_epoch
 
-    def first(self, number: int, epoch: int, start: int) -> Step | None:
+    def first(self, number: int, epoch: int, start: int) -> TrainingStep | None:
         usable = self.order.steps_per_epoch * self.order.batch if self.order.drop_last else self.order.length
         return self.order.step_at(number, epoch, start) if start < usable else None
 
-    def micros(self, step: Step) -> int:
+    def micros(self, step: TrainingStep) -> int:
         return self.order.micros(step)
 
-    def micro_size(self, step: Step, index: int) -> int:
+    def micro_size(self, step: TrainingStep, index: int) -> int:
         return self.order.micro_size(step, index)
 
-    def digest(self, step: Step) -> str:
+    def digest(self, step: TrainingStep) -> str:
         return self.order.digest(step)
 
     def signature(self) -> int:
@@ -160,10 +162,10 @@ class MapFeed:
     def header(self) -> dict[str, Any]:
         return self.order.to_json()
 
-    def _order_for(self, step: Step, micro: int) -> _Order:
-        return _Order(_key(step, micro), step, micro, self.order.samples(step, micro).tolist())
+    def _order_for(self, step: TrainingStep, micro: int) -> _FetchRequest:
+        return _FetchRequest(_key(step, micro), step, micro, self.order.samples(step, micro).tolist())
 
-    def batch(self, step: Step, micro: int) -> Any:
+    def batch(self, step: TrainingStep, micro: int) -> Any:
         """One micro-batch, collated."""
         order = self._order_for(step, micro)
         if self._loader is None:
@@ -174,7 +176,7 @@ class MapFeed:
         self._read = {key: value for key, value in self._read.items() if key[:3] >= order.key[:3]}
         return batch
 
-    def _await(self, key: Key, step: Step, micro: int) -> None:
+    def _await(self, key: Key, step: TrainingStep, micro: int) -> None:
         """Take what the loader has read until the wanted one is there; ask for it if it was never asked for."""
         assert self._loader is not None
         in_flight = self._loader.num_workers * (self._loader.prefetch_factor or 2)
@@ -190,7 +192,7 @@ class MapFeed:
                 return
         raise AssertionError(f"micro-batch {micro} of step {step.number} must be read, got all others")
 
-    def _replan(self, step: Step, micro: int) -> None:
+    def _replan(self, step: TrainingStep, micro: int) -> None:
         wanted = (step, micro)
         self._plan = chain([wanted], (planned for planned in self.planned() if planned != wanted))
 
@@ -226,19 +228,19 @@ class StreamFeed:
         self.micros_per_step = -(-batch // micro)
         self.planned: Planned = lambda: iter(())
         self._reading: tuple[int, int, Iterator[list[Any]]] | None = None  # epoch, position, what follows
-        self._step: Step | None = None
+        self._step: TrainingStep | None = None
         self._samples: list[Any] = []
 
-    def first(self, number: int, epoch: int, start: int) -> Step | None:
+    def first(self, number: int, epoch: int, start: int) -> TrainingStep | None:
         if self._step is not None and (self._step.epoch, self._step.start) == (epoch, start):
-            return Step(number, epoch, start, self._step.stop)
+            return TrainingStep(number, epoch, start, self._step.stop)
         if self._reading is None or self._reading[:2] != (epoch, start):
             self._reading = epoch, start, self._read(epoch, start)
         samples = next(self._reading[2], [])
         if not samples or (self._drop_last and len(samples) < self._batch):
             self._reading = self._step = None
             return None
-        self._step = Step(number, epoch, start, start + len(samples))
+        self._step = TrainingStep(number, epoch, start, start + len(samples))
         self._samples = samples
         self._reading = epoch, self._step.stop, self._reading[2]
         return self._step
@@ -250,13 +252,13 @@ class StreamFeed:
             return iter(reading)
         return iter(DataLoader(reading, batch_size=None, collate_fn=_as_it_is, **self._options))
 
-    def micros(self, step: Step) -> int:
+    def micros(self, step: TrainingStep) -> int:
         return -(-step.size // self._micro)
 
-    def micro_size(self, step: Step, index: int) -> int:
+    def micro_size(self, step: TrainingStep, index: int) -> int:
         return min(self._micro, step.size - index * self._micro)
 
-    def digest(self, step: Step) -> str:
+    def digest(self, step: TrainingStep) -> str:
         return f"{zlib.crc32(f'{step.epoch} {step.start} {step.stop}'.encode()):08x}"
 
     def signature(self) -> int:
@@ -272,7 +274,7 @@ class StreamFeed:
             "drop_last": self._drop_last,
         }
 
-    def batch(self, step: Step, micro: int) -> Any:
+    def batch(self, step: TrainingStep, micro: int) -> Any:
         return self._collate(self._samples[micro * self._micro : (micro + 1) * self._micro])
 
     def changed(self) -> None:

@@ -23,7 +23,7 @@ _ROUNDS = 6  # of the shuffling network; four would hide the input, six cost lit
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """One step: the positions [start, stop) of an epoch."""
 
     number: int  # over the whole run
@@ -37,7 +37,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Order:
+class SampleOrder:
     """The order of a data set, and how it is cut."""
 
     length: int
@@ -62,24 +62,24 @@ class Order:
         whole, rest = divmod(self.length, self.batch)
         return whole if self.drop_last or not rest else whole + 1
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> TrainingStep:
         """The step of this number, if every epoch before it ran to its end."""
         epoch, index = divmod(number, self.steps_per_epoch)
         return self.step_at(number, epoch, index * self.batch)
 
-    def step_at(self, number: int, epoch: int, start: int) -> Step:
+    def step_at(self, number: int, epoch: int, start: int) -> TrainingStep:
         """The step that begins at a position of an epoch."""
-        return Step(number, epoch, start, min(start + self.batch, self.length))
+        return TrainingStep(number, epoch, start, min(start + self.batch, self.length))
 
-    def micros(self, step: Step) -> int:
+    def micros(self, step: TrainingStep) -> int:
         """How many micro-batches the step has."""
         return -(-step.size // self.micro)
 
-    def micro_size(self, step: Step, index: int) -> int:
+    def micro_size(self, step: TrainingStep, index: int) -> int:
         """How many samples a micro-batch has; the last may be smaller."""
         return min(self.micro, step.size - index * self.micro)
 
-    def samples(self, step: Step, index: int | None = None) -> NDArray[np.int64]:
+    def samples(self, step: TrainingStep, index: int | None = None) -> NDArray[np.int64]:
         """The numbers of the samples of a step, or of one of its micro-batches."""
         import numpy as np
 
@@ -90,7 +90,7 @@ class Order:
         positions = np.arange(start, stop, dtype=np.int64)
         return shuffled(positions, self.length, self.seed, step.epoch) if self.shuffle else positions
 
-    def digest(self, step: Step) -> str:
+    def digest(self, step: TrainingStep) -> str:
         """A checksum over the sample numbers of a step."""
         return f"{zlib.crc32(self.samples(step).astype('<i8').tobytes()):08x}"
 

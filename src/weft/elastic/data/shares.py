@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Summary:
+class MemberSummary:
     """What a member brings to a new view."""
 
     committed: int = 0  # steps
@@ -28,10 +28,10 @@ class Settlement:
 
     sources: tuple[int, ...]  # ranks that have the newest commit
     behind: tuple[int, ...]  # ranks that must be healed
-    base: Summary  # a source's
+    base: MemberSummary  # a source's
 
 
-def settle(summaries: Sequence[Summary]) -> Settlement:
+def settle(summaries: Sequence[MemberSummary]) -> Settlement:
     """The newest commit, who has it, and who must get it.
 
     What newcomers bring counts only where nobody stays: a member that was cut off may have gone astray. At the very

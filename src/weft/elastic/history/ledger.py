@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from weft.elastic.columns import plural
-from weft.elastic.data.order import Order, Step
-from weft.elastic.history.records import Header, History, Ledger, Record, history, read_ledger
-from weft.elastic.history.spans import Span, format_span, size_of, tile
+from weft.elastic.data.order import SampleOrder, TrainingStep
+from weft.elastic.history.records import Ledger, LedgerHeader, LedgerHistory, StepRecord, history, read_ledger
+from weft.elastic.history.samples import Span, format_span, size_of, tile
 
 
 @dataclass(frozen=True)
-class Problem:
+class LedgerProblem:
     """Something that must not be, in words."""
 
     epoch: int
@@ -59,16 +59,16 @@ class EpochReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class LedgerReport:
     """What the check found."""
 
-    header: Header
+    header: LedgerHeader
     files: tuple[str, ...]
     absent: tuple[str, ...]  # hosts that contributed and whose files are not here
     epochs: tuple[EpochReport, ...]
     redone: tuple[int, ...]
     undone: tuple[int, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[LedgerProblem, ...]
     only_epoch: int | None = None
 
     @property
@@ -83,7 +83,7 @@ class Report:
                 total[worker] = total.get(worker, Contribution()) + given
         return dict(sorted(total.items()))
 
-    def only(self, epoch: int) -> Report:
+    def only(self, epoch: int) -> LedgerReport:
         """The part about one epoch."""
         epochs = tuple(row for row in self.epochs if row.epoch == epoch)
         return replace(
@@ -101,17 +101,17 @@ class Report:
         return asdict(self) | {"header": self.header.to_json(), "exact": self.exact, "contributions": given}
 
 
-def check(run_dir: Path) -> Report:
+def check(run_dir: Path) -> LedgerReport:
     """Read the ledger of a run and judge it."""
     return audit(read_ledger(run_dir))
 
 
-def audit(ledger: Ledger) -> Report:
+def audit(ledger: Ledger) -> LedgerReport:
     """Judge a ledger: pure."""
     told = history(ledger.records)
     problems = [*_conflicts(ledger.records), *_gaps(told), *_steps(told.records, ledger.header)]
     epochs: list[EpochReport] = []
-    by_epoch: dict[int, list[Record]] = {}
+    by_epoch: dict[int, list[StepRecord]] = {}
     for record in told.records:
         by_epoch.setdefault(record.epoch, []).append(record)
     for own in by_epoch.values():
@@ -119,7 +119,7 @@ def audit(ledger: Ledger) -> Report:
         problems += wrong
         epochs.append(row)
     bad = {problem.epoch for problem in problems}
-    return Report(
+    return LedgerReport(
         header=ledger.header,
         files=ledger.files,
         absent=ledger.absent,
@@ -132,60 +132,62 @@ def audit(ledger: Ledger) -> Report:
     )
 
 
-def _conflicts(records: Iterable[Record]) -> Iterator[Problem]:
+def _conflicts(records: Iterable[StepRecord]) -> Iterator[LedgerProblem]:
     """Records of one step that cannot both be true."""
-    first: dict[int, Record] = {}
-    of_view: dict[tuple[int, int], Record] = {}
+    first: dict[int, StepRecord] = {}
+    of_view: dict[tuple[int, int], StepRecord] = {}
     for record in records:
         other = first.setdefault(record.step, record)
         if record.samples != other.samples:
             text = f"must have the same samples in every record, got {_place(other)} and {_place(record)}"
-            yield Problem(record.epoch, record.step, f"step {record.step} {text}")
+            yield LedgerProblem(record.epoch, record.step, f"step {record.step} {text}")
         same = of_view.setdefault((record.step, record.view), record)
         if record.parts != same.parts:
             text = f"must have one division of the work, got two, in {same.where} and {record.where}"
-            yield Problem(record.epoch, record.step, f"step {record.step} of view {record.view} {text}")
+            yield LedgerProblem(record.epoch, record.step, f"step {record.step} of view {record.view} {text}")
 
 
-def _place(record: Record) -> str:
+def _place(record: StepRecord) -> str:
     span = format_span((record.start, record.stop))
     return f"epoch {record.epoch} positions {span} digest {record.digest} in {record.where}"
 
 
-def _gaps(told: History) -> Iterator[Problem]:
+def _gaps(told: LedgerHistory) -> Iterator[LedgerProblem]:
     """Steps, from the first to the last, that nobody has recorded, and epochs."""
     for before, after in pairwise(told.records):
         if after.step != before.step + 1:
             names = format_span((before.step + 1, after.step))
             word = "step" if after.step == before.step + 2 else "steps"
-            yield Problem(before.epoch, before.step + 1, f"{word} {names} must be recorded, got no record")
+            yield LedgerProblem(
+                before.epoch, before.step + 1, f"{word} {names} must be recorded, got no record"
+            )
         if after.epoch not in (before.epoch, before.epoch + 1):
             text = f"must be of epoch {before.epoch} or the next, got {after.epoch} ({after.where})"
-            yield Problem(after.epoch, after.step, f"step {after.step} {text}")
+            yield LedgerProblem(after.epoch, after.step, f"step {after.step} {text}")
 
 
-def _steps(records: Iterable[Record], header: Header) -> Iterator[Problem]:
+def _steps(records: Iterable[StepRecord], header: LedgerHeader) -> Iterator[LedgerProblem]:
     """Each step by itself: its place, its samples, its micro-batches."""
     order = header.order
     for record in records:
         for text in _wrong(record, header, order):
-            yield Problem(record.epoch, record.step, f"step {record.step} {text} ({record.where})")
+            yield LedgerProblem(record.epoch, record.step, f"step {record.step} {text} ({record.where})")
 
 
-def _wrong(record: Record, header: Header, order: Order | None) -> Iterator[str]:
+def _wrong(record: StepRecord, header: LedgerHeader, order: SampleOrder | None) -> Iterator[str]:
     if not _fits(record, header):
         of = "" if header.epoch_end is None else f" of {header.epoch_end}"
         got = format_span((record.start, record.stop))
         yield f"must take one batch of {header.batch} positions{of}, got {got}"
         return
     if order is not None:
-        digest = order.digest(Step(record.step, record.epoch, record.start, record.stop))
+        digest = order.digest(TrainingStep(record.step, record.epoch, record.start, record.stop))
         if digest != record.digest:
             yield f"must have digest {digest} by the order of its epoch, got {record.digest}"
     yield from _wrong_parts(record, header)
 
 
-def _fits(record: Record, header: Header) -> bool:
+def _fits(record: StepRecord, header: LedgerHeader) -> bool:
     if header.epoch_end is None:
         # A batch may be short where a stream ends, and only the stream knows where.
         return 0 < record.stop - record.start <= header.batch
@@ -193,7 +195,7 @@ def _fits(record: Record, header: Header) -> bool:
     return start % header.batch == 0 and 0 <= start < record.stop == stop
 
 
-def _wrong_parts(record: Record, header: Header) -> Iterator[str]:
+def _wrong_parts(record: StepRecord, header: LedgerHeader) -> Iterator[str]:
     count = -(-(record.stop - record.start) // header.micro)
     given = Counter(chain.from_iterable(record.parts.values()))
     if len(given) == count == given.total() and min(given) == 0 and max(given) == count - 1:
@@ -208,8 +210,8 @@ def _wrong_parts(record: Record, header: Header) -> Iterator[str]:
 
 
 def _epoch(
-    own: Sequence[Record], records: Sequence[Record], header: Header
-) -> tuple[EpochReport, list[Problem]]:
+    own: Sequence[StepRecord], records: Sequence[StepRecord], header: LedgerHeader
+) -> tuple[EpochReport, list[LedgerProblem]]:
     """How the steps of an epoch tile it."""
     epoch = own[0].epoch
     end = header.epoch_end
@@ -221,7 +223,7 @@ def _epoch(
     spans = [span for record in own for span in consumed(record, header.micro)]
     missing, twice = tile(spans, low, high)
     problems = [
-        Problem(epoch, None, f"epoch {epoch} must consume every sample once, got {text}")
+        LedgerProblem(epoch, None, f"epoch {epoch} must consume every sample once, got {text}")
         for text in (*_lost("missing", missing, epoch, header), *_lost("twice", twice, epoch, header))
     ]
     row = EpochReport(
@@ -239,7 +241,7 @@ def _epoch(
     return row, problems
 
 
-def consumed(record: Record, size: int) -> Iterator[Span]:
+def consumed(record: StepRecord, size: int) -> Iterator[Span]:
     """The positions whose samples really went into a step: those of the micro-batches somebody computed."""
     for micros in record.parts.values():
         for micro in micros:
@@ -248,7 +250,7 @@ def consumed(record: Record, size: int) -> Iterator[Span]:
                 yield start, stop
 
 
-def _lost(word: str, spans: Sequence[Span], epoch: int, header: Header) -> Iterator[str]:
+def _lost(word: str, spans: Sequence[Span], epoch: int, header: LedgerHeader) -> Iterator[str]:
     """`8 samples missing at positions 768-775: 12, 881, 4, ...`"""
     if not spans:
         return
@@ -258,14 +260,14 @@ def _lost(word: str, spans: Sequence[Span], epoch: int, header: Header) -> Itera
     yield f"{plural(size_of(spans), 'sample')} {word} at positions {places}: {names}"
 
 
-def sample_numbers(order: Order | None, epoch: int, start: int, stop: int) -> list[int]:
+def sample_numbers(order: SampleOrder | None, epoch: int, start: int, stop: int) -> list[int]:
     """The samples at some positions; in a stream they are numbered as they come."""
     if order is None:
         return list(range(start, stop))
-    return [int(number) for number in order.samples(Step(0, epoch, start, min(stop, order.length)))]
+    return [int(number) for number in order.samples(TrainingStep(0, epoch, start, min(stop, order.length)))]
 
 
-def _contributions(records: Iterable[Record], header: Header) -> dict[str, Contribution]:
+def _contributions(records: Iterable[StepRecord], header: LedgerHeader) -> dict[str, Contribution]:
     total: dict[str, Contribution] = {}
     for record in records:
         for worker, micros in record.parts.items():

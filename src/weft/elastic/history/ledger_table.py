@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from weft.elastic.columns import columns, format_share, plural
-from weft.elastic.history.ledger import Report
-from weft.elastic.history.spans import format_span
-from weft.elastic.history.uses import Use
+from weft.elastic.history.ledger import LedgerReport
+from weft.elastic.history.samples import SampleUse, format_span
 
 _MOST_PROBLEMS = 10
 
 
-def render_report(report: Report) -> str:
+def render_report(report: LedgerReport) -> str:
     epochs: list[tuple[str, ...]] = [("epoch", "steps", "samples", "missing", "twice", "ok")]
     for row in report.epochs:
         said = "no" if not row.ok else "yes" if row.finished else "so far"
@@ -36,7 +35,7 @@ def render_report(report: Report) -> str:
     return "\n".join([*lines, "", verdict(report)])
 
 
-def verdict(report: Report) -> str:
+def verdict(report: LedgerReport) -> str:
     """One sentence; what is wrong stands below it."""
     if not report.epochs:
         return "nothing to judge: no step has been committed"
@@ -54,7 +53,7 @@ def verdict(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _remarks(report: Report) -> Iterator[str]:
+def _remarks(report: LedgerReport) -> Iterator[str]:
     header = report.header
     if report.epochs and not (last := report.epochs[-1]).finished:
         of = "" if header.epoch_end is None else f" of {header.epoch_end}"
@@ -72,7 +71,7 @@ def _remarks(report: Report) -> Iterator[str]:
         yield f"{plural(len(report.absent), 'host')} took part whose files are not here: {', '.join(report.absent)}"
 
 
-def render_uses(sample: int, found: Sequence[Use], epoch: int | None) -> str:
+def render_uses(sample: int, found: Sequence[SampleUse], epoch: int | None) -> str:
     if not found:
         where = "" if epoch is None else f" in epoch {epoch}"
         return f"sample {sample} was not consumed{where} by any step recorded here"

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from weft.elastic.data.order import Order
+from weft.elastic.data.order import SampleOrder
 from weft.elastic.history.lines import LEDGER, read_lines, trace_files
 from weft.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Header:
+class LedgerHeader:
     """What the samples of all steps follow from; the same for all hosts of a run."""
 
     run: str
@@ -31,10 +31,10 @@ class Header:
     where: str = field(default="", compare=False)  # file:line
 
     @property
-    def order(self) -> Order | None:
+    def order(self) -> SampleOrder | None:
         if self.length is None:
             return None
-        return Order(self.length, self.batch, self.micro, self.seed, self.shuffle, self.drop_last)
+        return SampleOrder(self.length, self.batch, self.micro, self.seed, self.shuffle, self.drop_last)
 
     @property
     def epoch_end(self) -> int | None:
@@ -48,7 +48,7 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class StepRecord:
     """One committed step as one host saw it."""
 
     step: int  # over the whole run
@@ -80,11 +80,11 @@ class Ledger:
     """All that was found of a run's ledger."""
 
     files: tuple[str, ...]
-    headers: tuple[Header, ...]
-    records: tuple[Record, ...]
+    headers: tuple[LedgerHeader, ...]
+    records: tuple[StepRecord, ...]
 
     @property
-    def header(self) -> Header:
+    def header(self) -> LedgerHeader:
         return self.headers[0]
 
     @property
@@ -96,10 +96,10 @@ class Ledger:
 
 
 @dataclass(frozen=True)
-class History:
+class LedgerHistory:
     """One record for each step, of those that count."""
 
-    records: tuple[Record, ...]  # by step
+    records: tuple[StepRecord, ...]  # by step
     redone: tuple[int, ...]
     undone: tuple[int, ...]  # committed, but a later view began again before them and has not come so far yet
 
@@ -107,8 +107,8 @@ class History:
 def read_ledger(run_dir: Path) -> Ledger:
     """Read what hosts have left here; headers must agree."""
     files = trace_files(run_dir, LEDGER)
-    headers: list[Header] = []
-    records: list[Record] = []
+    headers: list[LedgerHeader] = []
+    records: list[StepRecord] = []
     for path in files:
         known = len(headers)
         for where, data in read_lines(path):
@@ -126,10 +126,10 @@ def read_ledger(run_dir: Path) -> Ledger:
     return Ledger(tuple(path.name for path in files), tuple(headers), tuple(records))
 
 
-def agree(headers: Sequence[Header]) -> None:
+def agree(headers: Sequence[LedgerHeader]) -> None:
     """Refuse headers of different runs, or of a run that was gone on with in another way."""
     first = headers[0]
-    for name in (item.name for item in fields(Header) if item.name not in ("host", "where")):
+    for name in (item.name for item in fields(LedgerHeader) if item.name not in ("host", "where")):
         for other in headers[1:]:
             ours, theirs = getattr(first, name), getattr(other, name)
             if ours != theirs:
@@ -139,29 +139,29 @@ def agree(headers: Sequence[Header]) -> None:
                 )
 
 
-def history(records: Iterable[Record]) -> History:
+def history(records: Iterable[StepRecord]) -> LedgerHistory:
     """What counts: of each step the record of the highest view, less what a later view began again before."""
-    best: dict[int, Record] = {}
+    best: dict[int, StepRecord] = {}
     views: dict[int, set[int]] = {}
     for record in records:
         views.setdefault(record.step, set()).add(record.view)
         if record.step not in best or record.view > best[record.step].view:
             best[record.step] = record
-    counted: list[Record] = []
-    undone: list[Record] = []
+    counted: list[StepRecord] = []
+    undone: list[StepRecord] = []
     latest = -1
     for step in sorted(best):
         # Who redid an earlier step in a later view had not seen this one.
         (counted if best[step].view >= latest else undone).append(best[step])
         latest = max(latest, best[step].view)
     redone = tuple(record.step for record in counted if len(views[record.step]) > 1)
-    return History(tuple(counted), redone, tuple(record.step for record in undone))
+    return LedgerHistory(tuple(counted), redone, tuple(record.step for record in undone))
 
 
-def _header(data: Any, where: str) -> Header:
+def _header(data: Any, where: str) -> LedgerHeader:
     try:
         length = data["length"]
-        header = Header(
+        header = LedgerHeader(
             run=str(data["run"]),
             host=str(data["host"]),
             length=None if length is None else int(length),
@@ -181,9 +181,9 @@ def _header(data: Any, where: str) -> Header:
     return header
 
 
-def _record(data: dict[str, Any], where: str) -> Record:
+def _record(data: dict[str, Any], where: str) -> StepRecord:
     try:
-        return Record(
+        return StepRecord(
             **{name: int(data[name]) for name in ("step", "epoch", "start", "stop", "view")},
             parts={str(worker): tuple(map(int, micros)) for worker, micros in data["parts"].items()},
             digest=str(data["digest"]),

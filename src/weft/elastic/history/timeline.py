@@ -48,7 +48,7 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class MembershipChange:
     """One change of membership; offsets are from the detection, None for what did not happen (yet)."""
 
     view: int
@@ -114,7 +114,7 @@ def parse_event(data: dict[str, Any], where: str) -> Event:
     return Event(t=float(t), host=str(host), event=name, view=view, about=rest)
 
 
-def changes(events: Iterable[Event]) -> tuple[Change, ...]:
+def changes(events: Iterable[Event]) -> tuple[MembershipChange, ...]:
     """One row per view that was agreed on, in their order."""
     seen = sorted(events, key=lambda event: event.t)
     waiting = [event for event in seen if event.event == "detected"]
@@ -122,7 +122,7 @@ def changes(events: Iterable[Event]) -> tuple[Change, ...]:
     for event in seen:
         if event.event == "agreed" and event.view is not None:
             agreements.setdefault(event.view, event)
-    found: list[Change] = []
+    found: list[MembershipChange] = []
     for view in sorted(agreements):
         previous = found[-1] if found else None
         of_view = [event for event in seen if event.view == view]
@@ -133,8 +133,8 @@ def changes(events: Iterable[Event]) -> tuple[Change, ...]:
 
 
 def _change(
-    agreed: Event, previous: Change | None, of_view: Sequence[Event], waiting: Sequence[Event]
-) -> tuple[Change, Sequence[Event]]:
+    agreed: Event, previous: MembershipChange | None, of_view: Sequence[Event], waiting: Sequence[Event]
+) -> tuple[MembershipChange, Sequence[Event]]:
     before = previous.after if previous else ()
     after = tuple(agreed.about.get("members") or ())
     reasons = _reasons(agreed, previous, after, waiting)
@@ -145,7 +145,7 @@ def _change(
         for name in ("grouped", "healed", "stepped")
     }
     steps = [event.about["step"] for event in of_view if event.event == "stepped" and "step" in event.about]
-    change = Change(
+    change = MembershipChange(
         view=agreed.view or 0,
         kind=named.kind if named else agreed.kind,
         cause=agreed.cause or (named.cause if named else ""),
@@ -164,7 +164,7 @@ def _change(
 
 
 def _reasons(
-    agreed: Event, previous: Change | None, after: tuple[str, ...], waiting: Sequence[Event]
+    agreed: Event, previous: MembershipChange | None, after: tuple[str, ...], waiting: Sequence[Event]
 ) -> Sequence[Event]:
     """The detections a change answers: of those who came or went, else of the same cause, else of the same time."""
     before = previous.after if previous else ()
@@ -190,7 +190,7 @@ def _who(reasons: Sequence[Event]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(worker for event in telling for worker in event.who))
 
 
-def _between(event: Event, previous: Change | None, agreed: Event) -> bool:
+def _between(event: Event, previous: MembershipChange | None, agreed: Event) -> bool:
     if event.view is None or agreed.view is None:
         return event.t <= agreed.t
     return event.view < agreed.view and (previous is None or event.view >= previous.view)
@@ -211,7 +211,7 @@ def _offset(t: float | None, start: float) -> float | None:
     return None if t is None else max(0.0, t - start)
 
 
-def standstills(found: Sequence[Change]) -> tuple[tuple[float, float | None], ...]:
+def standstills(found: Sequence[MembershipChange]) -> tuple[tuple[float, float | None], ...]:
     """The times in which nobody stepped, the start apart; one that has not ended has no end.
 
     A view that gave way to the next before its first step, and the next, are one standstill.
@@ -225,7 +225,7 @@ def standstills(found: Sequence[Change]) -> tuple[tuple[float, float | None], ..
     return tuple(spans)
 
 
-def complete(found: Sequence[Change]) -> tuple[Change, ...]:
+def complete(found: Sequence[MembershipChange]) -> tuple[MembershipChange, ...]:
     """Those that will not change any more: somebody stepped in them, or in a later one, or they gave way to a later."""
     last = next((number for number in reversed(range(len(found))) if found[number].stepped_s is not None), -1)
     return tuple(found[: max(last + 1, len(found) - 1)])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from weft.elastic.history.timeline import ABRUPT, Change, Event, standstills
+from weft.elastic.history.timeline import ABRUPT, Event, MembershipChange, standstills
 from weft.elastic.history.timeline_table import describe, format_clock, format_s, summarise
 
 _LEFT, _WIDTH, _RIGHT = 190, 720, 90  # names, the area inside the axes, room for figures
@@ -60,7 +60,7 @@ _STEPS = [m * 10.0**e for e in range(-3, 1) for m in (1, 2, 5)] + [
 _STEPS += [14400.0, 43200.0, 86400.0]
 
 
-def render_svg(found: Sequence[Change], events: Sequence[Event], *, title: str) -> str:
+def render_svg(found: Sequence[MembershipChange], events: Sequence[Event], *, title: str) -> str:
     """The whole picture."""
     times = [event.t for event in events] or [0.0, 1.0]
     across = Scale(min(times), max(times))
@@ -98,7 +98,7 @@ def _legend() -> Iterator[str]:
     yield _text(x + 15, 66, "checkpoint", cls="small")
 
 
-def _workers(found: Sequence[Change]) -> list[str]:
+def _workers(found: Sequence[MembershipChange]) -> list[str]:
     """By name, with numbers as numbers: who took a place stands below who had it."""
     names = {worker for change in found for worker in change.after}
     return sorted(
@@ -110,7 +110,7 @@ def _parts(name: str) -> list[str]:
     return re.findall(r"[0-9]+|[^0-9]+", name)
 
 
-def _lanes(found: Sequence[Change], events: Sequence[Event], x: Scale, top: float) -> Iterator[str]:
+def _lanes(found: Sequence[MembershipChange], events: Sequence[Event], x: Scale, top: float) -> Iterator[str]:
     workers = _workers(found)
     bottom = top + len(workers) * (_LANE + _GAP)
     for tick in x.ticks():
@@ -136,7 +136,7 @@ def _lanes(found: Sequence[Change], events: Sequence[Event], x: Scale, top: floa
             yield f'<path d="M{x(event.t) - 5} {bottom}l5 -9l5 9z" fill="{_SAVED}"><title>{escape(told)}</title></path>'
 
 
-def spans_of(worker: str, found: Sequence[Change], end: float) -> Iterator[tuple[float, float]]:
+def spans_of(worker: str, found: Sequence[MembershipChange], end: float) -> Iterator[tuple[float, float]]:
     """When a worker was a member: from the agreement on its first view until the change that left it out."""
     since: float | None = None
     for change in found:
@@ -149,7 +149,7 @@ def spans_of(worker: str, found: Sequence[Change], end: float) -> Iterator[tuple
         yield since, end
 
 
-def _marks(found: Sequence[Change], x: Scale, top: float, bottom: float) -> Iterator[str]:
+def _marks(found: Sequence[MembershipChange], x: Scale, top: float, bottom: float) -> Iterator[str]:
     """A line for each change; its name stands above it, where there is room."""
     ends = [0.0, 0.0]  # of the names in two rows
     for change in found:
@@ -166,7 +166,7 @@ def _marks(found: Sequence[Change], x: Scale, top: float, bottom: float) -> Iter
             yield _text(level, top - 12 - 13 * row, name, cls="small")
 
 
-def _bars(found: Sequence[Change], top: float) -> Iterator[str]:
+def _bars(found: Sequence[MembershipChange], top: float) -> Iterator[str]:
     """Each change from its detection to its first step, on one scale; a longer start is cut off."""
     lengths = [length for change in found[1:] for length in (_length(change),) if length > 0]
     x = Scale(0.0, max(lengths or [_length(change) for change in found] or [1.0]))
@@ -193,7 +193,7 @@ def _bars(found: Sequence[Change], top: float) -> Iterator[str]:
     yield f'<path class="axis" d="M{_LEFT} {top - 4}V{bottom}H{_LEFT + _WIDTH}"/>'
 
 
-def phases(change: Change) -> Iterator[tuple[str, float, float]]:
+def phases(change: MembershipChange) -> Iterator[tuple[str, float, float]]:
     """(name, from, to), in seconds from the detection. What came after the first step held nobody up."""
     first = "detected to agreed" if change.kind in ABRUPT else "going on until agreed"
     ends = (change.agreed_s, change.grouped_s, change.healed_s, change.stepped_s)
@@ -206,7 +206,7 @@ def phases(change: Change) -> Iterator[tuple[str, float, float]]:
         since = until
 
 
-def _length(change: Change) -> float:
+def _length(change: MembershipChange) -> float:
     known = (change.agreed_s, change.grouped_s, change.healed_s)
     return change.stepped_s if change.stepped_s is not None else max(s for s in known if s is not None)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from weft.elastic.columns import aligned, format_bytes, format_share, plural, widths_of
-from weft.elastic.history.timeline import Change, Event, ended, standstills
+from weft.elastic.history.timeline import Event, MembershipChange, ended, standstills
 
 _HEADS = ("view", "at", "change", "workers", "agreed", "grouped", "healed", "first step", "pause")
 # Room for rows that are not known yet when the first is printed.
@@ -23,7 +23,7 @@ _USUAL = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class TimelineSummary:
     """A run in a few figures."""
 
     changes: int  # the start apart
@@ -57,11 +57,11 @@ class Summary:
         return "; ".join(parts)
 
 
-def summarise(found: Sequence[Change], events: Sequence[Event]) -> Summary:
+def summarise(found: Sequence[MembershipChange], events: Sequence[Event]) -> TimelineSummary:
     start, end = (min(e.t for e in events), max(e.t for e in events)) if events else (0.0, 0.0)
     spans = standstills(found)
     lengths = [max(0.0, (end if until is None else until) - since) for since, until in spans]
-    return Summary(
+    return TimelineSummary(
         changes=max(0, len(found) - 1),
         lasted_s=end - start,
         still_s=sum(lengths),
@@ -74,7 +74,7 @@ def summarise(found: Sequence[Change], events: Sequence[Event]) -> Summary:
     )
 
 
-def render_table(found: Sequence[Change], start: float) -> str:
+def render_table(found: Sequence[MembershipChange], start: float) -> str:
     """All rows; `start` is the time `at` counts from."""
     rows = [_HEADS, *(_cells(change, start) for change in found)]
     return "\n".join([*_lines(rows, widths_of(rows)), NOTE])
@@ -83,7 +83,7 @@ def render_table(found: Sequence[Change], start: float) -> str:
 NOTE = "agreed, grouped, healed, first step: ms after the detection; pause: ms in which nobody could step"
 
 
-def stream_rows(found: Iterable[Change], start: float, *, heads: bool) -> list[str]:
+def stream_rows(found: Iterable[MembershipChange], start: float, *, heads: bool) -> list[str]:
     """Rows that are printed as they come, below heads printed before."""
     usual = _USUAL + _HEADS[len(_USUAL) :]
     rows = [_cells(change, start) for change in found]
@@ -94,7 +94,7 @@ def _lines(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
     return list(aligned(rows, widths, {"change", "workers"}, heads=_HEADS))
 
 
-def _cells(change: Change, start: float) -> tuple[str, ...]:
+def _cells(change: MembershipChange, start: float) -> tuple[str, ...]:
     healed = _ms(change.healed_s)
     if change.healed_bytes:
         healed += f" ({format_bytes(change.healed_bytes)})"
@@ -111,7 +111,7 @@ def _cells(change: Change, start: float) -> tuple[str, ...]:
     )
 
 
-def describe(change: Change) -> str:
+def describe(change: MembershipChange) -> str:
     """`death a/1.0: killed by SIGKILL`."""
     if change.kind == "start":
         return "start"

@@ -19,7 +19,7 @@ _PHASE, _SINCE, _STEPS, _MICROS, _BUSY_S, _LENIENT = range(6)
 
 
 @dataclass(frozen=True)
-class Progress:
+class WorkerProgress:
     """What a worker last wrote."""
 
     phase: int
@@ -71,7 +71,7 @@ class Beat:
         self._values[_STEPS] += 1
 
 
-class Page:
+class BeatPage:
     """The page, seen by the agent; the worker inherits the descriptor."""
 
     def __init__(self) -> None:
@@ -79,9 +79,9 @@ class Page:
         os.ftruncate(self.descriptor, PAGE_BYTES)
         self._values = memoryview(mmap.mmap(self.descriptor, PAGE_BYTES)).cast("d")
 
-    def read(self) -> Progress:
+    def read(self) -> WorkerProgress:
         values = self._values
-        return Progress(
+        return WorkerProgress(
             phase=int(values[_PHASE]),
             since=values[_SINCE],
             steps=int(values[_STEPS]),

@@ -27,7 +27,7 @@ BUCKET_BYTES = 25 << 20
 
 
 @dataclass
-class Slot:
+class GradientSlot:
     """One parameter's place in its bucket."""
 
     parameter: nn.Parameter
@@ -38,10 +38,10 @@ class Slot:
 
 
 @dataclass
-class Bucket:
+class GradientBucket:
     """Some parameters whose gradients are reduced together."""
 
-    slots: list[Slot]
+    slots: list[GradientSlot]
     own: Tensor  # our share of the step, in one row or in one for each micro-batch
     total: Tensor  # everyone's
     arrived: int = 0  # in the last micro-batch
@@ -145,7 +145,7 @@ class Gradients:
             self._launch(self.buckets[self._launched])
             self._launched += 1
 
-    def _launch(self, bucket: Bucket) -> None:
+    def _launch(self, bucket: GradientBucket) -> None:
         if self.error is not None:
             return
         for slot in bucket.slots:
@@ -211,7 +211,7 @@ class Gradients:
                 slot.parameter.grad = None
 
 
-def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int, rows: int) -> Iterable[Bucket]:
+def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int, rows: int) -> Iterable[GradientBucket]:
     """Parameters from the last to the first, as the backward pass comes to them; one type and device in each bucket."""
     kinds: dict[tuple[torch.dtype, torch.device], list[int]] = {}
     for index in reversed(range(len(parameters))):
@@ -230,15 +230,15 @@ def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int, rows: int) -
             yield _bucket(parameters, members, rows)
 
 
-def _bucket(parameters: Sequence[nn.Parameter], indices: Sequence[int], rows: int) -> Bucket:
+def _bucket(parameters: Sequence[nn.Parameter], indices: Sequence[int], rows: int) -> GradientBucket:
     slots, start = [], 0
     for index in indices:
         stop = start + parameters[index].numel()
-        slots.append(Slot(parameters[index], index, start, stop))
+        slots.append(GradientSlot(parameters[index], index, start, stop))
         start = stop
     like = parameters[indices[0]]
     own = torch.zeros(rows, start, dtype=like.dtype, device=like.device)
-    return Bucket(slots, own, torch.empty_like(own))
+    return GradientBucket(slots, own, torch.empty_like(own))
 
 
 def all_reduce(values: Tensor) -> Any:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -13,12 +16,12 @@ from torch.distributed.distributed_c10d import _world as torch_world
 
 from weft.collectives.groups import roll
 from weft.elastic.membership.view import View
-from weft.elastic.worker.heal import knock
-from weft.elastic.worker.link import Link
+from weft.elastic.worker.link import AgentLink
 from weft.errors import CollectiveError, ConnectError
 
 CONNECT_S = 5.0  # to the store of the view's first member
 OPERATION_S = 1800.0  # agents see who is stuck; a reduction itself may wait long, for one who evaluates, say
+PROBE_S = 0.5  # one attempt to reach that store
 # What a group that has lost a member may raise: ours, torch's store's, a socket's.
 BROKEN = (RuntimeError, ConnectError, CollectiveError, OSError)
 
@@ -29,7 +32,7 @@ class ViewGroup:
     Every worker has a store of its own, and the view says where; the members of a view meet in that of its first.
     """
 
-    def __init__(self, link: Link, address: str) -> None:
+    def __init__(self, link: AgentLink, address: str) -> None:
         self._link = link
         self._store = TCPStore(
             address, 0, None, is_master=True, timeout=timedelta(seconds=CONNECT_S), wait_for_workers=False
@@ -58,7 +61,7 @@ class ViewGroup:
 
     def _store_of(self, view: View) -> TCPStore:
         first = view.members[0]
-        knock(first.address, first.store_port, CONNECT_S, lambda: self._link.lost_someone(view.number))
+        _probe(first.address, first.store_port, lambda: self._link.lost_someone(view.number))
         return TCPStore(
             first.address,
             first.store_port,
@@ -86,3 +89,18 @@ class ViewGroup:
         # disagree on the count would not find each other. And every world wraps the hook of the one before.
         torch_world.group_count = 0
         sys.excepthook = self._excepthook
+
+
+def _probe(address: str, port: int, in_vain: Callable[[], bool]) -> None:
+    """See that somebody listens at an address; raises at once if nobody does, and soon after `in_vain` is true.
+
+    torch's store would try again and again for as long as it may, whatever becomes known meanwhile.
+    """
+    deadline = time.monotonic() + CONNECT_S
+    while True:
+        try:
+            socket.create_connection((address, port), timeout=PROBE_S).close()
+            return
+        except TimeoutError:
+            if in_vain() or time.monotonic() > deadline:
+                raise

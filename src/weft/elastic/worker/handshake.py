@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from weft.elastic.data.shares import Summary
+from weft.elastic.data.shares import MemberSummary
 from weft.elastic.membership.view import View
 from weft.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Card:
+class MemberCard:
     """What one member says of itself."""
 
-    summary: Summary
+    summary: MemberSummary
     data: int  # the same for all who read the same data in the same way
     schema: int  # and for all who train the same model
     saved: tuple[int, ...]  # what it knows of checkpoints; see `checkpoint/saver.py`
@@ -35,7 +35,7 @@ class Card:
         ]
 
 
-def introduce(view: View, ours: Card, micros: int) -> list[Card]:
+def introduce(view: View, ours: MemberCard, micros: int) -> list[MemberCard]:
     """Hand out our card, and take everyone's; who does not belong here finds out. `micros`: of a step, at most."""
     cards = _gather(view, ours.numbers())
     if not ours.summary.stays:
@@ -52,9 +52,9 @@ def _gather(view: View, numbers: Sequence[int]) -> list[list[int]]:
     return [row.tolist() for row in everyone]
 
 
-def _card(numbers: Sequence[int], flags: Sequence[int]) -> Card:
+def _card(numbers: Sequence[int], flags: Sequence[int]) -> MemberCard:
     committed, epoch, start, stays, data, schema, *saved = numbers
-    summary = Summary(
+    summary = MemberSummary(
         committed=committed,
         epoch=epoch,
         start=start,
@@ -62,10 +62,10 @@ def _card(numbers: Sequence[int], flags: Sequence[int]) -> Card:
         held=frozenset(micro for micro, flag in enumerate(flags) if flag),
         saved=saved[-1],
     )
-    return Card(summary, data, schema, tuple(saved))
+    return MemberCard(summary, data, schema, tuple(saved))
 
 
-def _compare(view: View, cards: Sequence[Sequence[int]], ours: Card) -> None:
+def _compare(view: View, cards: Sequence[Sequence[int]], ours: MemberCard) -> None:
     """A newcomer must run the same thing as those who are there; it is the one to go if not."""
     others = [rank for rank, numbers in enumerate(cards) if numbers[3]] or [0]
     name = view.members[others[0]].worker

@@ -10,38 +10,38 @@ from __future__ import annotations
 from weft.elastic.data.shares import Settlement
 from weft.elastic.membership.view import View
 from weft.elastic.worker.beat import HEALING, Beat
-from weft.elastic.worker.heal import HealServer, fetch
-from weft.elastic.worker.link import Link
-from weft.elastic.worker.state import Image
+from weft.elastic.worker.link import AgentLink
+from weft.elastic.worker.state import StateImage
+from weft.elastic.worker.state_transfer import StateServer, StateSource, fetch
 
 
 class Healing:
-    """The healing of the present view, if there is one."""
+    """The healing in the present view: what this member offers, and which members are being healed."""
 
-    def __init__(self, link: Link, beat: Beat, address: str, secret: str) -> None:
+    def __init__(self, link: AgentLink, beat: Beat, address: str, secret: str) -> None:
         self._link, self._beat, self._secret = link, beat, secret
-        self._server = HealServer(address, secret)
+        self._server = StateServer(address, secret)
         self.absent: frozenset[int] = frozenset()  # ranks that are being healed, while the others go on
 
     @property
     def port(self) -> int:
-        """Where our server listens."""
+        """The port that this worker's server listens at."""
         return self._server.port
 
-    def offer(self, view: View, image: Image) -> None:
-        """Let members of this view have our state."""
+    def offer(self, view: View, image: StateImage) -> None:
+        """Let the members of a view have this member's state."""
         self._server.publish(view.number, image)
 
-    def receive(self, view: View, settlement: Settlement) -> Image:
-        """The state of those who have the newest commit."""
+    def receive(self, view: View, settlement: Settlement) -> StateImage:
+        """Get the state of those who have the newest commit, and tell the agent."""
         members = [view.members[source] for source in settlement.sources]
         self._beat.say(HEALING)
         healed = fetch(
             view.number,
-            [(member.worker, member.address, member.heal_port) for member in members],
+            [StateSource(member.worker, member.address, member.heal_port) for member in members],
             self._secret,
             cancelled=lambda: self._link.lost_someone(view.number),
-            came=lambda: self._beat.say(HEALING),
+            on_slice=lambda: self._beat.say(HEALING),
         )
         self._link.tell(
             "healed",
@@ -54,6 +54,6 @@ class Healing:
         return healed.image
 
     def over(self) -> None:
-        """All are whole, or the view is given up: what was offered may change from now on."""
+        """End the healing: all are whole, or the view is given up. What was offered may change from now on."""
         self._server.withdraw()
         self.absent = frozenset()

@@ -26,7 +26,7 @@ class RunOver(Exception):  # noqa: N818 (it is not an error)
     """The run is finished: there will be no further view."""
 
 
-class Link:
+class AgentLink:
     """The worker's end."""
 
     def __init__(self, connection: socket.socket, *, on_urgent: Callable[[], None] = lambda: None) -> None:
@@ -126,7 +126,7 @@ class Link:
             self._changed.notify_all()
 
 
-class FixedLink(Link):
+class FixedLink(AgentLink):
     """For a world that was made by another launcher: one view, and whatever breaks it ends the run."""
 
     def __init__(self, view: View, rank: int) -> None:

@@ -16,7 +16,7 @@ from weft.elastic.worker import state
 from weft.elastic.worker.beat import OUTSIDE, Beat
 from weft.elastic.worker.group import ViewGroup
 from weft.elastic.worker.healing import Healing
-from weft.elastic.worker.link import Link, RunOver
+from weft.elastic.worker.link import AgentLink, RunOver
 from weft.elastic.worker.regrouping import Regrouping
 from weft.elastic.worker.replica import Replica
 from weft.elastic.worker.training_loop import TrainingLoop
@@ -27,7 +27,7 @@ class Participant:
     """One worker: its link to the agent, what its script registers, and, once it has arrived, its training loop."""
 
     def __init__(
-        self, link: Link, beat: Beat, *, address: str, secret: str, reproducible: bool = False
+        self, link: AgentLink, beat: Beat, *, address: str, secret: str, reproducible: bool = False
     ) -> None:
         self._link, self._beat, self._reproducible = link, beat, reproducible
         self._healing = Healing(link, beat, address, secret)

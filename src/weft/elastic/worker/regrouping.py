@@ -14,14 +14,14 @@ import torch
 import torch.distributed as dist
 
 from weft.elastic.checkpoint.saver import Saver
-from weft.elastic.data.shares import Settlement, Summary, settle
+from weft.elastic.data.shares import MemberSummary, Settlement, settle
 from weft.elastic.membership.view import View
 from weft.elastic.worker import state
 from weft.elastic.worker.beat import WAITING, Beat
 from weft.elastic.worker.group import BROKEN, ViewGroup
-from weft.elastic.worker.handshake import Card, introduce
+from weft.elastic.worker.handshake import MemberCard, introduce
 from weft.elastic.worker.healing import Healing
-from weft.elastic.worker.link import Link
+from weft.elastic.worker.link import AgentLink
 from weft.elastic.worker.replica import InView, Replica
 
 
@@ -32,7 +32,7 @@ class Regrouping:
         self,
         replica: Replica,
         *,
-        link: Link,
+        link: AgentLink,
         beat: Beat,
         group: ViewGroup,
         healing: Healing,
@@ -89,10 +89,10 @@ class Regrouping:
         self._replica.source.changed()
         return place
 
-    def _introduce(self, view: View) -> list[Summary]:
+    def _introduce(self, view: View) -> list[MemberSummary]:
         """Tell the other members what this one brings, and hear what they bring."""
         replica = self._replica
-        ours = Card(
+        ours = MemberCard(
             replica.summary(stays=self._stays),
             data=replica.source.signature(),
             schema=state.schema(replica.objects),
@@ -102,7 +102,7 @@ class Regrouping:
         self._saver.meet([list(card.saved) for card in cards])
         return [card.summary for card in cards]
 
-    def _resume(self, view: View, rank: int, summaries: list[Summary]) -> list[Summary]:
+    def _resume(self, view: View, rank: int, summaries: list[MemberSummary]) -> list[MemberSummary]:
         """Have one member read a checkpoint that is newer than what anyone brings; it then heals the others."""
         while (reader := self._saver.reader(view, summaries)) is not None:
             image = self._saver.read(view) if rank == reader else None
@@ -130,7 +130,7 @@ class Regrouping:
         meet_all()
         self._healing.over()
 
-    def _share_step(self, place: InView, summaries: list[Summary], settlement: Settlement) -> None:
+    def _share_step(self, place: InView, summaries: list[MemberSummary], settlement: Settlement) -> None:
         """Go on with the step that is under way, if those who have the newest commit had begun it."""
         held = [
             frozenset() if rank in settlement.behind else summary.held

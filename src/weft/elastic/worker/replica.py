@@ -14,8 +14,8 @@ from typing import Any
 from torch import nn
 
 from weft.elastic.data.feed import SampleSource
-from weft.elastic.data.order import Step
-from weft.elastic.data.shares import Summary, deal
+from weft.elastic.data.order import TrainingStep
+from weft.elastic.data.shares import MemberSummary, deal
 from weft.elastic.membership.view import View
 from weft.elastic.worker import state
 from weft.elastic.worker.buffers import Buffers
@@ -40,7 +40,7 @@ class StepWork:
     membership: the same object after a change means that the step goes on.
     """
 
-    step: Step
+    step: TrainingStep
     held: set[int] = field(default_factory=set)  # micro-batches this member has computed
     todo: deque[int] = field(default_factory=deque)  # micro-batches this member still has to compute
     parts: dict[str, list[int]] = field(default_factory=dict)  # worker: all that it will have computed
@@ -82,7 +82,7 @@ class Ticket:
     last: bool  # no other micro-batch of this member's share follows
 
     @property
-    def step(self) -> Step:
+    def step(self) -> TrainingStep:
         return self.work.step
 
 
@@ -98,17 +98,21 @@ class Replica:
         self.buffers = Buffers(modules)
         self.committed = self.epoch = self.start = 0  # steps of the run; epoch, and the next position in it
         self.work: StepWork | None = None
-        self.healed: state.Image | None = None  # the image this member was healed with since its last commit
+        self.healed: state.StateImage | None = (
+            None  # the image this member was healed with since its last commit
+        )
 
     @property
     def position(self) -> tuple[int, int, int]:
         """Committed steps, epoch, and the next position in the epoch."""
         return self.committed, self.epoch, self.start
 
-    def summary(self, *, stays: bool) -> Summary:
+    def summary(self, *, stays: bool) -> MemberSummary:
         """What this member brings to a new view; `stays`: it was in the view before."""
         held = frozenset(self.work.held if self.work is not None else ())
-        return Summary(committed=self.committed, epoch=self.epoch, start=self.start, held=held, stays=stays)
+        return MemberSummary(
+            committed=self.committed, epoch=self.epoch, start=self.start, held=held, stays=stays
+        )
 
     def begin_step(self) -> StepWork | None:
         """Begin the step at the present position; None at the end of the epoch."""
@@ -132,12 +136,12 @@ class Replica:
     def move_to_epoch(self, epoch: int) -> None:
         self.epoch, self.start = epoch, 0
 
-    def image(self, *, on_host: bool = False, settled: bool = False) -> state.Image:
+    def image(self, *, on_host: bool = False, settled: bool = False) -> state.StateImage:
         """All that must not be lost, as of the last commit; the options are those of `state.image_of`."""
         extra = {"position": self.position, "buffers": self.buffers.kept}
         return state.image_of(self.objects, extra, on_host=on_host, settled=settled)
 
-    def load(self, image: state.Image) -> None:
+    def load(self, image: state.StateImage) -> None:
         """Take over another member's state; what this member held of a step is void."""
         self.forget_step()
         self.committed, self.epoch, self.start = self._load(image)["position"]
@@ -152,7 +156,7 @@ class Replica:
             self._load(self.healed)
         self.healed = None
 
-    def _load(self, image: state.Image) -> dict[str, Any]:
+    def _load(self, image: state.StateImage) -> dict[str, Any]:
         extra: dict[str, Any] = state.load(image, self.objects)
         self.buffers.heal(extra["buffers"])
         return extra

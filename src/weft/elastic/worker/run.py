@@ -33,12 +33,12 @@ from torch.utils.data import IterableDataset
 from weft import context
 from weft.collectives.modes.tcp.mesh import own_address
 from weft.elastic.data.feed import Collate, MapFeed, SampleSource, StreamFeed, seeded
-from weft.elastic.data.order import Order, Step
+from weft.elastic.data.order import SampleOrder, TrainingStep
 from weft.elastic.data.shares import deal
 from weft.elastic.membership.view import Member, View
 from weft.elastic.secret import new_secret
 from weft.elastic.worker.beat import Beat
-from weft.elastic.worker.link import FixedLink, Link, inherited
+from weft.elastic.worker.link import AgentLink, FixedLink, inherited
 from weft.elastic.worker.participant import Participant
 from weft.errors import UsageError
 
@@ -70,7 +70,7 @@ def join(
     if given is None:
         participant, most = _fixed_world(reproducible)
     else:
-        link = Link(given[0])
+        link = AgentLink(given[0])
         welcome = link.welcome()
         address = own_address()
         participant = Participant(
@@ -119,7 +119,7 @@ def _nobody() -> Member:
     return Member("", "", "", 0, "", 0, 0)
 
 
-def _leave_on_sigterm(link: Link) -> None:
+def _leave_on_sigterm(link: AgentLink) -> None:
     """SIGTERM asks this worker to leave at the end of the step, unless the script has its own answer to it."""
 
     def ask(*_: object) -> None:  # in a thread: we may be in the middle of telling something else
@@ -207,7 +207,7 @@ class Run:
                 dataset, batch, micro, seed=seed, drop_last=drop_last, collate=collate_fn, **options
             )
         else:
-            order = Order(len(dataset), batch, micro, seed, shuffle, drop_last)
+            order = SampleOrder(len(dataset), batch, micro, seed, shuffle, drop_last)
             feed = MapFeed(dataset, order, collate=collate_fn, **options)
         self._participant.attend(feed)
         self._loader = Loader(self._participant, feed, seed)
@@ -273,7 +273,7 @@ class Loader:
         finally:
             self._participant.pause()
 
-    def _planned(self) -> Iterator[tuple[Step, int]]:
+    def _planned(self) -> Iterator[tuple[TrainingStep, int]]:
         """What we shall compute if nothing changes: the rest of this step, then our share of those that follow."""
         feed, loop = self._feed, self._participant.loop
         place, work = loop.place, loop.replica.work

@@ -20,7 +20,7 @@ from weft.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Image:
+class StateImage:
     """The state at one moment: its tensors, and all else as bytes that refer to them by number."""
 
     rest: bytes
@@ -53,7 +53,7 @@ def check(objects: Mapping[str, Any]) -> None:
 
 def image_of(
     objects: Mapping[str, Any], extra: Any = None, *, on_host: bool = True, settled: bool = False
-) -> Image:
+) -> StateImage:
     """The state as it is now. Tensors on the CPU are the live ones: they must not change while the image is used.
 
     Others are copied to the host, or stay where they are. With `settled`, gradients may be computed meanwhile, which
@@ -66,7 +66,7 @@ def image_of(
     buffer = io.BytesIO()
     live = _changed_by_optimizers(objects.values()) if settled else None
     _Pickler(buffer, tensors, names, known, on_host=on_host, live=live).dump((states, extra))
-    return Image(buffer.getvalue(), tuple(tensors), tuple(_unique(names)))
+    return StateImage(buffer.getvalue(), tuple(tensors), tuple(_unique(names)))
 
 
 def _changed_by_optimizers(objects: Iterable[Any]) -> set[int]:
@@ -101,7 +101,7 @@ def _unique(names: Iterable[str]) -> Iterator[str]:
         yield unique
 
 
-def load(image: Image, objects: Mapping[str, Any]) -> Any:
+def load(image: StateImage, objects: Mapping[str, Any]) -> Any:
     """Put an image in place; gives the extra that came with it."""
     states, extra = _Unpickler(io.BytesIO(image.rest), image.tensors).load()
     if states.keys() != objects.keys():

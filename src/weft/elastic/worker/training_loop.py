@@ -17,7 +17,7 @@ from weft.elastic.worker.beat import COMPUTING, LOADING, OUTSIDE, WAITING, Beat
 from weft.elastic.worker.gradients import all_reduce
 from weft.elastic.worker.group import BROKEN
 from weft.elastic.worker.healing import Healing
-from weft.elastic.worker.link import Link, RunOver
+from weft.elastic.worker.link import AgentLink, RunOver
 from weft.elastic.worker.regrouping import Regrouping, meet_all
 from weft.elastic.worker.replica import InView, Replica, StepWork, Ticket
 from weft.errors import CollectiveError, UsageError
@@ -34,7 +34,7 @@ class TrainingLoop:
         replica: Replica,
         regrouping: Regrouping,
         *,
-        link: Link,
+        link: AgentLink,
         beat: Beat,
         healing: Healing,
         saver: Saver,

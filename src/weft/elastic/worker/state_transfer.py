@@ -1,8 +1,10 @@
-"""Healing: a member that lacks the newest commit gets it from those who have it, slices from several at once.
+"""The transfer of a state image between members: a server that sends it, and a fetch from several servers at once.
 
-Every worker has a server for that, in a thread. What a commit consists of does not change while somebody heals, so
-tensors are sent from where they are; see `healing.py`. A source that dies costs nothing but its slice: another sends
-that.
+Every worker has a server, in a thread. What a commit consists of does not change while somebody is healed, so tensors
+are sent from where they are; see `healing.py`. A source that dies costs nothing but its slice: another sends that.
+
+A connection begins with proof that both sides know the run's secret (`weft.elastic.secret`). Then the client sends
+requests, each a block of JSON: a table of the image, or bytes [start, stop) of its tensors in a row.
 """
 
 from __future__ import annotations
@@ -16,33 +18,58 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
 from weft.collectives.modes.tcp.mesh import bytes_of
 from weft.elastic.secret import admit, greet, receive
-from weft.elastic.worker.state import Image, empty_like
+from weft.elastic.worker.state import StateImage, empty_like
 from weft.errors import ConnectError
 
-SLICE_BYTES = 8 << 20
-BUFFER_BYTES = 4 << 20
-KNOCK_S = 0.5
-PATIENCE_S = 5.0  # with a source that says nothing
-_LENGTH = struct.Struct("!Q")
+SLICE_BYTES = 8 << 20  # of tensors, asked for at once from one source
+SOCKET_BUFFER_BYTES = 4 << 20
+PATIENCE_S = 5.0  # with a source that sends nothing, and with a client that proves nothing
+RETRY_S = 0.01  # until a thread without a slice looks whether another source has failed
+_LENGTH = struct.Struct("!Q")  # bytes of the block that follows
 
 
 @dataclass(frozen=True)
-class Healed:
-    """What a healing took."""
+class TransferRequest:
+    """A client's request: bytes [start, stop) of the tensors of a view's image, or its table where both are None."""
 
-    image: Image
+    view: int
+    start: int | None = None
+    stop: int | None = None
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> TransferRequest:
+        return cls(**json.loads(data))
+
+
+@dataclass(frozen=True)
+class StateSource:
+    """A member that offers its state: its name, and where its server listens."""
+
+    worker: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class FetchedState:
+    """A state image that was fetched, how long that took, and which members sent some of it."""
+
+    image: StateImage
     seconds: float
-    sources: tuple[str, ...]  # those that sent something
+    sources: tuple[str, ...]
 
 
-class HealServer:
-    """Sends the image of the present view to whoever asks for it."""
+class StateServer:
+    """A server that sends the image of the present view to members that ask for it."""
 
     def __init__(self, address: str, secret: str) -> None:
         self._secret = secret
@@ -52,16 +79,17 @@ class HealServer:
         self.port: int = self._listener.getsockname()[1]
         self._changed = threading.Condition()
         self._view = -1
-        self._image: Image | None = None
+        self._image: StateImage | None = None
         threading.Thread(target=self._serve, name="weft-heal", daemon=True).start()
 
-    def publish(self, view: int, image: Image) -> None:
-        """From now until `withdraw`, this is what members of the view may have."""
+    def publish(self, view: int, image: StateImage) -> None:
+        """Offer an image to the members of a view, until `withdraw`."""
         with self._changed:
             self._view, self._image = view, image
             self._changed.notify_all()
 
     def withdraw(self) -> None:
+        """Offer nothing any more: the tensors may change from now on."""
         with self._changed:
             self._view, self._image = -1, None
 
@@ -77,25 +105,26 @@ class HealServer:
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError, ConnectError, ValueError):
+        """Answer the requests of one client until it hangs up."""
+        with connection, suppress(OSError, ConnectError, ValueError, TypeError):
             connection.settimeout(PATIENCE_S)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             admit(connection, self._secret)
             connection.settimeout(None)
             while True:
-                request = json.loads(_receive_block(connection))
-                image = self._image_of(request["view"])
+                request = TransferRequest.from_bytes(_receive_block(connection))
+                image = self._image_of(request.view)
                 if image is None:
                     return
-                if "start" in request:
-                    for piece in _pieces(image.tensors, request["start"], request["stop"]):
-                        connection.sendall(piece)
-                else:
+                if request.start is None or request.stop is None:
                     _send_block(connection, pickle.dumps((image.rest, image.table())))
+                else:
+                    for memory in _memory_of(image.tensors, request.start, request.stop):
+                        connection.sendall(memory)
 
-    def _image_of(self, view: int) -> Image | None:
-        """What was published for this view; waits for one who is on the way to it."""
+    def _image_of(self, view: int) -> StateImage | None:
+        """Return what was published for a view; wait a while if this member has not come to that view yet."""
         with self._changed:
             self._changed.wait_for(lambda: self._view >= view, timeout=PATIENCE_S)
             return self._image if self._view == view else None
@@ -103,23 +132,26 @@ class HealServer:
 
 def fetch(
     view: int,
-    sources: Sequence[tuple[str, str, int]],
+    sources: Sequence[StateSource],
     secret: str,
     *,
     cancelled: Callable[[], bool] = lambda: False,
-    came: Callable[[], object] = lambda: None,
+    on_slice: Callable[[], object] = lambda: None,
     patience_s: float = PATIENCE_S,
-) -> Healed:
-    """Get the image of a view from some (name, address, port); `came` is called with every slice."""
+) -> FetchedState:
+    """Get the image of a view from several sources at once; `on_slice` is called after every slice.
+
+    Raises ConnectError if no source is left before the image is whole, or `cancelled` returns True.
+    """
     began = time.monotonic()
-    table: Image | None = None
-    for _, address, port in sources:
+    table: StateImage | None = None
+    for source in sources:
         with suppress(OSError, ConnectError):
-            table = _fetch_table(view, address, port, secret, patience_s)
+            table = _fetch_table(view, source, secret, patience_s)
             break
     if table is None:
         raise ConnectError("a source must be there to heal from, got none that answers")
-    slices = _Slices(table.nbytes, came)
+    slices = _Slices(table.nbytes, on_slice)
     threads = [
         threading.Thread(
             target=_fetch_slices,
@@ -134,14 +166,14 @@ def fetch(
         thread.join()
     if slices.left:
         raise ConnectError(f"the state must come whole, got {slices.left} slices too few: no source is left")
-    return Healed(table, time.monotonic() - began, tuple(sorted(slices.came_from)))
+    return FetchedState(table, time.monotonic() - began, tuple(sorted(slices.came_from)))
 
 
 class _Slices:
     """The slices that have not come yet, shared by the threads that fetch them."""
 
-    def __init__(self, nbytes: int, tell: Callable[[], object]) -> None:
-        self._tell = tell
+    def __init__(self, nbytes: int, on_slice: Callable[[], object]) -> None:
+        self._on_slice = on_slice
         self._todo = deque(
             (start, min(start + SLICE_BYTES, nbytes)) for start in range(0, nbytes, SLICE_BYTES)
         )
@@ -161,62 +193,46 @@ class _Slices:
         with self._lock:
             self.left -= 1
             self.came_from.add(source)
-            self._tell()
+            self._on_slice()
 
 
-def _fetch_table(view: int, address: str, port: int, secret: str, patience_s: float) -> Image:
-    with _connect(address, port, secret, patience_s) as connection:
-        _send_block(connection, json.dumps({"view": view}).encode())
+def _fetch_table(view: int, source: StateSource, secret: str, patience_s: float) -> StateImage:
+    """Get an image whose tensors have the right shapes, and no values yet."""
+    with _connect(source, secret, patience_s) as connection:
+        _send_block(connection, TransferRequest(view).to_bytes())
         rest, table = pickle.loads(_receive_block(connection))
-        return Image(rest, empty_like(table))
+        return StateImage(rest, empty_like(table))
 
 
 def _fetch_slices(
     view: int,
-    source: tuple[str, str, int],
+    source: StateSource,
     secret: str,
     tensors: Sequence[Tensor],
     slices: _Slices,
     cancelled: Callable[[], bool],
     patience_s: float,
 ) -> None:
-    """Take slices as long as there are any; one that does not come whole is left to the others."""
-    name, address, port = source
-    with suppress(OSError, ConnectError), _connect(address, port, secret, patience_s) as connection:
+    """Take slices as long as there are any; a slice that does not come whole is left to the other sources."""
+    with suppress(OSError, ConnectError), _connect(source, secret, patience_s) as connection:
         while slices.left and not cancelled():
             piece = slices.take()
             if piece is None:
-                time.sleep(0.01)  # another source may yet fail and leave us its slice
+                time.sleep(RETRY_S)  # another source may yet fail and leave us its slice
                 continue
             try:
-                request = {"view": view, "start": piece[0], "stop": piece[1]}
-                _send_block(connection, json.dumps(request).encode())
-                for memory in _pieces(tensors, *piece):
+                _send_block(connection, TransferRequest(view, *piece).to_bytes())
+                for memory in _memory_of(tensors, *piece):
                     _receive_into(connection, memory)
             except BaseException:
                 slices.put_back(piece)
                 raise
-            slices.came(name)
+            slices.came(source.worker)
 
 
-def knock(address: str, port: int, patience_s: float, in_vain: Callable[[], bool]) -> None:
-    """See that somebody listens there; raises at once if nobody does, and soon if it is known that nobody will.
-
-    torch's store would try again and again for as long as it may, whatever becomes known meanwhile.
-    """
-    deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            socket.create_connection((address, port), timeout=KNOCK_S).close()
-            return
-        except TimeoutError:
-            if in_vain() or time.monotonic() > deadline:
-                raise
-
-
-def _connect(address: str, port: int, secret: str, patience_s: float) -> socket.socket:
-    connection = socket.create_connection((address, port), timeout=patience_s)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+def _connect(source: StateSource, secret: str, patience_s: float) -> socket.socket:
+    connection = socket.create_connection((source.address, source.port), timeout=patience_s)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         greet(connection, secret)
@@ -226,8 +242,8 @@ def _connect(address: str, port: int, secret: str, patience_s: float) -> socket.
     return connection
 
 
-def _pieces(tensors: Sequence[Tensor], start: int, stop: int) -> Iterator[memoryview]:
-    """The memory of bytes [start, stop) of all tensors in a row."""
+def _memory_of(tensors: Sequence[Tensor], start: int, stop: int) -> Iterator[memoryview]:
+    """Yield the memory of bytes [start, stop) of all tensors in a row."""
     offset = 0
     for tensor in tensors:
         first, last = max(start, offset), min(stop, offset + tensor.nbytes)
