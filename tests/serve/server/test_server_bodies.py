@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import uvicorn
+from starlette.types import Message
 from uvicorn.server import ServerState
 
-from weft.serve.server.door import until_gone
+from weft.serve.server.inference import until_gone
 from weft.serve.server.options import ServerOptions
 from weft.serve.server.process import _AHEAD, _config
-from weft.serve.server.protocols.bodies import Message
 from weft.serve.server.protocols.tensors import Array
 from weft.serve.server.refusal import GoneError, RefusalError
 

@@ -20,7 +20,7 @@ from uvicorn.protocols.http import httptools_impl
 from weft.errors import UsageError
 from weft.files import write_whole
 from weft.serve.server import logs
-from weft.serve.server.app import make_app
+from weft.serve.server.app import Application
 from weft.serve.server.keys import KeyRing
 from weft.serve.server.models.repository import Repository
 from weft.serve.server.options import ServerOptions
@@ -75,7 +75,7 @@ async def _serve(
         if calls is not None and not stopping:
             stopping.append(asyncio.run_coroutine_threadsafe(calls.stop(options.drain_s), loop))
 
-    server = Listener(_config(make_app(state, keys, tracing), options), ending)
+    server = Listener(_config(Application(state, keys, tracing), options), ending)
     await state.repository.start()
     watching = asyncio.ensure_future(state.repository.watch(options.poll_s))
     scheme = "https" if options.tls_cert else "http"

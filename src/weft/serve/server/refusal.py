@@ -1,4 +1,4 @@
-"""A request that is not carried out: the HTTP status, what gRPC calls it, and a sentence for the caller."""
+"""Refusals: a request that is not carried out is answered with an HTTP status and a sentence for the caller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from weft.errors import WeftError
 
 
 class RefusalError(WeftError):
-    """The caller gets `status` and `{"error": message}`; the server goes on."""
+    """A request that is refused: the caller gets `status` and `{"error": message}`, and the server goes on."""
 
     def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
         super().__init__(message)
@@ -15,7 +15,9 @@ class RefusalError(WeftError):
 
 
 class GoneError(RefusalError):
-    """The client left; there is nobody to answer."""
+    """A request whose client disconnected before the answer: none is sent."""
+
+    STATUS = 499  # the number that nginx logs for it
 
     def __init__(self) -> None:
-        super().__init__(499, "the client left before the answer")
+        super().__init__(self.STATUS, "the client left before the answer")

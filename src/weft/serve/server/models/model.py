@@ -78,9 +78,6 @@ class Model:
         rows, kind = rows_of(feeds), self._kind(feeds)
         return self.queue.submit(feeds, rows, kind, min(timeout_s or 1e9, self.options.timeout_s))
 
-    def answered(self, began: float) -> None:
-        self.tally.answered(perf_counter() - began)
-
     def choose(self, outputs: tuple[str, ...], results: list[Array]) -> list[tuple[str, Array]]:
         """The outputs that a request wants, by name."""
         if not outputs:

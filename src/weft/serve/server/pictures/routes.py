@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weft.serve.server.asking import ask
+from weft.serve.server.inference import outputs_by_name
 from weft.serve.server.models.model import Model
 from weft.serve.server.pictures.answers import classes, detections, plain
 from weft.serve.server.pictures.fetching import fetch
@@ -112,7 +112,7 @@ class Pictures:
         with model.held():
             spec = picture_input(model)
             row, geometry = await asyncio.to_thread(self._prepared, data, model, spec)
-            outputs = await ask(self._repository, model, {spec.name: row}, request.receive)
+            outputs = await outputs_by_name(self._repository, model, {spec.name: row}, request.receive)
             return as_json(_shown(request, model, outputs, geometry))
 
     def _prepared(self, data: bytes, model: Model, spec: TensorSpec) -> tuple[Array, Geometry]:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping
 from itertools import count
 from os import urandom
-from typing import Any
 
 import msgspec
+from starlette.types import Message, Receive
 
 from weft.serve.server.refusal import GoneError, RefusalError
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 _WINDOWS = {b"gzip": 31, b"deflate": 15}  # what zlib calls the two formats
 _UPLOAD_S = 60

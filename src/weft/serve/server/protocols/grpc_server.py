@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
 from time import perf_counter
@@ -13,7 +12,7 @@ import numpy as np
 
 from weft.errors import UsageError
 from weft.serve.server import logs
-from weft.serve.server.door import mirror
+from weft.serve.server.inference import Counted, run_model
 from weft.serve.server.keys import KeyRing
 from weft.serve.server.options import ServerOptions
 from weft.serve.server.protocols import inference_pb2 as messages
@@ -223,25 +222,11 @@ class InferenceService(GRPCInferenceServiceServicer):
     async def _infer(self, request: messages.ModelInferRequest, context: Any) -> messages.ModelInferResponse:
         began = perf_counter()
         model = self._repository.model(request.model_name, request.model_version or None)
-        try:
+        with Counted(model, began):
             feeds = read_feeds(request)
             wanted = tuple(output.name for output in request.outputs)
             model.check_outputs(wanted)
-            with model.held():
-                found = model.start(feeds, _timeout(request, context))
-                if (other := self._repository.shadow(model)) is not None:
-                    mirror(other, feeds)
-                results = found if isinstance(found, list) else await found
-        except RefusalError as refusal:
-            model.tally.failed(refusal.status, perf_counter() - began)
-            raise
-        except asyncio.CancelledError:  # the client left
-            model.tally.failed(499, perf_counter() - began)
-            raise
-        except Exception as error:  # the model's own failure
-            model.tally.failed(500, perf_counter() - began)
-            raise RefusalError(500, f"model {model.name!r} failed: {error}") from error
-        model.answered(began)
+            results = await run_model(self._repository, model, feeds, timeout_s=_timeout(request, context))
         response = messages.ModelInferResponse(
             model_name=model.name, model_version=model.version, id=request.id
         )

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weft.serve.server.asking import ask
+from weft.serve.server.inference import outputs_by_name
 from weft.serve.server.models.model import Model
 from weft.serve.server.protocols.rest import as_json, json_of
 from weft.serve.server.protocols.tensors import NUMPY, Array, TensorSpec
@@ -97,7 +97,9 @@ class V1:
             given = _array(_only_input(model), message.data.ndarray)
         else:
             raise RefusalError(400, "data must have ndarray or tensor, got neither")
-        outputs = await ask(self._repository, model, {_only_input(model).name: given}, request.receive)
+        outputs = await outputs_by_name(
+            self._repository, model, {_only_input(model).name: given}, request.receive
+        )
         first = next(iter(outputs.values()))
         names = _names(model, first)
         if dense is not None:
@@ -114,7 +116,7 @@ class V1:
         model = self._repository.model(request.path_params["name"])
         asked: Instances = await json_of(request, self._state, Instances)
         feeds = _columns(model, asked.instances)
-        outputs = await ask(self._repository, model, feeds, request.receive)
+        outputs = await outputs_by_name(self._repository, model, feeds, request.receive)
         if len(outputs) == 1:
             return as_json({"predictions": next(iter(outputs.values())).tolist()})
         rows = zip(*(array.tolist() for array in outputs.values()), strict=True)
