@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from weft import lms
 from weft.lms.device.simulated import SimulatedTransfer
-from weft.lms.plan.plan import Plan
+from weft.lms.planning.plan import Plan
 
 Forward = Callable[[nn.Module, Tensor], Tensor]
 

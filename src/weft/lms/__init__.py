@@ -6,8 +6,18 @@
         loss = model(batch).sum()
         loss.backward()
 
-`plan/` decides what to keep, rebuild or swap of a step that was recorded, and plays it; `activations/` carries it out
-in autograd's hooks; `paging/` keeps parameters, gradients and optimizer state on the host; `device/` moves the bytes.
+The walk of a saved tensor: autograd calls the session's hook (`activations/session.py`), which looks the step's plan up
+(`planning/learned.py`) or records the step (`activations/recorder.py`); the engine (`activations/engine.py`) keeps the
+tensor, drops it with a recipe to make it again (`activations/recipes.py`), or has it copied (`activations/mover.py`)
+over the link (`device/cuda.py`) to pinned memory (`device/host_memory.py`), and back before the backward pass wants it.
+
+    planning/      decides what to keep, rebuild or swap of a recorded step, by playing it; pure
+    activations/   records steps and carries plans out, in autograd's hooks
+    paging/        keeps parameters, gradients and optimizer state on the host (`lms.wrap`)
+    device/        memory in use and copies: CUDA, a simulated device, host memory, private names of torch
+    budget.py      the bytes that all of these share, and who uses them
+    tuning.py      every number that was chosen, with its reason
+
 torch is loaded when the first name is used.
 """
 

@@ -1,9 +1,9 @@
-"""Doors for those who train with Lightning or with Hugging Face's Trainer: one callback each.
+"""Callbacks that put the steps of Lightning or of Hugging Face's Trainer under a budget.
 
     lightning.Trainer(callbacks=[lightning_callback(limit="20GB")])
     transformers.Trainer(..., callbacks=[trainer_callback(limit="20GB")])
 
-Neither library is loaded before its door is opened.
+Neither library is loaded before its callback is made.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any
 import torch
 
 from weft.errors import UsageError
-from weft.lms.activations.session import Session
+from weft.lms.activations.session import BudgetSession
 from weft.lms.api import session_for
-from weft.lms.paging.modules import name_modules
 
 
-class Steps:
-    """Follows a trainer: a step begins with a batch and ends before the optimizer's step."""
+class TrainerSteps:
+    """The steps of a trainer under a budget: each begins with a batch and ends before the optimizer's step."""
 
     def __init__(self, limit: str | int | float, host: str | int | float | None, transfer: Any) -> None:
         self._asked = (limit, host, transfer)
-        self._session: Session | None = None
+        self._session: BudgetSession | None = None
 
     @property
-    def session(self) -> Session:
+    def session(self) -> BudgetSession:
         if self._session is None:  # not before training starts: the device may not be chosen yet
             self._session = session_for(*self._asked)
         return self._session
 
-    def named(self, model: Any) -> None:
+    def name_modules(self, model: Any) -> None:
+        """Know the modules of a model by their paths, for explanations."""
         if isinstance(model, torch.nn.Module):
-            name_modules(model)
+            self.session.names.add(model)
 
     def begin(self) -> None:
         self.session.begin()
@@ -47,17 +47,17 @@ class Steps:
 def lightning_callback(
     limit: str | int | float = "auto", host: str | int | float | None = None, *, transfer: Any = None
 ) -> Any:
-    """A Lightning callback that trains within a budget."""
+    """Return a Lightning callback that trains within a budget."""
     base = _base(("lightning.pytorch.callbacks", "pytorch_lightning.callbacks"), "Callback", "lightning")
 
     class LargeModelSupport(base):  # type: ignore[misc, valid-type]
         """Trains within a budget of device memory."""
 
         def __init__(self) -> None:
-            self.steps = Steps(limit, host, transfer)
+            self.steps = TrainerSteps(limit, host, transfer)
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self.steps.named(pl_module)
+            self.steps.name_modules(pl_module)
 
         def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
             self.steps.begin()
@@ -79,23 +79,23 @@ def lightning_callback(
 def trainer_callback(
     limit: str | int | float = "auto", host: str | int | float | None = None, *, transfer: Any = None
 ) -> Any:
-    """A callback for Hugging Face's Trainer that trains within a budget."""
+    """Return a callback for Hugging Face's Trainer that trains within a budget."""
     base = _base(("transformers",), "TrainerCallback", "transformers")
 
     class LargeModelSupport(base):  # type: ignore[misc, valid-type]
         """Trains within a budget of device memory."""
 
         def __init__(self) -> None:
-            self.steps = Steps(limit, host, transfer)
+            self.steps = TrainerSteps(limit, host, transfer)
 
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-            self.steps.named(model)
+            self.steps.name_modules(model)
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.steps.begin()
 
         def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.steps.begin()  # of the next part of an accumulated step
+            self.steps.begin()  # the next part of an accumulated step
 
         def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.steps.end()
@@ -110,7 +110,7 @@ def trainer_callback(
 
 
 def _base(modules: tuple[str, ...], name: str, package: str) -> Any:
-    """The class to derive from, in whichever module has it."""
+    """Return the class to derive from, in the first module that has it."""
     for module in modules:
         try:
             return getattr(import_module(module), name)

@@ -1,4 +1,7 @@
-"""Will it fit, and at what cost? Asked before anything runs: a step on tensors that have shapes and no bytes."""
+"""`lms.estimate`: the memory and time of a step under a budget, computed before anything runs on a device.
+
+The step runs on "meta" tensors, which have shapes and no bytes, and on a simulated device.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,28 @@ from typing import Any
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 
 from weft.errors import BudgetError, UsageError
-from weft.lms.activations.guard import Guard
-from weft.lms.activations.recorder import Recorder
-from weft.lms.activations.session import AUTO, Session
+from weft.lms.activations.engine import ActivationEngine
+from weft.lms.activations.guard import OperationGuard
+from weft.lms.activations.recorder import StepRecorder
 from weft.lms.device.simulated import SimulatedTransfer
+from weft.lms.device.torch_private import tree_map
 from weft.lms.limit import parse_limit
-from weft.lms.paging.page import SMALL
-from weft.lms.paging.parameters import sizes_of
-from weft.lms.plan.learned import MARGIN
-from weft.lms.plan.plan import Plan
-from weft.lms.plan.recording import Rates, Recording
-from weft.lms.plan.residence import Paging, Residence, decide, tighter
-from weft.lms.plan.search import least, make_plan
+from weft.lms.paging.parameters import model_bytes
+from weft.lms.planning.plan import Plan
+from weft.lms.planning.recording import Rates, Recording
+from weft.lms.planning.residence import Paging, Residence, decide, tighter
+from weft.lms.planning.search import least, make_plan
+from weft.lms.tuning import DEFAULTS
 from weft.text import format_size
 
-# What a device does at best is known well enough to tell 2 % from 20 %: an H200's, if nothing else is said.
-LINK, MEMORY, PRODUCTS = 55e9, 4e12, 5e14
+UNLIMITED = 1 << 62  # bytes
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a step would take."""
+    """The bytes that a step would take, and the plan that would keep it within a limit."""
 
     parameters: int  # bytes
     activations: int  # saved for the backward pass, each storage once
@@ -46,7 +47,7 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """With or without help."""
+        """Whether the step fits in the limit, with a plan or without."""
         return not self.problem
 
     def __str__(self) -> str:
@@ -71,9 +72,9 @@ def estimate(
     loss: Callable[[Any], torch.Tensor] | None = None,
     state: float = 0.0,
     page: Paging = "never",
-    link: float = LINK,
+    link: float = DEFAULTS.estimate_link,
 ) -> Estimate:
-    """What a step of `model(batch)` takes, and what a budget would cost; a tuple or dict of inputs is spread out.
+    """Return what a step of `model(batch)` takes and what a budget costs; a tuple or dict of inputs is spread out.
 
     `loss` makes one number of the model's output. `state` is what the optimizer keeps, in bytes for each byte of
     parameters: 2 for Adam. `page` is that of `lms.wrap`; `lms.fit` pages nothing. Times are those of an H200, so the
@@ -81,14 +82,14 @@ def estimate(
     """
     asked = None if limit is None else parse_limit(limit)
     if limit == "auto" and torch.cuda.is_available():
-        asked = int(torch.cuda.mem_get_info()[0] * AUTO)
+        asked = int(torch.cuda.mem_get_info()[0] * DEFAULTS.auto_share)
     shadow = copy.deepcopy(model).to("meta")
     inputs = tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, batch)
     rates = Rates(out=link, back=link)
     residence, problem = None, ""
     if asked is not None:
         try:
-            residence = decide(sizes_of(shadow, state), asked, page)
+            residence = decide(model_bytes(shadow, state), asked, page)
         except BudgetError as error:
             problem = str(error)
     plan = None
@@ -97,17 +98,17 @@ def estimate(
         if asked is None or problem:
             break
         try:
-            plan = make_plan(recording, int(asked * (1 - MARGIN)), rates)
+            plan = make_plan(recording, int(asked * (1 - DEFAULTS.plan_margin)), rates)
             break
         except BudgetError as error:
             assert residence is not None
             auto = page == "auto"
             more = tighter(residence, asked, error.short) if auto else residence.smaller()
             residence, problem = more or residence, "" if more else str(error)
-    native = make_plan(recording, 1 << 62, rates)
+    native = make_plan(recording, UNLIMITED, rates)
     parameters = sum(parameter.nbytes for parameter in shadow.parameters())
     activations = sum(site.bytes for site in recording.sites)
-    smallest = int(least(recording, rates).peak / (1 - MARGIN))
+    smallest = int(least(recording, rates).peak / (1 - DEFAULTS.plan_margin))
     return Estimate(parameters, activations, native.native.peak, smallest, asked, plan, problem, residence)
 
 
@@ -119,9 +120,12 @@ def _recording(
     state: float,
     residence: Residence | None,
 ) -> Recording:
-    """A step, with what is away of a model; on a device of its own, where no garbage of another turn counts."""
+    """Record a step with the paged part of a model away, on a device of its own, which sees no garbage of others."""
     transfer = SimulatedTransfer(
-        link=rates.out, memory_rate=MEMORY, product_rate=PRODUCTS, device=torch.device("meta")
+        link=rates.out,
+        memory_rate=DEFAULTS.estimate_memory,
+        product_rate=DEFAULTS.estimate_products,
+        device=torch.device("meta"),
     )
     model = copy.deepcopy(shadow)
     transfer.adopt(*model.parameters(), *model.buffers())
@@ -130,7 +134,7 @@ def _recording(
     found = found.shifted(found.base + int(state * parameters))
     if residence is None:
         return found
-    # Gradients that leave were not recorded: of them only the window counts.
+    # Paged gradients were dropped in the recording: of these only the window counts.
     gone = residence.sizes.paged_gradients if residence.gradients else 0
     return found.shifted(found.base - residence.away + gone)
 
@@ -138,21 +142,21 @@ def _recording(
 def _record(
     model: nn.Module, inputs: Any, loss: Any, transfer: SimulatedTransfer, gradients_leave: bool
 ) -> Recording:
-    session = Session(transfer, 1 << 62, smallest=1 << 16)
+    engine = ActivationEngine(transfer, DEFAULTS.estimate_smallest_bytes)
     parameters: list[Any] = [each for each in model.parameters() if gradients_leave and each.requires_grad]
     for parameter in parameters:
-        if parameter.nbytes > SMALL:
+        if parameter.nbytes > DEFAULTS.smallest_page_bytes:
             parameter.register_post_accumulate_grad_hook(lambda each: setattr(each, "grad", None))
     try:
         with transfer.watching():
-            session.engine.start(1 << 62, None, recorder := Recorder(transfer, tries_recipes=True))
+            engine.start(UNLIMITED, None, recorder := StepRecorder(transfer, tries_recipes=True))
             with (
-                torch.autograd.graph.saved_tensors_hooks(session.engine.pack, session.engine.unpack),
+                torch.autograd.graph.saved_tensors_hooks(engine.pack, engine.unpack),
                 _FusedAttention(),
-                Guard(lambda _: None, 0, session.engine.graph.changed),
+                OperationGuard(lambda _: None, 0, engine.graph.changed),
             ):
                 (loss or _summed)(_called(model, inputs)).backward()
-            session.engine.recorder = None
+            engine.recorder = None
             return recorder.finish()
     except (NotImplementedError, RuntimeError) as error:
         raise UsageError(
@@ -162,7 +166,7 @@ def _record(
 
 
 class _FusedAttention(TorchFunctionMode):
-    """Shapes alone would take attention apart, into matrices that no device ever makes."""
+    """A mode that keeps attention fused: on meta tensors torch would make matrices that no device ever makes."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -1,4 +1,7 @@
-"""A model and its optimizer under a budget: every step is watched, and what must page to the host does."""
+"""`lms.wrap`: a model and its optimizer under a budget. Each forward pass begins a step, and what must be paged is.
+
+A pass that runs out of memory is run again with more room; where no plan keeps the budget, more of the model is paged.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,25 @@ from weakref import WeakMethod, ref
 
 import torch
 from torch import nn
-from torch._compile import _disable_dynamo
 from torch.nn.parallel import DistributedDataParallel
 
 from weft.errors import BudgetError, UsageError
-from weft.lms.activations.session import Session
+from weft.lms.activations.session import BudgetSession
 from weft.lms.api import session_for
+from weft.lms.device.torch_private import outside_of_compiler, replicates_now
 from weft.lms.device.transfer import Transfer
-from weft.lms.paging.bound import Bound
-from weft.lms.paging.compiled import around_forward, put_around
-from weft.lms.paging.gradients import GradientPages
-from weft.lms.paging.model import Keeper
-from weft.lms.paging.modules import name_modules
-from weft.lms.paging.optimizer import Pager
+from weft.lms.paging.hooks import BoundHook, around_forward, replace_call
+from weft.lms.paging.model import ModelPages
+from weft.lms.paging.optimizer import StatePages
 from weft.lms.paging.page import saved_from_host
-from weft.lms.paging.parameters import ParameterPages, owners, sizes_of
-from weft.lms.plan.residence import Paging, Residence, decide, tighter
+from weft.lms.paging.parameters import model_bytes, parameter_owners
+from weft.lms.planning.residence import Paging, Residence, decide, tighter
+from weft.lms.planning.split import OptimizerStep
+from weft.lms.tuning import DEFAULTS
 
 M = TypeVar("M", bound=nn.Module)
-Rungs = Literal["all", "state", "windows"]  # what may be paged later that was not at first
-STATE = 2.0  # bytes that an optimizer is expected to keep for each byte of parameters
-SPARE = 0.06  # of the budget is kept free for whatever a pass wants next, while state is leaving
-TRIES = 4
-SHARED = (2, 4)  # steps after which the budget is shared out between activations and state
+# What may be paged later that is not at first: every kind, optimizer state alone, or nothing but a smaller window.
+LaterPaging = Literal["all", "state", "windows"]
 
 
 def wrap(
@@ -43,27 +42,30 @@ def wrap(
     page: Paging = "auto",
     transfer: Transfer | None = None,
 ) -> tuple[M, torch.optim.Optimizer | None]:
-    """Put a model, and its optimizer, under a budget; gives both back, changed in place.
+    """Put a model, and its optimizer, under a budget; return both, changed in place.
 
-    A forward pass begins a step; one that runs out of memory is tried again with more room. Optimizer state, then
-    gradients, then parameters live on the host if they leave too little room for activations (`page="auto"`): a guess
-    at first, and more of them where no plan keeps the budget otherwise. Or all of them always, or never.
+    A forward pass begins a step; one that runs out of memory is run again with more room. With `page="auto"` optimizer
+    state, then gradients, then parameters live on the host if they leave too little room for activations: a guess at
+    first, and more of them where no plan keeps the budget otherwise. With "always" all of them do, with "never" none.
     """
     session = session_for(limit, host, transfer)
-    sharded = sharing(model)
-    residence = decide(sizes_of(model, STATE if optimizer is not None else 0.0), session.limit, page)
+    tuning = session.tuning
+    sharded = shared_by(model)
+    sizes = model_bytes(model, tuning.state_factor if optimizer is not None else 0.0, tuning)
+    residence = decide(sizes, session.limit, page, tuning)
     if sharded and (residence.parameters or residence.gradients):
         if page == "always":
             raise UsageError(
                 f"parameters and gradients must belong to the model alone to be paged, got {sharded}; write "
                 "page='auto', which pages optimizer state, or page='never'"
             )
-        residence = Residence(sizes=residence.sizes, state=residence.state)
-    # What ranks do together before a forward pass must not be done again by one that tries its own again.
+        residence = Residence(sizes=residence.sizes, state=residence.state, tuning=tuning)
+    # Collectives before a forward pass must not be repeated by one rank that runs its own pass again.
     inner = model.module if isinstance(model, DistributedDataParallel) else model
-    name_modules(inner)
-    rungs: Rungs = "windows" if page != "auto" else "state" if sharded else "all"
-    wrapped = Wrapped(inner, session, optimizer, Residence(sizes=residence.sizes), rungs)
+    session.names.add(inner)
+    later: LaterPaging = "windows" if page != "auto" else "state" if sharded else "all"
+    unpaged = Residence(sizes=residence.sizes, tuning=tuning)
+    wrapped = WrappedModel(inner, session, optimizer, unpaged, later)
     wrapped.page(residence)
     if optimizer is not None:
         optimizer.register_step_pre_hook(wrapped.before_step)
@@ -71,56 +73,61 @@ def wrap(
     return model, optimizer
 
 
-def sharing(model: nn.Module) -> str:
-    """What shares a model's parameters with other processes, if anything does."""
+def shared_by(model: nn.Module) -> str:
+    """Return the name of what shares a model's parameters with other processes; empty if nothing does."""
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         return "DistributedDataParallel"
     return "DTensor" if any(hasattr(parameter, "to_local") for parameter in model.parameters()) else ""
 
 
 def _meets_others(model: nn.Module) -> bool:
-    """Whether processes wait for each other in a forward pass, which none can repeat by itself."""
-    return bool(sharing(model)) or any(isinstance(module, nn.SyncBatchNorm) for module in model.modules())
+    """Return whether processes wait for each other in a forward pass: then none can repeat it by itself."""
+    return bool(shared_by(model)) or any(isinstance(module, nn.SyncBatchNorm) for module in model.modules())
 
 
-class Wrapped:
-    """What happens around a model's forward pass."""
+class WrappedModel:
+    """A model under a budget: the steps around its forward passes, and its pages."""
 
     def __init__(
         self,
         model: nn.Module,
-        session: Session,
+        session: BudgetSession,
         optimizer: torch.optim.Optimizer | None,
         residence: Residence,
-        rungs: Rungs,
+        later: LaterPaging,
     ) -> None:
-        self.model, self.session = model, session
-        self.keeper: Keeper | None = None
-        self._optimizer, self._residence, self._rungs = optimizer, residence, rungs
-        self._closures = 0  # of the optimizer's that run
-        self._short = 0  # bytes, where no plan kept the budget
-        self._calls = self._last_calls = 0  # forward passes since the optimizer's step, and before it
+        self.model, self.session, self.tuning = model, session, session.tuning
+        self.pages: ModelPages | None = None
+        self._optimizer, self._residence, self._later = optimizer, residence, later
+        self._closures = 0  # of the optimizer that run now
+        self._short = 0  # bytes that the last plan was over the budget
+        self._passes = self._last_passes = 0  # forward passes since the optimizer's step, and before that
         self._steps = 0  # of the optimizer
         self._replicated = False  # inside of DistributedDataParallel
-        self._parameters = list(model.parameters())  # to go through a model's modules takes long
+        self._parameters = list(model.parameters())  # going through a model's modules takes long
         self.original: Callable[..., Any] = model.forward
         if model._compiled_call_impl is None:
             model.forward = _Forward(self)
         else:  # with `forward` inside
             self.original = model._compiled_call_impl
-            put_around(model, _Forward(self))
+            replace_call(model, _Forward(self))
+
+    @property
+    def state_pages(self) -> StatePages | None:
+        return None if self.pages is None else self.pages.state
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a forward pass as a step under the budget, again with more room if memory runs out."""
         self._begin()
         if not torch.is_grad_enabled():
-            if self.keeper is not None and self.keeper.pager is not None:
-                self.keeper.pager.let_go()  # nobody knows what this pass will take
+            if self.state_pages is not None:
+                self.state_pages.let_go()  # nobody knows what this pass will take
             return self.original(*args, **kwargs)
-        self._calls += 1
-        state = _State(self.model)
+        self._passes += 1
+        before = _PassState(self.model)
         attempt = 0
         while True:
-            self.session.begin(self._makes_gradients(), self._left)
+            self.session.begin(self._makes_gradients(), self._passes_left)
             try:
                 result = self.original(*args, **kwargs)
                 self._after_forward()
@@ -128,52 +135,56 @@ class Wrapped:
             except torch.OutOfMemoryError:
                 self.session.end(failed=True)
                 attempt, short = attempt + 1, 0
-                if attempt == TRIES or self._must_not_repeat(_meets_others(self.model)):
+                if attempt == self.tuning.forward_tries or self._must_not_repeat(_meets_others(self.model)):
                     raise
             except BudgetError as error:
                 self.session.end(failed=True)
                 attempt, short = attempt + self._in_step, error.short
-                if attempt == TRIES or self._tighter(short) is None:
+                if attempt == self.tuning.forward_tries or self._tighter(short) is None:
                     raise
                 if self._must_not_repeat(_meets_others(self.model)):
                     raise
-            self._more_room(state, short)  # not in the handler: the exception held the frames
+            self._more_room(
+                before, short
+            )  # outside of the handlers: the exception holds frames and their memory
 
     def _makes_gradients(self) -> bool:
-        """Whether a pass makes gradients, or adds to those of passes before it, which are there from its beginning."""
+        """Return whether a pass makes gradients; else it adds to those that are there from its beginning."""
         return all(parameter.grad is None for parameter in self._parameters)
 
     def _must_not_repeat(self, together: bool) -> bool:
-        """Whether others would wait for what ran out of memory; the next step leaves more room."""
+        """Return `together`: whether other processes take part in a pass; then the next step leaves more room."""
         if together:
-            self.session.tighten()
+            self.session.leave_more_room()
         return together
 
     def _after_forward(self) -> None:
-        """What follows, the loss and the backward pass, asks for no room: all that it will take must be there."""
-        pager = None if self.keeper is None else self.keeper.pager
-        if pager is not None:
-            pager.shape = self.session.shape
-            pager.make_room()
+        """Let state leave for all that the loss and the backward pass will take: these ask for no room."""
+        state = self.state_pages
+        if state is not None:
+            state.shape = self.session.step.usual_shape
+            state.make_room()
 
     def _begin(self) -> None:
-        self._replicated = self._replicated or DistributedDataParallel._active_ddp_module is not None
+        """End the step before, page more if no plan kept the budget, and bring the pages into order."""
+        self._replicated = self._replicated or replicates_now()
         if torch.is_grad_enabled():
             self.end()
             if not self._in_step:
                 self._give_way(self._short)
-        if self.keeper is None:
+        if self.pages is None:
             return
-        if self.keeper.parameters is not None or self.keeper.gradients is not None:
+        if self.pages.parameters is not None or self.pages.gradients is not None:
             self._check_alone()
-        self.keeper.settle()
-        if self.keeper.pager is not None:
-            self.keeper.pager.begin()
-            if self.session.steps < 4:
-                self.keeper.pager.let_go()  # steps that are recorded should see how it will be
+        self.pages.settle()
+        if self.state_pages is not None:
+            self.state_pages.begin()
+            if self.session.steps < self.tuning.settling_steps:
+                self.state_pages.let_go()  # steps that are recorded should see the memory of later ones
 
     def _check_alone(self) -> None:
-        shared = "DistributedDataParallel" if self._replicated else sharing(self.model)
+        """Raise if a model whose parameters or gradients are paged was shared with other processes after `wrap`."""
+        shared = "DistributedDataParallel" if self._replicated else shared_by(self.model)
         if shared:
             raise UsageError(
                 f"a model whose parameters or gradients are paged must not share them with other processes, got "
@@ -181,38 +192,39 @@ class Wrapped:
             )
 
     def end(self) -> None:
-        """The passes are over. If no plan keeps the budget, something gives way to activations before the next one."""
+        """End the passes. If no plan keeps the budget, more is paged before the next pass."""
         try:
             self.session.end()
         except BudgetError as error:
             if self._tighter(error.short) is None:
                 raise
-            self._short = error.short  # not now: the optimizer may be about to step what would be paged
+            self._short = error.short  # later: the optimizer may be about to step what would be paged
 
     def _tighter(self, short: int) -> Residence | None:
-        """What to page beside what is paged already; None where that would not help."""
-        if short <= 0 or self._rungs == "windows":
+        """Return a residence with `short` bytes more on the host; None where that would not help."""
+        if short <= 0 or self._later == "windows":
             return self._residence.smaller() if short > 0 else None
         found = tighter(self._residence, self.session.limit, short)
-        shared = self._rungs == "state" or self._replicated or sharing(self.model)
+        shared = self._later == "state" or self._replicated or shared_by(self.model)
         return None if found is not None and shared and (found.gradients or found.parameters) else found
 
     @property
     def _steps_alone(self) -> bool:
-        """Whether the optimizer steps all that it finds at once, without a pager."""
-        return self.keeper is None or self.keeper.pager is None
+        """Whether the optimizer steps all parameters at once, since its state is not paged."""
+        return self.state_pages is None
 
     @property
     def _in_step(self) -> bool:
-        """Whether such an optimizer has called a closure: what it will step afterwards must stay."""
+        """Whether such an optimizer has called a closure: what it steps afterwards must stay on the device."""
         return self._closures > 0 and self._steps_alone
 
     def after_step(self, *_: object) -> None:
-        """What could not be paged in the midst of a step can be now."""
+        """Page what could not be paged while the optimizer's step ran."""
         if self._steps_alone:
             self._give_way(self._short)
 
     def _give_way(self, short: int) -> None:
+        """Page `short` bytes more, so that activations have room."""
         self._short = 0
         before, now = self._residence, self._tighter(short)
         if now is not None:
@@ -221,21 +233,21 @@ class Wrapped:
                 self.session.planning.shapes.forget_all()
 
     def before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The passes are over; those of a closure are to come, and can be tried again."""
+        """End the passes before the optimizer's step; passes of its closure may be run again."""
         self.end()
         optimizer, *given = args
         if given and given[0] is not None:
-            return (optimizer, self.tried(given[0]), *given[1:]), kwargs
+            return (optimizer, self.repeatable(given[0]), *given[1:]), kwargs
         if kwargs.get("closure") is not None:
-            return args, kwargs | {"closure": self.tried(kwargs["closure"])}
+            return args, kwargs | {"closure": self.repeatable(kwargs["closure"])}
         return None
 
-    def tried(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """A closure that starts again, with more room, if its backward pass runs out of memory."""
+    def repeatable(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a closure that runs again, with more room, if its backward pass runs out of memory."""
 
         def several_times() -> Any:
-            state = _State(self.model)
-            for attempt in range(TRIES):
+            before = _PassState(self.model)
+            for attempt in range(self.tuning.forward_tries):
                 self._closures += 1
                 try:
                     result = closure()
@@ -244,116 +256,126 @@ class Wrapped:
                 except torch.OutOfMemoryError:
                     self.session.end(failed=True)
                     together = self._replicated or _meets_others(self.model)
-                    if attempt == TRIES - 1 or self._must_not_repeat(together):
+                    if attempt == self.tuning.forward_tries - 1 or self._must_not_repeat(together):
                         raise
                 finally:
                     self._closures -= 1
-                self._more_room(state)
-                self.model.zero_grad(set_to_none=True)  # some were made
+                self._more_room(before)
+                self.model.zero_grad(set_to_none=True)  # the backward pass had made some
             raise AssertionError
 
         return several_times
 
-    def _more_room(self, state: _State, short: int = 0) -> None:
-        self.session.tighten()
-        if self.keeper is not None and self.keeper.pager is not None:
-            self.keeper.pager.let_go()
+    def _more_room(self, before: _PassState, short: int = 0) -> None:
+        """Make more room, and restore the state before a pass, so that it can run again."""
+        self.session.leave_more_room()
+        if self.state_pages is not None:
+            self.state_pages.let_go()
         smaller = self._residence.smaller()
         if short > 0 and self._in_step:
             self._short = short
-            self.session.planning.shapes.forget_all()  # this pass does what it can without a plan
+            self.session.planning.shapes.forget_all()  # this pass runs without a plan
         elif short > 0:
             self._give_way(short)
         elif smaller is not None:
             self.page(smaller)
-        if self.keeper is not None:
-            self.keeper.settle()
-        state.restore()
+        if self.pages is not None:
+            self.pages.settle()
+        before.restore()
 
     def page(self, residence: Residence) -> None:
-        """Keep on the host what is to live there."""
+        """Page what is to live on the host, and is not paged yet."""
         if not any(residence.kinds):
             return
-        keeper = self.keeper = self.keeper or Keeper(self.session, residence)
-        keeper.residence = residence
-        if self._optimizer is not None and keeper.pager is None:
-            pager = Pager(self._optimizer, keeper, spare=int(SPARE * self.session.limit))
-            self._page_state(self._optimizer, pager)
-            pager.loaded()  # what it has already
-        if residence.gradients and keeper.gradients is None:
-            GradientPages(self.model, keeper)
-        if residence.parameters and keeper.parameters is None:
-            ParameterPages(self.model, keeper)
-            self.model.state_dict = _Saved(self.model)  # type: ignore[method-assign]
+        pages = self.pages = self.pages or ModelPages(self.session.step, residence)
+        pages.set_residence(residence)
+        if self._optimizer is not None and pages.state is None:
+            state = pages.page_state(self._optimizer)
+            self._hook_optimizer(self._optimizer, state)
+            state.loaded()  # what the optimizer has already
+        if pages.page_gradients_and_parameters(self.model):
+            self.model.state_dict = _StateDict(self.model)  # type: ignore[method-assign]
         self._residence = residence
 
-    def _page_state(self, optimizer: torch.optim.Optimizer, pager: Pager) -> None:
-        optimizer.step = self._stepper(pager)  # type: ignore[method-assign]
-        self._calls = 0
-        optimizer.register_state_dict_post_hook(lambda _, state: pager.saved(state))
-        optimizer.register_load_state_dict_post_hook(lambda _: pager.loaded())
-        for module, _ in owners(self.model):
-            around_forward(module, _Call(self._on_module))
+    def _hook_optimizer(self, optimizer: torch.optim.Optimizer, state: StatePages) -> None:
+        """Replace the optimizer's step, and call us where state may come and go: at modules and at gradients."""
+        optimizer.step = self._stepper(state)  # type: ignore[method-assign]
+        self._passes = 0
+        optimizer.register_state_dict_post_hook(lambda _, found: state.saved(found))
+        optimizer.register_load_state_dict_post_hook(lambda _: state.loaded())
+        for module, _ in parameter_owners(self.model):
+            around_forward(module, _WeakHook(self._on_module))
         parameters: list[Any] = list(self.model.parameters())
         for parameter in parameters:
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(_Call(self._on_gradient))
+                parameter.register_post_accumulate_grad_hook(_WeakHook(self._on_gradient))
 
-    def _stepper(self, pager: Pager) -> Callable[..., Any]:
+    def _stepper(self, state: StatePages) -> Callable[..., Any]:
+        """Return the function that takes the place of the optimizer's `step`."""
+
         def stepped(closure: Callable[[], Any] | None = None) -> Any:
             self.end()
-            self._last_calls, self._calls = self._calls, 0
-            result = pager.step(None if closure is None else self.tried(closure))
-            self._share(pager)
+            self._last_passes, self._passes = self._passes, 0
+            result = state.step(None if closure is None else self.repeatable(closure))
+            self._share(state)
             return result
 
         # Schedulers take a method apart and call its function themselves.
         stepped.__func__ = lambda _, closure=None: stepped(closure)  # type: ignore[attr-defined]
-        if hasattr(pager.original, "_wrapped_by_lr_sched"):  # or it warns that its own was replaced
+        if hasattr(
+            state.original, "_wrapped_by_lr_sched"
+        ):  # or a scheduler warns that its function was replaced
             stepped._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
         return stepped
 
-    def _share(self, pager: Pager) -> None:
-        """How much room state should have is known when a step was seen whole, and better when it was measured."""
+    def _share(self, state: StatePages) -> None:
+        """Split the budget between activations and state, after a step was seen whole and again after it was timed."""
         self._steps += 1
-        if self._steps in SHARED and pager.lazy and self._last_calls:
-            self.session.planning.share(pager, self._last_calls)
+        shape = state.shape
+        if shape is None or shape.guessed or not self._last_passes:
+            return
+        if self._steps in self.tuning.share_after_steps and state.lazy:
+            gradients, passes = self._residence.sizes.gradients, self._last_passes
+            step = OptimizerStep(
+                passes=passes, state=state.bytes, gradients=gradients, seconds=state.seconds()
+            )
+            self.session.planning.share(state.traffic.usage, shape, step)
 
     def _on_module(self) -> None:
-        """Memory of state that has left is given back as the forward pass needs it."""
-        if self.keeper is not None and self.keeper.pager is not None and torch.is_grad_enabled():
-            if self.session.brings:
-                self.keeper.pager.bring_early()
+        """Before a module's forward pass: let state leave as the pass needs memory, or come if it leaves room."""
+        if self.state_pages is not None and torch.is_grad_enabled():
+            if self.session.step.brings_state:
+                self.state_pages.bring_early()
             else:
-                self.keeper.pager.make_room()
+                self.state_pages.make_room()
 
     @property
-    def _left(self) -> int:
-        """Passes after this one before the optimizer's step, if it has as many as the one before."""
-        return self._last_calls - self._calls
+    def _passes_left(self) -> int:
+        """Passes after this one before the optimizer's step, if that has as many as the one before."""
+        return self._last_passes - self._passes
 
     def _on_gradient(self) -> None:
-        """Before a step, in the last backward passes, state comes in where there is room; before that it leaves."""
-        pager = None if self.keeper is None else self.keeper.pager
-        if pager is None:
+        """After a gradient: let state come in the last backward passes before the optimizer's step, else leave."""
+        state = self.state_pages
+        if state is None:
             return
-        if self._left == 0 or self.session.brings:
-            pager.bring_early()
+        if self._passes_left == 0 or self.session.step.brings_state:
+            state.bring_early()
         else:
-            pager.make_room()
+            state.make_room()
 
 
-class _Forward(Bound):
-    """What a model's `forward` becomes; a copy of the model has its own again."""
+class _Forward(BoundHook):
+    """The `forward` of a wrapped model; a copy of the model has its own again."""
 
-    def __init__(self, wrapped: Wrapped) -> None:
+    def __init__(self, wrapped: WrappedModel) -> None:
         self.wrapped = wrapped
 
     @property
     def original(self) -> Callable[..., Any]:
         return self.wrapped.original
 
-    @_disable_dynamo  # what is compiled inside stays so
+    @outside_of_compiler  # type: ignore[untyped-decorator]  # modules that are compiled inside stay so
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.wrapped.forward(*args, **kwargs)
 
@@ -362,24 +384,25 @@ class _Forward(Bound):
 
 
 def _own(name: str, model: nn.Module) -> Callable[..., Any]:
+    """Return a method of a model as its class defines it."""
     return partial(getattr(type(model), name), model)
 
 
-class _Call(Bound):
+class _WeakHook(BoundHook):
     """A hook that does not keep its model alive, and is nothing in a copy of it."""
 
     def __init__(self, method: Callable[[], None]) -> None:
         self._method = WeakMethod(method)
 
-    @_disable_dynamo
+    @outside_of_compiler  # type: ignore[untyped-decorator]
     def __call__(self, *_: object) -> None:
         method = self._method()
         if method is not None:
             method()
 
 
-class _Saved(Bound):
-    """`state_dict` of a model whose parameters are paged: copies in host memory of those that live there."""
+class _StateDict(BoundHook):
+    """The `state_dict` of a model whose parameters are paged: with copies of these in host memory."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = ref(model)
@@ -395,14 +418,14 @@ class _Saved(Bound):
         return _own("state_dict", memo[id(model)])
 
 
-class _State:
-    """What a forward pass changes, so that it can be tried again: random numbers and buffers."""
+class _PassState:
+    """The state that a forward pass changes, kept so that the pass can run again: random numbers and buffers."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, most: int = DEFAULTS.restored_buffer_elements) -> None:
         self._random = torch.get_rng_state()
         self._device = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
         self._buffers = [
-            (buffer, buffer.detach().clone()) for buffer in model.buffers() if buffer.numel() < 1 << 20
+            (buffer, buffer.detach().clone()) for buffer in model.buffers() if buffer.numel() < most
         ]
 
     def restore(self) -> None:

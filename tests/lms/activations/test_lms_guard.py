@@ -65,7 +65,7 @@ def test_an_operation_that_runs_out_of_memory_is_tried_again_forward_and_backwar
         lms.forget()
         made.model.zero_grad(set_to_none=True)
         with _Failing(name) as failing, lms.fit(made.budget(0.5), transfer=transfer) as session:
-            session._modes += 1  # that mode is a part of this device
+            session._own_modes += 1  # that mode is a part of this device
             back(made.forward(made.model, made.x))
         assert failing.failed == 1
         for parameter, expected in zip(made.model.parameters(), made.expected, strict=True):
@@ -77,7 +77,7 @@ def test_an_operation_that_runs_out_of_memory_is_tried_again_forward_and_backwar
 def test_a_recipe_that_finds_no_memory_when_it_is_timed_is_not_used(made: Stage) -> None:
     # Once for the model, once to see whether it gives the same bits, and then for its time.
     with _Failing("aten::gelu", 2) as failing, lms.fit(made.budget(0.5), transfer=made.device()) as session:
-        session._modes += 1
+        session._own_modes += 1
         back(made.forward(made.model, made.x))
     assert failing.failed == 1
     gelus = [site for site in lms.plan().recording.sites if site.op == "Gelu"]

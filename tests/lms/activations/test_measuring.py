@@ -8,21 +8,23 @@ from typing import Any
 import pytest
 import torch
 from tests.lms.families import GptBlock, Transformer
-from tests.lms.plan.test_search import transformer
+from tests.lms.planning.test_search import transformer
 from tests.lms.stage import back
 
 import weft.lms.api
 from weft import lms
-from weft.lms.activations.recorder import Recorder
+from weft.lms.activations.recorder import StepRecorder
+from weft.lms.budget import Budget
 from weft.lms.device.simulated import SimulatedTransfer
-from weft.lms.plan.learned import SLOWER, Planning
-from weft.lms.plan.shapes import Key
+from weft.lms.planning.learned import Planning
+from weft.lms.planning.shapes import ShapeKey
+from weft.lms.tuning import DEFAULTS
 
 
 @pytest.mark.parametrize("memory", [True, False])
 def test_what_others_move_is_none_of_the_steps_time(memory: bool) -> None:
     transfer = SimulatedTransfer()
-    recorder = Recorder(transfer, tries_recipes=False, memory=memory)
+    recorder = StepRecorder(transfer, tries_recipes=False, memory=memory)
     recorder.open([])
     transfer.advance(1.0)
     with recorder.others():
@@ -42,10 +44,10 @@ class Compared:
     def __init__(self) -> None:
         self.transfer = SimulatedTransfer(link=50e9)
         recording = transformer()
-        self.planning = Planning(self.transfer, int(0.6 * 2**60))
-        native = self.planning.recorded(Key("a", (1,), 1), recording).plan.native
-        self.planning.limit = int(0.6 * native.peak)
-        self.shape = self.planning.recorded(Key("a", (1,), 1), recording)
+        self.planning = Planning(Budget(self.transfer, int(0.6 * 2**60)))
+        native = self.planning.recorded(ShapeKey("a", (1,), 1), recording).plan.native
+        self.planning.budget.limit = int(0.6 * native.peak)
+        self.shape = self.planning.recorded(ShapeKey("a", (1,), 1), recording)
         assert self.shape.plan.timeline.moved
         self.shape.steps = self.planning.measured_steps + 1
 
@@ -78,7 +80,7 @@ def test_a_step_that_worked_as_long_as_planned_and_waited_has_a_slower_link() ->
     made = Compared()
     before = made.shape.plan.timeline
     plan = made.step(1.1 * before.seconds, stall=0.1 * before.seconds)
-    assert made.shape.link == SLOWER
+    assert made.shape.link == DEFAULTS.link_derating
     assert plan.timeline.moved < before.moved
     for _ in range(20):  # it has to end
         made.step(1.5 * made.shape.plan.timeline.seconds, stall=0.5 * made.shape.plan.timeline.seconds)
@@ -133,19 +135,19 @@ def test_recipes_that_are_alike_are_timed_twice_and_tried_each(monkeypatch: pyte
     timed: list[float] = []
     tried: list[object] = []
     likes: set[object] = set()
-    time_recipe, try_recipe = Recorder.time_recipe, Recorder.try_recipe
+    time_recipe, try_recipe = StepRecorder.time_recipe, StepRecorder.try_recipe
 
-    def trying(self: Recorder, record: Any, *given: Any) -> Any:
-        tried.append(record.site)
-        return try_recipe(self, record, *given)
+    def trying(self: StepRecorder, storage: Any, *given: Any) -> Any:
+        tried.append(storage.site)
+        return try_recipe(self, storage, *given)
 
-    def timing(self: Recorder, like: Any, build: Any) -> Any:
+    def timing(self: StepRecorder, like: Any, build: Any) -> Any:
         likes.add(like)
         return time_recipe(self, like, build)
 
     monkeypatch.setattr(SimulatedTransfer, "busy", lambda _, seconds=0.0: timed.append(seconds))
-    monkeypatch.setattr(Recorder, "try_recipe", trying)
-    monkeypatch.setattr(Recorder, "time_recipe", timing)
+    monkeypatch.setattr(StepRecorder, "try_recipe", trying)
+    monkeypatch.setattr(StepRecorder, "time_recipe", timing)
     torch.manual_seed(0)
     model = Transformer(6, lambda: GptBlock(32, 4), 32)
     x = torch.randn(2, 32, 32)

@@ -11,7 +11,7 @@ from tests.lms.stage import Stage, assert_equal, back
 from torch import Tensor, nn
 
 from weft import lms
-from weft.lms.activations.session import Session
+from weft.lms.activations.session import BudgetSession
 
 
 def stage(name: str) -> Stage:
@@ -135,7 +135,7 @@ def test_changing_shapes_share_what_was_learned() -> None:
     assert stats["recorded"] < len(lengths)
 
 
-def waits(before: float, after: float, steps: int) -> tuple[Session, list[float]]:
+def waits(before: float, after: float, steps: int) -> tuple[BudgetSession, list[float]]:
     """Seconds that each step waited for copies, over a link that becomes slower after three of them."""
     torch.manual_seed(0)
     make, data = FAMILIES["gpt2"]

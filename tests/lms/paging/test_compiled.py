@@ -29,7 +29,7 @@ def nothing_is_compiled_yet() -> Iterator[None]:
     torch._dynamo.reset()
     counters.clear()
     yield
-    if weft.lms.api._latest:
+    if weft.lms.api.SESSIONS.latest is not None:
         weft.lms.api.latest().end(failed=True)
     torch._dynamo.reset()
 

@@ -250,10 +250,10 @@ def test_optimizers_that_write_unseen(kind: str, known: bool) -> None:
 
 
 def settled(model: Any) -> Any:
-    """What keeps a model's pages, after all that could leave has left."""
-    keeper = model.forward.wrapped.keeper
-    keeper.settle()
-    return keeper
+    """The traffic of a model's pages, after all that could leave has left."""
+    kept = model.forward.wrapped.pages
+    kept.settle()
+    return kept.traffic
 
 
 def test_gradients_are_unscaled_even_if_they_leave_before_the_step(paged: Any) -> None:
@@ -280,9 +280,9 @@ def test_gradients_that_somebody_kept_are_ordinary_ones_and_others_are_gone(page
         assert torch.equal(found, wanted)
         assert type(found) is Tensor
     other.zero_grad(set_to_none=True)
-    keeper = settled(other)
-    assert not [page for page in keeper.here.values() if page.kind == "gradient"]
-    assert keeper.present == sum(page.bytes for page in keeper.here.values())
+    traffic = settled(other)
+    assert not [page for page in traffic.here.values() if page.kind == "gradient"]
+    assert traffic.usage.on_device == sum(page.bytes for page in traffic.here.values())
 
 
 def test_memory_that_somebody_else_gave_a_parameter(paged: Any) -> None:
@@ -296,7 +296,7 @@ def test_memory_that_somebody_else_gave_a_parameter(paged: Any) -> None:
     assert torch.equal(other.state_dict()[name], model.get_parameter(name))
     assert pages.page_of(torch.eye(2).to_sparse()) is None  # which has no storage
     assert torch.equal(other(x), model(x))
-    assert old not in pages._storages  # another may have that address by now
+    assert old not in pages.PAGES.storages  # another may have that address by now
 
 
 def test_part_of_a_model_outlives_it() -> None:

@@ -119,7 +119,7 @@ def trained(
             with around(), model.no_sync() if alone else nullcontext():
                 back(model(x[:batch] * (1 + step + micro)).square().mean())
         optimizer.step()
-    if weft.lms.api._latest:
+    if weft.lms.api.SESSIONS.latest is not None:
         weft.lms.api.latest().end()
     gradients = [part(parameter.grad) for parameter in model.parameters()]
     return [each.clone() for each in (*gradients, *map(part, (*model.parameters(), *model.buffers())))]

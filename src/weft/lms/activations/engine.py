@@ -1,7 +1,12 @@
-"""Carries out a plan: what autograd's hooks call when a tensor is saved and when it is wanted again.
+"""The engine that carries out a plan: it is what autograd's hooks call when a tensor is saved and when it is wanted.
 
-With no plan it watches the memory in use, and makes room when there is too little: it drops what it can rebuild and
-swaps the rest, oldest first, since the backward pass wants those last. No step waits for the device to finish anything.
+The walk of a saved tensor: `pack` makes a `Handle` for it, and by the plan's choice for its site leaves the storage
+where it is, sends it to the host (`StorageMover`), or drops it and keeps a `Recipe`. At later events the plan releases
+device memory whose copy out is done, and starts copies back. `unpack` gives the tensor back, wherever its bytes were.
+
+With no plan the engine watches the memory in use, and makes room when there is too little: it drops what it can rebuild
+and swaps the rest, oldest first, since the backward pass wants those last. No step waits for the device to finish
+anything.
 """
 
 from __future__ import annotations
@@ -14,70 +19,67 @@ from weakref import WeakValueDictionary, ref
 import torch
 
 from weft.errors import BudgetError
-from weft.lms.activations.counts import Counts
-from weft.lms.activations.graph import Graph, fits_key, made_by
-from weft.lms.activations.mover import Mover
-from weft.lms.activations.recipes import Recipe
-from weft.lms.activations.recorder import Recorder
-from weft.lms.activations.saved import Handle, Kept, Record
+from weft.lms.activations.graph import AutogradGraph, Packed, fits_key, made_by
+from weft.lms.activations.mover import StorageMover, SwapCounts
+from weft.lms.activations.recipes import RULES
+from weft.lms.activations.recorder import StepRecorder
+from weft.lms.activations.saved import Handle, Kept, KeptPage, Recipe, SavedStorage
+from weft.lms.device.torch_private import NO_BACKWARD, backward_id
 from weft.lms.device.transfer import Transfer
-from weft.lms.paging.page import KeptPage, page_of
-from weft.lms.plan.plan import Plan
-from weft.lms.plan.search import DEPTHS
-
-Packed = Handle | Kept
-DEPTH = DEPTHS[0]
+from weft.lms.paging.page import page_of
+from weft.lms.planning.plan import Plan
+from weft.lms.tuning import DEFAULTS, LmsTuning
 
 
-def _nobody() -> None:
-    """The record of a site that has none."""
+def _no_storage() -> None:
+    """The weak reference of a site whose storage a plan leaves where it is."""
 
 
-class Engine:
-    """One device's saved tensors."""
+class ActivationEngine:
+    """The saved tensors of one device: where each is, and what happens to it at which event."""
 
-    def __init__(self, transfer: Transfer, smallest: int) -> None:
-        self.transfer = transfer
-        self.smallest = smallest  # bytes; what is smaller is kept
+    def __init__(self, transfer: Transfer, smallest: int, tuning: LmsTuning = DEFAULTS) -> None:
+        self.transfer, self.tuning = transfer, tuning
+        self.smallest = smallest  # bytes; smaller tensors are kept
         self.limit = 1 << 62
-        self.counts = Counts()
-        self.mover = Mover(transfer, self.counts, self.expect)
-        self.graph = Graph()
+        self.counts = SwapCounts()
+        self.mover = StorageMover(transfer, self.counts, self.expect)
+        self.graph = AutogradGraph(RULES, tuning.max_recipe_nesting)
         self.plan: Plan | None = None
-        self.recorder: Recorder | None = None
+        self.recorder: StepRecorder | None = None
         self.lost = False  # the step turned out not to be the one that was planned
-        self._records: WeakValueDictionary[int, Record] = WeakValueDictionary()
-        self._sites: list[Callable[[], Record | None]] = []  # weak
+        self._storages: WeakValueDictionary[int, SavedStorage] = WeakValueDictionary()  # by storage key
+        self._sites: list[Callable[[], SavedStorage | None]] = []  # weak references, by site
         # Storages that a plan leaves where they are: the first handle on each, and all handles.
         self._staying: dict[int, ref[Handle]] = {}
         self._loose: list[ref[Handle]] = []
         self._event = 0
-        self._oldest = 0
-        self._largest = 0
-        self._headroom = 0
-        self._watching = False
+        self._oldest = 0  # the first site that may still be on the device
+        self._largest = 0  # bytes of the largest storage saved
+        self._headroom = 0  # bytes to keep free, from earlier steps
+        self._watching = False  # memory is watched, for want of a plan
         self.guarded = False  # room is asked for before each operation
-        self.follow: Callable[[int], None] | None = None  # told of each event of a plan
+        self.after_event: Callable[[int], None] | None = None  # called after each event of a plan
         self._device = transfer.device
         self._nothing = torch.empty(0, device=transfer.device)
 
     @property
     def live(self) -> int:
-        """Storages that autograd still waits for."""
-        return len(self._records) + sum(weak() is not None for weak in self._staying.values())
+        """The number of storages that autograd still holds."""
+        return len(self._storages) + sum(weak() is not None for weak in self._staying.values())
 
     @property
     def event(self) -> int:
         return self._event
 
-    def start(self, limit: int, plan: Plan | None, recorder: Recorder | None, headroom: int = 0) -> None:
-        """Begin a step; with no plan, memory is watched."""
+    def start(self, limit: int, plan: Plan | None, recorder: StepRecorder | None, headroom: int = 0) -> None:
+        """Begin a step under `limit` bytes; with no plan, memory is watched."""
         self.limit, self.plan, self.recorder = limit, plan, recorder
         self.lost = self.guarded = False
         self._sites.clear()
         self._staying.clear()
         self._loose.clear()
-        self._records.clear()  # storages of an earlier step keep their handles, and are found by them
+        self._storages.clear()  # handles of an earlier step still hold their storages
         self.graph.clear(sees_changes=recorder is not None and recorder.tries_recipes)
         self._event = self._oldest = self._largest = 0
         self._headroom = headroom
@@ -85,10 +87,10 @@ class Engine:
         if recorder is not None:
             recorder.open(self._sites)
 
-    # What autograd calls.
+    # Hooks that autograd calls.
 
     def pack(self, tensor: torch.Tensor) -> Packed:
-        """A tensor is saved."""
+        """Take a tensor that autograd saves, and return what it keeps in its place."""
         page = page_of(tensor)
         if page is not None or not self._manages(tensor):
             kept = Kept(tensor) if page is None else KeptPage(tensor, page)
@@ -101,35 +103,36 @@ class Engine:
         fresh = not self._known(handle, tensor)
         self._act()
         if self.recorder is not None:
-            assert handle.record is not None
-            self.recorder.saved(handle.record, tensor, fresh, self._event)
-        self._step_on()
+            assert handle.storage is not None
+            self.recorder.saved(handle.storage, tensor, fresh, self._event)
+        self._next_event()
         return handle
 
     def unpack(self, packed: Packed) -> torch.Tensor:
-        """A tensor is wanted."""
+        """Return the tensor behind what `pack` gave, which autograd wants now."""
         if self.graph.caught is not None:
             self.graph.caught.append(packed)
             return self._nothing
         if isinstance(packed, Kept):
             return packed.value()
-        if torch._C._current_graph_task_id() == -1:  # somebody looks, outside of any backward pass
+        if backward_id() == NO_BACKWARD:  # somebody looks at a node's saved tensors
             return self.mover.value(packed)
         if self.recorder is not None:
             self.recorder.close()
         self._act()
         result = self.mover.value(packed)
         if self.recorder is not None:
-            ours = packed.record is not None and self._site(packed.site) is packed.record
-            self.recorder.wanted(packed.record if ours else None, self._event)
-        self._step_on()
+            ours = packed.storage is not None and self._site(packed.site) is packed.storage
+            self.recorder.wanted(packed.storage if ours else None, self._event)
+        self._next_event()
         return result
 
     # One event.
 
     def _manages(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor may be moved or rebuilt."""
         if type(tensor) is not torch.Tensor or tensor.device != self._device:
-            return False  # parameters, subclasses, what lives elsewhere
+            return False  # parameters, subclasses, tensors of another device
         if tensor._is_view():
             base = tensor._base
             if type(base) is torch.nn.Parameter or (base is not None and base.is_leaf and base.requires_grad):
@@ -141,9 +144,9 @@ class Engine:
         return tensor.untyped_storage().nbytes() >= self.smallest
 
     def _known(self, handle: Handle, tensor: torch.Tensor) -> bool:
-        """Whether the storage was saved before; if not, what becomes of it is decided."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
+        """Return whether a tensor's storage was saved before in this step; if not, decide what becomes of it."""
+        memory = tensor.untyped_storage()
+        key = memory._cdata
         if self._settled(handle, key):
             return True
         plan = self.plan
@@ -153,67 +156,66 @@ class Engine:
             if first is not None and first.version == handle.version:
                 self._stay(handle, first)
                 return True
-            if handle.site >= len(plan.keys) or not fits_key(
-                plan.keys[handle.site], tensor, storage.nbytes()
-            ):
+            if handle.site >= len(plan.keys) or not fits_key(plan.keys[handle.site], tensor, memory.nbytes()):
                 self.lose()
             elif plan.choices[handle.site] == "keep" and self.recorder is None:
-                self.counts.saved_bytes += storage.nbytes()
-                self._sites.append(_nobody)
+                self.counts.saved_bytes += memory.nbytes()
+                self._sites.append(_no_storage)
                 self._staying[key] = ref(handle)
                 self._stay(handle, None)
                 return False
-        record = self._new_record(handle, key)
-        self._sites.append(ref(record))
-        self.counts.saved_bytes += record.bytes
-        self._decide(record, tensor)
+        storage = self._new_storage(handle, key)
+        self._sites.append(ref(storage))
+        self.counts.saved_bytes += storage.bytes
+        self._decide(storage, tensor)
         return False
 
     def _settled(self, handle: Handle, key: int) -> bool:
-        """Whether its storage has a record, which is the handle's then."""
-        record = self._records.get(key)
-        if record is None or record.version != handle.version:
+        """Make a handle a view of the saved storage with this key; return whether there is one."""
+        storage = self._storages.get(key)
+        if storage is None or storage.version != handle.version:
             return False
-        handle.settle(record)
+        handle.settle(storage)
         return True
 
     def _stay(self, handle: Handle, first: Handle | None) -> None:
-        """It is to stay where it is: nothing need be known of it unless something is not as planned."""
+        """Leave a tensor where it is; its handle is looked at again only if the step is not as planned."""
         handle.first = first
         if first is not None:
             handle.site = first.site
         self._loose.append(ref(handle))
 
-    def _new_record(self, handle: Handle, key: int) -> Record:
-        record = self._records[key] = Record(handle, self.transfer.stream(), self.mover.dead)
-        handle.settle(record)
-        self._largest = max(self._largest, record.bytes)
-        return record
+    def _new_storage(self, handle: Handle, key: int) -> SavedStorage:
+        storage = self._storages[key] = SavedStorage(handle, self.transfer.stream(), self.mover.dead)
+        handle.settle(storage)
+        self._largest = max(self._largest, storage.bytes)
+        return storage
 
-    def _decide(self, record: Record, tensor: torch.Tensor) -> None:
+    def _decide(self, storage: SavedStorage, tensor: torch.Tensor) -> None:
+        """Do with a storage that was just saved what the plan chose for it."""
         if self.recorder is not None and self.recorder.tries_recipes:
-            record.recipe = self._tried_recipe(record, tensor)
+            storage.recipe = self._tried_recipe(storage, tensor)
         if self.plan is None:
             return
-        choice = self.plan.choices[record.site]
+        choice = self.plan.choices[storage.site]
         if choice == "swap":
             try:
-                self.mover.send(record)
+                self.mover.send(storage)
             except BudgetError:  # the host has no room in one piece
-                if self.plan.recording.sites[record.site].recipe_s is None:
+                if self.plan.recording.sites[storage.site].recipe_s is None:
                     raise
                 choice = "recipe"
         if choice == "recipe":
-            record.recipe = record.recipe or self._recipe(record, tensor)
-            if record.recipe is not None:
-                record.drop()
+            storage.recipe = storage.recipe or self._recipe(storage, tensor)
+            if storage.recipe is not None:
+                storage.drop()
 
     def lose(self) -> None:
-        """Leave the plan for the rest of the step: what happens is not what was planned."""
+        """Leave the plan for the rest of the step: the tensors saved are not those that were planned."""
         self.plan, self.lost, self._watching = None, True, True
 
     def _act(self) -> None:
-        """Do what the plan has for this event."""
+        """Carry out the releases and fetches that the plan has for this event."""
         if self.mover.dead:
             self.mover.bury()
         if self.plan is not None:
@@ -223,40 +225,44 @@ class Engine:
             for site in timeline.fetches.get(self._event, ()):
                 self._fetch(self._site(site))
 
-    def _step_on(self) -> None:
+    def _next_event(self) -> None:
+        """End an event: make room for the next operation, and let the recorder time it."""
         if self._watching:
             self.make_room(self._spare())
-        elif self.follow is not None:
-            self.follow(self._event)
+        elif self.after_event is not None:
+            self.after_event(self._event)
         if self.recorder is not None:
             self.recorder.open(self._sites)
         self._event += 1
 
     def _spare(self) -> int:
-        """Room that the next operation may want, where nobody knows: as much as any so far, or a few tensors' worth."""
+        """Return the bytes that the next operation may take, where no plan tells: the most that one took so far, or
+        those of a few large tensors.
+        """
         if self.guarded:
             return self._headroom
         growth = 0 if self.recorder is None else self.recorder.growth
-        return max(self._headroom, growth + growth // 8, 4 * self._largest)
+        growth += growth >> self.tuning.growth_margin_shift
+        return max(self._headroom, growth, self.tuning.largest_tensors_spare * self._largest)
 
-    def _site(self, site: int) -> Record | None:
+    def _site(self, site: int) -> SavedStorage | None:
         return self._sites[site]() if site < len(self._sites) else None
 
-    def _release(self, record: Record | None) -> None:
-        if record is not None and record.block is not None and record.tensor is not None:
-            self.mover.drop(record)
+    def _release(self, storage: SavedStorage | None) -> None:
+        if storage is not None and storage.block is not None and storage.tensor is not None:
+            self.mover.drop(storage)
 
-    def _fetch(self, record: Record | None) -> None:
-        if record is not None:
-            self.mover.fetch(record)
+    def _fetch(self, storage: SavedStorage | None) -> None:
+        if storage is not None:
+            self.mover.fetch(storage)
 
-    # Room.
+    # Room for operations and pages.
 
     def is_quiet(self) -> bool:
         return self.mover.quiet.depth > 0
 
     def before_operation(self, wanted: int) -> None:
-        """An operation that nobody planned takes so much."""
+        """Make room for an operation that is in no plan and takes `wanted` bytes."""
         if self.transfer.allocated() + wanted > self.limit:
             if self.recorder is not None:
                 self.recorder.look()
@@ -265,13 +271,13 @@ class Engine:
                 self.recorder.look_again(self._sites)
 
     def expect(self, size: int) -> None:
-        """So many bytes come that no plan foresaw."""
+        """Make room for `size` bytes that come to the device outside of any plan."""
         if self._watching:
             self.make_room(size + self._spare())
 
     @contextmanager
     def moved_by_others(self) -> Iterator[None]:
-        """Around the coming and going of pages: a recording counts them as if all that may be here were."""
+        """Around the moves of pages: a recording counts pages as if all that may be on the device were there."""
         recorder = self.recorder
         if recorder is None:
             with self.mover.quiet:
@@ -283,7 +289,7 @@ class Engine:
         recorder.look_again(self._sites)
 
     def make_room(self, wanted: int) -> None:
-        """Move what is oldest until this many bytes are free, or nothing is left to move."""
+        """Move the oldest storages until `wanted` bytes are free, or none is left to move."""
         with self.mover.quiet:
             self._make_room(wanted)
 
@@ -295,85 +301,87 @@ class Engine:
         for index in range(self._oldest, len(self._sites)):
             if over <= 0:
                 return
-            record = self._site(index)
-            if record is None or record.tensor is None:
-                if index == self._oldest and record is None:
+            storage = self._site(index)
+            if storage is None or storage.tensor is None:
+                if index == self._oldest and storage is None:
                     self._oldest += 1
                 continue
-            if record.held_elsewhere():
+            if storage.held_elsewhere():
                 continue
-            if not self._droppable(record) and not self._sent(record) and record.recipe is None:
+            if not self._droppable(storage) and not self._sent(storage) and storage.recipe is None:
                 continue
-            self.mover.drop(record)
+            self.mover.drop(storage)
             self.counts.evicted += 1
-            over -= record.bytes
+            over -= storage.bytes
 
     def _settle(self) -> None:
-        """What was to stay may have to move after all."""
+        """Make saved storages of all tensors that were to stay, since they may have to move after all."""
         for weak in self._loose:
             handle = weak()
             if handle is not None and handle.tensor is not None:
                 key = handle.tensor.untyped_storage()._cdata
                 if not self._settled(handle, key):
-                    self._sites[handle.site] = ref(self._new_record(handle, key))
+                    self._sites[handle.site] = ref(self._new_storage(handle, key))
         self._loose.clear()
         self._staying.clear()
 
-    def _sent(self, record: Record) -> bool:
-        """Whether it is on the host, or on its way; if the host is full, perhaps something else can go."""
+    def _sent(self, storage: SavedStorage) -> bool:
+        """Send a storage to the host; return whether the host has room for it."""
         try:
-            self.mover.send(record)
+            self.mover.send(storage)
         except BudgetError:
             return False
         return True
 
-    def _droppable(self, record: Record) -> bool:
-        """Whether to rebuild it will not mean to rebuild half the model first."""
-        if record.recipe is None:
+    def _droppable(self, storage: SavedStorage) -> bool:
+        """Return whether a storage can be rebuilt without a long chain of other storages being rebuilt first."""
+        if storage.recipe is None:
             return False
-        sources = (self._site(site) for site in record.recipe.sources())
+        sources = (self._site(site) for site in storage.recipe.sources())
         gone = (source.depth for source in sources if source is not None and source.tensor is None)
         depth = 1 + max(gone, default=0)
-        record.depth = depth if depth <= DEPTH else 0  # what is swapped instead is rebuilt from nothing
-        return depth <= DEPTH
+        most = self.tuning.recipe_depths[0]
+        storage.depth = depth if depth <= most else 0  # it is swapped instead, and depends on no recipe
+        return depth <= most
 
     # Recipes.
 
-    def _recipe(self, record: Record, tensor: torch.Tensor) -> Recipe | None:
-        """A recipe that was tried when the step was recorded."""
+    def _recipe(self, storage: SavedStorage, tensor: torch.Tensor) -> Recipe | None:
+        """Return the variant of a recipe that gave the right bits when the step was recorded."""
         recipe = self.graph.recipe(tensor)
         if recipe is None or self.plan is None:
             return None
-        return recipe.whole()[self.plan.recording.sites[record.site].variant]
+        return recipe.all_variants()[self.plan.recording.sites[storage.site].variant]
 
-    def _tried_recipe(self, record: Record, tensor: torch.Tensor) -> Recipe | None:
-        """A recipe that gives the same bits, here and now."""
+    def _tried_recipe(self, storage: SavedStorage, tensor: torch.Tensor) -> Recipe | None:
+        """Find a recipe that gives the same bits here and now, and let the recorder time it."""
         recipe = self.graph.recipe(tensor)
-        if recipe is None or record.site in recipe.sources() or self.recorder is None:
+        if recipe is None or storage.site in recipe.sources() or self.recorder is None:
             return None
-        for variant, tried in enumerate(recipe.whole(), recipe.first):
+        margin = storage.bytes >> self.tuning.recipe_trial_shift
+        for variant, tried in enumerate(recipe.all_variants(), recipe.first):
             if self._watching:
-                self.make_room(2 * record.bytes + self._spare())
-                if self.transfer.allocated() + record.bytes + record.bytes // 4 > self.limit:
-                    return None  # what is worked on right now leaves no room to try it
-            for source in tried.records().values():
+                self.make_room(2 * storage.bytes + self._spare())
+                if self.transfer.allocated() + storage.bytes + margin > self.limit:
+                    return None  # there is no room to try it in
+            for source in tried.storages().values():
                 self.mover.here(source)
             pages = tried.pages()
             for page in pages:
-                page.desk.want([page], "a recipe")
+                page.callbacks.want([page], "a recipe")
             build = partial(self.mover.build, tried)
-            taken = self.recorder.try_recipe(record, tensor, build)
+            taken = self.recorder.try_recipe(storage, tensor, build)
             if taken is not None:
                 if self._watching:
-                    self.make_room(record.bytes + taken)
-                with self.mover.quiet:  # to ask for room takes time, which would be taken for the recipe's
+                    self.make_room(storage.bytes + taken)
+                with self.mover.quiet:  # asking for room takes time, which would be counted as the recipe's
                     like = (made_by(tensor), variant, tuple(tensor.shape), tensor.dtype, tried.likeness())
                     seconds = self.recorder.time_recipe(like, build)
                 if seconds is None:
                     return None
-                if pages:  # which may be away when it is used
+                if pages:  # which may be away when the recipe is used
                     size = sum(page.bytes for page in pages)
                     seconds, taken = seconds + size / self.transfer.rates().back, taken + size
-                self.recorder.found(record, tried, variant, seconds, taken)
+                self.recorder.found(storage, tried, variant, seconds, taken)
                 return tried
         return None

@@ -1,7 +1,7 @@
-"""Room for each operation of a step of which nothing is known, asked for before it runs; a second try if that failed.
+"""A guard asks for room before each operation of a step that has no plan, and runs it again if memory ran out.
 
-What an operation gives is known from the shapes of what it takes, and what else it uses is guessed. To ask takes longer
-than to launch a small operation, so only steps that are recorded for the first time are guarded.
+The bytes of an operation's results are computed from shapes; its working memory is guessed. Asking takes longer than
+launching a small operation, so only the first step of a shape, which is recorded, is guarded.
 """
 
 from __future__ import annotations
@@ -10,24 +10,28 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _get_current_dispatch_mode_stack,
-    _pop_mode,
-    _push_mode,
-)
-from torch.utils._pytree import tree_leaves, tree_map
 
 from weft.errors import BudgetError
+from weft.lms.device.torch_private import (
+    OpOverload,
+    TorchDispatchMode,
+    dispatch_modes,
+    number_of_dispatch_modes,
+    pop_dispatch_mode,
+    push_dispatch_mode,
+    tree_leaves,
+    tree_map,
+    without_torch_dispatch,
+)
 
-EVERYTHING = 1 << 60
-# These bring their inputs into another layout, or keep sums in a wider type, in memory of their own.
-THIRSTY = ("convolution", "attention", "index", "scatter", "embedding_dense_backward")
-PLAIN = (torch.Tensor, torch.nn.Parameter)
+EVERYTHING = 1 << 60  # bytes: asks for all that can move to be moved
+# Operations with these words in their names bring their inputs into another layout, or keep sums in a wider type.
+NEEDS_WORKSPACE = ("convolution", "attention", "index", "scatter", "embedding_dense_backward")
+PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
-class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operation of a step, forward and backward."""
+class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode that sees every operation of a step, forward and backward, and makes room for it."""
 
     supports_higher_order_operators = True
 
@@ -39,11 +43,11 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         off: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._room = room
-        self._changed = changed  # told of operations in place
-        self._off = off  # whether to look away
-        self._slack = slack  # bytes for what no shape tells
-        self._known: dict[Any, int] = {}
+        self._room = room  # makes room for so many bytes
+        self._changed = changed  # called with operations in place, before they run
+        self._off = off  # whether operations pass unseen for now
+        self._slack = slack  # bytes of working memory that no shape tells
+        self._known: dict[Any, int] = {}  # bytes by operation and shapes
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -53,17 +57,17 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not isinstance(func, torch._ops.OpOverload) or func.is_view or self._off():
+        if not isinstance(func, OpOverload) or func.is_view or self._off():
             return func(*args, **kwargs)
-        self._room(self._slack + self._wants(func, args, kwargs))
+        self._room(self._slack + self._bytes_wanted(func, args, kwargs))
         if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
             self._changed(func, args, kwargs)
         try:
             return func(*args, **kwargs)
         except torch.OutOfMemoryError:
             if func._schema.is_mutable:
-                raise  # it may have been half done
-        # Outside of the handler: the exception held the frames, and they the memory.
+                raise  # half of the change may have been made
+        # Outside of the handler: the exception holds the frames, and these hold memory.
         self._room(EVERYTHING)
         try:
             return func(*args, **kwargs)
@@ -73,10 +77,10 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"{error}; give a larger limit, or this operation less to do at once"
             ) from None
 
-    def _wants(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    def _bytes_wanted(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         leaves = list(_leaves((*args, *kwargs.values())))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        if any(type(tensor) not in PLAIN for tensor in tensors):
+        if any(type(tensor) not in PLAIN_TYPES for tensor in tensors):
             return 0
         key = (func, *(_described(leaf) for leaf in leaves))
         if key not in self._known:
@@ -85,7 +89,7 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
-    """What an operation is given, out of its lists; as `tree_leaves`, which takes several times as long."""
+    """Yield the arguments of an operation, and the items of its lists; `tree_leaves` takes several times as long."""
     for value in values:
         if isinstance(value, (list, tuple)):
             yield from _leaves(value)
@@ -94,6 +98,7 @@ def _leaves(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _described(leaf: Any) -> Any:
+    """Return what of an argument decides about the memory of its operation."""
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype, leaf.shape, leaf.stride()
     return (
@@ -102,17 +107,17 @@ def _described(leaf: Any) -> Any:
 
 
 def bytes_wanted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Bytes that an operation makes, as well as shapes tell."""
+    """Return the bytes that an operation takes: its results, computed from shapes, and a guess of working memory."""
     taken = sum(tensor.nbytes for tensor in _tensors((args, kwargs)))
-    more = taken if any(word in str(func) for word in THIRSTY) else 0
+    more = taken if any(word in str(func) for word in NEEDS_WORKSPACE) else 0
     turned = "convolution" in str(func) and any(map(_is_turned, _tensors((args, kwargs))))
     if func._schema.is_mutable:
         return more
     try:
-        with torch._C._DisableTorchDispatch():
+        with without_torch_dispatch():
             shapes, named = tree_map(_shape_alone, (args, kwargs))
             given = func(*shapes, **named)
-    except Exception:  # whatever an operation without bytes says
+    except Exception:  # any error of an operation that cannot run on shapes
         return taken + more
     old = {tensor.untyped_storage()._cdata for tensor in _tensors((shapes, named))}
     new = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in _tensors(given)}
@@ -121,13 +126,14 @@ def bytes_wanted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> in
 
 
 def _is_turned(tensor: torch.Tensor) -> bool:
-    """Whether a convolution would rather have it in another layout; what it gives is brought back from that, too."""
+    """Return whether a convolution brings a tensor into another layout; its result is brought back from that, too."""
     if tensor.dim() == 5:
         return not tensor.is_contiguous(memory_format=torch.channels_last_3d)
     return tensor.dim() == 4 and not tensor.is_contiguous(memory_format=torch.channels_last)
 
 
 def _shape_alone(leaf: Any) -> Any:
+    """Return an argument without its bytes."""
     if isinstance(leaf, torch.Tensor):
         return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device="meta")
     return torch.device("meta") if isinstance(leaf, torch.device) else leaf
@@ -137,26 +143,29 @@ def _tensors(tree: Any) -> Iterator[torch.Tensor]:
     return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
 
 
-class Guarding:
-    """Puts a guard in, unless somebody else watches operations, too; takes it out wherever it is by then."""
+class GuardedStep:
+    """A context that puts a guard on the stack of modes, unless the user has modes there, too.
 
-    def __init__(self, guard: Guard, ours: int) -> None:
+    The guard is taken out from wherever it stands by then, since others may have pushed modes after it.
+    """
+
+    def __init__(self, guard: OperationGuard, ours: int) -> None:
         self._guard = guard
-        self._ours = ours  # modes that are there because of us
+        self._ours = ours  # modes on the stack that are ours
 
     def __enter__(self) -> bool:
-        self._in = torch._C._len_torch_dispatch_stack() <= self._ours
+        self._in = number_of_dispatch_modes() <= self._ours
         if self._in:
             self._guard.__enter__()  # type: ignore[no-untyped-call]
         return self._in
 
     def __exit__(self, *_: object) -> None:
-        stack = _get_current_dispatch_mode_stack()
+        stack = dispatch_modes()
         if not self._in or self._guard not in stack:
             return
         above = stack[stack.index(self._guard) + 1 :]
         for _mode in above:
-            _pop_mode()
+            pop_dispatch_mode()
         self._guard.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         for mode in above:
-            _push_mode(mode)
+            push_dispatch_mode(mode)

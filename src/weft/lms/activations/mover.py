@@ -1,4 +1,4 @@
-"""Where the bytes of a record are, and how they get there: to the host and back, or dropped and made again.
+"""Moves the bytes of saved storages: to the host and back, or drops them and makes them again by a recipe.
 
 Nothing here waits for the device, and nothing decides: the engine says what moves.
 """
@@ -8,78 +8,92 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from weft.lms.activations.counts import Counts
-from weft.lms.activations.recipes import Input, Recipe
-from weft.lms.activations.saved import Dead, Handle, Record
+from weft.lms.activations.saved import DeadStorage, Handle, Recipe, RecipeInput, SavedStorage
 from weft.lms.device.transfer import Transfer
 
 
-class Mover:
-    """Moves the bytes of one device's records."""
+@dataclass
+class SwapCounts:
+    """Counts of moved storages and their bytes since the start, which `lms.stats()` shows."""
 
-    def __init__(self, transfer: Transfer, counts: Counts, room: Callable[[int], None]) -> None:
+    swaps_out: int = 0
+    bytes_out: int = 0
+    swaps_in: int = 0
+    bytes_in: int = 0
+    late: int = 0  # copies back that were only started when they were wanted
+    rebuilt: int = 0
+    bytes_rebuilt: int = 0
+    evicted: int = 0  # moved because memory ran short, not because a plan said so
+    saved_bytes: int = 0  # saved by autograd, each storage once
+
+
+class StorageMover:
+    """Moves the bytes of the saved storages of one device."""
+
+    def __init__(self, transfer: Transfer, counts: SwapCounts, expect: Callable[[int], None]) -> None:
         self.transfer, self.counts = transfer, counts
-        self.room = room  # asked before bytes come back that no plan expects
+        self.expect = expect  # called before bytes come back that no plan expects
         self.quiet = Quiet()
-        self.dead: deque[Dead] = deque()
-        self.waits: list[tuple[Any, Any]] | None = None  # marks around each wait, if they are to be measured
+        self.dead: deque[DeadStorage] = deque()
+        self.waits: list[tuple[Any, Any]] | None = None  # marks around each wait, if waits are measured
 
     def bury(self) -> None:
-        """Give back the host memory of records that died."""
+        """Give back the host memory of storages that died."""
         while self.dead:
             block, coming, _ = self.dead.popleft()
             if coming is not None:
                 self.transfer.wait(coming)
             self.transfer.give_back(block)
 
-    def send(self, record: Record) -> None:
+    def send(self, storage: SavedStorage) -> None:
         """Start the copy to the host, if there is none yet; BudgetError if the host is full."""
-        if record.block is None and record.tensor is not None:
-            block = self.transfer.host(record.bytes)
-            record.going = self.transfer.copy_out(record.flat(), block)
-            record.block = block
+        if storage.block is None and storage.tensor is not None:
+            block = self.transfer.host(storage.bytes)
+            storage.going = self.transfer.copy_out(storage.flat(), block)
+            storage.block = block
             self.counts.swaps_out += 1
-            self.counts.bytes_out += record.bytes
+            self.counts.bytes_out += storage.bytes
 
-    def drop(self, record: Record) -> None:
-        """Let device memory go once no copy needs it any more."""
-        for ticket in (record.going, record.coming):
+    def drop(self, storage: SavedStorage) -> None:
+        """Let the device memory go once no copy needs it any more."""
+        for ticket in (storage.going, storage.coming):
             if ticket is not None:
-                self._wait(ticket, record.stream)
-        record.going = None  # nobody need wait for it again
-        record.drop()
+                self._wait(ticket, storage.stream)
+        storage.going = None  # waited for
+        storage.drop()
 
-    def fetch(self, record: Record) -> None:
-        """Start the copy back, if there is one and it is not here."""
-        if record.tensor is not None or record.block is None:
+    def fetch(self, storage: SavedStorage) -> None:
+        """Start the copy back, unless the bytes are on the device or were never sent."""
+        if storage.tensor is not None or storage.block is None:
             return
-        survivor = record.revive()
+        survivor = storage.revive()
         if survivor is not None:
-            record.tensor = survivor
+            storage.tensor = survivor
             return
-        target = torch.empty(record.bytes, dtype=torch.uint8, device=self.transfer.device)
+        target = torch.empty(storage.bytes, dtype=torch.uint8, device=self.transfer.device)
         with self.quiet:
-            record.coming = self.transfer.copy_in(record.block, target)
-        record.tensor = target
-        record.stream = self.transfer.stream()
+            storage.coming = self.transfer.copy_in(storage.block, target)
+        storage.tensor = target
+        storage.stream = self.transfer.stream()
         self.counts.swaps_in += 1
-        self.counts.bytes_in += record.bytes
+        self.counts.bytes_in += storage.bytes
 
-    def value(self, source: Input, memo: dict[int, torch.Tensor] | None = None) -> torch.Tensor:
-        """The tensor behind a handle, a parameter or a recipe; on the device when this returns.
+    def value(self, source: RecipeInput, memo: dict[int, torch.Tensor] | None = None) -> torch.Tensor:
+        """Return the tensor behind a handle, a parameter or a recipe, on the device.
 
-        A recipe that is part of a larger one in several places is carried out once.
+        A recipe that is part of a larger one in several places is carried out once, and noted in `memo`.
         """
         if isinstance(source, Handle):
             source.check()
-            if source.record is None:
+            if source.storage is None:
                 assert source.tensor is not None
                 return source.tensor
-            return source.view(self.here(source.record))
+            return source.view(self.here(source.storage))
         if isinstance(source, Recipe):
             memo = {} if memo is None else memo
             if id(source) not in memo:
@@ -89,34 +103,34 @@ class Mover:
         assert source is not None
         return source.value()
 
-    def here(self, record: Record) -> torch.Tensor:
-        """A record's bytes, brought or made again if they are not on the device."""
-        if record.tensor is None:
-            record.tensor = record.revive()
-        if record.tensor is None:
-            self.room(record.bytes)
-            if record.block is not None:
+    def here(self, storage: SavedStorage) -> torch.Tensor:
+        """Return the bytes of a storage on the device, copied back or made again if need be."""
+        if storage.tensor is None:
+            storage.tensor = storage.revive()
+        if storage.tensor is None:
+            self.expect(storage.bytes)
+            if storage.block is not None:
                 self.counts.late += 1
-                self.fetch(record)
+                self.fetch(storage)
             else:
-                self._rebuild(record)
-        assert record.tensor is not None
-        if record.coming is not None:
-            self._wait(record.coming)
-            record.coming = None
-        return record.tensor
+                self._rebuild(storage)
+        assert storage.tensor is not None
+        if storage.coming is not None:
+            self._wait(storage.coming)
+            storage.coming = None
+        return storage.tensor
 
-    def _rebuild(self, record: Record) -> None:
-        assert record.recipe is not None
-        record.tensor = self.build(record.recipe).detach()  # a view would hold what it is a view of
-        record.stream = self.transfer.stream()
+    def _rebuild(self, storage: SavedStorage) -> None:
+        assert storage.recipe is not None
+        storage.tensor = self.build(storage.recipe).detach()  # a view would hold its base
+        storage.stream = self.transfer.stream()
         self.counts.rebuilt += 1
-        self.counts.bytes_rebuilt += record.bytes
+        self.counts.bytes_rebuilt += storage.bytes
 
     def build(self, recipe: Recipe) -> torch.Tensor:
-        """Carry a recipe out; what it needs comes first, so that nothing made on the way is held meanwhile."""
-        for _, record in sorted(recipe.records().items()):
-            self.here(record)
+        """Carry a recipe out. Its inputs come first, so that nothing made on the way is held while they do."""
+        for _, storage in sorted(recipe.storages().items()):
+            self.here(storage)
         if not torch.is_grad_enabled() and not self._casts():  # as it is in a backward pass
             return self.value(recipe)
         kind = self.transfer.device.type
@@ -137,7 +151,7 @@ class Mover:
 
 
 class Quiet:
-    """Whether bytes are being moved: what that takes itself is nobody's operation, and needs no room."""
+    """A context in which bytes are moved: operations in it belong to no model, and no room is made for them."""
 
     def __init__(self) -> None:
         self.depth = 0

@@ -1,4 +1,8 @@
-"""Measures a step while it runs: one interval between each event and the next, and recipes tried on the way."""
+"""A recorder measures a step while it runs: the time and memory between each event and the next, and recipes.
+
+An event is the moment at which autograd saves a tensor or asks for one back; see `planning/recording.py` for the
+result.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,15 @@ from weakref import ref
 import torch
 
 from weft.lms.activations.graph import made_by
-from weft.lms.activations.recipes import Recipe
-from weft.lms.activations.saved import Record
+from weft.lms.activations.saved import Recipe, SavedStorage
 from weft.lms.device.storages import flat_bytes
 from weft.lms.device.transfer import Transfer
-from weft.lms.paging.modules import current_module
-from weft.lms.plan.recording import Recording, Site
-
-TIMED = 2  # of recipes that are alike
+from weft.lms.planning.recording import NEVER, Recording, SavedSite
+from weft.lms.tuning import DEFAULTS, LmsTuning
 
 
-class Recorder:
-    """One step's measurements. What the engine itself does between `close` and `open` is in none of them."""
+class StepRecorder:
+    """The measurements of one step. Work that the engine does between `close` and `open` is in none of them."""
 
     def __init__(
         self,
@@ -29,35 +30,40 @@ class Recorder:
         tries_recipes: bool,
         memory: bool = True,
         unfilled: Callable[[], int] = lambda: 0,
+        module_name: Callable[[], str] = lambda: "",
+        tuning: LmsTuning = DEFAULTS,
     ) -> None:
-        self.transfer = transfer
-        self.unfilled = unfilled  # bytes that pages may take later where they do not now
-        self.memory = memory  # or times alone, which are better without
+        self.transfer, self.tuning = transfer, tuning
+        self.unfilled = unfilled  # gives bytes that pages may take later where they do not now
+        self.module_name = module_name  # gives the path of the module that runs
+        self.memory = memory  # whether memory is measured: times alone are more exact
         self.tries_recipes = tries_recipes
-        self.growth = 0  # the most that memory rose within one interval: what room the next one may want
+        self.growth = 0  # the most bytes that memory rose within one interval: the next one may want as much
         self._base = transfer.allocated() + unfilled()
         self._marks: list[tuple[Any, Any]] = []
-        self._timed: dict[Hashable, list[float]] = {}  # seconds of recipes that are alike
-        self._pauses: list[tuple[int, Any, Any]] = []  # in which interval, and from when to when
-        self._other: list[int] = []
+        self._timed: dict[Hashable, list[float]] = {}  # seconds of recipes that do the same work
+        self._pauses: list[tuple[int, Any, Any]] = []  # the interval, and marks at both ends
+        self._other: list[int] = []  # see `Recording`
         self._rest: list[int] = []
         self._labels: list[str] = []
         self._sites: list[dict[str, Any]] = []
-        self._holding: list[tuple[int, ref[Record]]] = []
-        self._living: set[int] = set()
-        self._open: Any = None
+        self._holding: list[tuple[int, ref[SavedStorage]]] = []  # sites that others held at the last event
+        self._living: set[int] = set()  # sites that autograd still holds
+        self._open: Any = None  # the mark at which the interval began
         self._within = self._paused = False
-        self.highest = 0
+        self.highest = 0  # bytes
+        # Bytes: of saved storages now and when the interval began, of everything then, the most besides saved ones,
+        # and those that pages might still have taken.
         self._ours = self._at_open = self._level = self._seen = self._room = 0
 
-    def open(self, sites: Sequence[Callable[[], Record | None]]) -> None:
-        """An interval begins."""
+    def open(self, sites: Sequence[Callable[[], SavedStorage | None]]) -> None:
+        """Begin an interval."""
         self._within = True
         if not self.memory:
             self._open = self.transfer.mark()
             return
-        alive = [record for record in (weak() for weak in sites) if record is not None]
-        living = {record.site for record in alive}
+        alive = [storage for storage in (weak() for weak in sites) if storage is not None]
+        living = {storage.site for storage in alive}
         for site in self._living - living:
             if site < len(self._sites):
                 self._sites[site]["gone"] = len(self._other) - 1
@@ -70,7 +76,7 @@ class Recorder:
         self._open = self.transfer.mark()
 
     def close(self) -> None:
-        """It is over: an event has come."""
+        """End an interval: an event has come."""
         if not self.memory:
             self._other.append(0)
             self._rest.append(0)
@@ -84,14 +90,14 @@ class Recorder:
         self._within, self._seen = False, 0
         event = len(self._other) - 1
         for site, weak in tuple(self._holding):
-            record = weak()
-            if record is None or not record.held_elsewhere():
+            storage = weak()
+            if storage is None or not storage.held_elsewhere():
                 self._sites[site]["held"] = event
                 self._holding.remove((site, weak))
 
     @contextmanager
     def others(self) -> Iterator[None]:
-        """Around what others move within an interval: to wait for that is none of the step's time."""
+        """Around moves of pages within an interval: the time that they wait is not the step's."""
         if not self._within or self._paused:
             yield
             return
@@ -104,32 +110,35 @@ class Recorder:
             self._pauses.append((len(self._marks), start, self.transfer.mark()))
 
     def look(self) -> None:
-        """What was highest so far counts with what was there so far: call before anything is moved in an interval."""
+        """Take in the peak so far. Call it before saved storages move within an interval: the peak was with those."""
         if self._within and self.memory:
             peak = self.transfer.peak()
             self.highest = max(self.highest, peak)
             self.growth = max(self.growth, peak - self._level)
             self._seen = max(self._seen, peak - self._ours + self.unfilled())
 
-    def look_again(self, sites: Sequence[Callable[[], Record | None]]) -> None:
-        """And call this after it."""
+    def look_again(self, sites: Sequence[Callable[[], SavedStorage | None]]) -> None:
+        """Count the saved storages on the device anew, after some moved within an interval."""
         if self._within and self.memory:
-            self._ours = _on_device([record for record in (weak() for weak in sites) if record is not None])
+            self._ours = _on_device(
+                [storage for storage in (weak() for weak in sites) if storage is not None]
+            )
             self.transfer.reset_peak()
 
-    def saved(self, record: Record, tensor: torch.Tensor, fresh: bool, event: int) -> None:
-        module = current_module()
+    def saved(self, storage: SavedStorage, tensor: torch.Tensor, fresh: bool, event: int) -> None:
+        """Note a tensor that was saved; `fresh` if its storage was saved for the first time."""
+        module = self.module_name()
         op = made_by(tensor)
         if fresh:
-            entry = self._entry(record.site)
-            entry.update(op=op, module=module, bytes=record.bytes, pack=event, uses=[], held=1 << 60)
-            self._holding.append((record.site, ref(record)))
+            entry = self._entry(storage.site)
+            entry.update(op=op, module=module, bytes=storage.bytes, pack=event, uses=[], held=NEVER)
+            self._holding.append((storage.site, ref(storage)))
         self._labels.append(f"the forward of {module or 'the model'} after {op}")
 
-    def wanted(self, record: Record | None, event: int) -> None:
-        """A record of this step, or something that an earlier one saved."""
-        if record is not None:
-            entry = self._sites[record.site]
+    def wanted(self, storage: SavedStorage | None, event: int) -> None:
+        """Note a tensor that autograd asked for; None for the storage of one that an earlier step saved."""
+        if storage is not None:
+            entry = self._sites[storage.site]
             entry["uses"].append(event)
             self._labels.append(
                 f"the backward of what follows {entry['op']} in {entry['module'] or 'the model'}"
@@ -142,14 +151,15 @@ class Recorder:
             self._sites.append({})
         return self._sites[site]
 
-    def found(self, record: Record, recipe: Recipe, variant: int, seconds: float, taken: int) -> None:
+    def found(self, storage: SavedStorage, recipe: Recipe, variant: int, seconds: float, taken: int) -> None:
+        """Note a recipe that gives the right bits, its seconds, and the bytes that it takes on the way."""
         needs = tuple(sorted(recipe.sources()))
-        self._entry(record.site).update(recipe_s=seconds, recipe_bytes=taken, needs=needs, variant=variant)
+        self._entry(storage.site).update(recipe_s=seconds, recipe_bytes=taken, needs=needs, variant=variant)
 
     def try_recipe(
-        self, record: Record, tensor: torch.Tensor, build: Callable[[], torch.Tensor]
+        self, storage: SavedStorage, tensor: torch.Tensor, build: Callable[[], torch.Tensor]
     ) -> int | None:
-        """Bytes that rebuilding takes on the way; None if it fails or gives other bits."""
+        """Carry out a recipe, and return the bytes that it takes on the way; None if it fails or gives other bits."""
         level, peak = self.transfer.levels()
         self.highest = max(self.highest, peak)
         self.transfer.reset_peak()
@@ -157,20 +167,20 @@ class Recorder:
             result = build()
         except (RuntimeError, TypeError, ValueError, NotImplementedError):
             return None
-        taken = self.transfer.peak() - level - record.bytes
-        if result.untyped_storage().nbytes() != record.bytes or result.dtype != tensor.dtype:
+        taken = self.transfer.peak() - level - storage.bytes
+        if result.untyped_storage().nbytes() != storage.bytes or result.dtype != tensor.dtype:
             return None
         if result.untyped_storage()._cdata == tensor.untyped_storage()._cdata:
-            return None  # a view of what it is to replace
+            return None  # a view of the storage that it is to replace
         return max(0, taken) if same_bits(flat_bytes(tensor), flat_bytes(result)) else None
 
     def time_recipe(self, like: Hashable, build: Callable[[], torch.Tensor]) -> float | None:
-        """Seconds to rebuild, once it is known how; None if there is no memory for it any more.
+        """Return the seconds that a recipe takes; None if there is no memory for it any more.
 
-        To wait for the device takes longer than most recipes, so of those alike the first ones tell for all.
+        Waiting for the device takes longer than most recipes, so of those with the same key `like` the first are timed.
         """
         known = self._timed.setdefault(like, [])
-        if len(known) < TIMED:
+        if len(known) < self.tuning.alike_recipes_timed:
             self.transfer.busy()
             start = self.transfer.mark()
             try:
@@ -181,7 +191,7 @@ class Recorder:
         return min(known)
 
     def finish(self) -> Recording:
-        """The step is over."""
+        """End the step, and return its recording."""
         self.close()
         seconds = [self.transfer.seconds(start, end) for start, end in self._marks]
         for interval, start, end in self._pauses:
@@ -191,7 +201,7 @@ class Recorder:
         for entry in self._sites:
             entry["uses"] = tuple(entry["uses"])
             entry["held"] = min(entry["held"], last)
-            sites.append(Site(**entry))
+            sites.append(SavedSite(**entry))
         return Recording(
             sites=tuple(sites),
             seconds=tuple(seconds),
@@ -202,12 +212,16 @@ class Recorder:
         )
 
 
-def _on_device(records: Sequence[Record]) -> int:
-    return sum(record.bytes for record in records if record.tensor is not None or not record.weak.dead)
+def _on_device(storages: Sequence[SavedStorage]) -> int:
+    """Return the bytes of saved storages that are on the device, held by us or by others."""
+    return sum(storage.bytes for storage in storages if storage.tensor is not None or not storage.weak.dead)
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Compared eight bytes at a time where that is possible: the answer of a comparison takes memory, too."""
+    """Return whether two flat tensors have the same bits.
+
+    Eight bytes are compared at a time where possible, because the result of a comparison takes memory, too.
+    """
     if first.device.type == "meta":
         return True  # an estimate has no bits to compare
     if first.numel() % 8 == 0:

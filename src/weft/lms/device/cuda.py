@@ -1,4 +1,4 @@
-"""The transfer of a CUDA device: two copy streams, events between them and the compute, pinned slabs."""
+"""The transfer of a CUDA device: two copy streams, events between them and the compute, pinned slabs of host memory."""
 
 from __future__ import annotations
 
@@ -9,57 +9,55 @@ from typing import Any
 
 import torch
 
-from weft.lms.device.pinning import pinned
-from weft.lms.device.slabs import Block, Slabs, tickets
-from weft.lms.plan.recording import Rates
+from weft.lms.device.host_memory import Block, Slabs, pinned, tickets
+from weft.lms.device.torch_private import (
+    current_device_index,
+    current_stream_id,
+    empty_host_cache,
+    keep_device_busy,
+    memory_stats,
+    reset_peak_memory,
+    set_stream,
+)
+from weft.lms.planning.recording import Rates
+from weft.lms.tuning import DEFAULTS, LmsTuning
 
 cuda: Any = torch.cuda
-SHARE = 0.75  # of the host's free memory may be pinned unless the caller says otherwise
-PROBE = 128 << 20
-SAFE = 0.98  # of the measured rate is counted on
-BUSY = 2e-3  # seconds: to launch a recipe takes less
-CYCLES = 1_600_000_000  # of its clock a second, about
 
 
 class CudaTransfer:
-    """Copies beside the compute of one device. Buffers are the compute's own; copies wait for it and it for them.
+    """Copies beside the compute of one CUDA device; copies wait for the compute and the compute for copies.
 
-    A block of memory that one stream frees is of no use to another, so targets are allocated on the compute's stream,
-    and nothing is freed before that stream has been told to wait for its copy: `record_stream`, whose memory comes back
-    at a moment nobody can foresee, is not used.
+    Memory that one stream frees is of no use to another, so targets are allocated on the compute's stream, and nothing
+    is freed before that stream has been told to wait for its copy. `record_stream` is not used: with it memory comes
+    back at a moment that nobody can foresee.
     """
 
-    def __init__(self, device: torch.device, host: int | None) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, host: int | None, tuning: LmsTuning = DEFAULTS) -> None:
+        self.device, self.tuning = device, tuning
         self._out = cuda.Stream(device)
         self._back = cuda.Stream(device)
-        self.host_limit = int(available_host_bytes() * SHARE) if host is None else host
+        self.host_limit = int(available_host_bytes() * tuning.pinned_share) if host is None else host
         self._slabs = Slabs(self.host_limit, pinned)
         self._rates: Rates | None = None
         self._index = cuda.current_device() if device.index is None else device.index
-        self._streams: dict[tuple[int, int, int], Any] = {}  # by what torch calls them
+        self._streams: dict[tuple[int, int, int], Any] = {}  # by their ids
 
     def watching(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def allocated(self) -> int:
-        return self._stats()["current"]
+        return memory_stats(self._index)["current"]
 
     def peak(self) -> int:
-        return self._stats()["peak"]
+        return memory_stats(self._index)["peak"]
 
     def levels(self) -> tuple[int, int]:
-        stats = self._stats()
+        stats = memory_stats(self._index)
         return stats["current"], stats["peak"]
 
-    def _stats(self) -> dict[str, int]:
-        # torch.cuda.memory_allocated would flatten some hundred figures first.
-        stats: Any = torch._C._cuda_memoryStats(self._index)
-        found: dict[str, int] = stats["allocated_bytes"]["all"]
-        return found
-
     def reset_peak(self) -> None:
-        torch._C._cuda_resetPeakMemoryStats(self._index)
+        reset_peak_memory(self._index)
 
     def capacity(self) -> int:
         free, _ = cuda.mem_get_info(self.device)
@@ -71,8 +69,9 @@ class CudaTransfer:
         return self._rates
 
     def _measure(self) -> Rates:
-        block = self.host(PROBE)
-        target = torch.empty(PROBE, dtype=torch.uint8, device=self.device)
+        size = self.tuning.rate_probe_bytes
+        block = self.host(size)
+        target = torch.empty(size, dtype=torch.uint8, device=self.device)
         found = []
         ways: tuple[tuple[Any, Any], ...] = (
             (self._out, lambda: block.tensor.copy_(target, non_blocking=True)),
@@ -88,17 +87,18 @@ class CudaTransfer:
                 copy()
                 end.record(stream)
             end.synchronize()
-            found.append(2 * PROBE / (start.elapsed_time(end) / 1e3))
+            found.append(2 * size / (start.elapsed_time(end) / 1e3))
         self.give_back(block)
-        return Rates(out=found[0] * SAFE, back=found[1] * SAFE)
+        return Rates(out=found[0], back=found[1]).times(self.tuning.rate_margin)
 
     def mark(self) -> Any:
         event = cuda.Event(enable_timing=True)
         event.record(self.stream())
         return event
 
-    def busy(self, seconds: float = BUSY) -> None:
-        cuda._sleep(int(seconds * CYCLES))
+    def busy(self, seconds: float | None = None) -> None:
+        seconds = self.tuning.busy_s if seconds is None else seconds
+        keep_device_busy(int(seconds * self.tuning.busy_cycles_per_s))
 
     def passed(self, mark: Any) -> bool:
         return bool(mark.query())
@@ -108,11 +108,10 @@ class CudaTransfer:
         return float(start.elapsed_time(end)) / 1e3
 
     def stream(self) -> Any:
-        # torch.cuda.current_stream would make a new object of the same stream each time.
-        named = torch._C._cuda_getCurrentStream(self._index)
-        if named not in self._streams:
-            self._streams[named] = cuda.current_stream(self.device)
-        return self._streams[named]
+        number = current_stream_id(self._index)
+        if number not in self._streams:
+            self._streams[number] = cuda.current_stream(self.device)
+        return self._streams[number]
 
     def host(self, size: int) -> Block:
         return self._slabs.take(size)
@@ -124,8 +123,8 @@ class CudaTransfer:
         self._slabs.later.append(block)
 
     def _on(self, stream: Any) -> AbstractContextManager[Any]:
-        here = torch._C._cuda_getDevice() == self._index
-        return _On(stream, self._index) if here else cuda.stream(stream)
+        here = current_device_index() == self._index
+        return _OnStream(stream, self._index) if here else cuda.stream(stream)
 
     def copy_out(self, source: torch.Tensor, block: Block) -> Any:
         self._follow(self._out, block)
@@ -140,7 +139,7 @@ class CudaTransfer:
         return self._ticket(self._back, block)
 
     def _follow(self, stream: Any, block: Block) -> None:
-        """A copy waits for the compute so far, and for whatever used the host memory before it."""
+        """Let a copy wait for the compute so far, and for the copies that used its host memory before."""
         stream.wait_stream(self.stream())
         for ticket in tickets(block.ticket):
             stream.wait_event(ticket)
@@ -162,16 +161,14 @@ class CudaTransfer:
         return self._slabs.held, self._slabs.used
 
     def release(self) -> None:
-        """Give pinned memory back; only when nothing is swapped."""
+        """Give pinned memory back, unless some of it is in use."""
         self.settle()
         self._slabs.release()
-        empty = getattr(torch._C, "_host_emptyCache", None)  # or torch would keep the pages pinned
-        if empty is not None:
-            empty()
+        empty_host_cache()  # or torch would keep the pages pinned
 
 
-class _On(AbstractContextManager[None]):
-    """Work goes to another stream of the current device meanwhile; torch.cuda.stream takes ten times as long to say."""
+class _OnStream(AbstractContextManager[None]):
+    """A context in which work goes to another stream; entering `torch.cuda.stream` takes ten times as long."""
 
     __slots__ = ("_before", "_index", "_stream")
 
@@ -179,19 +176,15 @@ class _On(AbstractContextManager[None]):
         self._stream, self._index = stream, index
 
     def __enter__(self) -> None:
-        self._before = torch._C._cuda_getCurrentStream(self._index)
-        _set_stream(self._stream.stream_id, self._stream.device_index, self._stream.device_type)
+        self._before = current_stream_id(self._index)
+        set_stream(self._stream.stream_id, self._stream.device_index, self._stream.device_type)
 
     def __exit__(self, *_: object) -> None:
-        _set_stream(*self._before)
-
-
-def _set_stream(number: int, index: int, kind: int) -> None:
-    torch._C._cuda_setStream(stream_id=number, device_index=index, device_type=kind)
+        set_stream(*self._before)
 
 
 def available_host_bytes() -> int:
-    """What the system says programs may still take, and what a container leaves of it."""
+    """Return the bytes of host memory that the system says programs may still take."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         with open("/proc/meminfo") as lines:  # noqa: PTH123
@@ -204,7 +197,7 @@ def available_host_bytes() -> int:
 
 
 def warm_up(transfer: CudaTransfer, size: int) -> float:
-    """Pin this much ahead of time; gives the seconds it took."""
+    """Pin `size` bytes ahead of time; return the seconds that this took."""
     began = time.perf_counter()
     blocks = [transfer.host(256 << 20) for _ in range(-(-size // (256 << 20)))]
     for block in blocks:

@@ -1,9 +1,9 @@
 """A device and its link, simulated on the CPU: an arena with a byte limit, links with a rate, a clock of its own.
 
 Every operation on CPU tensors is seen; the bytes of live storages are the memory in use, and operations take the time
-that their bytes and products would at the given rates. Copies take effect when somebody waits for them or when the
-clock has passed their end, not before: what is read too early, or copied from memory that was freed, is full of 0xFF
-bytes, and a target freed too early is an error, so that an engine that forgets to wait fails its tests.
+that their bytes and products would take at the given rates. Copies take effect when somebody waits for them or when
+the clock has passed their end, not before: a target that is read too early, or copied from memory that was freed, is
+full of 0xFF bytes, and a target freed too early is an error, so that an engine that forgets to wait fails its tests.
 """
 
 from __future__ import annotations
@@ -17,34 +17,36 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._mode_utils import no_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from weft.lms.device.slabs import Block, Slabs
+from weft.lms.device.host_memory import Block, Slabs
 from weft.lms.device.storages import WeakStorage
-from weft.lms.paging.page import held
-from weft.lms.plan.recording import Rates
+from weft.lms.device.torch_private import (
+    FUNCTIONALIZE,
+    FakeTensor,
+    TorchDispatchMode,
+    exclude_dispatch_keys,
+    local_part,
+    no_dispatch,
+)
+from weft.lms.planning.recording import Rates
 
-PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "convolution", "convolution_backward")
 ATTENTION = "scaled_dot_product"
-COMPILER = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)  # which knows no tensors but its own
-# Around what the link does, which is no work of the device, nor of another device or of a tracer in whose midst garbage
-# with a copy to finish happens to be collected: `no_dispatch`.
+# `no_dispatch` stands around what the link does: that is no work of the device, nor of another device, nor of a tracer
+# during whose run a copy happens to be finished by garbage collection.
 
 
 @dataclass
 class _Copy:
-    """One that has been started."""
+    """A copy that has been started."""
 
-    done: float
-    make: Callable[[], None]  # knows its device memory by a weak reference: the engine must keep it alive
+    done: float  # on the device's clock
+    make: Callable[[], None]  # knows its device memory by a weak reference: the engine must keep that alive
     finished: bool = False
 
 
 @dataclass
 class SimulatedTransfer:
-    """See the module. Rates are bytes and products a second."""
+    """A device of CPU tensors with a clock of its own. Rates are bytes and products a second."""
 
     limit: int | None = None  # torch.OutOfMemoryError above it
     host_limit: int = 1 << 40
@@ -64,7 +66,7 @@ class SimulatedTransfer:
         return self._arena
 
     def adopt(self, *tensors: torch.Tensor) -> None:
-        """Count tensors that were made before."""
+        """Count tensors that were made outside of `watching`."""
         for tensor in tensors:
             self._arena.count(tensor)
 
@@ -93,7 +95,7 @@ class SimulatedTransfer:
     def mark(self) -> float:
         return self.clock
 
-    def busy(self, seconds: float = 0.0) -> None:
+    def busy(self, seconds: float | None = None) -> None:
         pass
 
     def passed(self, mark: float) -> bool:
@@ -156,11 +158,11 @@ class SimulatedTransfer:
     def _finish(self, copy: _Copy) -> None:
         if not copy.finished:
             copy.finished = True
-            with no_dispatch(), torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(COMPILER):
+            with no_dispatch(), torch.no_grad(), exclude_dispatch_keys(FUNCTIONALIZE):
                 copy.make()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; copies that end meanwhile are done."""
+        """Let time pass, and finish the copies that end meanwhile."""
         self.clock += seconds
         for copies in self._links.values():
             while copies and copies[0].done <= self.clock:
@@ -177,25 +179,24 @@ class SimulatedTransfer:
 
 
 class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the storages of all tensors that operations give or take, as they come, change their size and go."""
+    """A mode that counts the storages of all tensors that operations give or take, from their making to their death."""
 
     def __init__(self, transfer: SimulatedTransfer) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._transfer = transfer
-        self._sizes: dict[int, int] = {}  # of those that are alive
-        self._alive: dict[int, weakref.ref[Any]] = {}  # which tell when they are not
+        self._sizes: dict[int, int] = {}  # bytes of storages that are alive, by key
+        self._alive: dict[int, weakref.ref[Any]] = {}  # references to them, which note their death
         self._dead: deque[int] = deque()  # a storage may die at any moment: it is counted out later
         self._total = self.peak = 0
-        _arenas.add(self)
-        _storage.resize_ = _resize_and_tell
+        _CountedResize.installed().arenas.add(self)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        return True  # what is compiled runs compiled, as on a device, and its operations are seen
+        return True  # compiled code runs compiled, as on a device, and its operations are seen
 
     def count(self, tensor: torch.Tensor) -> None:
         if tensor.device == self._transfer.device or tensor.device.type == "meta":
-            self._bury()  # or one that is dead might have its key
+            self._bury()  # before a dead storage's key is taken for this one's
             storage = tensor.untyped_storage()
             key = storage._cdata
             if key not in self._sizes:
@@ -257,32 +258,47 @@ def _died(dead: deque[int], key: int, _: object) -> None:
 
 
 _storage: Any = torch.UntypedStorage
-_resize = _storage.resize_
-_arenas: weakref.WeakSet[_Arena] = weakref.WeakSet()
 
 
-def _resize_and_tell(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
-    """`resize_` of a storage while there are devices that count them: it is no operation, so nobody sees it else."""
-    _resize(storage, size)
-    for arena in tuple(_arenas):
-        arena.resized(storage)
-    if not _arenas:
-        _storage.resize_ = _resize
-    return storage
+class _CountedResize:
+    """`UntypedStorage.resize_` while there are arenas: it is no operation, so no mode sees it."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+        self.arenas: weakref.WeakSet[_Arena] = weakref.WeakSet()
+
+    @classmethod
+    def installed(cls) -> _CountedResize:
+        """Return the one that stands in torch's class, put there if need be; it leaves after the last arena."""
+        found = vars(_storage).get("resize_")
+        if not isinstance(found, cls):
+            found = _storage.resize_ = cls(_storage.resize_)
+        return found
+
+    def __get__(self, storage: Any, owner: Any = None) -> Any:
+        return self if storage is None else partial(self, storage)
+
+    def __call__(self, storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        self._original(storage, size)
+        for arena in tuple(self.arenas):
+            arena.resized(storage)
+        if not self.arenas and vars(_storage).get("resize_") is self:
+            del _storage.resize_  # which torch's class inherits
+        return storage
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append(held(value))
+            found.append(local_part(value))
         elif isinstance(value, (list, tuple)):
             found.extend(_tensors(value))
     return found
 
 
 def _products(name: str, args: Sequence[Any], given: Sequence[torch.Tensor]) -> float:
-    """Multiplications and additions, roughly: enough to make products dear and the rest cheap."""
+    """Return the multiplications and additions of an operation: rough, so that products are dear and the rest cheap."""
     if name in ("addmm", "mm", "bmm", "baddbmm"):
         return 2.0 * given[0].numel() * int(args[1 if name in ("addmm", "baddbmm") else 0].shape[-1])
     if name == "convolution":

@@ -1,4 +1,8 @@
-"""Which of torch's functions read no byte of a tensor, and which let others write to it unseen."""
+"""Functions of torch sorted by what they do to a tensor's bytes: those that read none, and those that write unseen.
+
+A page asks here (`Page`, `_Away`): a function that reads no byte needs no copy to the device, and after one that may
+write without the version counter the host's copy counts as old.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import torch
 
 _tensor: Any = torch.Tensor
 
-# Of these no byte is read. Names that a version of torch does not have are left out.
+# Attributes and methods that read no byte. Names that a version of torch does not have are left out.
 _ATTRIBUTES = (
     "_backward_hooks", "_base", "_grad", "_post_accumulate_grad_hooks", "_version", "device", "dtype", "grad",
     "grad_fn",
@@ -25,13 +29,14 @@ _METHODS = (
 
 
 def _getters(names: Iterable[str]) -> Iterator[Any]:
+    """Yield the functions that torch passes to `__torch_function__` when an attribute is read."""
     for name in names:
         found: Any = getattr(_tensor, name, None)
         if hasattr(found, "__get__") and not callable(found):
             yield found.__get__
 
 
-LOOKS = {
+READS_NO_BYTE = {
     *_getters(_ATTRIBUTES),
     *(getattr(_tensor, name) for name in _METHODS if hasattr(_tensor, name)),
     torch.is_complex, torch.is_floating_point, torch.numel, torch.autograd.grad, torch.autograd.backward,
@@ -39,8 +44,8 @@ LOOKS = {
     *(_tensor.grad.__set__, _tensor.grad.__delete__, _tensor.requires_grad.__set__),
     _tensor.data.__set__,
 }  # fmt: skip
-# After these, changes are not seen by the version counter.
-_RAW = {
+# Functions that hand out the bytes: writes through what they return do not change the version counter.
+_HANDS_OUT_BYTES = {
     _tensor.data.__get__,
     *(
         getattr(_tensor, name)
@@ -51,9 +56,9 @@ _RAW = {
 
 
 def writes_unseen(func: Any) -> bool:
-    """Whether bytes may change while the version counter does not.
+    """Return whether a function may change bytes without changing the version counter.
 
-    Of functions that work in place, fused optimizers and the one that unscales gradients do not count.
+    Functions in place count too: fused optimizers, and the one that unscales gradients, do not change the counter.
     """
     name: str = getattr(func, "__name__", "")
-    return func in _RAW or (name.endswith("_") and not name.endswith("__"))
+    return func in _HANDS_OUT_BYTES or (name.endswith("_") and not name.endswith("__"))

@@ -1,10 +1,10 @@
-"""Optimizer state that lives on the host, and visits the device for its step.
+"""Pages of optimizer state: it lives on the host, and visits the device for the optimizer's step.
 
-An optimizer's step goes through its parameters in chunks. A chunk's state, and its parameters and gradients where they
-are paged, too, are copied in while the chunk before it is stepped, and back out after it. Of state that is paged alone
-the copies start during the backward pass where there is room, as activations leave, and memory is given back when the
-next passes need it, and no sooner: then they cost nothing. Every other step goes through the chunks backwards, since
-those that were stepped last are the likeliest to be still there.
+The optimizer's step goes through its parameters in chunks. A chunk's state, and its parameters and gradients where
+these are paged, too, are copied in while the chunk before it is stepped, and back out after it. Where state alone is
+paged, the copies start during the backward pass as activations leave room, and memory is given back when the next
+passes need it, and no sooner: then copies cost nothing. Every other step goes through the chunks backwards, since those
+that were stepped last are the likeliest to be still on the device.
 """
 
 from __future__ import annotations
@@ -14,143 +14,145 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 from weft.errors import UsageError
-from weft.lms.paging.model import Keeper
-from weft.lms.paging.page import SMALL, Page, held
-from weft.lms.plan.playback import LEAD
-from weft.lms.plan.shapes import Shape
+from weft.lms.device.torch_private import local_part
+from weft.lms.paging.page import Page
+from weft.lms.paging.traffic import KindWatcher, PageTraffic
+from weft.lms.planning.shapes import StepShape
 
-CHUNK = 1 << 30  # bytes of state that travel together, at most: to launch less takes as long as to copy it
-SHARE = 16  # and no more than this part of the budget
-EVERYTHING = 1 << 60
-TAKEN = 3.0  # bytes that a step makes and drops again for each byte of parameters, before any was seen
-SAFE = 1.1  # times what was seen is counted on
+EVERYTHING = 1 << 60  # bytes
+Chunk = list[nn.Parameter]  # parameters that are stepped together
 
 
-class Pager:
-    """Steps an optimizer whose state is on the host."""
+class StatePages:
+    """The pages of one optimizer's state, and the step that brings them to the device and lets them leave."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, keeper: Keeper, spare: int) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, traffic: PageTraffic) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):
             raise UsageError(
                 "paging must be able to step parameters a few at a time, got LBFGS, whose step takes them together; "
                 "use another optimizer or wrap the model alone"
             )
-        self.optimizer, self.keeper = optimizer, keeper
-        self.transfer = keeper.session.transfer
-        self.chunk = min(CHUNK, keeper.session.limit // SHARE)
-        self.spare = spare  # bytes that a pass may want at any moment
-        self.pages: dict[int, list[Page]] = {}  # by parameter
-        self._leaving: dict[Page, None] = {}  # state that is here, what was stepped last comes last
-        self.leaving = 0  # bytes of it that go when they are asked to
-        self.shape: Shape | None = None  # of the passes before the step
-        self._taken = TAKEN
-        self._peak = 0  # of the last step
-        self._marks: list[tuple[Any, Any]] = []  # around the compute of each of its chunks
+        self.optimizer, self.traffic = optimizer, traffic
+        self.budget, self.transfer, self.tuning = traffic.budget, traffic.transfer, traffic.tuning
+        limit = self.budget.limit
+        self.chunk_bytes = min(self.tuning.chunk_bytes, limit // self.tuning.chunk_share)
+        self.spare = int(self.tuning.pass_spare_share * limit)  # bytes that a pass may want at any moment
+        self.pages: dict[int, list[Page]] = {}  # by the parameter's id
+        self._on_device: dict[Page, None] = {}  # the page that was stepped last comes last
+        self.shape: StepShape | None = None  # of the passes before the step
+        self._temporaries = (
+            self.tuning.step_temporaries
+        )  # bytes that a step makes and drops, per byte of parameters
+        self._peak = 0  # bytes, of the last step
+        self._marks: list[tuple[Any, Any]] = []  # around the compute of each chunk of the last step
         self.original = optimizer.step
-        self._early: deque[Page] | None = None  # to bring in before the step
-        self._reach = 0  # of a step that runs: chunks before this one were brought
-        self._busy = 0.0  # until when the link is, by the plan's clock
-        self._back = 0.0  # seconds of planned copies back that are in it
-        self._first = 0  # bytes that the step's first chunk makes and drops again
-        self._backwards = False
-        keeper.pager = self
-
-    def room(self) -> int:
-        return self.keeper.session.planning.budget - self.transfer.allocated()
+        self._early: deque[Page] | None = None  # pages to bring in before the step
+        self._reach = 0  # while a step runs: chunks before this one were brought
+        self._link_busy_until = 0.0  # by the plan's clock
+        self._planned_link_s = 0.0  # seconds of planned copies back that are counted in it
+        self._first_temporaries = 0  # bytes that the step of the first chunk makes and drops
+        self._backwards = False  # the next step goes through the chunks from the last to the first
+        traffic.usage.release_state = self.let_go
+        traffic.watchers["state"] = KindWatcher(self._came, self._went)
 
     @property
     def lazy(self) -> bool:
-        """Whether there is room to spare: memory is given back when it is missed, and no sooner."""
-        return self.keeper.parameters is None and self.keeper.gradients is None
+        """Whether state alone is paged: then its memory is given back when it is missed, and no sooner."""
+        return not self.traffic.usage.pages_parameters and not self.traffic.usage.pages_gradients
 
     @property
     def bytes(self) -> int:
-        """Of all state that is paged."""
+        """The bytes of all state that is paged."""
         return sum(page.bytes for pages in self.pages.values() for page in pages)
 
-    def chunks(self) -> list[list[torch.nn.Parameter]]:
-        """Parameters in the order in which they are stepped next, a chunk's worth of state at a time."""
-        found: list[list[torch.nn.Parameter]] = []
-        size = self.chunk
+    def chunks(self) -> list[Chunk]:
+        """Return the parameters in chunks, in the order in which they are stepped next."""
+        found: list[Chunk] = []
+        size = self.chunk_bytes
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
-                if size >= self.chunk:
+                if size >= self.chunk_bytes:
                     found.append([])
                     size = 0
                 found[-1].append(parameter)
-                size += 2 * held(parameter).nbytes
+                size += self._expected_state(parameter)
         return found[::-1] if self._backwards else found
 
     def bring_early(self) -> None:
-        """During a pass: what is away, as long as there is room for it and for what is going on."""
+        """Bring state in during a pass, as long as there is room for it besides the pass, and time on the link."""
         if not self.pages or not self.lazy:
             return
         if self._early is None:
             chunks = self.chunks()
             self._early = deque(page for chunk in chunks for page in self._pages(chunk))
-            self._busy = self._back = 0.0
-            self._first = self.on_the_way(chunks[0])
-        ahead = self.keeper.session.ahead()
-        spare = max(self.spare if ahead is None else ahead, self._first)
+            self._link_busy_until = self._planned_link_s = 0.0
+            self._first_temporaries = self.temporaries(chunks[0])
+        ahead = self.traffic.step.bytes_ahead()
+        spare = max(self.spare if ahead is None else ahead, self._first_temporaries)
         while self._early:
             page = self._early[0]
             page.check()
             if not page.here:
-                if self.room() < spare + page.bytes or not self._link_is_free(page.bytes):
+                if self.budget.free < spare + page.bytes or not self._link_is_free(page.bytes):
                     return
-                with self.keeper.session.engine.moved_by_others():
-                    self.keeper.bring(page)
+                with self.traffic.engine.moved_by_others():
+                    self.traffic.bring(page)
             self._early.popleft()
 
     def begin(self) -> None:
-        """A pass begins: what came early for another one may have left again."""
+        """Begin a pass: state that came early for the one before may have left again."""
         self._early = None
 
     def _link_is_free(self, size: int) -> bool:
-        """Whether so many bytes may come now: activations that the plan brings back soon must not wait behind them."""
-        link = self.keeper.session.link(LEAD)
-        if link is None:
+        """Return whether `size` bytes may come now, so that no activation that comes back soon waits behind them."""
+        lead_s = self.tuning.fetch_lead_s
+        planned = self.traffic.step.planned_link_use(lead_s)
+        if planned is None:
             return True
-        now, back = link
-        self._busy = max(self._busy, now) + max(0.0, back - self._back)
-        self._back = max(back, self._back)
-        if self._busy > now + LEAD:
+        now, link_s = planned
+        new_s = max(0.0, link_s - self._planned_link_s)
+        self._link_busy_until = max(self._link_busy_until, now) + new_s
+        self._planned_link_s = max(link_s, self._planned_link_s)
+        if self._link_busy_until > now + lead_s:
             return False
-        self._busy += size / self.transfer.rates().back
+        self._link_busy_until += size / self.transfer.rates().back
         return True
 
-    def _bring(self, chunk: list[torch.nn.Parameter]) -> None:
+    def _bring(self, chunk: Chunk) -> None:
         for page in self._pages(chunk):
             page.check()
-            self.keeper.bring(page)
+            self.traffic.bring(page)
 
-    def _pages(self, chunk: list[torch.nn.Parameter]) -> Iterator[Page]:
+    def _pages(self, chunk: Chunk) -> Iterator[Page]:
+        """Yield all pages that the step of a chunk needs."""
         for parameter in chunk:
-            yield from self.keeper.pages_of(parameter)
+            yield from self.traffic.pages_of(parameter)
             yield from self.pages.get(id(parameter), ())
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """The optimizer's step, chunk by chunk."""
+        """Step the optimizer, chunk by chunk."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         chunks = self.chunks()
         groups = [(group, group["params"]) for group in self.optimizer.param_groups]
-        goes = self.bytes - self.keeper.session.beside(self.shape) if self.pages and self.lazy else EVERYTHING
-        taken: list[float] = []
+        stays = self.traffic.step.left_to_state(self.shape)
+        leaving = self.bytes - stays if self.pages and self.lazy else EVERYTHING  # bytes that must leave
+        temporaries: list[float] = []
         self._peak, self._marks = 0, []
         try:
             with self.transfer.watching():
                 for index, chunk in enumerate(chunks):
                     self._fetch(chunks, index)
-                    taken.append(self._step_some(chunk, groups))
-                    self._done(chunk, goes > 0)
-                    goes -= sum(page.bytes for page in self._pages(chunk))
-            self._taken = min(TAKEN, SAFE * max(taken, default=TAKEN))
-            self.keeper.session.note(self._peak)
+                    temporaries.append(self._step_chunk(chunk, groups))
+                    self._stepped(chunk, leaving > 0)
+                    leaving -= sum(page.bytes for page in self._pages(chunk))
+            self._learn_temporaries(temporaries)
+            self.budget.note_peak(self._peak)
         finally:
             for group, parameters in groups:
                 group["params"] = parameters
@@ -163,64 +165,64 @@ class Pager:
             self.let_go()
         return loss
 
-    def _fetch(self, chunks: list[list[torch.nn.Parameter]], index: int) -> None:
-        """A chunk, and those after it where there is room for them, too."""
+    def _fetch(self, chunks: list[Chunk], index: int) -> None:
+        """Bring a chunk, and those after it where there is room for them, too."""
         chunk = chunks[index]
         for page in self._pages(chunk):
-            page.users = 1  # it must not leave before it was stepped
-        wanted = self.away(chunk) + self.on_the_way(chunk)
+            page.users = 1  # it must not leave before the chunk was stepped
+        wanted = self.away(chunk) + self.temporaries(chunk)
         self._let_others_go(wanted, chunks, index)
-        if self.room() < wanted and not self.lazy:
-            self.keeper.make_room(wanted)
+        if self.budget.free < wanted and not self.lazy:
+            self.traffic.make_room(wanted)
         self._bring(chunk)
         for ahead in chunks[index + 1 : index + 2]:
-            wanted = self.away(ahead) + self.away(chunk) + self.on_the_way(chunk)
+            wanted = self.away(ahead) + self.away(chunk) + self.temporaries(chunk)
             self._let_others_go(wanted, chunks, index)
-            if self.room() < wanted:
+            if self.budget.free < wanted:
                 return
             self._bring(ahead)
             for page in self._pages(ahead):
                 page.users = 1
         if self.lazy:
-            self._fetch_more(chunks, index, self.away(chunk) + self.on_the_way(chunk))
+            self._fetch_more(chunks, index, self.away(chunk) + self.temporaries(chunk))
 
-    def _fetch_more(self, chunks: list[list[torch.nn.Parameter]], index: int, spare: int) -> None:
-        """Keep the link busy while what is here is stepped."""
+    def _fetch_more(self, chunks: list[Chunk], index: int, spare: int) -> None:
+        """Bring further chunks while one is stepped, so that the link is never idle."""
         self._reach = max(self._reach, index + 2)
         while self._reach < len(chunks):
             chunk = chunks[self._reach]
-            if self.room() < spare + self.away(chunk):
+            if self.budget.free < spare + self.away(chunk):
                 return
             self._bring(chunk)
             self._reach += 1
 
-    def _let_others_go(self, wanted: int, chunks: list[list[torch.nn.Parameter]], index: int) -> None:
-        """Room in the midst of a step: what was stepped goes first, what will be stepped last at last."""
-        if self.room() >= wanted:
+    def _let_others_go(self, wanted: int, chunks: list[Chunk], index: int) -> None:
+        """Make room within a step: chunks that were stepped leave first, other models' state next, and of the chunks to
+        come those that are stepped last.
+        """
+        if self.budget.free >= wanted:
             return
         self._let_state_go(wanted, chunks[:index])
-        for keeper in self.keeper.session.keepers:
-            if keeper.pager is not None and keeper is not self.keeper:
-                keeper.pager.let_go(lambda: self.room() < wanted)
+        for model in tuple(self.budget.models):
+            if model.release_state is not None and model is not self.traffic.usage:
+                model.release_state(lambda: self.budget.free < wanted)
         self._let_state_go(wanted, chunks[:index:-1])
 
-    def _let_state_go(self, wanted: int, chunks: list[list[torch.nn.Parameter]]) -> None:
+    def _let_state_go(self, wanted: int, chunks: list[Chunk]) -> None:
         for chunk in chunks:
-            if self.room() >= wanted:
+            if self.budget.free >= wanted:
                 return
             for page in self._pages(chunk):
                 if page.kind == "state":
                     page.leave()
 
-    def _step_some(
-        self, chunk: list[torch.nn.Parameter], groups: list[tuple[dict[str, Any], list[torch.nn.Parameter]]]
-    ) -> float:
-        """Step a chunk; gives the bytes that this made and dropped again for each byte of its parameters."""
+    def _step_chunk(self, chunk: Chunk, groups: list[tuple[dict[str, Any], Chunk]]) -> float:
+        """Step a chunk; return the bytes that were made and dropped again per byte of its parameters."""
         chosen = {id(parameter) for parameter in chunk}
         for page in self._pages(chunk):
             page.ready()
             page.show()
-            # Fused kernels, and whoever writes to `.data`, are not seen to write. Gradients are read alone.
+            # Fused kernels and writes to `.data` do not change the version counter. Gradients are only read.
             page.dirty = page.dirty or page.kind != "gradient"
         for group, parameters in groups:
             group["params"] = [parameter for parameter in parameters if id(parameter) in chosen]
@@ -232,72 +234,79 @@ class Pager:
         self._marks.append((began, self.transfer.mark()))
         peak = self.transfer.peak()
         self._peak = max(self._peak, peak)
-        return (
-            TAKEN if fresh else (peak - before) / max(1, sum(held(parameter).nbytes for parameter in chunk))
-        )
+        if fresh:  # the state itself was made, too
+            return self.tuning.step_temporaries
+        return (peak - before) / max(1, sum(local_part(parameter).nbytes for parameter in chunk))
+
+    def _learn_temporaries(self, seen: list[float]) -> None:
+        most = self.tuning.step_temporaries
+        self._temporaries = min(most, self.tuning.temporaries_margin * max(seen, default=most))
 
     def seconds(self) -> float:
-        """That the last step computed; waits for it."""
+        """Return the seconds of compute of the last step; waits for its end."""
         return sum(self.transfer.seconds(*marks) for marks in self._marks)
 
-    def _done(self, chunk: list[torch.nn.Parameter], goes: bool) -> None:
-        """What was stepped may leave, and what will have to is sent; state that was just made becomes pages now."""
+    def _stepped(self, chunk: Chunk, leaves: bool) -> None:
+        """Let a chunk that was stepped leave later, and start its copies if it must; new state becomes pages."""
         for parameter in chunk:
             if id(parameter) not in self.pages and parameter in self.optimizer.state:
                 self._adopt(parameter)
         for page in self._pages(chunk):
-            if goes:
+            if leaves:
                 page.send()
             page.users = 0
             page.hide()
-            if page in self._leaving:
-                del self._leaving[page]
-                self._leaving[page] = None
+            if page in self._on_device:
+                del self._on_device[page]
+                self._on_device[page] = None
 
-    def came(self, page: Page) -> None:
-        """State is on the device, whoever brought it."""
-        if page not in self._leaving:
-            self.leaving += page.bytes
-        self._leaving[page] = None
+    def _came(self, page: Page) -> None:
+        if page not in self._on_device:
+            self.traffic.usage.state_on_device += page.bytes
+        self._on_device[page] = None
 
-    def went(self, page: Page) -> None:
-        if page in self._leaving:
-            del self._leaving[page]
-            self.leaving -= page.bytes
+    def _went(self, page: Page) -> None:
+        if page in self._on_device:
+            del self._on_device[page]
+            self.traffic.usage.state_on_device -= page.bytes
 
     def _adopt(self, parameter: torch.Tensor) -> None:
+        """Make pages of the state of a parameter."""
         found = [
             value for value in self.optimizer.state[parameter].values() if isinstance(value, torch.Tensor)
         ]
-        parts = [(held(value), value) for value in found]
+        parts = [(local_part(value), value) for value in found]
         self.pages[id(parameter)] = [
-            Page(part, self.transfer, self.keeper, "state", whole=None if part is value else value)
+            Page(part, self.transfer, self.traffic.callbacks, "state", whole=None if part is value else value)
             for part, value in parts
             if type(part) is torch.Tensor
             and part.device == self.transfer.device
-            and part.nbytes > SMALL
+            and part.nbytes > self.tuning.smallest_page_bytes
             and part.untyped_storage().nbytes() == part.nbytes
         ]
 
     def make_room(self, wanted: int | None = None) -> None:
-        """Give memory back until so much is free; for a pass, what it may want next. Others' state goes, too."""
+        """Let state leave until `wanted` bytes are free, by default those that the pass may want next.
+
+        The state of other models leaves first.
+        """
         if wanted is None:
-            if self.keeper.session.follows:
-                return  # event by event
-            ahead = self.keeper.session.ahead()
+            if self.traffic.step.follows_plan:
+                return  # the step makes room, event by event
+            ahead = self.traffic.step.bytes_ahead()
             wanted = self.spare if ahead is None else ahead
-        self.keeper.session.let_go(lambda: self.room() < wanted, last=self.keeper)
+        self.budget.release_state(lambda: self.budget.free < wanted, last=self.traffic.usage)
 
     def let_go(self, more: Callable[[], bool] = lambda: True) -> None:
-        """Give memory back as long as more is wanted, those first that were stepped first; what others hold stays."""
-        with self.keeper.session.engine.moved_by_others():
-            for page in tuple(self._leaving):
+        """Let state leave as long as `more()` is true, in the order in which it was stepped; pages in use stay."""
+        with self.traffic.engine.moved_by_others():
+            for page in tuple(self._on_device):
                 if not more():
                     return
                 page.leave()
 
     def loaded(self) -> None:
-        """Other state was put in the place of ours."""
+        """Make pages of all state after other state was put in its place, as by `load_state_dict`."""
         self._early = None
         for pages in self.pages.values():
             for page in pages:
@@ -312,7 +321,7 @@ class Pager:
         self.let_go()
 
     def saved(self, state: dict[str, Any]) -> dict[str, Any]:
-        """What `state_dict` gives: copies in host memory of what lives there."""
+        """Return what `state_dict` gives: with copies in host memory of the state that is paged."""
         pages = {
             id(page.tensor if page.whole is None else page.whole): page
             for pages in self.pages.values()
@@ -330,11 +339,15 @@ class Pager:
         }
         return state | {"state": packed}
 
-    def away(self, chunk: list[torch.nn.Parameter]) -> int:
-        """Bytes that come before a chunk is stepped: pages on the host, and state that its first step makes."""
-        fresh = sum(2 * held(parameter).nbytes for parameter in chunk if id(parameter) not in self.pages)
+    def away(self, chunk: Chunk) -> int:
+        """Return the bytes that come before a chunk is stepped: pages on the host, and state that is made."""
+        fresh = sum(self._expected_state(parameter) for parameter in chunk if id(parameter) not in self.pages)
         return fresh + sum(page.bytes for page in self._pages(chunk) if not page.here)
 
-    def on_the_way(self, chunk: list[torch.nn.Parameter]) -> int:
-        """Bytes that its step makes and drops again."""
-        return int(self._taken * sum(held(parameter).nbytes for parameter in chunk))
+    def _expected_state(self, parameter: nn.Parameter) -> int:
+        """Return the bytes of state that an optimizer is expected to keep for a parameter."""
+        return int(self.tuning.state_factor * local_part(parameter).nbytes)
+
+    def temporaries(self, chunk: Chunk) -> int:
+        """Return the bytes that the step of a chunk makes and drops again."""
+        return int(self._temporaries * sum(local_part(parameter).nbytes for parameter in chunk))

@@ -1,76 +1,99 @@
-"""Tensors whose bytes come and go while the tensors stay: parameters, gradients, optimizer state.
+"""A page: a parameter, gradient or optimizer state whose bytes come and go while the tensor itself stays.
 
-The storage is emptied and filled again, so that identity, views and version counters never change. Between its uses a
-tensor has a class of its own, and whoever touches it meanwhile gets its bytes: torch asks that class first. A storage
-that anybody else holds, a running node of autograd among them, is never emptied.
+The tensor's storage is emptied and filled again, so that its identity, its views and its version counter never change.
+Between its uses the tensor has a class of its own (`AwayParameter`, `AwayTensor`): torch asks that class before it does
+anything with the tensor, and the class has the bytes brought first. A storage that anybody else holds, such as a node
+of autograd that runs, is never emptied.
+
+    Page -> PageTraffic (what is on the device) -> ParameterPages, GradientPages, StatePages -> ModelPages
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
 
 from weft.errors import UsageError
-from weft.lms.activations.saved import Kept
-from weft.lms.device.slabs import Block
+from weft.lms.device.host_memory import Block
 from weft.lms.device.storages import ALONE, flat_bytes, use_count
+from weft.lms.device.torch_private import local_part, tensor_use_count, without_torch_function
 from weft.lms.device.transfer import Transfer
-from weft.lms.paging.functions import LOOKS, writes_unseen
+from weft.lms.paging.functions import READS_NO_BYTE, writes_unseen
 
-SMALL = 1 << 13  # bytes; what is smaller, such as biases and step counts, stays
-_tensors: WeakValueDictionary[int, Page] = WeakValueDictionary()
-_storages: WeakValueDictionary[int, Page] = WeakValueDictionary()
-MINE = 2  # references to a tensor that only its page holds: that one, and the question
-_saving: list[bool] = []
-plain: Any = torch._C.DisableTorchFunctionSubclass  # tensors are looked at without asking their class
+# What sys.getrefcount says of a tensor that its page alone holds: the page's reference, and that of the call itself.
+PAGE_REFERENCES = 2
+PageKind = Literal["parameter", "gradient", "state"]
 
 
-class Desk(Protocol):
-    """Who is told of what comes and goes."""
+class PageTable:
+    """All pages of this process, by the tensors and by the storages that they own."""
 
-    def came(self, page: Page) -> None: ...
+    __slots__ = ("saving", "storages", "tensors")
 
-    def went(self, page: Page) -> None: ...
+    def __init__(self) -> None:
+        self.tensors: WeakValueDictionary[int, Page] = WeakValueDictionary()  # by id
+        self.storages: WeakValueDictionary[int, Page] = (
+            WeakValueDictionary()
+        )  # by the address of the C++ object
+        self.saving = 0  # calls of `state_dict` that run: these read pages without bringing them
 
-    def want(self, pages: list[Page], what: str) -> None:
-        """Bring pages that somebody touches, and make room for them."""
-        ...
+
+# One for the process: torch calls `__torch_function__` with a tensor and nothing else, so a page has to be found by it.
+PAGES = PageTable()
+
+
+@dataclass(frozen=True)
+class PageCallbacks:
+    """Calls that a page makes to whoever keeps count of the device's memory; see `PageTraffic`."""
+
+    came: Callable[[Page], None]  # its bytes are on the device now, or will be when the copy ends
+    went: Callable[[Page], None]  # its device memory was given back
+    want: Callable[
+        [list[Page], str], None
+    ]  # bring these pages, for what the text names, and make room for them
 
 
 class Page:
-    """One tensor, wherever its bytes are; `whole` is what it is this process's part of."""
+    """One tensor whose bytes are on the device or on the host; `whole` is the DTensor of which it is the local part."""
 
     def __init__(
-        self, tensor: torch.Tensor, transfer: Transfer, desk: Desk, kind: str, whole: Any = None
+        self,
+        tensor: torch.Tensor,
+        transfer: Transfer,
+        callbacks: PageCallbacks,
+        kind: PageKind,
+        whole: Any = None,
     ) -> None:
-        self.tensor, self.transfer, self.desk, self.kind = tensor, transfer, desk, kind
+        self.tensor, self.transfer, self.callbacks, self.kind = tensor, transfer, callbacks, kind
         self.whole = whole
         self._ordinary: Any = type(whole)
-        self.block: Block | None = None
+        self.block: Block | None = None  # its place in host memory
         self.ticket: Any = None  # of the copy under way
-        self.users = 0  # that need it where it is
-        self.aliases = 0  # saved for the backward pass, which come back here for their bytes
-        self._look()
-        _tensors[id(tensor)] = self
+        self.users = 0  # uses under way that need the bytes on the device
+        self.aliases = 0  # saved for the backward pass (`KeptPage`): these ask this page for the bytes
+        self._take_storage()
+        PAGES.tensors[id(tensor)] = self
         if whole is not None:
-            _tensors[id(whole)] = self
+            PAGES.tensors[id(whole)] = self
 
-    def _look(self) -> None:
-        with plain():
+    def _take_storage(self) -> None:
+        """Own the storage that the tensor has now."""
+        with without_torch_function():
             self.alias = self.tensor.detach()  # shares the version counter
             storage = self.alias.untyped_storage()
         self.bytes, self.key = storage.nbytes(), storage._cdata
         self.here, self.dirty, self.version = True, True, -1
         self.stream = self.transfer.stream()  # on which the memory was allocated, as far as one can tell
-        _storages[self.key] = self
-        self.desk.came(self)
+        PAGES.storages[self.key] = self
+        self.callbacks.came(self)
 
     def __del__(self) -> None:
         if self.ticket is not None:
@@ -80,44 +103,43 @@ class Page:
 
     @property
     def stale(self) -> bool:
-        """Whether the host has no copy, or an old one."""
+        """Whether the host has no copy of the bytes, or an old one."""
         return self.block is None or self.dirty or self.alias._version != self.version
 
     @property
     def loose(self) -> bool:
-        """Whether nobody needs its bytes where they are."""
+        """Whether the bytes are on the device and nobody needs them there."""
         return self.here and self.users == 0 and not self._held()
 
     def _held(self) -> bool:
         return use_count(self.alias) > ALONE + 1 + self.aliases or self._is_saved()
 
     def _is_saved(self) -> bool:
-        """By autograd itself, in a pass without hooks: it keeps a leaf as it is, which the storage does not show."""
+        """Whether autograd itself saved a parameter, in a pass without hooks: it keeps the leaf, not the storage."""
         if self.kind != "parameter":
             return False
-        with plain():
-            tensor: Any = self.tensor
-            # One is Python's, and one is there where gradients gather.
-            return bool(tensor._use_count() > 1 + tensor.requires_grad)
+        with without_torch_function():
+            # One reference is Python's, and one is that of the node where gradients gather.
+            return tensor_use_count(self.tensor) > 1 + self.tensor.requires_grad
 
     def bring(self) -> None:
-        """Start the copy in."""
+        """Start the copy to the device."""
         if not self.here:
             assert self.block is not None
             self.alias.untyped_storage().resize_(self.bytes)
             self.stream = self.transfer.stream()
             self.ticket = self.transfer.copy_in(self.block, flat_bytes(self.alias))
             self.here = True
-            self.desk.came(self)
+            self.callbacks.came(self)
 
     def ready(self) -> None:
-        """Let the compute wait for it."""
+        """Let the compute wait for the copy under way."""
         if self.ticket is not None:
             self.transfer.wait(self.ticket)
             self.ticket = None
 
     def send(self) -> None:
-        """Start the copy out, if there is anything to copy; the memory is there until `leave`."""
+        """Start the copy to the host if the host's is stale; the device memory stays until `leave`."""
         if self.here and self.stale:
             self.ready()
             if self.block is None:
@@ -127,63 +149,70 @@ class Page:
             self.dirty = self._held()  # by somebody who may write without being seen
 
     def leave(self) -> None:
-        """Give the device's memory back, if nobody holds it."""
+        """Give the device memory back, unless somebody holds it."""
         self.check()
         if self.loose:
             self.send()
             self.ready()
-            if self.stream != self.transfer.stream():  # which may hand the memory out at once
+            if (
+                self.stream != self.transfer.stream()
+            ):  # the allocator may hand the memory out on that stream at once
                 self.transfer.wait(self.transfer.mark(), self.stream)
             self.alias.untyped_storage().resize_(0)
             self.here = False
-            self.desk.went(self)
+            self.callbacks.went(self)
 
     def check(self) -> None:
-        """Somebody may have given the tensor other memory: `tensor.data = ...`."""
-        with plain():
+        """Follow the tensor to other memory that somebody gave it: `tensor.data = ...`."""
+        with without_torch_function():
             if self.tensor.untyped_storage()._cdata == self.key:
                 return
         self.ready()
         if self.here:
-            self.desk.went(self)
+            self.callbacks.went(self)
         if self.block is not None:
             self.transfer.give_back(self.block)
             self.block = None
-        _storages.pop(self.key, None)  # which another storage may get
+        PAGES.storages.pop(self.key, None)  # another storage may get that address
         self.aliases = 0
-        self._look()
+        self._take_storage()
         if self.alias.device != self.transfer.device or self.alias.nbytes != self.bytes:
             self.users += 1  # not ours to move any more
 
     def forget(self) -> None:
-        """It is nobody's page any more; whoever else holds the tensor has an ordinary one."""
-        if self._kept():
-            self.desk.want([self], "a tensor that somebody kept")
+        """Stop paging the tensor; whoever else holds it has an ordinary one, on the device."""
+        if self._is_referenced():
+            self.callbacks.want([self], "a tensor that somebody kept")
             self.show()
             self.users = 1  # it must not leave any more
         if self.here:
-            self.desk.went(self)
+            self.callbacks.went(self)
 
-    def _kept(self) -> bool:
+    def _is_referenced(self) -> bool:
+        """Whether anybody but this page holds the tensor."""
         if self.whole is None:
-            return sys.getrefcount(self.tensor) > MINE
-        return sys.getrefcount(self.whole) > MINE or sys.getrefcount(self.tensor) > MINE + 1  # which it holds
+            return sys.getrefcount(self.tensor) > PAGE_REFERENCES
+        # The whole holds its part.
+        return (
+            sys.getrefcount(self.whole) > PAGE_REFERENCES
+            or sys.getrefcount(self.tensor) > PAGE_REFERENCES + 1
+        )
 
     def show(self) -> None:
-        """An ordinary tensor, for who knows that it is here."""
+        """Make the tensor an ordinary one, for a use that knows that the bytes are on the device."""
         self.tensor.__class__ = nn.Parameter if isinstance(self.tensor, nn.Parameter) else torch.Tensor
         if self.whole is not None:
             self.whole.__class__ = self._ordinary
 
     def hide(self) -> None:
-        """A tensor that must be asked for."""
+        """Make the tensor one whose class is asked before every use."""
         away: Any = AwayParameter if isinstance(self.tensor, nn.Parameter) else AwayTensor
         self.tensor.__class__ = away
         if self.whole is not None:
-            self.whole.__class__ = _away(self._ordinary)
+            self.whole.__class__ = _away_class(self._ordinary)
 
     def host_copy(self) -> torch.Tensor:
-        """Its bytes now, in ordinary host memory."""
+        """Return a copy of the bytes in ordinary host memory."""
         self.check()
         self.send()
         self.ready()
@@ -198,50 +227,30 @@ class Page:
 
 @contextmanager
 def saved_from_host() -> Iterator[None]:
-    """Around `state_dict`: what it takes of pages are copies in host memory, and none of them comes to the device."""
-    _saving.append(True)
+    """Around `state_dict`: it gets copies of pages in host memory, and no page comes to the device."""
+    PAGES.saving += 1
     try:
         yield
     finally:
-        _saving.pop()
-
-
-class KeptPage(Kept):
-    """A parameter, or a view of one, that autograd saved."""
-
-    __slots__ = ("key", "page")
-
-    def __init__(self, tensor: torch.Tensor, page: Page) -> None:
-        with plain():
-            super().__init__(tensor)
-        self.page, self.key = page, page.key
-        page.aliases += 1
-
-    def __del__(self) -> None:
-        if self.key == self.page.key:  # or the page has other memory now
-            self.page.aliases -= 1
-
-    def value(self) -> torch.Tensor:
-        self.page.desk.want([self.page], "the backward pass")
-        return super().value().detach()  # whoever holds it is seen to
+        PAGES.saving -= 1
 
 
 class _Away:
-    """Asked by torch before anything is done with a tensor of a class that derives from it."""
+    """Base of the classes that torch asks before anything is done with a tensor that is away."""
 
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        with plain():
-            if func in LOOKS:
+        with without_torch_function():
+            if func in READS_NO_BYTE:
                 return func(*args, **kwargs)
             pages = list(_pages_in((*args, *kwargs.values())))
-            if _saving and func is torch.Tensor.detach and pages:
+            if PAGES.saving and func is torch.Tensor.detach and pages:
                 return pages[0].host_copy()
             if pages:
-                pages[0].desk.want(pages, getattr(func, "__name__", str(func)))
+                pages[0].callbacks.want(pages, getattr(func, "__name__", str(func)))
             for page in pages:
                 page.dirty = page.dirty or writes_unseen(func)
                 page.users += 1
@@ -270,31 +279,26 @@ class AwayTensor(_Away, torch.Tensor):
 
 
 @cache
-def _away(kind: type) -> Any:
-    """Of a tensor that is spread over several processes. Its own class asks nobody before it takes its part."""
+def _away_class(kind: type) -> Any:
+    """The away class of a DTensor, whose own class asks nobody before it takes its local part."""
     return type(f"Away{kind.__name__}", (_Away, kind), {})
 
 
-def held(tensor: Any) -> torch.Tensor:
-    """What of a tensor is in this process: its part of one that is spread over several."""
-    part: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
-    return part
-
-
 def page_of(tensor: torch.Tensor) -> Page | None:
-    """The page that owns a tensor's storage."""
-    if not _storages:
+    """Return the page that owns a tensor's storage; None if none does."""
+    if not PAGES.storages:
         return None
-    with plain():
+    with without_torch_function():
         if tensor.layout != torch.strided:
             return None
-        return _storages.get(tensor.untyped_storage()._cdata)
+        return PAGES.storages.get(tensor.untyped_storage()._cdata)
 
 
 def _pages_in(values: Iterable[Any]) -> Iterator[Page]:
+    """Yield the pages of the tensors among an operation's arguments."""
     for value in values:
         if isinstance(value, _Away):
-            page, part = _tensors.get(id(value)), held(value)
+            page, part = PAGES.tensors.get(id(value)), local_part(value)
             if page is not None:
                 yield page
             elif part.numel() and not part.untyped_storage().nbytes():

@@ -1,9 +1,9 @@
-"""Which sites to keep, rebuild or swap, so that the peak stays under a budget at the least cost. Pure.
+"""The search for a plan: which sites to keep, rebuild or swap so that the peak stays under a budget. Pure.
 
 Rebuilding has a price in seconds for each byte; swapping is free as long as the link to the host is idle anyway, and
-dear after that. So plans form a family: rebuild the k cheapest sites, swap as many of the others as it takes, earliest
-first, since those have the most time to leave and come back last. Members are played through; the fastest one that fits
-is taken.
+dear after that. So the candidates form a family: rebuild the k cheapest sites, and swap as many of the others as it
+takes, earliest first, since those have the most time to leave and come back last. Candidates are played through
+(`playback.py`), and the fastest one that fits is the plan.
 """
 
 from __future__ import annotations
@@ -15,43 +15,44 @@ from functools import cached_property
 from itertools import pairwise
 
 from weft.errors import BudgetError
-from weft.lms.plan.plan import Plan
-from weft.lms.plan.playback import Choice, Timeline, first_needs, play, play_within
-from weft.lms.plan.recording import Rates, Recording
+from weft.lms.planning.plan import Plan
+from weft.lms.planning.playback import Choice, Timeline, first_needs, play, play_within
+from weft.lms.planning.recording import Rates, Recording
+from weft.lms.tuning import DEFAULTS, LmsTuning
 from weft.text import format_size, round_up_size
 
-CLASS = 1.5  # prices within this factor of each other are tried together first
-DEPTHS = (
-    4,
-    9,
-)  # of recipes that need what other recipes make: about half a transformer's block, and a whole one
-EASED = 6  # times a member that does not fit may have some of what it rebuilds swapped instead
-LOOKS = 16  # at members between those that were looked at first, and
-CLOSE = 1e-3  # of a step without a budget: not for less than that
-WORSE = 0.01  # of a step without a budget: so much more than a plan that was good before is too much
-NEAR = (16, 4, 1)  # so far from a plan that was good before others are tried
+UNLIMITED = 1 << 62  # bytes
 
 
 def make_plan(
-    recording: Recording, limit: int, rates: Rates, host: int | None = None, like: Plan | None = None
+    recording: Recording,
+    limit: int,
+    rates: Rates,
+    host: int | None = None,
+    like: Plan | None = None,
+    tuning: LmsTuning = DEFAULTS,
 ) -> Plan:
-    """The fastest plan whose peak is at most `limit` bytes; BudgetError where there is none.
+    """Return the fastest plan whose peak is at most `limit` bytes; BudgetError where there is none.
 
-    `like` is a plan for nearly the same step: it is looked for nearby first, which is quicker, and elsewhere only if
+    `like` is a plan for nearly the same step: the search begins near it, which is quicker, and goes elsewhere only if
     nothing as good is there.
     """
-    everything = 1 << 62 if host is None else host
-    native = play(recording, ["keep"] * len(recording.sites), rates, 1 << 62)
-    searches = [_Search(recording, limit, rates, everything, depth, native) for depth in DEPTHS]
+    host_bytes = UNLIMITED if host is None else host
+    native = play(recording, ["keep"] * len(recording.sites), rates, UNLIMITED, tuning)
+    depths = tuning.recipe_depths
+    searches = [_PlanSearch(recording, limit, rates, host_bytes, depth, native, tuning) for depth in depths]
     if native.peak <= limit:
         return searches[0].kept()
-    best: _Member | None = None
+    best: _Candidate | None = None
     if like is not None and not like.keeps_all:
-        again = searches[DEPTHS.index(like.depth)]
+        again = searches[depths.index(like.depth)]
         again.tried[like.rebuilt] = like.choices.count("swap")
         again.climb(like.rebuilt)
         best = again.best
-        if best is not None and best.timeline.seconds <= (like.slowdown + WORSE) * native.seconds:
+        if (
+            best is not None
+            and best.timeline.seconds <= (like.slowdown + tuning.search_tolerance) * native.seconds
+        ):
             return best.plan(again)
     for search in searches:
         search.best = best
@@ -59,13 +60,15 @@ def make_plan(
         best = search.best
     if best is None:
         raise min((search.failure() for search in searches), key=lambda failure: failure[0])[1]
-    return best.plan(searches[DEPTHS.index(best.depth)])
+    return best.plan(searches[depths.index(best.depth)])
 
 
-def least(recording: Recording, rates: Rates) -> Timeline:
-    """The lowest peak of any plan we make, whatever it costs: what no budget can go below."""
-    native = play(recording, ["keep"] * len(recording.sites), rates, 1 << 62)
-    searches = [_Search(recording, 0, rates, 1 << 62, depth, native) for depth in DEPTHS]
+def least(recording: Recording, rates: Rates, tuning: LmsTuning = DEFAULTS) -> Timeline:
+    """Return the timeline of the plan with the lowest peak, at any cost: no budget can go below that peak."""
+    native = play(recording, ["keep"] * len(recording.sites), rates, UNLIMITED, tuning)
+    searches = [
+        _PlanSearch(recording, 0, rates, UNLIMITED, depth, native, tuning) for depth in tuning.recipe_depths
+    ]
     for search in searches:
         for part in range(3):
             rebuilt = search.rebuilt(len(search.cheapest) * part // 2)
@@ -74,7 +77,7 @@ def least(recording: Recording, rates: Rates) -> Timeline:
 
 
 def price(recording: Recording, index: int) -> float | None:
-    """Seconds a byte to rebuild a site; None where it cannot be, or where it would free nothing."""
+    """Return the price of rebuilding a site, in seconds a byte; None where it cannot be, or would free nothing."""
     site = recording.sites[index]
     if site.recipe_s is None or site.bytes == 0 or not site.uses:
         return None
@@ -82,15 +85,15 @@ def price(recording: Recording, index: int) -> float | None:
 
 
 @dataclass(frozen=True)
-class _Member:
-    """One plan of the family, played through."""
+class _Candidate:
+    """One choice for every site, played through."""
 
-    count: int
-    depth: int
+    count: int  # of cheapest sites that are rebuilt
+    depth: int  # longest chain of recipes
     timeline: Timeline
     choices: tuple[Choice, ...]
 
-    def plan(self, search: _Search) -> Plan:
+    def plan(self, search: _PlanSearch) -> Plan:
         return Plan(
             limit=search.limit,
             recording=search.recording,
@@ -104,61 +107,76 @@ class _Member:
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """Seconds that a member takes at least besides the step's own."""
+class _LeastCost:
+    """The seconds that a candidate takes at least, besides those of the step with everything kept."""
 
     rebuilding: float
     waiting: float
-    fits: bool  # without being eased
+    fits: bool  # without swapping some of the sites that it would rebuild
 
     @property
     def seconds(self) -> float:
         return self.rebuilding + self.waiting
 
 
-class _Search:
-    """The family with recipes on recipes up to a depth."""
+class _PlanSearch:
+    """The search among candidates whose chains of recipes are at most `depth` long."""
 
     def __init__(
-        self, recording: Recording, limit: int, rates: Rates, host: int, depth: int, native: Timeline
+        self,
+        recording: Recording,
+        limit: int,
+        rates: Rates,
+        host: int,
+        depth: int,
+        native: Timeline,
+        tuning: LmsTuning = DEFAULTS,
     ) -> None:
+        self.tuning = tuning
         self.recording, self.limit, self.rates, self.host = recording, limit, rates, host
         self.depth, self.native = depth, native
-        self.best: _Member | None = None
-        self.least: Timeline | None = None  # the lowest peak seen
-        self.tried: dict[int, int] = {}  # count: swaps
-        self.seen: dict[int, _Seen] = {}  # by count
+        self.best: _Candidate | None = None
+        self.least: Timeline | None = None  # the one with the lowest peak seen
+        self.tried: dict[int, int] = {}  # swaps that a candidate needs, by its count
+        self.seen: dict[int, _LeastCost] = {}  # by count
 
     @cached_property
     def cheapest(self) -> list[int]:
-        """Sites that can be rebuilt; prices that differ by noise alone count as one, and the earliest comes first."""
+        """Sites that can be rebuilt, the cheapest first; where prices differ by noise alone, the earliest first."""
         return sorted(self._classes, key=lambda index: (self._classes[index], index))
 
     @cached_property
     def _classes(self) -> dict[int, int]:
         prices = {index: price(self.recording, index) for index in range(len(self.recording.sites))}
-        return {index: _class(cost) for index, cost in prices.items() if cost is not None}
+        return {
+            index: _price_class(cost, self.tuning.price_class)
+            for index, cost in prices.items()
+            if cost is not None
+        }
 
     def kept(self) -> Plan:
+        """Return the plan that keeps everything."""
         choices = tuple[Choice, ...](["keep"] * len(self.recording.sites))
-        return _Member(0, self.depth, self.native, choices).plan(self)
+        return _Candidate(0, self.depth, self.native, choices).plan(self)
 
     def look_everywhere(self) -> None:
-        """The ends of each class of prices first, then wherever a better one may be between two that were seen."""
+        """Look at the ends of each class of prices, then between two of them wherever a better candidate may be."""
         classes = [self._classes[index] for index in self.cheapest]
         ends = [index for index in range(1, len(classes)) if classes[index] != classes[index - 1]]
         self.look([0, *ends, len(classes)])
-        for _ in range(LOOKS):
+        for _ in range(self.tuning.refinements):
             if self.best is None or self.best.depth != self.depth:
                 return
             hope, middle = self._most_hopeful()
-            if hope > self.best.timeline.seconds - CLOSE * self.native.seconds:
+            if hope > self.best.timeline.seconds - self.tuning.refinement_gain * self.native.seconds:
                 return
             self.look([middle])
 
     def _most_hopeful(self) -> tuple[float, int]:
-        """What a member between two that were seen takes at least, and which one is in the middle of them: it rebuilds
-        no less than the first, and is unlikely to wait less than both, unless the second had to be eased.
+        """Return the least seconds of any candidate between two neighbours that were seen, and the one in their middle.
+
+        A candidate in between rebuilds no less than the first, and is unlikely to wait less than both, unless the
+        second had to swap some of what it would rebuild.
         """
         hopes = [(float("inf"), 0)]
         for (low, first), (high, second) in pairwise(sorted(self.seen.items())):
@@ -168,16 +186,17 @@ class _Search:
         return min(hopes)
 
     def climb(self, start: int) -> None:
-        """From a member to its neighbours, as long as one of them is better, and to nearer ones then."""
+        """Go from a candidate to a neighbour as long as one is better, in smaller and smaller strides."""
         self.look([start])
-        for step in NEAR:
+        for stride in self.tuning.search_strides:
             centre = None
             while centre != start:
                 centre = start
-                self.look([centre - step, centre + step])
+                self.look([centre - stride, centre + stride])
                 start = centre if self.best is None else self.best.count
 
     def look(self, counts: Iterable[int]) -> None:
+        """Play the candidates with these counts that may be faster than the best, the most promising first."""
         unseen = (count for count in counts if count not in self.seen)
         new = {count: self.rebuilt(count) for count in unseen if 0 <= count <= len(self.cheapest)}
         self.seen |= {count: self._at_least(rebuilt) for count, rebuilt in new.items()}
@@ -186,16 +205,17 @@ class _Search:
             if self.best is None or least < self.best.timeline.seconds:
                 self._try(count, new[count])
 
-    def _at_least(self, rebuilt: set[int]) -> _Seen:
-        """What is there at the highest moment of the step and not rebuilt must have left over the link by then."""
+    def _at_least(self, rebuilt: set[int]) -> _LeastCost:
+        """Return the least cost of a candidate: by the step's highest moment, what is over the limit must have left."""
         sites, native = self.recording.sites, self.native
         cost = sum(sites[index].recipe_s or 0.0 for index in rebuilt)
         moment = native.peak_interval
         gone = sum(sites[index].bytes for index in rebuilt if sites[index].pack < moment)
         leaving_s = (native.peak - self.limit - gone) / self.rates.out
-        return _Seen(cost, max(0.0, leaving_s - native.times[moment] - cost), False)
+        return _LeastCost(cost, max(0.0, leaving_s - native.times[moment] - cost), False)
 
     def _try(self, count: int, rebuilt: set[int]) -> None:
+        """Play a candidate with as few swaps as fit, and keep it if it is the best."""
         others = self.swappable(rebuilt)
         nearest = min(self.tried, key=lambda known: abs(known - count), default=None)
         guess = len(others) if nearest is None else self.tried[nearest]
@@ -206,15 +226,15 @@ class _Search:
             return
         swaps, timeline, choices = found
         self.tried[count] = swaps
-        self.seen[count] = _Seen(timeline.recipe_s, timeline.stall_s, fits)
+        self.seen[count] = _LeastCost(timeline.recipe_s, timeline.stall_s, fits)
         self._note(timeline)
         if timeline.host_peak <= self.host and (
             self.best is None or timeline.seconds < self.best.timeline.seconds
         ):
-            self.best = _Member(count, self.depth, timeline, choices)
+            self.best = _Candidate(count, self.depth, timeline, choices)
 
     def rebuilt(self, count: int) -> set[int]:
-        """The cheapest, less those at the end of too long a chain: to rebuild one would be to rebuild all before it."""
+        """Return the `count` cheapest sites, without those at the end of too long a chain of recipes."""
         depths: dict[int, int] = {}
         for index in sorted(self.cheapest[:count]):
             depth = 1 + max((depths.get(need, 0) for need in self.recording.sites[index].needs), default=0)
@@ -223,7 +243,7 @@ class _Search:
         return set(depths)
 
     def swappable(self, rebuilt: set[int]) -> list[int]:
-        """Of the others, those whose leaving frees anything."""
+        """Return the sites that are not rebuilt and whose leaving frees memory."""
         return [
             index
             for index, site in enumerate(self.recording.sites)
@@ -233,13 +253,13 @@ class _Search:
     def _fewest_swaps(
         self, rebuilt: set[int], others: list[int], guess: int
     ) -> tuple[int, Timeline, tuple[Choice, ...]] | None:
-        """The smallest number of swaps that fits, looked for around a guess in growing steps."""
+        """Return the smallest number of swaps that fits, looked for around a guess in growing steps."""
         low, high, step = 0, len(others), 1
         middle = min(guess, high)
         found = None
         while low <= high:
             choices = self._choices(rebuilt, others[:middle])
-            timeline = play_within(self.recording, choices, self.rates, self.limit)
+            timeline = play_within(self.recording, choices, self.rates, self.limit, self.tuning)
             if timeline is not None:
                 found = (middle, timeline, choices)
                 high = middle - 1
@@ -251,8 +271,8 @@ class _Search:
         return found
 
     def _eased(self, rebuilt: set[int]) -> tuple[int, Timeline, tuple[Choice, ...]] | None:
-        """Where rebuilding takes too much by itself at some moments, have what is rebuilt then swapped instead."""
-        for _ in range(EASED):
+        """Return a candidate that swaps instead of rebuilds where rebuilding itself takes too much memory."""
+        for _ in range(self.tuning.eased_tries):
             others = self.swappable(rebuilt)
             timeline, choices = self.play(rebuilt, others)
             if timeline.peak <= self.limit:
@@ -269,7 +289,7 @@ class _Search:
 
     def play(self, rebuilt: set[int], swapped: list[int]) -> tuple[Timeline, tuple[Choice, ...]]:
         choices = self._choices(rebuilt, swapped)
-        timeline = play(self.recording, choices, self.rates, self.limit)
+        timeline = play(self.recording, choices, self.rates, self.limit, self.tuning)
         self._note(timeline)
         return timeline, choices
 
@@ -286,7 +306,7 @@ class _Search:
         return tuple(choices)
 
     def failure(self) -> tuple[int, BudgetError]:
-        """The least bytes that were reached, and what to say about it."""
+        """Return the lowest peak that was reached, and the error that tells about it."""
         least = self.least or self.native
         if least.peak <= self.limit:
             return 0, BudgetError(
@@ -304,14 +324,14 @@ class _Search:
 
 
 def _meets(moments: list[int], first: int, last: int) -> bool:
-    """Whether one of the moments is from the first event to the last, or just after it."""
+    """Return whether one of the sorted moments is between the first event and the one after the last."""
     place = bisect_left(moments, first)
     return place < len(moments) and moments[place] <= last + 1
 
 
-def _class(price: float) -> int:
-    """Prices in classes a factor of CLASS wide; what is all but free is one class."""
+def _price_class(price: float, factor: float) -> int:
+    """Return the number of the class of a price; classes are a factor wide, and all that is nearly free is class 0."""
     value, result = 1e-14, 0
     while value < price:
-        value, result = value * CLASS, result + 1
+        value, result = value * factor, result + 1
     return result

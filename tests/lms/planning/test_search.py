@@ -16,9 +16,9 @@ from tests.lms.families import LlamaBlock, Transformer
 
 from weft import lms
 from weft.errors import BudgetError
-from weft.lms.plan.playback import Choice, play
-from weft.lms.plan.recording import Rates, Recording, Site
-from weft.lms.plan.search import _Search, make_plan
+from weft.lms.planning.playback import Choice, play
+from weft.lms.planning.recording import Rates, Recording, SavedSite
+from weft.lms.planning.search import _PlanSearch, make_plan
 
 MB = 10**6
 RATES = Rates(out=50e9, back=50e9)
@@ -27,13 +27,13 @@ RATES = Rates(out=50e9, back=50e9)
 def transformer(layers: int = 12, width: int = 64 * MB, layer_s: float = 6e-3) -> Recording:
     """Blocks that save an input, a normed copy (cheap to rebuild), a hidden layer (dear) and an activation (cheap)."""
     kinds = (("Add", 1, None), ("LayerNorm", 1, 0.02), ("Addmm", 4, 0.3), ("Gelu", 4, 0.02))
-    sites: list[Site] = []
+    sites: list[SavedSite] = []
     events = layers * len(kinds)
     for layer in range(layers):
         for place, (op, size, cost) in enumerate(kinds):
             index = len(sites)
             sites.append(
-                Site(
+                SavedSite(
                     op=op,
                     module=f"block{layer}",
                     bytes=size * width,
@@ -129,7 +129,7 @@ def test_explain_has_a_line_for_each_kind_of_decision() -> None:
 
 
 def test_a_storage_that_others_keep_alive_counts_until_they_let_go() -> None:
-    site = Site(op="Mm", module="", bytes=100, pack=0, uses=(3,), held=2, recipe_s=1.0)
+    site = SavedSite(op="Mm", module="", bytes=100, pack=0, uses=(3,), held=2, recipe_s=1.0)
     recording = Recording(sites=(site,), seconds=(1.0,) * 5, other=(0, 0, 10, 0, 0))
     assert play(recording, ["recipe"], RATES, 1 << 40).peak == 110
     free = replace(recording, sites=(replace(site, held=0),))
@@ -146,7 +146,7 @@ def recordings(draw: st.DrawFn) -> Recording:
     for index in range(count):
         needs = draw(st.sets(st.integers(0, index - 1), max_size=2)) if index else set()
         sites.append(
-            Site(
+            SavedSite(
                 op="Op",
                 module="",
                 bytes=draw(st.integers(1, 50)) * MB,
@@ -184,7 +184,7 @@ def test_no_member_takes_less_than_was_thought_possible(
 ) -> None:
     """Or the search would pass over good ones."""
     native = play(recording, ["keep"] * len(recording.sites), RATES, 1 << 62)
-    search = _Search(recording, max(1, int(native.peak * share)), RATES, 1 << 62, 4, native)
+    search = _PlanSearch(recording, max(1, int(native.peak * share)), RATES, 1 << 62, 4, native)
     rebuilt = search.rebuilt(data.draw(st.integers(0, len(search.cheapest))))
     others = search.swappable(rebuilt)
     found = search._fewest_swaps(rebuilt, others, len(others))
@@ -224,7 +224,7 @@ def recorded(name: str) -> tuple[Recording, int, Rates]:
         kept = json.load(file)
     limit, rates = kept.pop("limit"), Rates(**kept.pop("rates"))
     sites = [
-        Site(**(site | {"uses": tuple(site["uses"]), "needs": tuple(site["needs"])}))
+        SavedSite(**(site | {"uses": tuple(site["uses"]), "needs": tuple(site["needs"])}))
         for site in kept.pop("sites")
     ]
     base = kept.pop("base")

@@ -1,4 +1,4 @@
-"""A plan: a choice for every site of a step, what it costs, and when copies leave and return; as data, and as text."""
+"""A plan: a choice for every site of a step, its cost, and when copies leave and return; as data and as text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from weft.lms.plan.playback import Choice, Timeline
-from weft.lms.plan.recording import Recording
+from weft.lms.planning.playback import Choice, Timeline
+from weft.lms.planning.recording import Recording
 from weft.text import format_seconds, format_size
 
 WORDS: dict[Choice, str] = {"keep": "keep", "recipe": "rebuild", "swap": "swap"}
@@ -15,25 +15,26 @@ WORDS: dict[Choice, str] = {"keep": "keep", "recipe": "rebuild", "swap": "swap"}
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What will be done with one shape of step."""
+    """The choices for steps of one shape, and the timeline that follows from them."""
 
-    limit: int
+    limit: int  # bytes
     recording: Recording
     choices: tuple[Choice, ...]
     timeline: Timeline
     native: Timeline  # the same step with everything kept
-    keys: tuple[tuple[str, int], ...] = field(default=())
-    rebuilt: int = 0  # the cheapest sites that are rebuilt, and
-    depth: int = 0  # how deep: where a search for the next plan starts
-    paged: str = ""  # what of the model lives on the host, in words
+    keys: tuple[tuple[str, int], ...] = field(default=())  # `SavedSite.key` of each site; bytes -1 match any
+    rebuilt: int = 0  # number of cheapest sites that are rebuilt, and
+    depth: int = 0  # longest chain of recipes: where a search for the next plan starts
+    paged: str = ""  # lines about what of the model lives on the host
 
     @cached_property
     def keeps_all(self) -> bool:
+        """Whether the plan leaves everything on the device."""
         return all(choice == "keep" for choice in self.choices)
 
     @property
     def slowdown(self) -> float:
-        """Predicted time over that of the same step with everything kept."""
+        """The predicted time over that of the same step with everything kept."""
         return self.timeline.seconds / self.native.seconds if self.native.seconds > 0 else 1.0
 
     def bytes_of(self, choice: Choice) -> int:
@@ -44,7 +45,7 @@ class Plan:
         )
 
     def summary(self) -> str:
-        """One line."""
+        """Return the plan in one line."""
         shares = ", ".join(f"{WORDS[choice]} {format_size(self.bytes_of(choice))}" for choice in WORDS)
         return (
             f"budget {format_size(self.limit)}: {shares}; peak {format_size(self.timeline.peak)} instead of "
@@ -52,7 +53,7 @@ class Plan:
         )
 
     def explain(self, most: int = 40) -> str:
-        """A line per decision, alike ones together, the largest first: bytes, choice, price."""
+        """Return a line for each kind of decision, the largest first: bytes, choice, price."""
         rows: Counter[tuple[str, str, Choice]] = Counter()
         counts: Counter[tuple[str, str, Choice]] = Counter()
         prices: Counter[tuple[str, str, Choice]] = Counter()

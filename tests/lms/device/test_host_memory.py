@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import BudgetError
-from weft.lms.device.slabs import PAGE, Block, Slabs
+from weft.lms.device.host_memory import PAGE_BYTES, Block, Slabs
 
 
 def slabs(limit: int = 1 << 24, slab: int = 1 << 16) -> Slabs:
@@ -44,9 +44,9 @@ def test_the_limit_holds_and_is_said() -> None:
 
 @given(st.integers(1, 1 << 22))
 def test_a_large_block_takes_little_more_than_it_needs(size: int) -> None:
-    store = slabs(slab=PAGE)
+    store = slabs(slab=PAGE_BYTES)
     store.take(size)
-    assert store.held <= max(PAGE, 1.125 * size + PAGE)
+    assert store.held <= max(PAGE_BYTES, 1.125 * size + PAGE_BYTES)
 
 
 def test_slabs_that_are_free_make_way_for_a_block_that_fits_into_none() -> None:
@@ -89,8 +89,8 @@ def test_what_cannot_be_had_costs_nothing() -> None:
 
 def test_what_used_a_block_last_is_known_to_whoever_gets_it_next() -> None:
     store = slabs()
-    first, second = store.take(PAGE), store.take(PAGE)
+    first, second = store.take(PAGE_BYTES), store.take(PAGE_BYTES)
     first.ticket, second.ticket = "a", "b"
     store.give_back(first)
     store.give_back(second)
-    assert set(store.take(2 * PAGE).ticket) == {"a", "b"}
+    assert set(store.take(2 * PAGE_BYTES).ticket) == {"a", "b"}

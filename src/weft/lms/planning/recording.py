@@ -1,4 +1,4 @@
-"""What one training step did, as data: which storages autograd saved, when they were used, what else took memory.
+"""A recording: one training step as data. Which storages autograd saved, when they were used, what else took memory.
 
 Events are the moments at which autograd saves a tensor or asks for one back, in the order in which they were issued.
 Interval k is the work before event k; one more follows the last event. Memory is counted in the order of issue, which
@@ -16,7 +16,7 @@ NEVER = 1 << 60
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Bytes a second from the device to the host and back."""
+    """The rates of a link, in bytes a second: `out` from the device to the host, and `back`."""
 
     out: float
     back: float
@@ -26,44 +26,46 @@ class Rates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
-    """One storage that autograd saved: the unit of every decision."""
+class SavedSite:
+    """One storage that autograd saved in a step: the unit of every decision."""
 
-    op: str  # the operation that made it
-    module: str  # the innermost module in whose forward it was saved
+    op: str  # the operation that made the storage
+    module: str  # the innermost module in whose forward pass it was saved
     bytes: int
     pack: int  # the event at which it was first saved
     uses: tuple[int, ...] = ()  # the events at which the backward pass asks for it
-    held: int = 0  # until this event others keep it alive whatever we do
+    held: int = 0  # until this event others keep it alive, whatever is decided
     gone: int = NEVER  # before this event autograd let it go
-    recipe_s: float | None = None  # to rebuild it from the sites it needs; None: there is no way
-    recipe_bytes: int = 0  # that to rebuild it takes on the way, besides itself
-    needs: tuple[int, ...] = ()  # sites, all of them saved before this one
-    variant: int = 0  # of the recipe's ways
+    recipe_s: float | None = (
+        None  # seconds to rebuild it from the sites in `needs`; None if no recipe is known
+    )
+    recipe_bytes: int = 0  # that rebuilding takes on the way, besides the result
+    needs: tuple[int, ...] = ()  # sites that the recipe works on, all of them saved before this one
+    variant: int = 0  # the number of the recipe's variant that gave the right bits
 
     @property
     def last(self) -> int:
-        """The event after which nobody wants it: its last use, or that of what the same node asks for after it."""
+        """The event after which nobody wants the storage: its last use, or a later use by the same node."""
         if not self.uses:
             return self.gone
         return max(self.uses[-1], self.gone - 1 if self.gone < NEVER else 0)
 
     @property
     def key(self) -> tuple[str, int]:
-        """By which a step that runs is compared with the one that was recorded."""
+        """The operation and bytes by which a step that runs is compared with the recorded one."""
         return self.op, self.bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """One step."""
+    """One step: its sites, and for each interval the time and the memory besides sites."""
 
-    sites: tuple[Site, ...]
+    sites: tuple[SavedSite, ...]
     seconds: tuple[float, ...]  # of compute in each interval
     other: tuple[int, ...]  # the most bytes that were not sites in each interval
     rest: tuple[int, ...] = ()  # bytes that were not sites when each interval began
     labels: tuple[str, ...] = ()  # what happened at each event, for messages
-    base: int = 0  # bytes in use when it began
+    base: int = 0  # bytes in use when the step began
 
     def __post_init__(self) -> None:
         assert len(self.seconds) == len(self.other)
@@ -93,20 +95,20 @@ class Recording:
         return tuple(map(tuple, found))
 
     def label(self, interval: int) -> str:
-        """The operation that runs in an interval, as well as we know it."""
+        """Return the operation that runs in an interval, as far as it is known."""
         if not self.labels:
             return "an operation"
         return self.labels[min(interval, len(self.labels) - 1)]
 
     def scaled(self, ratio: float) -> Recording:
-        """What the same step would be with `ratio` times as much data: a first guess for a new shape."""
+        """Return the same step with `ratio` times as much data: a first guess for a new shape."""
 
-        def grown(site: Site) -> Site:
+        def grown(site: SavedSite) -> SavedSite:
             cost = None if site.recipe_s is None else site.recipe_s * ratio
             size, taken = int(site.bytes * ratio), int(site.recipe_bytes * ratio)
             return replace(site, bytes=size, recipe_s=cost, recipe_bytes=taken)
 
-        # Of the rest some grows with the data and some does not: with one recording alone, expect the worse.
+        # Of the other bytes some grow with the data and some do not: from one recording alone, expect the larger.
         least = min(self.other, default=0)
 
         def worse(values: tuple[int, ...]) -> tuple[int, ...]:
@@ -121,9 +123,10 @@ class Recording:
         )
 
     def measured_again(self, later: Recording, least: bool = False) -> Recording:
-        """The times of a later run, and its bytes where they were looked at; recipes and their costs as they were.
+        """Return this recording with the times of a later one, and with its bytes where memory was measured.
 
-        Or the least times of both: a device that had to wait for its launching thread looks as if it had worked.
+        With `least`, each interval has the shorter of both times: a device that waited for its launching thread looks
+        as if it had worked.
         """
         if len(later.sites) != len(self.sites) or later.events != self.events:
             return self
@@ -140,11 +143,11 @@ class Recording:
         )
 
     def sped_up(self, factor: float) -> Recording:
-        """The same step where all takes less time: to measure an interval takes time, too."""
+        """Return the same step with all times scaled down: measuring an interval takes time, too."""
         return replace(self, seconds=tuple(value * factor for value in self.seconds))
 
     def shifted(self, base: int) -> Recording:
-        """The same step where more, or less, was in use when it began."""
+        """Return the same step with `base` bytes in use when it began."""
         shift = base - self.base
         other, rest = (tuple(max(0, value + shift) for value in values) for values in (self.other, self.rest))
         return replace(self, other=other, rest=rest, base=base)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import copy
 import gc
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from tests.lms.families import LlamaBlock, Transformer
-from tests.lms.plan.test_search import MB, transformer
+from tests.lms.planning.test_search import MB, transformer
 from tests.lms.stage import back
 from torch import Tensor, nn
 
 import weft.lms.api
 from weft import lms
-from weft.lms import wrapper as wrapping
 from weft.lms.device.simulated import SimulatedTransfer
-from weft.lms.paging.optimizer import SHARE, TAKEN
-from weft.lms.plan.plan import Plan
-from weft.lms.plan.recording import Rates
-from weft.lms.plan.search import make_plan
-from weft.lms.plan.split import Split, Steps, brought, share, wait
+from weft.lms.planning.plan import Plan
+from weft.lms.planning.recording import Rates
+from weft.lms.planning.search import make_plan
+from weft.lms.planning.split import OptimizerStep, Split, share, state_after, wait_for_state
+from weft.lms.tuning import DEFAULTS
 
 RATES = Rates(out=50e9, back=50e9)
 RECORDING = transformer()
@@ -31,7 +31,7 @@ PEAK = make_plan(RECORDING, 1 << 60, RATES).timeline.peak
 def waited(plan: Plan, budget: int, state: int, step: float = 0.0) -> float:
     """For state to come."""
     rates = Rates(out=1e18, back=RATES.back)
-    return wait(plan, plan, budget, rates, Steps(passes=1, state=state, seconds=step))
+    return wait_for_state(plan, plan, budget, rates, OptimizerStep(passes=1, state=state, seconds=step))
 
 
 def test_state_that_stays_need_not_be_waited_for() -> None:
@@ -50,15 +50,15 @@ def test_state_comes_as_fast_as_the_link_and_memory_let_it() -> None:
     timeline = plan.timeline
     much = 1 << 50
     at_once, slowly = Rates(out=1e18, back=1e18), Rates(out=1e6, back=1e6)
-    assert brought(plan, 7, PEAK + 7, at_once, most=much) == PEAK + 7 - timeline.levels[-1]
-    assert brought(plan, 7, PEAK + 7, at_once, most=100) == 100
-    assert brought(plan, 7, much, slowly, most=much) == pytest.approx(7 + 1e6 * timeline.seconds, abs=1)
+    assert state_after(plan, 7, PEAK + 7, at_once, most=much) == PEAK + 7 - timeline.levels[-1]
+    assert state_after(plan, 7, PEAK + 7, at_once, most=100) == 100
+    assert state_after(plan, 7, much, slowly, most=much) == pytest.approx(7 + 1e6 * timeline.seconds, abs=1)
     backward = timeline.seconds - timeline.times[timeline.peak_interval]
-    assert brought(plan, 7, PEAK + 7, slowly, most=much) == pytest.approx(7 + 1e6 * backward, rel=0.05)
+    assert state_after(plan, 7, PEAK + 7, slowly, most=much) == pytest.approx(7 + 1e6 * backward, rel=0.05)
     swaps = make_plan(RECORDING, int(0.8 * PEAK), RATES)
     assert swaps.timeline.moved
     free = swaps.timeline.seconds - swaps.timeline.back[-1]  # activations come back over the same link
-    assert brought(swaps, 0, much, slowly, most=much) == pytest.approx(1e6 * free, rel=0.01)
+    assert state_after(swaps, 0, much, slowly, most=much) == pytest.approx(1e6 * free, rel=0.01)
 
 
 def test_activations_give_way_where_that_is_cheaper_than_to_wait() -> None:
@@ -66,7 +66,7 @@ def test_activations_give_way_where_that_is_cheaper_than_to_wait() -> None:
     room = PEAK + state // 4
 
     def best(passes: int, rates: Rates = RATES) -> Split:
-        return share(RECORDING, room, rates, None, Steps(passes=passes, state=state))
+        return share(RECORDING, room, rates, None, OptimizerStep(passes=passes, state=state))
 
     assert best(1).usual == best(1).last > state // 4
     free = make_plan(RECORDING, room - best(1000).usual, RATES)
@@ -80,12 +80,12 @@ def test_activations_give_way_where_that_is_cheaper_than_to_wait() -> None:
 def test_no_other_split_costs_less(passes: int) -> None:
     state = 24_000 * MB
     room = PEAK + state // 4
-    steps = Steps(passes=passes, state=state, seconds=0.02)
+    steps = OptimizerStep(passes=passes, state=state, seconds=0.02)
 
     def cost(split: Split) -> float:
         usual, last = (make_plan(RECORDING, room - left, RATES) for left in (split.usual, split.last))
         working = (passes - 1) * usual.timeline.seconds + last.timeline.seconds
-        return working + wait(usual, last, room, RATES, steps)
+        return working + wait_for_state(usual, last, room, RATES, steps)
 
     lefts = range(0, state // 2 + 1, state // 8)
     splits = [Split(usual=one, last=two) for one in lefts for two in lefts if two >= one]
@@ -98,11 +98,11 @@ def test_no_other_split_costs_less(passes: int) -> None:
 def test_state_gets_no_more_than_activations_can_give() -> None:
     state = 40_000 * MB
     budget = PEAK // 2
-    found = share(RECORDING, budget, RATES, None, Steps(passes=1, state=state))
+    found = share(RECORDING, budget, RATES, None, OptimizerStep(passes=1, state=state))
     make_plan(RECORDING, budget - found.last, RATES)
     assert found.last < budget
     tight = replace(RECORDING, other=tuple(budget - 300 * MB for _ in RECORDING.other))
-    assert share(tight, budget, RATES, None, Steps(passes=1, state=state)) == Split()
+    assert share(tight, budget, RATES, None, OptimizerStep(passes=1, state=state)) == Split()
 
 
 def model_and_batch() -> tuple[nn.Module, Tensor]:
@@ -110,10 +110,16 @@ def model_and_batch() -> tuple[nn.Module, Tensor]:
     return Transformer(6, lambda: LlamaBlock(128, 4, 2, 384), 128), torch.randn(2, 64, 128)
 
 
+def state_pages(model: Any) -> Any:
+    """The pages of optimizer state of a wrapped model."""
+    return model.forward.wrapped.state_pages
+
+
 def steps(shared: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, float, float]:
     """A model after some steps of AdamW; seconds, and bytes of state that came in, of the last of them."""
     lms.forget()
-    monkeypatch.setattr(wrapping, "SHARED", wrapping.SHARED if shared else ())
+    tuning = DEFAULTS if shared else replace(DEFAULTS, share_after_steps=())
+    monkeypatch.setattr(weft.lms.api, "DEFAULTS", tuning)
     model, x = model_and_batch()
     transfer = SimulatedTransfer(limit=23_000_000, link=2e9, product_rate=3e12)
     transfer.adopt(*model.parameters(), *model.buffers(), x)
@@ -123,7 +129,7 @@ def steps(shared: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, flo
     for _ in range(7):
         seconds, paged = (
             transfer.clock,
-            float(paged if not weft.lms.api._latest else lms.stats()["paged_in_bytes"]),
+            float(paged if weft.lms.api.SESSIONS.latest is None else lms.stats()["paged_in_bytes"]),
         )
         optimizer.zero_grad(set_to_none=True)
         for _ in range(4):
@@ -206,22 +212,21 @@ class Accumulating:
         self.before += [until - came, self.early]
 
     def _came(self) -> float:
-        return float(lms.stats()["paged_in_bytes"]) if weft.lms.api._latest else 0.0
+        return float(lms.stats()["paged_in_bytes"]) if weft.lms.api.SESSIONS.latest is not None else 0.0
 
 
 def test_state_stays_through_the_pass_before_the_last_where_that_has_no_plan_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wrapping, "SHARED", ())
+    monkeypatch.setattr(weft.lms.api, "DEFAULTS", replace(DEFAULTS, share_after_steps=()))
     made = Accumulating(4.3, link=2e9, rate=2e12)
     made.train(5)
-    (keeper,) = weft.lms.api.latest().keepers
-    assert keeper.pager is not None
+    (usage,) = weft.lms.api.latest().budget.models
     made.optimizer.zero_grad(set_to_none=True)
     here = []
     for _ in range(3):
         made.run()
-        here.append(keeper.pager.leaving)
+        here.append(usage.state_on_device)
     assert here[2] == here[1] > 0
     weft.lms.api.latest().end(failed=True)
 
@@ -232,14 +237,14 @@ def test_the_last_pass_before_a_step_leaves_more_room_to_state_than_the_others()
     made = Accumulating(4.22, link=7e7, rate=2e10)
     made.train(8)
     session = weft.lms.api.latest()
-    split = session.planning.split
+    split = session.budget.split
     assert split.last > split.usual
     *others, before, forward, backward = made.before
     assert not any(others)
     assert min(before, forward + backward) > 0
     stays = session.limit - session.last_plan().timeline.peak
     came = sum(made.before) + made.late
-    assert came <= 2 * made.weights - min(stays, split.usual) + session.limit // SHARE
+    assert came <= 2 * made.weights - min(stays, split.usual) + session.limit // DEFAULTS.chunk_share
     assert session.over == 0
     assert "in the last pass before the step" in lms.plan().explain()
     session.end(failed=True)
@@ -272,13 +277,16 @@ def test_state_comes_in_once_a_step_and_before_it_where_there_is_room() -> None:
     made.train(6)
     session = weft.lms.api.latest()
     assert (
-        0 < made.early + made.late <= 2 * made.weights - session.planning.split.usual + session.limit // SHARE
+        0
+        < made.early + made.late
+        <= 2 * made.weights - session.budget.split.usual + session.limit // DEFAULTS.chunk_share
     )
     assert made.late <= 0.1 * made.early
     assert session.over == 0
-    (keeper,) = session.keepers
-    assert keeper.pager is not None
-    assert keeper.pager._taken < TAKEN  # it was seen, the parameter without a gradient notwithstanding
+    state = state_pages(made.model)
+    assert (
+        state._temporaries < DEFAULTS.step_temporaries
+    )  # it was seen, the parameter without a gradient notwithstanding
     session.end(failed=True)
 
 
@@ -302,7 +310,9 @@ def test_state_that_comes_early_does_not_delay_activations() -> None:
     made = Accumulating(4.22, link=7e7, rate=2e10)
     made.train(6)
     session = weft.lms.api.latest()
-    (last,) = (shape.last for shape in session.planning.shapes.known.values() if shape.last is not None)
+    (last,) = (
+        shape.last_pass for shape in session.planning.shapes.known.values() if shape.last_pass is not None
+    )
     timeline = last.plan.timeline
     assert timeline.moved > 0
     assert made.early > 0
@@ -357,12 +367,11 @@ class Setting:
 
     def assert_kept(self) -> None:
         session = weft.lms.api.latest()
-        pagers = [keeper.pager for keeper in session.keepers if keeper.pager is not None]
-        assert pagers
-        for pager in pagers:
-            here = [page for pages in pager.pages.values() for page in pages if page.here]
-            assert pager.leaving == sum(page.bytes for page in here)
-            assert pager.leaving == sum(page.bytes for page in pager._leaving)
+        for model in self.models:
+            state = state_pages(model)
+            here = [page for pages in state.pages.values() for page in pages if page.here]
+            assert state.traffic.usage.state_on_device == sum(page.bytes for page in here)
+            assert state.traffic.usage.state_on_device == sum(page.bytes for page in state._on_device)
         assert session.over == 0
         assert all(shape.margin == 0 for shape in session.planning.shapes.known.values())
         session.end(failed=True)
@@ -371,7 +380,7 @@ class Setting:
 def test_operations_between_two_modules_have_their_room() -> None:
     made = Setting(12_000_000)
     made.train(8)
-    assert weft.lms.api.latest().planning.split.usual > 0
+    assert weft.lms.api.latest().budget.split.usual > 0
     assert weft.lms.api.latest().planning.replans < 10
     made.assert_kept()
 
@@ -405,8 +414,8 @@ def test_what_was_left_to_state_is_there_again_when_its_model_is_gone() -> None:
     made = Setting(12_000_000)
     made.train(3)
     session = weft.lms.api.latest()
-    assert session.planning.split.usual > 0
+    assert session.budget.split.usual > 0
     session.end(failed=True)
     del made
     gc.collect()
-    assert session.planning.split.usual == 0
+    assert session.budget.split.usual == 0

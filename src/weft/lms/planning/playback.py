@@ -1,4 +1,4 @@
-"""A step under a choice for every site, played through: memory and time, event by event. Pure."""
+"""Playback: the memory and time of a recorded step under a choice for every site, event by event. Pure."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from weft.lms.plan.recording import Rates, Recording
+from weft.lms.planning.recording import NEVER, Rates, Recording
+from weft.lms.tuning import DEFAULTS, LmsTuning
 
 Choice = Literal["keep", "recipe", "swap"]
-LEAD = 0.005  # seconds that copies back should be early, where there is room: nothing runs exactly as it was measured
-SLOWER = 1.15  # than measured, at times
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """What would happen."""
+    """The course of a step under a plan: memory and time by event, and when storages leave and return."""
 
-    peak: int
+    peak: int  # bytes
     peak_interval: int
     seconds: float
     recipe_s: float  # spent rebuilding
     stall_s: float  # spent waiting for copies
     moved: int  # bytes out, and as many back
-    host_peak: int
-    releases: dict[int, tuple[int, ...]]  # at this event, these sites leave the device
-    fetches: dict[int, tuple[int, ...]]  # at this event, their copies back start
+    host_peak: int  # bytes
+    releases: dict[int, tuple[int, ...]]  # by event, the sites that leave the device
+    fetches: dict[int, tuple[int, ...]]  # by event, the sites whose copies back start
     levels: tuple[int, ...]  # the most bytes in each interval
-    ahead: tuple[int, ...]  # and from each on
-    times: tuple[float, ...] = ()  # of the clock after each event
-    back: tuple[float, ...] = ()  # seconds that copies back which started until then take, all together
+    ahead: tuple[int, ...]  # the most bytes in each interval and all after it
+    times: tuple[float, ...] = ()  # of the clock after each event, in seconds
+    back: tuple[float, ...] = ()  # link seconds of all copies back that started until each event
 
 
 def first_needs(recording: Recording, choices: Sequence[Choice]) -> list[int]:
-    """The event at which each site must be on the device again: its own use, or that of what is rebuilt from it."""
-    needs = [site.uses[0] if site.uses else 1 << 60 for site in recording.sites]
+    """Return for each site the event at which it must be on the device again: its own first use, or that of a site that
+    is rebuilt from it.
+    """
+    needs = [site.uses[0] if site.uses else NEVER for site in recording.sites]
     for index in reversed(range(len(needs))):
         if choices[index] == "recipe":
             for source in recording.sites[index].needs:
@@ -45,24 +46,28 @@ def first_needs(recording: Recording, choices: Sequence[Choice]) -> list[int]:
     return needs
 
 
-def play(recording: Recording, choices: Sequence[Choice], rates: Rates, limit: int) -> Timeline:
-    """Play a step. Copies go out in the order of saving and come back as late as they can, or earlier never hurts.
+def play(
+    recording: Recording, choices: Sequence[Choice], rates: Rates, limit: int, tuning: LmsTuning = DEFAULTS
+) -> Timeline:
+    """Play a step. Copies go out in the order of saving, and come back as late as no use waits for them.
 
     A site leaves the device when its copy is done; where memory would go over `limit` before that, the compute waits.
     """
-    return _Player(recording, choices, rates, limit).play()
+    return _Player(recording, choices, rates, limit, tuning=tuning).play()
 
 
-def play_within(recording: Recording, choices: Sequence[Choice], rates: Rates, limit: int) -> Timeline | None:
-    """The same, but a step whose memory goes over `limit` is played no further, and gives None."""
+def play_within(
+    recording: Recording, choices: Sequence[Choice], rates: Rates, limit: int, tuning: LmsTuning = DEFAULTS
+) -> Timeline | None:
+    """Play a step, but no further than to where its memory goes over `limit`; that gives None."""
     try:
-        return _Player(recording, choices, rates, limit, highest=limit).play()
+        return _Player(recording, choices, rates, limit, highest=limit, tuning=tuning).play()
     except _OverError:
         return None
 
 
 class _OverError(Exception):
-    """Memory is over what it may be."""
+    """The memory of a step went over the limit that it is played with."""
 
 
 class _Player:
@@ -75,13 +80,17 @@ class _Player:
         rates: Rates,
         limit: int,
         highest: int = 1 << 62,
+        tuning: LmsTuning = DEFAULTS,
     ) -> None:
+        self.tuning = tuning
         self.recording, self.choices, self.rates, self.limit = recording, choices, rates, limit
-        self.highest = highest  # that memory may be
+        self.highest = highest  # bytes above which playing stops
         self.needs = first_needs(recording, choices)
         self.packs, self.ends, self.other = recording.packs, recording.ends, recording.other
-        self.wanted: dict[int, list[int]] = defaultdict(list)
-        self.loosed: dict[int, list[int]] = defaultdict(list)
+        self.wanted: dict[int, list[int]] = defaultdict(
+            list
+        )  # by event, sites that are not kept and first needed
+        self.loosed: dict[int, list[int]] = defaultdict(list)  # by interval, sites that others let go in it
         for index, choice in enumerate(choices):
             if choice != "keep":
                 self.wanted[self.needs[index]].append(index)
@@ -89,18 +98,18 @@ class _Player:
         self.levels = [0] * len(recording.seconds)  # bytes in each interval
         self.ours = self.peak = self.peak_interval = self.moved = self.host = self.host_peak = 0
         self.here = [False] * len(recording.sites)
-        self.leaving: deque[tuple[int, float]] = deque()  # site, when its copy is done
-        self.coming: dict[int, float] = {}
+        self.leaving: deque[tuple[int, float]] = deque()  # sites, and when their copies out are done
+        self.coming: dict[int, float] = {}  # sites, and when their copies back are done
         self.releases: dict[int, list[int]] = defaultdict(list)
         self.fetches: dict[int, list[int]] = defaultdict(list)
         self.released: set[int] = set()
-        self.stays: set[int] = set()  # wanted again: they leave at their end and not before
+        self.stays: set[int] = set()  # sites that came back: they leave at their end and not before
         self.queue = deque(self._latest_starts())
         self.times: list[float] = []
         self.back: list[float] = []
 
     def _latest_starts(self) -> list[tuple[int, int]]:
-        """(event, site): when each copy back must start at the latest so that nobody waits, if the link is free."""
+        """Return (event, site) for each copy back: the latest event at which it can start so that nobody waits."""
         costs: dict[int, float] = defaultdict(float)
         for index, site in enumerate(self.recording.sites):
             if self.choices[index] == "recipe" and site.uses:
@@ -114,13 +123,14 @@ class _Player:
         ]
         swapped.sort(key=lambda index: self.needs[index], reverse=True)
         saves = [event for event, sites in enumerate(self.packs) if sites]
+        lead_s, margin = self.tuning.fetch_lead_s, self.tuning.copy_time_margin
         starts, free = [], float("inf")
         for index in swapped:
             need = self.needs[index]
             free = (
-                min(free, times[need] - LEAD) - SLOWER * self.recording.sites[index].bytes / self.rates.back
+                min(free, times[need] - lead_s) - margin * self.recording.sites[index].bytes / self.rates.back
             )
-            # Not while more is still being saved: room that is free now is for that.
+            # Not while more is still being saved: free memory is for that.
             last_save = saves[bisect_right(saves, need) - 1]
             starts.append((max(last_save, bisect_right(times, free) - 1), index))
         return starts[::-1]
@@ -151,7 +161,7 @@ class _Player:
         )
 
     def _look(self, interval: int) -> None:
-        """The memory of an interval that is over; what was used last in it is gone now."""
+        """Take in the memory of an interval that ended, and let go of the sites that were used last in it."""
         self._reach(self.ours + self.other[interval], interval)
         for index in self.loosed.get(interval, ()):
             if index not in self.stays:
@@ -221,7 +231,7 @@ class _Player:
             self._return(index, event)
 
     def _return(self, index: int, event: int) -> None:
-        """Make sure that a site is on its way; one that others still hold is there without a copy."""
+        """Start the copy back of a site; one that others still hold is on the device without a copy."""
         self.stays.add(index)
         if not self.here[index]:
             self._fetch(index, event)

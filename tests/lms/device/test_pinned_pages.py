@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
 
 from weft.errors import BudgetError
-from weft.lms.device import pinning
+from weft.lms.device import host_memory
+from weft.lms.tuning import DEFAULTS
 
 
 class Runtime:
@@ -33,13 +35,13 @@ class Runtime:
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     found = Runtime()
     monkeypatch.setattr(torch.cuda, "cudart", lambda: found)
-    monkeypatch.setattr(pinning, "SMALL", 1 << 16)
+    monkeypatch.setattr(host_memory, "DEFAULTS", replace(DEFAULTS, registered_bytes=1 << 16))
     return found
 
 
 def test_pages_are_there_all_of_them_and_go_with_their_last_view(runtime: Runtime) -> None:
     size = (1 << 20) + 4096
-    flat = pinning.pinned(size)
+    flat = host_memory.pinned(size)
     assert flat.numel() == size
     assert not flat.any()
     assert runtime.known == {flat.data_ptr(): size}
@@ -56,9 +58,9 @@ def test_pages_are_there_all_of_them_and_go_with_their_last_view(runtime: Runtim
 
 
 def test_every_byte_is_written_whatever_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinning, "PIECE", 1000)
+    monkeypatch.setattr(host_memory, "DEFAULTS", replace(DEFAULTS, fill_piece_bytes=1000))
     flat = torch.full((10_500,), 255, dtype=torch.uint8)
-    pinning.fill(flat.data_ptr(), 10_001, 3)
+    host_memory.fill(flat.data_ptr(), 10_001, 3)
     assert not flat[:10_001].any()
     assert bool((flat[10_001:] == 255).all())
 
@@ -73,7 +75,7 @@ def test_where_the_device_refuses_torch_pins(runtime: Runtime, monkeypatch: pyte
         return empty(size, dtype=dtype)
 
     monkeypatch.setattr(torch, "empty", noted)
-    assert pinning.pinned(1 << 20).numel() == 1 << 20
+    assert host_memory.pinned(1 << 20).numel() == 1 << 20
     assert asked == [(1 << 20, True)]
     assert runtime.gone == []
 
@@ -82,8 +84,8 @@ def test_too_little_host_memory_is_said_to_be_that(runtime: Runtime, monkeypatch
     def refused(*_: object, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(pinning, "Pages", refused)
+    monkeypatch.setattr(host_memory, "RegisteredPages", refused)
     with pytest.raises(
         BudgetError, match=r"host memory must be free for 1\.0 MiB of pinned pages.*Cannot allocate"
     ):
-        pinning.pinned(1 << 20)
+        host_memory.pinned(1 << 20)

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import BudgetError, UsageError
-from weft.lms.plan.recording import Rates
-from weft.lms.plan.residence import Order, Residence, Sizes, decide, moves, play, tighter
+from weft.lms.planning.recording import Rates
+from weft.lms.planning.residence import ModelBytes, Residence, UseOrder, decide, moves, play, tighter
 
 MB = 10**6
 RATES = Rates(out=1e9, back=1e9)
 
 
-def sizes(parameters: int = 40 * MB, state: int = 80 * MB) -> Sizes:
-    return Sizes(
+def sizes(parameters: int = 40 * MB, state: int = 80 * MB) -> ModelBytes:
+    return ModelBytes(
         fixed=MB,
         parameters=parameters,
         gradients=parameters,
@@ -91,8 +91,8 @@ def test_what_leaves_next_is_the_cheapest_and_as_much_as_is_missing() -> None:
     assert tighter(decide(none, 1000 * MB, "auto"), 100 * MB, 1) is None
 
 
-def there_and_back(count: int) -> Order:
-    return Order((*range(count), *reversed(range(count))))
+def there_and_back(count: int) -> UseOrder:
+    return UseOrder((*range(count), *reversed(range(count))))
 
 
 def test_what_is_used_last_stays_and_what_is_next_comes() -> None:
@@ -126,4 +126,4 @@ def test_a_wide_window_moves_nothing_and_a_narrow_one_waits() -> None:
 def test_a_window_is_never_left(uses: list[int], widths: list[int], more: int) -> None:
     each = dict(enumerate(widths))
     window = max(widths) + more
-    assert play(Order(tuple(uses)), each, window, 1.0, RATES).peak <= window
+    assert play(UseOrder(tuple(uses)), each, window, 1.0, RATES).peak <= window

@@ -1,0 +1,1 @@
+"""Decisions of large model support: what a step did, as data, and what to keep, rebuild or swap of it."""

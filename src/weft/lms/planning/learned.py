@@ -1,0 +1,214 @@
+"""The plans of one budget: made from recordings, guessed for similar shapes, and made again as steps tell more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from weft.errors import BudgetError
+from weft.lms.budget import Budget, ModelUsage
+from weft.lms.planning.plan import Plan
+from weft.lms.planning.recording import Recording
+from weft.lms.planning.search import make_plan
+from weft.lms.planning.shapes import ShapeKey, StepShape, StepShapes
+from weft.lms.planning.split import OptimizerStep, share
+
+
+class Planning:
+    """The shapes of steps that were seen under one budget, and a plan for each."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget, self.transfer, self.tuning = budget, budget.transfer, budget.tuning
+        self.shapes = StepShapes(budget.tuning)
+        self.replans = 0
+        self.seconds = 0.0  # spent making plans
+        self.spare = 0  # bytes of room to leave in a step without a plan, since one ran out of memory
+        self.stall_s: float | None = (
+            None  # waited for copies in the last step that was compared with its plan
+        )
+
+    def _reserve(self, shape: StepShape) -> int:
+        """Return the bytes that plans of a shape should leave to optimizer state."""
+        split = self.budget.split
+        return (split.last if shape.is_last_pass else split.usual) if shape.shares else 0
+
+    @property
+    def last_pass_differs(self) -> bool:
+        """Whether the last pass before an optimizer's step should leave more to state than those before it."""
+        split = self.budget.split
+        return split.last > split.usual
+
+    @property
+    def measured_steps(self) -> int:
+        """The number of planned steps of a shape that are measured; one more where times decide about a split."""
+        return self.tuning.memory_recordings + self.tuning.time_recordings + self.budget.pages_state
+
+    # Before a step.
+
+    def guess(self, key: ShapeKey) -> StepShape | None:
+        """Return a shape never seen, with a plan from shapes like it; None if too little is known."""
+        found = self.shapes.guess(key)
+        if found is None:
+            return None
+        recording, like, size = found
+        try:
+            plan = self._planned(recording, 0, like)
+        except BudgetError:
+            return None
+        shape = StepShape(recording, plan, size, key.kind, guessed=True)
+        self.shapes.add(self.shapes.bucket(key), shape)
+        return shape
+
+    def adjust(self, shape: StepShape, base: int) -> None:
+        """Plan again if more, or for a while much less, than `base` bytes was in use when the plan was made."""
+        shift = base - shape.plan.recording.base
+        peak = shape.plan.timeline.peak + shift
+        # Of steps that take turns, such as those with and without gradients from before, the larger one counts.
+        less = shift < -self.tuning.freed_share * self.budget.limit and not shape.plan.keeps_all
+        shape.slack_steps = shape.slack_steps + 1 if less else 0
+        reserve = self._reserve(shape)
+        over = peak > self.budget.plannable - shape.margin - reserve
+        if over or reserve != shape.reserve or shape.slack_steps > self.tuning.slack_steps:
+            self._replan(shape, shape.recording.shifted(base), shape.plan)
+            shape.slack_steps = 0
+
+    def last_pass_shape(self, shape: StepShape) -> StepShape:
+        """Return the shape of last passes before an optimizer's step: one of its own if these leave more to state."""
+        if not self.last_pass_differs:
+            return shape
+        if shape.last_pass is None:
+            shape.last_pass = replace(
+                shape,
+                is_last_pass=True,
+                reserve=0,
+                steps=0,
+                changes=0,
+                marks=None,
+                waits=[],
+                last_pass=None,
+            )
+        return shape.last_pass
+
+    def headroom(self) -> int:
+        """Return the bytes of room to leave in a step that has no plan yet."""
+        limit, tuning = self.budget.limit, self.tuning
+        known = [
+            max(shape.recording.other) - min(shape.recording.other) for shape in self.shapes.known.values()
+        ]
+        growth = min(max(known, default=0), limit // tuning.headroom_share)
+        return max(growth, min(self.spare, limit // tuning.spare_share))
+
+    # After a step.
+
+    def recorded(self, key: ShapeKey, recording: Recording) -> StepShape:
+        """Plan a shape that was recorded for the first time."""
+        plan = self._planned(recording, 0, None, exact=True)
+        shape = StepShape(recording, plan, key.bytes, key.kind)
+        self.shapes.add(key, shape)
+        return shape
+
+    def measured(self, shape: StepShape, recording: Recording) -> None:
+        """Plan a shape again after a planned step, which tells the times better than the first one."""
+        shape.steps += 1
+        # The first of these steps is measured with memory, so its times tell little that is new.
+        like = shape.plan if shape.steps < self.measured_steps else None
+        least = shape.steps > self.tuning.memory_recordings + self.tuning.time_recordings
+        self._replan(shape, shape.recording.measured_again(recording, least=least), like)
+
+    def compare(self, shape: StepShape) -> None:
+        """Compare the last step of a shape with its plan, and plan again if it was faster, or waited longer.
+
+        A faster step had less time to hide copies in, and one that waited had too little. Nothing is known yet about a
+        step that still runs: waiting for it would leave the device with nothing to do when the next step begins, which
+        would then be as slow as its launching.
+        """
+        tuning = self.tuning
+        if shape.marks is None or shape.changes >= tuning.max_plan_changes:
+            return
+        if not self.transfer.passed(shape.marks[1]):
+            return
+        timeline, took = shape.plan.timeline, self.transfer.seconds(*shape.marks)
+        self.stall_s = sum(self.transfer.seconds(*marks) for marks in shape.waits)
+        shape.marks, shape.waits = None, []
+        worked, planned = took - self.stall_s, timeline.seconds - timeline.stall_s
+        if 0 < worked < tuning.faster_than_planned * planned:
+            recording = shape.recording.sped_up(max(tuning.most_speed_up, worked / planned))
+        elif self.stall_s > timeline.stall_s + tuning.stall_tolerance * took:
+            recording = shape.recording
+            shape.link *= tuning.link_derating
+        else:
+            return
+        self._replan(shape, recording, shape.plan)
+        shape.changes += 1
+        shape.steps = min(shape.steps, self.measured_steps)  # the new plan is compared again
+
+    def reached(self, shape: StepShape, peak: int) -> None:
+        """Take in the peak of a step that ran by its plan; above the limit, plan with a larger margin."""
+        if peak <= self.budget.limit:
+            return
+        if shape.plan.keeps_all and not self.budget.pages_state:
+            self.shapes.forget(shape)
+        else:
+            shape.margin += peak - self.budget.limit
+            self._replan(shape, shape.recording)
+
+    def ran_out(self, shape: StepShape | None) -> None:
+        """Leave more room in the next step, since one ran out of memory."""
+        limit, tuning = self.budget.limit, self.tuning
+        self.spare = max(2 * self.spare, limit // tuning.first_spare_share)
+        if shape is not None:
+            shape.margin += limit // tuning.out_of_memory_margin_share
+            if shape.plan.keeps_all:
+                self.shapes.forget(shape)
+
+    def share(self, model: ModelUsage, shape: StepShape, step: OptimizerStep) -> None:
+        """Choose how much of the budget a model's state gets, for optimizer steps whose passes have this shape."""
+        recording = shape.recording.shifted(max(shape.highest_base, shape.recording.base))
+        plannable, rates = self.budget.plannable - shape.margin, self.transfer.rates()
+        with self._timed():
+            split = share(recording, plannable, rates, self._host_bytes(), step, self.tuning)
+        if split != model.split:
+            model.split = split
+            shape.steps, shape.changes, shape.shares = 0, 0, True  # the next plan was never measured
+            shape.recording, shape.last_pass = recording, None
+
+    # Making plans.
+
+    def _planned(
+        self, recording: Recording, margin: int, like: Plan | None, exact: bool = False, link: float = 1.0
+    ) -> Plan:
+        rates, host = self.transfer.rates().times(link), self._host_bytes()
+        with self._timed():
+            plan = make_plan(recording, self.budget.plannable - margin, rates, host, like, self.tuning)
+        return plan if exact else replace(plan, keys=tuple((op, -1) for op, _ in plan.keys))
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    def _host_bytes(self) -> int:
+        """Return the bytes of host memory that activations may take."""
+        share = int(self.tuning.host_plan_share * self.transfer.host_limit)
+        return max(0, share - self.budget.paged_host_bytes)
+
+    def _replan(self, shape: StepShape, recording: Recording, like: Plan | None = None) -> None:
+        """Make the plan of a shape from a recording, without room for state if it does not fit otherwise."""
+        shape.recording = recording
+        shape.reserve = self._reserve(shape)
+        shape.marks, shape.waits = None, []  # of steps that followed another plan
+        planned = partial(self._planned, recording, like=like, exact=not shape.guessed, link=shape.link)
+        try:
+            shape.plan = planned(shape.margin + shape.reserve)
+        except BudgetError:
+            if not shape.reserve:
+                raise
+            shape.reserve, shape.shares = 0, False
+            shape.plan = planned(shape.margin)
+        self.replans += 1
