@@ -44,6 +44,7 @@ DECODER = Decoder(Start, Say, Bye)
     [
         Start(("a", "b c"), {"X": "\n"}, Card("eth0", ("10.0.0.1",)), {3: 4000}),
         Start((), {}),
+        Start(("caf\udce9.py",), {"NAME": "\udcff"}),  # not UTF-8, as the kernel hands them over
         Say(bytes(range(256))),
         Bye(),
     ],

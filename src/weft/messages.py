@@ -17,6 +17,7 @@ checks the names and the types of all fields, so a handler never meets a message
 
 from __future__ import annotations
 
+import json
 from typing import Any, Generic, TypeVar, Union
 
 import msgspec
@@ -35,7 +36,12 @@ M = TypeVar("M", bound=Message)
 
 def encode(message: Message) -> bytes:
     """Return a message as one line, its end included."""
-    return msgspec.json.encode(message) + b"\n"
+    try:
+        return msgspec.json.encode(message) + b"\n"
+    except (
+        UnicodeEncodeError
+    ):  # the name of a file or a variable that is not UTF-8, with surrogates for its bytes
+        return json.dumps(msgspec.to_builtins(message), separators=(",", ":")).encode() + b"\n"
 
 
 class Decoder(Generic[M]):
@@ -43,13 +49,14 @@ class Decoder(Generic[M]):
 
     def __init__(self, *kinds: type[M]) -> None:
         self._kinds = kinds
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[kinds])  # noqa: UP007 (a tuple)
+        self._union: Any = Union[kinds]  # noqa: UP007 (a tuple)
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._union)
 
     def decode(self, line: bytes) -> M:
         """Return the message in a line; MessageError if there is none of this protocol, or a field is wrong."""
         try:
-            message: M = self._decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            message: M = self._read(line)
+        except (msgspec.DecodeError, ValueError) as error:
             names = ", ".join(str(kind.__struct_config__.tag) for kind in self._kinds)
             shown = line[:SHOWN_BYTES].decode(errors="replace").rstrip()
             raise MessageError(
@@ -57,6 +64,11 @@ class Decoder(Generic[M]):
                 "is the same version of Weft on every host?"
             ) from error
         return message
+
+    def _read(self, line: bytes) -> Any:
+        if b"\\udc" in line:  # surrogates, see `encode`
+            return msgspec.convert(json.loads(line), self._union)
+        return self._decoder.decode(line)
 
     def find(self, line: bytes) -> M | None:
         """Return the message in a line that may be something else: None for a login shell's greeting, say."""
