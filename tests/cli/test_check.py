@@ -13,8 +13,8 @@ from weft.cli import group
 from weft.errors import HostListError, UsageError
 from weft.launch import preflight
 from weft.launch.config import LaunchConfig
-from weft.launch.preflight.facts import Finding
-from weft.launch.preflight.report import Report
+from weft.launch.preflight.facts import CheckFinding
+from weft.launch.preflight.report import PreflightReport
 
 
 class Asked:
@@ -23,11 +23,11 @@ class Asked:
     def __init__(self) -> None:
         self.config: LaunchConfig | None = None
         self.measure = ""
-        self.findings: tuple[Finding, ...] = (Finding(name="ssh", hosts=("a",), got="answers"),)
+        self.findings: tuple[CheckFinding, ...] = (CheckFinding(name="ssh", hosts=("a",), got="answers"),)
 
-    def __call__(self, config: LaunchConfig, *, measure: str, progress: Any) -> Report:
+    def __call__(self, config: LaunchConfig, *, measure: str, progress: Any) -> PreflightReport:
         self.config, self.measure = config, measure
-        return Report(hosts=config.host_names, findings=self.findings)
+        return PreflightReport(hosts=config.host_names, findings=self.findings)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_hostfile(asked: Asked, tmp_path: Path) -> None:
 
 
 def test_a_failure_is_exit_code_2(asked: Asked) -> None:
-    asked.findings += (Finding(name="torch", hosts=("b",), status="fail", got="9.9.9", fix="mend it"),)
+    asked.findings += (CheckFinding(name="torch", hosts=("b",), status="fail", got="9.9.9", fix="mend it"),)
     done = weft("-H", "a,b")
     assert done.exit_code == 2
     assert "✗ torch  b  9.9.9" in done.output
@@ -76,7 +76,7 @@ def test_a_failure_is_exit_code_2(asked: Asked) -> None:
 
 
 def test_a_warning_is_exit_code_0(asked: Asked) -> None:
-    asked.findings += (Finding(name="clock", hosts=("b",), status="warn", got="off", fix="mend it"),)
+    asked.findings += (CheckFinding(name="clock", hosts=("b",), status="warn", got="off", fix="mend it"),)
     done = weft("-H", "a,b")
     assert done.exit_code == 0
     assert "! clock  b  off" in done.output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.launch.plan import Site
+from weft.launch.plan import HostSite
 from weft.topology.host import Accelerator, Core, Host, NetworkCard
 
 
@@ -29,8 +29,9 @@ def machine(name: str = "h1", *, sockets: int = 1, cores: int = 4, accelerators:
     )
 
 
-def sites(count: int, **shape: int) -> tuple[Site, ...]:
+def sites(count: int, **shape: int) -> tuple[HostSite, ...]:
     hosts = [machine(f"h{number}", **shape) for number in range(1, count + 1)]
     return tuple(
-        Site(name=host.name, host=host, address=f"10.0.0.{host.name[-1]}", interface="eth0") for host in hosts
+        HostSite(name=host.name, host=host, address=f"10.0.0.{host.name[-1]}", interface="eth0")
+        for host in hosts
     )

@@ -15,22 +15,22 @@ from tests.launch.sites import sites
 from weft.errors import TopologyError, UsageError, WeftError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
-from weft.launch.plan import Plan, Site, make_plan, render_plan
+from weft.launch.plan import HostSite, LaunchPlan, make_plan, render_plan
 from weft.topology.hostlist import HostEntry, parse_hosts
 from weft.topology.rankfile import parse_rankfile, render
 
 
-def plan(where: Sequence[Site], carried: dict[str, str] | None = None, **asked: Any) -> Plan:
+def plan(where: Sequence[HostSite], carried: dict[str, str] | None = None, **asked: Any) -> LaunchPlan:
     hosts = asked.pop("hosts", ",".join(site.name for site in where))
     config = LaunchConfig(command=Command("command", "true"), hosts=parse_hosts(hosts), **asked)
     return make_plan(config, where, engine="ssh", port=29400, python=sys.executable, carried=carried)
 
 
-def ranks(made: Plan) -> dict[str, list[int]]:
+def ranks(made: LaunchPlan) -> dict[str, list[int]]:
     return {host.name: [worker.rank for worker in host.workers] for host in made.hosts}
 
 
-def variables(made: Plan, rank: int) -> dict[str, str]:
+def variables(made: LaunchPlan, rank: int) -> dict[str, str]:
     (own,) = [worker.env for host in made.hosts for worker in host.workers if worker.rank == rank]
     return {**dict(made.env), **dict(own)}
 
@@ -178,7 +178,7 @@ def test_the_plan_as_a_rank_file_gives_the_same_plan() -> None:
 
 
 def test_without_a_survey_nothing_is_pinned() -> None:
-    where = [Site(name=name, host=None, address=name) for name in ("a", "b")]
+    where = [HostSite(name=name, host=None, address=name) for name in ("a", "b")]
     made = plan(where, per_host=2)
     assert (made.world_size, made.rankfile) == (4, None)
     assert "OMP_NUM_THREADS" not in variables(made, 0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from tests.topology.machines import GIB, machine, machines
 
 from weft.errors import TopologyError
-from weft.topology.alike import Difference, differences, verify_alike
+from weft.topology.alike import HostDifference, differences, verify_alike
 from weft.topology.host import Host, NetworkCard
 
 
@@ -30,7 +30,7 @@ def test_a_machine_is_like_itself_whatever_its_name(host: Host) -> None:
     ],
 )
 def test_each_difference_is_told_once(other: Host, what: str, expected: str, got: str) -> None:
-    assert differences([machine("a"), machine("c"), other]) == (Difference("b", what, expected, got),)
+    assert differences([machine("a"), machine("c"), other]) == (HostDifference("b", what, expected, got),)
 
 
 def test_what_does_not_matter() -> None:

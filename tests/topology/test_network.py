@@ -16,10 +16,10 @@ def made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Four cards, as the kernel would list them; gives the root of their /sys."""
     up = netlink.IFF_UP | netlink.IFF_RUNNING
     links = (
-        netlink.Link(1, "lo", 65536, up | netlink.IFF_LOOPBACK),
-        netlink.Link(2, "eth0", 9000, up),
-        netlink.Link(3, "eth1", 1500, up),
-        netlink.Link(5, "docker0", 1500, netlink.IFF_UP),
+        netlink.KernelLink(1, "lo", 65536, up | netlink.IFF_LOOPBACK),
+        netlink.KernelLink(2, "eth0", 9000, up),
+        netlink.KernelLink(3, "eth1", 1500, up),
+        netlink.KernelLink(5, "docker0", 1500, netlink.IFF_UP),
     )
     owned = (
         (1, socket.AF_INET, "127.0.0.1"),

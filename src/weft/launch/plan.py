@@ -25,7 +25,7 @@ from weft.topology.rankfile import Rankfile, RankLine, RankOrder, deal, rankfile
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class HostSite:
     """One host as the planner sees it: how to call it, what it is, how it reaches the leader."""
 
     name: str
@@ -62,7 +62,7 @@ class HostPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class LaunchPlan:
     """A whole run, before it starts."""
 
     name: str
@@ -71,7 +71,7 @@ class Plan:
     argv: tuple[str, ...]
     cwd: str
     python: str
-    sites: tuple[Site, ...]
+    sites: tuple[HostSite, ...]
     hosts: tuple[HostPlan, ...]
     leader: str
     port: int
@@ -106,13 +106,13 @@ class Plan:
 
 def make_plan(
     config: LaunchConfig,
-    sites: Sequence[Site],
+    sites: Sequence[HostSite],
     *,
     engine: str,
     port: int,
     python: str,
     carried: Mapping[str, str] | None = None,
-) -> Plan:
+) -> LaunchPlan:
     """Decide the whole run."""
     counts, slots = _who_runs_where(config, sites)
     hosts = [site.named for site in sites if site.host is not None]
@@ -163,7 +163,7 @@ def make_plan(
         plans.append(
             HostPlan(name=site.name, address=site.address, interface=site.interface, workers=workers)
         )
-    return Plan(
+    return LaunchPlan(
         name=config.command.name,
         engine=engine,
         command=config.command,
@@ -183,7 +183,7 @@ def make_plan(
 
 
 def _who_runs_where(
-    config: LaunchConfig, sites: Sequence[Site]
+    config: LaunchConfig, sites: Sequence[HostSite]
 ) -> tuple[tuple[int, ...], tuple[tuple[RankLine, ...], ...] | None]:
     """Workers of each site, and their lines where a rank file says so."""
     if config.rankfile is not None:
@@ -197,7 +197,7 @@ def _who_runs_where(
 
 
 def _share_out(
-    config: LaunchConfig, workers: int, sites: Sequence[Site], named: Mapping[str, int | None]
+    config: LaunchConfig, workers: int, sites: Sequence[HostSite], named: Mapping[str, int | None]
 ) -> tuple[int, ...]:
     """Share a total over the hosts: to those with slots first up to them, else evenly."""
     slots = [named.get(site.name) for site in sites]
@@ -230,7 +230,7 @@ def _share_out(
     return tuple(share + (index < rest) for index in range(len(sites)))
 
 
-def _default_workers(config: LaunchConfig, site: Site) -> int:
+def _default_workers(config: LaunchConfig, site: HostSite) -> int:
     """One worker for each accelerator, or one for the host; `per_host` says otherwise."""
     accelerators = len(site.host.accelerators) if site.host else 0
     cores = len(site.host.cores) if site.host else 1
@@ -253,7 +253,7 @@ def _default_workers(config: LaunchConfig, site: Site) -> int:
 
 
 def _from_rankfile(
-    config: LaunchConfig, sites: Sequence[Site]
+    config: LaunchConfig, sites: Sequence[HostSite]
 ) -> tuple[tuple[int, ...], tuple[tuple[RankLine, ...], ...]]:
     assert config.rankfile is not None
     lines = tuple(
@@ -272,7 +272,7 @@ def _from_rankfile(
 
 
 def _placements(
-    site: Site, count: int, lines: tuple[RankLine, ...] | None
+    site: HostSite, count: int, lines: tuple[RankLine, ...] | None
 ) -> tuple[Placement, ...] | tuple[None, ...]:
     if site.host is None:
         return (None,) * count
@@ -301,7 +301,9 @@ def _placed_by(host: Host, line: RankLine, local: int) -> Placement:
     )
 
 
-def _ranks(config: LaunchConfig, sites: Sequence[Site], counts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def _ranks(
+    config: LaunchConfig, sites: Sequence[HostSite], counts: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
     if config.rankfile is not None:
         return tuple(
             tuple(sorted(line.rank for line in config.rankfile.lines if line.host == site.name))
@@ -311,7 +313,7 @@ def _ranks(config: LaunchConfig, sites: Sequence[Site], counts: Sequence[int]) -
 
 
 def _rankfile(
-    config: LaunchConfig, sites: Sequence[Site], counts: Sequence[int], dimensions: Dimensions
+    config: LaunchConfig, sites: Sequence[HostSite], counts: Sequence[int], dimensions: Dimensions
 ) -> Rankfile | None:
     """The plan as a rank file; None where the cores are not known."""
     if config.rankfile is not None:
@@ -324,7 +326,7 @@ def _rankfile(
     )
 
 
-def render_plan(plan: Plan, commands: Sequence[Sequence[str]]) -> str:
+def render_plan(plan: LaunchPlan, commands: Sequence[Sequence[str]]) -> str:
     """The plan as a person reads it."""
     lines = [
         f"run         {plan.name}: {shlex.join(plan.argv)}",

@@ -15,14 +15,14 @@ from weft.launch.control.outcome import Outcome
 from weft.launch.control.rundir import RunDir
 from weft.launch.engines.engine import Engine, open_engine
 from weft.launch.engines.hosts import Hosts
-from weft.launch.plan import Plan, Site, make_plan
+from weft.launch.plan import HostSite, LaunchPlan, make_plan
 
 
 @dataclass(frozen=True)
 class DryRun:
     """A plan and the commands that would carry it out."""
 
-    plan: Plan
+    plan: LaunchPlan
     commands: tuple[tuple[str, ...], ...]
 
 
@@ -81,14 +81,14 @@ def _run_id(folder: RunDir) -> str:
     return f"{folder.path.name}-{secrets.token_hex(4)}"
 
 
-def _sites(config: LaunchConfig, engine: Engine) -> tuple[Site, ...]:
+def _sites(config: LaunchConfig, engine: Engine) -> tuple[HostSite, ...]:
     """The hosts; for a dry run without checks, only their names, so that a plan can be drawn before they exist."""
     if config.skip_checks and config.host_names:
-        return tuple(Site(name=entry, host=None, address=entry) for entry in config.host_names)
+        return tuple(HostSite(name=entry, host=None, address=entry) for entry in config.host_names)
     return engine.sites()
 
 
-def _plan(config: LaunchConfig, engine: Engine, sites: tuple[Site, ...]) -> Plan:
+def _plan(config: LaunchConfig, engine: Engine, sites: tuple[HostSite, ...]) -> LaunchPlan:
     return make_plan(
         config,
         sites,

@@ -19,7 +19,7 @@ ACCELERATOR_MEMORY_TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
-class Difference:
+class HostDifference:
     """One thing in which a host differs from the first."""
 
     host: str
@@ -28,10 +28,10 @@ class Difference:
     got: str
 
 
-def differences(hosts: Sequence[Host]) -> tuple[Difference, ...]:
+def differences(hosts: Sequence[Host]) -> tuple[HostDifference, ...]:
     """All differences from the first host, host by host."""
     return tuple(
-        Difference(host.name, what, expected, got)
+        HostDifference(host.name, what, expected, got)
         for host in hosts[1:]
         for what, expected, got in _compare(hosts[0], host)
     )

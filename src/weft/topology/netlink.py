@@ -26,7 +26,7 @@ _ATTRIBUTE = struct.Struct("=HH")  # length, type
 
 
 @dataclass(frozen=True)
-class Link:
+class KernelLink:
     """One network interface."""
 
     index: int
@@ -35,7 +35,7 @@ class Link:
     flags: int
 
 
-def links() -> tuple[Link, ...]:
+def links() -> tuple[KernelLink, ...]:
     """Every interface, in the kernel's order."""
     return tuple(parse_link(payload) for payload in _dump(_RTM_GETLINK, _RTM_NEWLINK, _LINK.size))
 
@@ -45,11 +45,11 @@ def addresses() -> tuple[tuple[int, int, str], ...]:
     return tuple(parse_address(payload) for payload in _dump(_RTM_GETADDR, _RTM_NEWADDR, _ADDRESS.size))
 
 
-def parse_link(payload: bytes) -> Link:
+def parse_link(payload: bytes) -> KernelLink:
     _, _, index, flags, _ = _LINK.unpack_from(payload)
     attributes = _attributes(payload[_LINK.size :])
     name = attributes[_IFLA_IFNAME].rstrip(b"\0").decode()
-    return Link(index=index, name=name, mtu=struct.unpack("=I", attributes[_IFLA_MTU])[0], flags=flags)
+    return KernelLink(index=index, name=name, mtu=struct.unpack("=I", attributes[_IFLA_MTU])[0], flags=flags)
 
 
 def parse_address(payload: bytes) -> tuple[int, int, str]:

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.waiting import wait_until
 
 from weft.errors import ConnectError
-from weft.launch.control.agents import ROOM, AgentCommand, Crew
+from weft.launch.control.agents import ROOM, AgentCommand, AgentPool
 from weft.launch.engines.local import explain_agent
 
 # An agent whose worker prints a lot.
@@ -21,8 +21,8 @@ print(json.dumps({{"event": "done"}}), flush=True)
 """
 
 
-def crew_of(program: str) -> Crew:
-    return Crew([AgentCommand("h1", (sys.executable, "-c", program))], explain=explain_agent)
+def crew_of(program: str) -> AgentPool:
+    return AgentPool([AgentCommand("h1", (sys.executable, "-c", program))], explain=explain_agent)
 
 
 def test_a_worker_that_prints_faster_than_we_can_has_to_wait() -> None:
@@ -45,7 +45,7 @@ def test_an_agent_that_cannot_be_started_takes_the_others_along() -> None:
         AgentCommand("h2", ("no-such-ssh", "h2")),
     ]
     with pytest.raises(ConnectError, match="no-such-ssh must start here to reach h2, got: No such file"):
-        Crew(commands, explain=explain_agent)  # the guard of all tests sees to it that nothing is left
+        AgentPool(commands, explain=explain_agent)  # the guard of all tests sees to it that nothing is left
 
 
 def test_output_that_nobody_takes_does_not_keep_us() -> None:

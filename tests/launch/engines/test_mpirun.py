@@ -25,7 +25,7 @@ from weft.launch.engines.mpirun import (
     parse_version,
 )
 from weft.launch.engines.tags import MPICH, OPENMPI_4, OPENMPI_5
-from weft.launch.plan import Plan, make_plan
+from weft.launch.plan import LaunchPlan, make_plan
 from weft.topology.hostlist import HostEntry
 from weft.topology.rankfile import parse_rankfile
 
@@ -45,7 +45,7 @@ ADOPT = ("python3", "-P", "-m", "weft.launch.engines.adopt", "--", "./train", "-
 REMOTE = Surroundings(rankfile="/run/RANKFILE", ssh=("ssh", "-F", "file", "-T"), head=("10.0.0.9", "eth0"))
 
 
-def plan_for(hosts: int = 2, **options: Any) -> Plan:
+def plan_for(hosts: int = 2, **options: Any) -> LaunchPlan:
     config = LaunchConfig(
         command=Command("command", "./train", ("--lr", "0.1")), **{"per_host": 2, **options}
     )
@@ -53,7 +53,7 @@ def plan_for(hosts: int = 2, **options: Any) -> Plan:
     return make_plan(config, sites(hosts), engine="mpi", port=29500, python="python3", carried=carried)
 
 
-def line(mpirun: Mpirun, plan: Plan, around: Surroundings) -> str:
+def line(mpirun: Mpirun, plan: LaunchPlan, around: Surroundings) -> str:
     words = mpirun_line(mpirun, plan, around)
     assert words[0] == "mpirun"
     assert words[-len(ADOPT) :] == ADOPT

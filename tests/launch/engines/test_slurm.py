@@ -25,7 +25,7 @@ from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.engines.batch import batch_script, hosts_wanted, run_line
 from weft.launch.engines.slurm import Allocation, needs_hostfile, srun_line
-from weft.launch.plan import Plan, make_plan
+from weft.launch.plan import LaunchPlan, make_plan
 from weft.topology.hostlist import HostEntry, parse_hosts
 from weft.topology.rankfile import parse_rankfile
 
@@ -39,7 +39,7 @@ JOB = {
 ADOPT = "python3 -P -m weft.launch.engines.adopt -- ./train"
 
 
-def plan_for(hosts: int = 2, **options: Any) -> Plan:
+def plan_for(hosts: int = 2, **options: Any) -> LaunchPlan:
     config = LaunchConfig(command=Command("command", "./train"), **options)
     return make_plan(config, sites(hosts), engine="slurm", port=29500, python="python3")
 

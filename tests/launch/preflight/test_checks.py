@@ -20,10 +20,10 @@ from weft.launch.agent.probes import SLICE_S, pace, rounds
 from weft.launch.agent.survey import Survey
 from weft.launch.preflight import linkcache
 from weft.launch.preflight.cardrule import card_rules
-from weft.launch.preflight.facts import Clock, Facts, Finding, Knock
+from weft.launch.preflight.facts import CheckFinding, ClockOffset, ConnectAttempt, Facts
 from weft.launch.preflight.judge import judge
-from weft.launch.preflight.report import Report, render_report, render_troubles
-from weft.launch.preflight.speeds import Link, render_speeds, slow_links
+from weft.launch.preflight.report import PreflightReport, render_report, render_troubles
+from weft.launch.preflight.speeds import MeasuredLink, render_speeds, slow_links
 from weft.topology.host import Host, NetworkCard
 
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -60,16 +60,17 @@ def healthy(count: int = 4) -> Facts:
             for host in hosts[1:]
         },
         address="10.0.0.1",
-        knocks=tuple(Knock(a, b, address(b)) for a, b in permutations(hosts, 2)),
+        knocks=tuple(ConnectAttempt(a, b, address(b)) for a, b in permutations(hosts, 2)),
         links=measured({}, hosts),
-        clocks={host: Clock(0.001, 0.002) for host in hosts},
+        clocks={host: ClockOffset(0.001, 0.002) for host in hosts},
         missing=dict.fromkeys(hosts, ()),
     )
 
 
-def measured(slow: dict[tuple[str, str], float], hosts: tuple[str, ...] = HOSTS) -> tuple[Link, ...]:
+def measured(slow: dict[tuple[str, str], float], hosts: tuple[str, ...] = HOSTS) -> tuple[MeasuredLink, ...]:
     return tuple(
-        Link(source=a, target=b, mbps=slow.get((a, b), 940.0), rtt_ms=0.2) for a, b in permutations(hosts, 2)
+        MeasuredLink(source=a, target=b, mbps=slow.get((a, b), 940.0), rtt_ms=0.2)
+        for a, b in permutations(hosts, 2)
     )
 
 
@@ -83,11 +84,11 @@ def with_card(host: str, *cards: NetworkCard) -> Facts:
     return with_survey(host, host=replace(before, cards=(*before.cards[:1], *cards)))
 
 
-def troubles(facts: Facts) -> list[Finding]:
+def troubles(facts: Facts) -> list[CheckFinding]:
     return [finding for finding in judge(facts) if finding.status != "ok"]
 
 
-def only(facts: Facts) -> Finding:
+def only(facts: Facts) -> CheckFinding:
     (finding,) = troubles(facts)
     return finding
 
@@ -102,7 +103,9 @@ def test_healthy_hosts_pass_every_check() -> None:
 
 
 def test_a_host_without_peers_is_judged_by_itself() -> None:
-    facts = Facts(hosts=("h1",), leader="h1", surveys={"h1": survey(machine())}, clocks={"h1": Clock(9, 0)})
+    facts = Facts(
+        hosts=("h1",), leader="h1", surveys={"h1": survey(machine())}, clocks={"h1": ClockOffset(9, 0)}
+    )
     assert {finding.name for finding in judge(facts)} == {"ssh", "python", "torch", "weft", "open files"}
 
 
@@ -110,7 +113,7 @@ def test_an_unreachable_host_is_one_row_and_the_others_go_on() -> None:
     facts = healthy(3)
     trouble = "h4: sshd must be listening, got connection refused; start it there or check the port"
     found = only(replace(facts, hosts=HOSTS, troubles={"h4": trouble}))
-    assert found == Finding(
+    assert found == CheckFinding(
         name="ssh",
         hosts=("h4",),
         status="fail",
@@ -324,7 +327,7 @@ def test_a_link_that_carries_nothing() -> None:
     [(0.4, 0.0, None), (0.8, 0.4, None), (0.8, 0.1, "0.8 s ahead"), (-3600.0, 1.0, "3600.0 s behind")],
 )
 def test_clocks(ahead_s: float, error_s: float, got: str | None) -> None:
-    facts = replace(healthy(), clocks={**healthy().clocks, "h2": Clock(ahead_s, error_s)})
+    facts = replace(healthy(), clocks={**healthy().clocks, "h2": ClockOffset(ahead_s, error_s)})
     if got is None:
         assert troubles(facts) == []
     else:
@@ -333,7 +336,7 @@ def test_clocks(ahead_s: float, error_s: float, got: str | None) -> None:
 
 
 def test_a_launcher_with_a_wrong_clock_accuses_nobody() -> None:
-    assert troubles(replace(healthy(), clocks=dict.fromkeys(HOSTS, Clock(100.0, 0.0)))) == []
+    assert troubles(replace(healthy(), clocks=dict.fromkeys(HOSTS, ClockOffset(100.0, 0.0)))) == []
 
 
 @given(st.integers(2, 6), st.data())
@@ -416,8 +419,8 @@ def test_hosts_have_one_name_in_any_order() -> None:
     assert linkcache.fingerprint([one]) != linkcache.fingerprint([(*one[:3], 100, 1500)])
 
 
-def report(facts: Facts) -> Report:
-    return Report(hosts=facts.hosts, findings=judge(facts), links=facts.links)
+def report(facts: Facts) -> PreflightReport:
+    return PreflightReport(hosts=facts.hosts, findings=judge(facts), links=facts.links)
 
 
 def test_the_table_groups_hosts_and_gives_each_fix_once() -> None:
@@ -458,7 +461,10 @@ def test_a_report_is_plain_data() -> None:
 
 
 def test_the_bandwidth_table() -> None:
-    links = (Link(source="h1", target="h2", mbps=9410.0), Link(source="h2", target="h1", error="timed out"))
+    links = (
+        MeasuredLink(source="h1", target="h2", mbps=9410.0),
+        MeasuredLink(source="h2", target="h1", error="timed out"),
+    )
     assert render_speeds(("h1", "h2"), links).splitlines() == [
         "Gbit/s, from row to column",
         "        h1    h2",

@@ -10,7 +10,7 @@ from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.recruits import HostRecord
 from weft.elastic.membership.view import View
 from weft.launch.agent.protocol import Message
-from weft.launch.plan import Plan
+from weft.launch.plan import LaunchPlan
 
 # Variables that each worker finds out for itself, when it joins.
 _FOUND_BY_WORKERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_DIMENSIONS")
@@ -18,7 +18,7 @@ _FOUND_BY_WORKERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_D
 
 def agent_spec(
     host: HostRecord,
-    plan: Plan,
+    plan: LaunchPlan,
     elastic: ElasticConfig,
     *,
     run: str,

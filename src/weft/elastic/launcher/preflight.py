@@ -12,7 +12,7 @@ from dataclasses import replace
 from weft.launch import preflight
 from weft.launch.config import LaunchConfig
 from weft.launch.engines.ssh import SshHosts
-from weft.launch.preflight import Report
+from weft.launch.preflight import PreflightReport
 
 
 def check_present_hosts(config: LaunchConfig) -> dict[str, str]:
@@ -32,12 +32,12 @@ def check_present_hosts(config: LaunchConfig) -> dict[str, str]:
     return absent
 
 
-def _check(config: LaunchConfig) -> Report:
+def _check(config: LaunchConfig) -> PreflightReport:
     with closing(SshHosts(config)) as hosts:
         return preflight.check_before_run(hosts, config, progress=preflight.progress_on(sys.stderr))
 
 
-def _not_reached(report: Report) -> dict[str, str]:
+def _not_reached(report: PreflightReport) -> dict[str, str]:
     failed = [finding for finding in report.failures if finding.name == "ssh"]
     return {
         finding.hosts[0]: f"{finding.hosts[0]}: {finding.got}; {finding.fix}".rstrip("; ")
@@ -45,7 +45,7 @@ def _not_reached(report: Report) -> dict[str, str]:
     }
 
 
-def _print(report: Report, *, verbose: bool) -> None:
+def _print(report: PreflightReport, *, verbose: bool) -> None:
     if verbose:
         print(preflight.render_report(report), file=sys.stderr)
     elif report.ok:

@@ -17,10 +17,10 @@ from weft.launch.agent.here import LOOPBACK
 from weft.launch.agent.protocol import Message
 from weft.launch.agent.survey import Survey
 from weft.launch.config import LaunchConfig, carried_variables
-from weft.launch.control.agents import Crew
+from weft.launch.control.agents import AgentPool
 from weft.launch.engines.hosts import Hosts, LocalHosts, look_question, missing_files, site_at
 from weft.launch.engines.local import explain_agent
-from weft.launch.plan import HostPlan, Plan, Site, make_plan
+from weft.launch.plan import HostPlan, HostSite, LaunchPlan, make_plan
 from weft.topology.detect import detect
 
 # Seconds before a host that is lost, or was never there, is tried again, by how often it was tried.
@@ -78,8 +78,8 @@ class Recruits:
     ) -> None:
         self.config = config
         self.hosts: dict[str, HostRecord] = {}
-        self.crew = Crew([], explain=self._explain)
-        self.plan: Plan | None = None  # of the first host; but for its workers that of any
+        self.crew = AgentPool([], explain=self._explain)
+        self.plan: LaunchPlan | None = None  # of the first host; but for its workers that of any
         self._reached, self._on_listening = hosts, on_listening
         self._next_rank = 0
 
@@ -160,7 +160,7 @@ class Recruits:
         """Find the address at which the other hosts reach this one."""
         assert host.survey is not None
         if isinstance(self._reached, LocalHosts):
-            site = Site(name=host.name, host=host.survey.host, address=LOOPBACK, interface="lo")
+            site = HostSite(name=host.name, host=host.survey.host, address=LOOPBACK, interface="lo")
             self._place(host, site)
             return
         own = candidates(host.survey, self.config.interface)
@@ -179,7 +179,7 @@ class Recruits:
         source = message["sources"][0] or candidates(host.survey, self.config.interface)[0]
         self._place(host, site_at(host.name, host.survey, source))
 
-    def _place(self, host: HostRecord, site: Site) -> None:
+    def _place(self, host: HostRecord, site: HostSite) -> None:
         """Plan the workers of a host whose address is known, and have its elastic agent begin."""
         host.address = site.address
         plan = make_plan(

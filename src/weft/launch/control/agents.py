@@ -124,7 +124,7 @@ class Connection:
         self._complaints.close()
 
 
-class Crew:
+class AgentPool:
     """All agents of a run. A context: leaving it ends them."""
 
     def __init__(self, commands: Sequence[AgentCommand], *, explain: Explain) -> None:
@@ -248,7 +248,7 @@ class Crew:
         for connection in self.connections.values():
             connection.close(deadline)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> AgentPool:
         return self
 
     def __exit__(self, *_: object) -> None:

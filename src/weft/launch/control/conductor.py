@@ -16,7 +16,7 @@ from queue import Empty
 
 from weft.launch.agent.agent import BEAT_S, ORPHAN_GRACE_S
 from weft.launch.agent.protocol import Message, text_to_bytes
-from weft.launch.control.agents import Crew
+from weft.launch.control.agents import AgentPool
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import (
     Failure,
@@ -29,7 +29,7 @@ from weft.launch.control.outcome import (
     log_path,
     shell_code,
 )
-from weft.launch.plan import Plan
+from weft.launch.plan import LaunchPlan
 
 STARTER = -1  # the "rank" of a program that starts the workers for us (mpirun, srun)
 SETTLE_S = 0.5  # how long a rank that has already raised may take to end by itself
@@ -37,7 +37,7 @@ _STOPPED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkerTask:
     """One process for an agent to start."""
 
     rank: int
@@ -56,11 +56,11 @@ class Task:
         }
 
 
-def tasks_of(plan: Plan) -> dict[str, tuple[Task, ...]]:
+def tasks_of(plan: LaunchPlan) -> dict[str, tuple[WorkerTask, ...]]:
     """The workers of each host, as its agent is told them."""
     return {
         host.name: tuple(
-            Task(
+            WorkerTask(
                 worker.rank,
                 plan.argv,
                 worker.env,
@@ -81,9 +81,9 @@ class Conductor:
 
     def __init__(
         self,
-        plan: Plan,
-        crew: Crew,
-        tasks: Mapping[str, Sequence[Task]],
+        plan: LaunchPlan,
+        crew: AgentPool,
+        tasks: Mapping[str, Sequence[WorkerTask]],
         console: Console,
         *,
         run_id: str,
@@ -91,7 +91,7 @@ class Conductor:
         grace_s: float,
         lost_after_s: float,
         sweep: Callable[[str], object],
-        replan: Callable[[Collection[str]], Plan | None] | None = None,
+        replan: Callable[[Collection[str]], LaunchPlan | None] | None = None,
         translate: Translate | None = None,
         polite: Callable[[int], int] = int,
     ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from weft.errors import UsageError
 from weft.files import write_whole
 from weft.launch.control.outcome import Outcome
-from weft.launch.plan import Plan
+from weft.launch.plan import LaunchPlan
 from weft.topology.rankfile import render
 
 HOME = Path("weft-runs")
@@ -24,7 +24,7 @@ class RunDir:
     path: Path
 
     @classmethod
-    def create(cls, chosen: Path | None, plan: Plan, now: datetime) -> RunDir:
+    def create(cls, chosen: Path | None, plan: LaunchPlan, now: datetime) -> RunDir:
         """Make the folder, the chosen one or a new one under `weft-runs/`, with the plan in it."""
         try:
             folder = _take(chosen) if chosen is not None else _new_folder(f"{now:%Y%m%d-%H%M%S}-{plan.name}")
@@ -42,7 +42,7 @@ class RunDir:
             ) from error
         return made
 
-    def _write_plan(self, plan: Plan) -> None:
+    def _write_plan(self, plan: LaunchPlan) -> None:
         if plan.rankfile is not None:
             write_whole(self.path / "RANKFILE", render(plan.rankfile))
         write_whole(self.path / "plan.json", _json(plan.to_json()))

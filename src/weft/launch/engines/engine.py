@@ -13,7 +13,7 @@ from weft.launch.config import LaunchConfig
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.hosts import Hosts
-from weft.launch.plan import Plan, Site
+from weft.launch.plan import HostSite, LaunchPlan
 
 ENGINES = {
     "local": "weft.launch.engines.local:LocalEngine",
@@ -38,7 +38,7 @@ class Engine(Protocol):
         """The hosts that can be asked before a run, where there are others than this machine."""
         ...
 
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> tuple[HostSite, ...]:
         """Find out what the hosts are, and how each reaches the leader."""
         ...
 
@@ -46,11 +46,11 @@ class Engine(Protocol):
         """A port on the leader for the workers to meet at."""
         ...
 
-    def commands(self, plan: Plan) -> tuple[tuple[str, ...], ...]:
+    def commands(self, plan: LaunchPlan) -> tuple[tuple[str, ...], ...]:
         """The very commands `run` would start, for `--dry-run`."""
         ...
 
-    def run(self, plan: Plan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
+    def run(self, plan: LaunchPlan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
         """Carry out the plan."""
         ...
 

@@ -18,9 +18,9 @@ from weft.launch.agent.protocol import Message
 from weft.launch.agent.survey import Survey
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
-from weft.launch.control.agents import AgentCommand, Crew
+from weft.launch.control.agents import AgentCommand, AgentPool
 from weft.launch.engines.local import agent_argv, explain_agent
-from weft.launch.plan import Plan, Site
+from weft.launch.plan import HostSite, LaunchPlan
 
 ANSWER_TIMEOUT_S = 20.0
 REACH_TIMEOUT_S = 3.0
@@ -38,7 +38,7 @@ class Hosts(ABC):
         self.surveys: dict[str, Survey] = {}
         self.reached: dict[str, tuple[Reach, ...]] = {}
         self.looked = False
-        self._crew: Crew | None = None
+        self._crew: AgentPool | None = None
 
     @abstractmethod
     def start_on(self, name: str, argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -77,11 +77,11 @@ class Hosts(ABC):
         return AgentCommand(name, self.start_on(name, remote), remote=True)
 
     @property
-    def crew(self) -> Crew:
+    def crew(self) -> AgentPool:
         """The agents, started on first use."""
         if self._crew is None:
             self.prepare()
-            self._crew = Crew(self.agent_commands(), explain=self._explain)
+            self._crew = AgentPool(self.agent_commands(), explain=self._explain)
         return self._crew
 
     def _explain(self, host: str, code: int | None, complaint: str) -> str:
@@ -102,12 +102,12 @@ class Hosts(ABC):
             self.surveys = {name: Survey.from_json(answers[name]) for name in self.names}
         return self.surveys
 
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> tuple[HostSite, ...]:
         """The hosts as the planner needs them: with the address and the card that lead to the leader."""
         surveys = self.survey()
         if len(self.names) == 1:
             name = self.names[0]
-            return (Site(name=name, host=surveys[name].host, address=LOOPBACK, interface="lo"),)
+            return (HostSite(name=name, host=surveys[name].host, address=LOOPBACK, interface="lo"),)
         leader = self.leader
         tried = candidates(surveys[leader], self._config.interface)
         if not self.reached:
@@ -129,13 +129,13 @@ class Hosts(ABC):
             for name in others
         }
 
-    def _site(self, name: str, leader: str, leader_address: str) -> Site:
+    def _site(self, name: str, leader: str, leader_address: str) -> HostSite:
         survey = self.surveys[name]
         if name == leader:
             return site_at(name, survey, leader_address)
         source = next(reach.source for reach in self.reached[name] if reach.address == leader_address)
         if source is None:
-            return Site(name=name, host=survey.host, address=leader_address, interface=None)
+            return HostSite(name=name, host=survey.host, address=leader_address, interface=None)
         return site_at(name, survey, source)
 
     def port(self) -> int:
@@ -152,7 +152,7 @@ class Hosts(ABC):
         port: int = answer["port"]
         return port
 
-    def look(self, plan: Plan) -> None:
+    def look(self, plan: LaunchPlan) -> None:
         """Nothing is started anywhere unless every host has the folder and the script."""
         if self.looked:
             return
@@ -196,7 +196,7 @@ def missing_files(name: str, answer: Message, command: Command, cwd: str) -> str
     return None
 
 
-def site_at(name: str, survey: Survey, address: str) -> Site:
+def site_at(name: str, survey: Survey, address: str) -> HostSite:
     """A host that the others reach at one of its addresses, and the card that has the address."""
     card = card_used(survey.host, address)
-    return Site(name=name, host=survey.host, address=address, interface=card.name if card else None)
+    return HostSite(name=name, host=survey.host, address=address, interface=card.name if card else None)

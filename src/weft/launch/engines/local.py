@@ -14,11 +14,11 @@ from weft.launch.agent.here import LOOPBACK, is_this_machine
 from weft.launch.agent.processes import sweep
 from weft.launch.agent.sweep import marker
 from weft.launch.config import LaunchConfig
-from weft.launch.control.agents import AgentCommand, Crew
+from weft.launch.control.agents import AgentCommand, AgentPool
 from weft.launch.control.conductor import Conductor, tasks_of
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
-from weft.launch.plan import Plan, Site
+from weft.launch.plan import HostSite, LaunchPlan
 from weft.ports import free_port, is_free
 from weft.topology.detect import detect
 
@@ -46,16 +46,16 @@ class LocalEngine:
             )
         self._config = config
         self.python = config.python or sys.executable
-        self._crew: Crew | None = None
+        self._crew: AgentPool | None = None
 
     def close(self) -> None:
         if self._crew is not None:
             self._crew.close()
 
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> tuple[HostSite, ...]:
         host = detect()
         name = self._config.host_names[0] if self._config.host_names else host.name
-        return (Site(name=name, host=host, address=LOOPBACK, interface="lo"),)
+        return (HostSite(name=name, host=host, address=LOOPBACK, interface="lo"),)
 
     def port(self) -> int:
         port = self._config.port
@@ -65,11 +65,11 @@ class LocalEngine:
             )
         return port or free_port()
 
-    def commands(self, plan: Plan) -> tuple[tuple[str, ...], ...]:
+    def commands(self, plan: LaunchPlan) -> tuple[tuple[str, ...], ...]:
         return (agent_argv(), plan.argv)
 
-    def run(self, plan: Plan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
-        self._crew = Crew([AgentCommand(plan.hosts[0].name, agent_argv())], explain=explain_agent)
+    def run(self, plan: LaunchPlan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
+        self._crew = AgentPool([AgentCommand(plan.hosts[0].name, agent_argv())], explain=explain_agent)
         conductor = Conductor(
             plan,
             self._crew,

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from weft.errors import UsageError
 from weft.launch.agent.here import is_this_machine
 from weft.launch.config import LaunchConfig
-from weft.launch.control.agents import Crew
+from weft.launch.control.agents import AgentPool
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.local import LocalEngine, explain_agent
@@ -33,7 +33,7 @@ from weft.launch.engines.mpirun import (
 )
 from weft.launch.engines.ssh import SshHosts, ssh_argv
 from weft.launch.engines.starter import Starter, run_starter
-from weft.launch.plan import Plan, Site
+from weft.launch.plan import HostSite, LaunchPlan
 from weft.topology.detect import detect
 from weft.topology.network import card_towards, source_address
 from weft.topology.rankfile import render
@@ -72,7 +72,7 @@ class MpiEngine:
         self.hosts = SshHosts(config) if remote else None
         self._where: SshHosts | LocalEngine = self.hosts or LocalEngine(config)
         self.python = config.python or sys.executable
-        self._crew: Crew | None = None
+        self._crew: AgentPool | None = None
 
     def close(self) -> None:
         if self._crew is not None:
@@ -84,18 +84,18 @@ class MpiEngine:
     def mpirun(self) -> Mpirun:
         return find_mpirun()
 
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> tuple[HostSite, ...]:
         assert self.mpirun  # before any host is troubled
         return self._where.sites()
 
     def port(self) -> int:
         return self._where.port()
 
-    def commands(self, plan: Plan) -> tuple[tuple[str, ...], ...]:
+    def commands(self, plan: LaunchPlan) -> tuple[tuple[str, ...], ...]:
         around = self._surroundings(plan, RANKFILE if needs_rankfile(plan) else None)
         return (mpirun_line(self.mpirun, plan, around),)
 
-    def run(self, plan: Plan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
+    def run(self, plan: LaunchPlan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
         with _rankfile(plan, run_dir) as rankfile:
             around = self._surroundings(plan, rankfile)
             starter = Starter(
@@ -117,18 +117,18 @@ class MpiEngine:
                 sweep_host=lambda host: self._sweep(host, run_id),
             )
 
-    def _watch(self) -> Crew:
+    def _watch(self) -> AgentPool:
         """The agents that watch the hosts, where there are others than this one."""
         if self.hosts is not None:
             return self.hosts.crew
-        self._crew = Crew([], explain=explain_agent)
+        self._crew = AgentPool([], explain=explain_agent)
         return self._crew
 
     def _sweep(self, host: str, run_id: str) -> None:
         if self.hosts is not None:
             self.hosts.sweep(host, run_id)
 
-    def _surroundings(self, plan: Plan, rankfile: str | None) -> Surroundings:
+    def _surroundings(self, plan: LaunchPlan, rankfile: str | None) -> Surroundings:
         ssh = head = None
         if self.hosts is not None:
             ssh = ssh_argv("", "", config_file=os.environ.get("WEFT_SSH_CONFIG"))[:-2]
@@ -142,7 +142,7 @@ class MpiEngine:
             args=self._config.mpi_args,
         )
 
-    def _head(self, plan: Plan) -> tuple[str, str] | None:
+    def _head(self, plan: LaunchPlan) -> tuple[str, str] | None:
         """Our address and card on the way to the hosts: mpirun's daemons call us back there."""
         address = source_address(plan.leader)
         card = card_towards(detect(), plan.leader)
@@ -150,7 +150,7 @@ class MpiEngine:
 
 
 @contextmanager
-def _rankfile(plan: Plan, run_dir: Path | None) -> Iterator[str | None]:
+def _rankfile(plan: LaunchPlan, run_dir: Path | None) -> Iterator[str | None]:
     """The plan's rank file, in the run directory or a folder that goes with the run; None: nothing to bind."""
     if not needs_rankfile(plan):
         yield None

@@ -17,7 +17,7 @@ from typing import Literal
 from weft.errors import UsageError
 from weft.launch.engines.starter import adopt_argv, carried_names
 from weft.launch.engines.tags import MPICH, MPICH_PATTERN, OPENMPI_4, OPENMPI_5, TagStyle
-from weft.launch.plan import Plan
+from weft.launch.plan import LaunchPlan
 
 Family = Literal["openmpi", "mpich"]
 
@@ -79,13 +79,13 @@ class Surroundings:
     args: tuple[str, ...] = ()  # the user's own, each of one or more words
 
 
-def needs_rankfile(plan: Plan) -> bool:
+def needs_rankfile(plan: LaunchPlan) -> bool:
     """Whether the workers have cores of their own, to be bound to."""
     placements = [worker.placement for host in plan.hosts for worker in host.workers]
     return plan.rankfile is not None and not any(place is None or place.shared for place in placements)
 
 
-def mpirun_line(mpirun: Mpirun, plan: Plan, around: Surroundings) -> tuple[str, ...]:
+def mpirun_line(mpirun: Mpirun, plan: LaunchPlan, around: Surroundings) -> tuple[str, ...]:
     """The whole command."""
     if mpirun.family == "mpich":
         options = _mpich(plan, around)
@@ -105,7 +105,7 @@ def mpirun_variables(mpirun: Mpirun, around: Surroundings) -> dict[str, str]:
     return {}
 
 
-def _openmpi_4(plan: Plan, around: Surroundings) -> list[str]:
+def _openmpi_4(plan: LaunchPlan, around: Surroundings) -> list[str]:
     line = ["--allow-run-as-root"] if around.root else []
     line += ["--tag-output", "-n", str(plan.world_size), "-H", _slots(plan)]
     if around.rankfile:
@@ -120,7 +120,7 @@ def _openmpi_4(plan: Plan, around: Surroundings) -> list[str]:
     return line + _openmpi_traffic(plan, around) + _openmpi_exports(plan)
 
 
-def _openmpi_5(plan: Plan, around: Surroundings) -> list[str]:
+def _openmpi_5(plan: LaunchPlan, around: Surroundings) -> list[str]:
     line = ["--allow-run-as-root"] if around.root else []
     line += ["--output", "tag", "-n", str(plan.world_size), "-H", _slots(plan)]
     if around.rankfile:
@@ -135,7 +135,7 @@ def _openmpi_5(plan: Plan, around: Surroundings) -> list[str]:
     return line + _openmpi_traffic(plan, around) + _openmpi_exports(plan)
 
 
-def _openmpi_traffic(plan: Plan, around: Surroundings) -> list[str]:
+def _openmpi_traffic(plan: LaunchPlan, around: Surroundings) -> list[str]:
     line = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"] if around.tcp else []
     cards = _cards(plan, None)
     if cards and (around.ssh or around.tcp):
@@ -143,11 +143,11 @@ def _openmpi_traffic(plan: Plan, around: Surroundings) -> list[str]:
     return line
 
 
-def _openmpi_exports(plan: Plan) -> list[str]:
+def _openmpi_exports(plan: LaunchPlan) -> list[str]:
     return [word for name in carried_names(plan) for word in ("-x", name)]
 
 
-def _mpich(plan: Plan, around: Surroundings) -> list[str]:
+def _mpich(plan: LaunchPlan, around: Surroundings) -> list[str]:
     line = ["-prepend-pattern", MPICH_PATTERN, "-n", str(plan.world_size), "-hosts", _runs(plan)]
     line += ["-launcher", "ssh", "-launcher-exec", around.ssh[0]] if around.ssh else ["-launcher", "fork"]
     if around.ssh and around.head:
@@ -161,21 +161,21 @@ def _mpich(plan: Plan, around: Surroundings) -> list[str]:
     return [*line, "-genvlist", ",".join(carried_names(plan))]
 
 
-def _slots(plan: Plan) -> str:
+def _slots(plan: LaunchPlan) -> str:
     return ",".join(f"{host.name}:{len(host.workers)}" for host in plan.hosts)
 
 
-def _dealt(plan: Plan) -> str:
+def _dealt(plan: LaunchPlan) -> str:
     return "node" if plan.rank_order == "round-robin" else "slot"
 
 
-def _runs(plan: Plan) -> str:
+def _runs(plan: LaunchPlan) -> str:
     """The hosts in the order of the ranks, neighbours together: `a:2,b:2`, or `a:1,b:1,a:1,b:1`."""
     hosts = [plan.host_of(rank) for rank in range(plan.world_size)]
     return ",".join(f"{host}:{len(list(same))}" for host, same in groupby(hosts))
 
 
-def _cards(plan: Plan, head: tuple[str, str] | None) -> str | None:
+def _cards(plan: LaunchPlan, head: tuple[str, str] | None) -> str | None:
     """The cards to keep to, in Open MPI's words: their name if all hosts call it the same, else their network."""
     ends = [(host.address, host.interface) for host in plan.hosts] + ([head] if head else [])
     return _same([card for _, card in ends]) or common_network([address for address, _ in ends])

@@ -25,7 +25,7 @@ from weft.launch.engines.batch import batch_script
 from weft.launch.engines.hosts import Hosts
 from weft.launch.engines.starter import Starter, adopt_argv, run_starter
 from weft.launch.engines.tags import SLURM
-from weft.launch.plan import Plan, Site
+from weft.launch.plan import HostSite, LaunchPlan
 from weft.topology.hostlist import HostEntry, expand_hosts
 from weft.topology.rankfile import deal
 
@@ -69,7 +69,7 @@ class Allocation:
         return names or self.hosts
 
 
-def srun_line(plan: Plan, allocation: Allocation, hostfile: str | None) -> tuple[str, ...]:
+def srun_line(plan: LaunchPlan, allocation: Allocation, hostfile: str | None) -> tuple[str, ...]:
     """The step that runs all workers; `hostfile` lists the host of each rank where no simple rule would do."""
     counts = {host.name: len(host.workers) for host in plan.hosts}
     cpus = dict(zip(allocation.hosts, allocation.cpus, strict=True))
@@ -96,7 +96,7 @@ def srun_line(plan: Plan, allocation: Allocation, hostfile: str | None) -> tuple
     )
 
 
-def needs_hostfile(plan: Plan, allocation: Allocation) -> bool:
+def needs_hostfile(plan: LaunchPlan, allocation: Allocation) -> bool:
     """Whether Slurm's own rules would deal the ranks in another way than planned."""
     counts = [(host.name, len(host.workers)) for host in plan.hosts]
     names = [name for name, _ in counts]
@@ -131,7 +131,7 @@ class SlurmEngine:
     def close(self) -> None:
         self.hosts.close()
 
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> tuple[HostSite, ...]:
         tasks = self._allocation.tasks
         if tasks is None or self._config.workers is not None or self._config.per_host is not None:
             return self.hosts.sites()
@@ -141,14 +141,14 @@ class SlurmEngine:
     def port(self) -> int:
         return self.hosts.port()
 
-    def commands(self, plan: Plan) -> tuple[tuple[str, ...], ...]:
+    def commands(self, plan: LaunchPlan) -> tuple[tuple[str, ...], ...]:
         agents = tuple(command.argv for command in self.hosts.agent_commands())
         return (
             *agents,
             srun_line(plan, self._allocation, "HOSTFILE" if needs_hostfile(plan, self._allocation) else None),
         )
 
-    def run(self, plan: Plan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
+    def run(self, plan: LaunchPlan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
         with _hostfile(plan, self._allocation) as hostfile:
             starter = Starter(
                 name="srun",
@@ -171,7 +171,7 @@ class SlurmEngine:
 
 
 @contextmanager
-def _hostfile(plan: Plan, allocation: Allocation) -> Iterator[str | None]:
+def _hostfile(plan: LaunchPlan, allocation: Allocation) -> Iterator[str | None]:
     """The host of each rank, a line each, for srun alone to read."""
     if not needs_hostfile(plan, allocation):
         yield None

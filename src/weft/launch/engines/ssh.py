@@ -21,7 +21,7 @@ from weft.launch.control.conductor import Conductor, tasks_of
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.hosts import Hosts
-from weft.launch.plan import Plan, Site, make_plan
+from weft.launch.plan import HostSite, LaunchPlan, make_plan
 
 CONNECT_TIMEOUT_S = 5
 
@@ -148,16 +148,16 @@ class SshEngine:
     def close(self) -> None:
         self.hosts.close()
 
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> tuple[HostSite, ...]:
         return self.hosts.sites()
 
     def port(self) -> int:
         return self.hosts.port()
 
-    def commands(self, plan: Plan) -> tuple[tuple[str, ...], ...]:
+    def commands(self, plan: LaunchPlan) -> tuple[tuple[str, ...], ...]:
         return (*(command.argv for command in self.hosts.agent_commands()), plan.argv)
 
-    def run(self, plan: Plan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
+    def run(self, plan: LaunchPlan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
         conductor = Conductor(
             plan,
             self.hosts.crew,
@@ -172,7 +172,7 @@ class SshEngine:
         )
         return conductor.run()
 
-    def _replan(self, lost: Collection[str]) -> Plan | None:
+    def _replan(self, lost: Collection[str]) -> LaunchPlan | None:
         """The same run on the hosts that are left; None if they are too few."""
         left = [name for name in self.hosts.names if name not in lost]
         if len(left) < max(1, self._config.min_hosts or 1):

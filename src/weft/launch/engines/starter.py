@@ -18,15 +18,15 @@ from weft.launch.agent.processes import sweep
 from weft.launch.agent.protocol import Message
 from weft.launch.agent.sweep import marker
 from weft.launch.config import LaunchConfig
-from weft.launch.control.agents import AgentCommand, Crew
-from weft.launch.control.conductor import STARTER, Conductor, Task
+from weft.launch.control.agents import AgentCommand, AgentPool
+from weft.launch.control.conductor import STARTER, Conductor, WorkerTask
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.local import agent_argv
 from weft.launch.engines.marks import Ended, MarkFinder
 from weft.launch.engines.orders import ROOM_BYTES, VARIABLE, Orders, WorkerOrders
 from weft.launch.engines.tags import Said, TagStyle, Untagger
-from weft.launch.plan import Plan
+from weft.launch.plan import LaunchPlan
 
 # The starter carries these itself, and may put its own folders before them.
 _BY_STARTER = ("PATH", "LD_LIBRARY_PATH")
@@ -38,18 +38,18 @@ TOLD = (VARIABLE, "TORCHELASTIC_RESTART_COUNT", "WEFT_RUN_ID")
 FAREWELL_S = 2.0
 
 
-def adopt_argv(plan: Plan) -> tuple[str, ...]:
+def adopt_argv(plan: LaunchPlan) -> tuple[str, ...]:
     """What is started for each worker. -P: the user's folder may hold a file named like a module we import."""
     return (plan.python, "-P", "-m", "weft.launch.engines.adopt", "--", *plan.argv)
 
 
-def carried_names(plan: Plan) -> tuple[str, ...]:
+def carried_names(plan: LaunchPlan) -> tuple[str, ...]:
     """The variables that the starter must carry to every host."""
     return (*(name for name, _ in plan.env if name in NEEDED), *TOLD)
 
 
 def orders_for(
-    plan: Plan, *, run_id: str, run_dir: Path | None, grace_s: float, pin: bool, reached: bool = False
+    plan: LaunchPlan, *, run_id: str, run_dir: Path | None, grace_s: float, pin: bool, reached: bool = False
 ) -> Orders:
     """What the workers of this plan are told; `pin`: their cores too, for the starter does not bind them."""
     env = {name: value for name, value in plan.env if name not in _BY_STARTER}
@@ -151,9 +151,9 @@ def _output(said: Said) -> Message:
 
 def run_starter(
     starter: Starter,
-    plan: Plan,
+    plan: LaunchPlan,
     config: LaunchConfig,
-    crew: Crew,
+    crew: AgentPool,
     console: Console,
     *,
     run_id: str,
@@ -176,7 +176,7 @@ def run_starter(
         )
     console.say("+ " + shlex.join(starter.argv))
     crew.join(AgentCommand(starter.name, agent_argv()))
-    task = Task(STARTER, starter.argv, tuple({VARIABLE: orders, **starter.env}.items()))
+    task = WorkerTask(STARTER, starter.argv, tuple({VARIABLE: orders, **starter.env}.items()))
     conductor = Conductor(
         plan,
         crew,

@@ -8,11 +8,11 @@
 `netchecks.py` and one line in `judge.py`.
 """
 
-from weft.launch.preflight.report import Report, render_report, render_troubles
+from weft.launch.preflight.report import PreflightReport, render_report, render_troubles
 from weft.launch.preflight.scout import check, check_before_run, progress_on, require_ok
 
 __all__ = [
-    "Report",
+    "PreflightReport",
     "check",
     "check_before_run",
     "progress_on",

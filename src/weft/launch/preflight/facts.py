@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from weft.launch.address import Reach, card_used
 from weft.launch.agent.survey import Survey
 from weft.launch.preflight.cardrule import CardRule
-from weft.launch.preflight.speeds import Link
+from weft.launch.preflight.speeds import MeasuredLink
 from weft.topology.host import NetworkCard
 
 Status = Literal["ok", "warn", "fail"]
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class CheckFinding:
     """One check's result for one host or one pair."""
 
     name: str
@@ -33,7 +33,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Clock:
+class ClockOffset:
     """How far a host's clock is ahead of ours, and how wrong that may be: half a round trip."""
 
     ahead_s: float
@@ -41,7 +41,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Knock:
+class ConnectAttempt:
     """One host's try to connect to another."""
 
     source: str
@@ -62,9 +62,9 @@ class Facts:
     reached: Mapping[str, tuple[Reach, ...]] = field(default_factory=dict)  # by all but the leader
     address: str | None = None  # the leader's, if all others can reach one
     rules: tuple[CardRule, ...] = ()
-    knocks: tuple[Knock, ...] = ()
-    links: tuple[Link, ...] = ()
-    clocks: Mapping[str, Clock] = field(default_factory=dict)
+    knocks: tuple[ConnectAttempt, ...] = ()
+    links: tuple[MeasuredLink, ...] = ()
+    clocks: Mapping[str, ClockOffset] = field(default_factory=dict)
     missing: Mapping[str, tuple[str, ...]] | None = None  # files; None: not looked for
     port: int | None = None  # None: any will do
     port_free: bool = True

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import weft
-from weft.launch.preflight.facts import Facts, Finding, most_common
+from weft.launch.preflight.facts import CheckFinding, Facts, most_common
 from weft.text import format_size
 from weft.topology.alike import differences
 
@@ -19,27 +19,27 @@ MIN_LOCKED_BYTES = 1 << 30
 MAX_CLOCK_S = 0.5
 
 
-def ssh(facts: Facts) -> Iterator[Finding]:
+def ssh(facts: Facts) -> Iterator[CheckFinding]:
     for host in facts.hosts:
         if host in facts.troubles:
             # The sentences of the ssh engine say: what must hold, got what; what to do next.
             got, _, fix = facts.troubles[host].removeprefix(f"{host}: ").partition("; ")
-            yield Finding(
+            yield CheckFinding(
                 name="ssh", hosts=(host,), status="fail", got=got, fix=fix or f"try: ssh {host} true"
             )
         else:
-            yield Finding(name="ssh", hosts=(host,), got="answers")
+            yield CheckFinding(name="ssh", hosts=(host,), got="answers")
 
 
-def python(facts: Facts) -> Iterator[Finding]:
+def python(facts: Facts) -> Iterator[CheckFinding]:
     versions = {host: ".".join(survey.python.split(".")[:2]) for host, survey in facts.surveys.items()}
     usual = most_common(versions.values(), "")
     for host, version in versions.items():
         got = facts.surveys[host].python
         if version == usual:
-            yield Finding(name="python", hosts=(host,), got=version)
+            yield CheckFinding(name="python", hosts=(host,), got=version)
         else:
-            yield Finding(
+            yield CheckFinding(
                 name="python",
                 hosts=(host,),
                 status="fail",
@@ -48,17 +48,17 @@ def python(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def torch(facts: Facts) -> Iterator[Finding]:
+def torch(facts: Facts) -> Iterator[CheckFinding]:
     versions = {host: survey.torch or "none" for host, survey in facts.surveys.items()}
     usual = most_common(versions.values(), "")
     release, _, build = usual.partition("+")
     for host, version in versions.items():
         if version == usual:
-            yield Finding(name="torch", hosts=(host,), got=version)
+            yield CheckFinding(name="torch", hosts=(host,), got=version)
             continue
         # Builds of one release (cpu, cu128) talk to each other, but compute on different devices.
         same_release = version.partition("+")[0] == release
-        yield Finding(
+        yield CheckFinding(
             name="torch",
             hosts=(host,),
             status="warn" if same_release else "fail",
@@ -67,13 +67,13 @@ def torch(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def weft_version(facts: Facts) -> Iterator[Finding]:
+def weft_version(facts: Facts) -> Iterator[CheckFinding]:
     ours = weft.__version__
     for host, survey in facts.surveys.items():
         if survey.weft == ours:
-            yield Finding(name="weft", hosts=(host,), got=ours)
+            yield CheckFinding(name="weft", hosts=(host,), got=ours)
         else:
-            yield Finding(
+            yield CheckFinding(
                 name="weft",
                 hosts=(host,),
                 status="fail",
@@ -88,7 +88,7 @@ def _install(facts: Facts, host: str, package: str, note: str = "") -> str:
     )
 
 
-def hardware(facts: Facts) -> Iterator[Finding]:
+def hardware(facts: Facts) -> Iterator[CheckFinding]:
     hosts = [replace(survey.host, name=host) for host, survey in facts.surveys.items()]
     if len(hosts) < 2:
         return
@@ -96,11 +96,11 @@ def hardware(facts: Facts) -> Iterator[Finding]:
     for host in facts.surveys:
         told = [f"{d.what} {d.got} where {hosts[0].name} has {d.expected}" for d in found if d.host == host]
         if not told:
-            yield Finding(name="hardware", hosts=(host,), got="alike")
+            yield CheckFinding(name="hardware", hosts=(host,), got="alike")
         elif facts.allow_uneven:
-            yield Finding(name="hardware", hosts=(host,), got=f"allowed to differ: {', '.join(told)}")
+            yield CheckFinding(name="hardware", hosts=(host,), got=f"allowed to differ: {', '.join(told)}")
         else:
-            yield Finding(
+            yield CheckFinding(
                 name="hardware",
                 hosts=(host,),
                 status="fail",
@@ -109,12 +109,12 @@ def hardware(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def files(facts: Facts) -> Iterator[Finding]:
+def files(facts: Facts) -> Iterator[CheckFinding]:
     for host, missing in (facts.missing or {}).items():
         if not missing:
-            yield Finding(name="files", hosts=(host,), got="present")
+            yield CheckFinding(name="files", hosts=(host,), got="present")
         for path in missing:
-            yield Finding(
+            yield CheckFinding(
                 name="files",
                 hosts=(host,),
                 status="fail",
@@ -123,7 +123,7 @@ def files(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def clock(facts: Facts) -> Iterator[Finding]:
+def clock(facts: Facts) -> Iterator[CheckFinding]:
     """Clocks are compared with the middle one, so that one bad clock is one finding."""
     if len(facts.clocks) < 2:
         return
@@ -131,9 +131,9 @@ def clock(facts: Facts) -> Iterator[Finding]:
     for host, clock in facts.clocks.items():
         apart = clock.ahead_s - middle
         if abs(apart) - clock.error_s <= MAX_CLOCK_S:
-            yield Finding(name="clock", hosts=(host,), got="in step")
+            yield CheckFinding(name="clock", hosts=(host,), got="in step")
         else:
-            yield Finding(
+            yield CheckFinding(
                 name="clock",
                 hosts=(host,),
                 status="warn",
@@ -143,15 +143,15 @@ def clock(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def open_files(facts: Facts) -> Iterator[Finding]:
+def open_files(facts: Facts) -> Iterator[CheckFinding]:
     for host, survey in facts.surveys.items():
         limit = survey.open_files
         if limit < 0 or limit >= MIN_OPEN_FILES:
-            yield Finding(
+            yield CheckFinding(
                 name="open files", hosts=(host,), got="unlimited" if limit < 0 else f"up to {limit}"
             )
         else:
-            yield Finding(
+            yield CheckFinding(
                 name="open files",
                 hosts=(host,),
                 status="warn",
@@ -160,7 +160,7 @@ def open_files(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def locked_memory(facts: Facts) -> Iterator[Finding]:
+def locked_memory(facts: Facts) -> Iterator[CheckFinding]:
     """Only RDMA needs it: without such a card there is nothing to say."""
     for host, survey in facts.surveys.items():
         limit = survey.locked_bytes
@@ -168,9 +168,9 @@ def locked_memory(facts: Facts) -> Iterator[Finding]:
             continue
         if limit < 0 or limit >= MIN_LOCKED_BYTES:
             got = "unlimited" if limit < 0 else f"up to {format_size(limit, unit='GiB')}"
-            yield Finding(name="locked memory", hosts=(host,), got=got)
+            yield CheckFinding(name="locked memory", hosts=(host,), got=got)
         else:
-            yield Finding(
+            yield CheckFinding(
                 name="locked memory",
                 hosts=(host,),
                 status="warn",

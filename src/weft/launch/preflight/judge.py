@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from weft.launch.preflight import hostchecks, netchecks
-from weft.launch.preflight.facts import Facts, Finding
+from weft.launch.preflight.facts import CheckFinding, Facts
 
 # In the order of the table. A new check is one function and one line here.
-CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Facts], Iterator[CheckFinding]], ...] = (
     hostchecks.ssh,
     hostchecks.python,
     hostchecks.torch,
@@ -27,6 +27,6 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 )
 
 
-def judge(facts: Facts) -> tuple[Finding, ...]:
+def judge(facts: Facts) -> tuple[CheckFinding, ...]:
     """Every finding, in the order of the checks."""
     return tuple(finding for check in CHECKS for finding in check(facts))

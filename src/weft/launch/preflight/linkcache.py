@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from weft.files import write_whole
-from weft.launch.preflight.speeds import Link
+from weft.launch.preflight.speeds import MeasuredLink
 
 VALID_S = 3600.0
 
@@ -20,18 +20,18 @@ def fingerprint(hosts: Collection[Sequence[object]]) -> str:
     return hashlib.sha256(json.dumps(sorted(map(list, hosts), key=str)).encode()).hexdigest()[:32]
 
 
-def load(key: str, folder: Path, now: float) -> tuple[Link, ...] | None:
+def load(key: str, folder: Path, now: float) -> tuple[MeasuredLink, ...] | None:
     """What was measured within the last hour, if anything."""
     try:
         data = json.loads((folder / f"{key}.json").read_text())
         if not 0 <= now - data["measured_at"] < VALID_S:
             return None
-        return tuple(Link(**link) for link in data["links"])
+        return tuple(MeasuredLink(**link) for link in data["links"])
     except (OSError, ValueError, KeyError, TypeError):  # absent, or not ours
         return None
 
 
-def save(key: str, links: Collection[Link], folder: Path, now: float) -> None:
+def save(key: str, links: Collection[MeasuredLink], folder: Path, now: float) -> None:
     """Keep a measurement; a folder that cannot be written to costs only the time of the next one."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from weft.launch.preflight.cardrule import INTERFACE, NCCL, CardRule
-from weft.launch.preflight.facts import Facts, Finding, Status, most_common
+from weft.launch.preflight.facts import CheckFinding, Facts, Status, most_common
 from weft.launch.preflight.speeds import slow_links
 from weft.text import format_speed
 
 
-def port(facts: Facts) -> Iterator[Finding]:
+def port(facts: Facts) -> Iterator[CheckFinding]:
     if facts.port is None or facts.leader not in facts.surveys:
         return
     if facts.port_free:
-        yield Finding(name="port", hosts=(facts.leader,), got=f"{facts.port} is free")
+        yield CheckFinding(name="port", hosts=(facts.leader,), got=f"{facts.port} is free")
     else:
-        yield Finding(
+        yield CheckFinding(
             name="port",
             hosts=(facts.leader,),
             status="fail",
@@ -26,10 +26,10 @@ def port(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def leader(facts: Facts) -> Iterator[Finding]:
+def leader(facts: Facts) -> Iterator[CheckFinding]:
     """Every host reaches one same address of the leader, and is seen there as what it is."""
     if len(facts.hosts) > 1 and facts.leader in facts.surveys and not facts.tried:
-        yield Finding(
+        yield CheckFinding(
             name="leader",
             hosts=(facts.leader,),
             status="fail",
@@ -44,7 +44,7 @@ def leader(facts: Facts) -> Iterator[Finding]:
             if facts.tried[0] in good:  # another host is why there is no common address
                 continue
             errors = ", ".join(f"{reach.address}: {reach.error}" for reach in reaches if reach.error)
-            yield Finding(
+            yield CheckFinding(
                 name="leader",
                 hosts=(host,),
                 status="fail",
@@ -53,7 +53,7 @@ def leader(facts: Facts) -> Iterator[Finding]:
                 fix="open the firewall between them, or name a card that they share with --interface",
             )
         elif facts.translated(host):
-            yield Finding(
+            yield CheckFinding(
                 name="leader",
                 hosts=(host,),
                 status="fail",
@@ -62,17 +62,17 @@ def leader(facts: Facts) -> Iterator[Finding]:
                 fix="put the hosts on one network (a VPN will do), or containers on the network of their host",
             )
         else:
-            yield Finding(name="leader", hosts=(host,), got=f"{facts.leader} reached at {facts.address}")
+            yield CheckFinding(name="leader", hosts=(host,), got=f"{facts.leader} reached at {facts.address}")
 
 
-def cards(facts: Facts) -> Iterator[Finding]:
+def cards(facts: Facts) -> Iterator[CheckFinding]:
     """The card each host will use; those of one network should be of one kind."""
     cards = {host: card for host in facts.surveys if (card := facts.card(host)) is not None}
     usual_mtu = most_common((card.mtu for card in cards.values()), 0)
     usual_speed = most_common((card.speed_mbps for card in cards.values()), None)
     for host, card in cards.items():
         speed = f", {format_speed(card.speed_mbps)}" if card.speed_mbps else ""
-        finding = Finding(name="card", hosts=(host,), got=f"{card.name}{speed}, MTU {card.mtu}")
+        finding = CheckFinding(name="card", hosts=(host,), got=f"{card.name}{speed}, MTU {card.mtu}")
         if card.mtu != usual_mtu:
             yield replace(
                 finding,
@@ -93,16 +93,16 @@ def cards(facts: Facts) -> Iterator[Finding]:
             yield finding
 
 
-def named_cards(facts: Facts) -> Iterator[Finding]:
+def named_cards(facts: Facts) -> Iterator[CheckFinding]:
     """Cards that the user named must exist, and lead to the leader."""
     for rule in facts.rules:
         for host in facts.surveys if facts.reached else ():
             got = _wrong_card(facts, rule, host)
             if got is None:
-                yield Finding(name="named card", hosts=(host,), got=f"{rule} leads to the leader")
+                yield CheckFinding(name="named card", hosts=(host,), got=f"{rule} leads to the leader")
                 continue
             right = facts.card(host)
-            yield Finding(
+            yield CheckFinding(
                 name="named card",
                 hosts=(host,),
                 status=_weight(facts, rule, host),
@@ -147,7 +147,7 @@ def _weight(facts: Facts, rule: CardRule, host: str) -> Status:
     return "fail"
 
 
-def connects(facts: Facts) -> Iterator[Finding]:
+def connects(facts: Facts) -> Iterator[CheckFinding]:
     fix = "open the firewall there for the other hosts: workers listen on ports that the system picks"
     failed = {(knock.source, knock.target): knock for knock in facts.knocks if knock.error}
     tried = {(knock.source, knock.target) for knock in facts.knocks}
@@ -157,7 +157,7 @@ def connects(facts: Facts) -> Iterator[Finding]:
         if len(towards) > 1 and towards <= failed.keys():
             cut_off.add(host)
             knock = failed[min(towards)]
-            yield Finding(
+            yield CheckFinding(
                 name="connects",
                 hosts=(host,),
                 status="fail",
@@ -168,7 +168,7 @@ def connects(facts: Facts) -> Iterator[Finding]:
         outgoing = {pair for pair in tried if pair[0] == host}
         for pair in sorted(outgoing & failed.keys()):
             if pair[1] not in cut_off:
-                yield Finding(
+                yield CheckFinding(
                     name="connects",
                     hosts=pair,
                     status="fail",
@@ -176,14 +176,14 @@ def connects(facts: Facts) -> Iterator[Finding]:
                     fix=fix,
                 )
         if outgoing and not outgoing & failed.keys():
-            yield Finding(name="connects", hosts=(host,), got="to every other host")
+            yield CheckFinding(name="connects", hosts=(host,), got="to every other host")
 
 
-def links(facts: Facts) -> Iterator[Finding]:
+def links(facts: Facts) -> Iterator[CheckFinding]:
     for link in facts.links:
         # The links of a host that was lost meanwhile say nothing new.
         if link.error and facts.troubles.keys().isdisjoint((link.source, link.target)):
-            yield Finding(
+            yield CheckFinding(
                 name="links",
                 hosts=(link.source, link.target),
                 status="fail",
@@ -193,7 +193,7 @@ def links(facts: Facts) -> Iterator[Finding]:
     for slow in slow_links(facts.links):
         got = f"{format_speed(slow.mbps)} where {format_speed(slow.usual_mbps)} is usual"
         one = len(slow.hosts) == 1
-        yield Finding(
+        yield CheckFinding(
             name="links",
             hosts=slow.hosts,
             status="warn",
@@ -212,7 +212,7 @@ def links(facts: Facts) -> Iterator[Finding]:
     trips = [link.rtt_ms for link in facts.links if link.rtt_ms is not None]
     if speeds and trips:
         got = f"{_span(format_speed(min(speeds)), format_speed(max(speeds)))}, round trip "
-        yield Finding(name="links", got=got + _span(f"{min(trips):.2f} ms", f"{max(trips):.2f} ms"))
+        yield CheckFinding(name="links", got=got + _span(f"{min(trips):.2f} ms", f"{max(trips):.2f} ms"))
 
 
 def _span(low: str, high: str) -> str:

@@ -6,31 +6,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from weft.launch.preflight.facts import Finding, Status
-from weft.launch.preflight.speeds import Link, render_round_trips, render_speeds
+from weft.launch.preflight.facts import CheckFinding, Status
+from weft.launch.preflight.speeds import MeasuredLink, render_round_trips, render_speeds
 
 MARKS: dict[Status, str] = {"ok": "✓", "warn": "!", "fail": "✗"}
 _NAMED_HOSTS = 4  # more are counted
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class PreflightReport:
     """What a preflight found about some hosts."""
 
     hosts: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    links: tuple[Link, ...] = ()
+    findings: tuple[CheckFinding, ...]
+    links: tuple[MeasuredLink, ...] = ()
 
     @property
-    def failures(self) -> tuple[Finding, ...]:
+    def failures(self) -> tuple[CheckFinding, ...]:
         return tuple(finding for finding in self.findings if finding.status == "fail")
 
     @property
-    def warnings(self) -> tuple[Finding, ...]:
+    def warnings(self) -> tuple[CheckFinding, ...]:
         return tuple(finding for finding in self.findings if finding.status == "warn")
 
     @property
-    def troubles(self) -> tuple[Finding, ...]:
+    def troubles(self) -> tuple[CheckFinding, ...]:
         """The failures, then the warnings."""
         return (*self.failures, *self.warnings)
 
@@ -43,7 +43,7 @@ class Report:
         return {"ok": self.ok, **asdict(self)}
 
 
-def render_report(report: Report, *, verbose: bool = False) -> str:
+def render_report(report: PreflightReport, *, verbose: bool = False) -> str:
     """The whole report. Hosts of which the same is said share a row, unless `verbose`."""
     parts = [_table(report, verbose)]
     if report.links:
@@ -59,22 +59,22 @@ def render_report(report: Report, *, verbose: bool = False) -> str:
     return "\n\n".join((*parts, _summary(report)))
 
 
-def render_troubles(report: Report) -> list[str]:
+def render_troubles(report: PreflightReport) -> list[str]:
     """A line for every failure, then for every warning: what must hold, what was got, what to do next."""
     rows = grouped(report.troubles, report.hosts)
     return [f"{MARKS[row.status]} {row.name} {hosts}: {row.got}; {row.fix}" for row, hosts in rows.items()]
 
 
-def grouped(findings: Iterable[Finding], everyone: Sequence[str]) -> dict[Finding, str]:
+def grouped(findings: Iterable[CheckFinding], everyone: Sequence[str]) -> dict[CheckFinding, str]:
     """Findings that say the same, once, each with the hosts it is about."""
-    rows: dict[Finding, list[str]] = {}
+    rows: dict[CheckFinding, list[str]] = {}
     for finding in findings:
         row = replace(finding, hosts=()) if len(finding.hosts) == 1 else finding
         rows.setdefault(row, []).append(" to ".join(finding.hosts))
     return {row: _hosts(hosts, everyone) for row, hosts in rows.items()}
 
 
-def _table(report: Report, verbose: bool) -> str:
+def _table(report: PreflightReport, verbose: bool) -> str:
     if verbose:
         rows = [(finding, _hosts([" to ".join(finding.hosts)], report.hosts)) for finding in report.findings]
     else:
@@ -93,7 +93,7 @@ def _hosts(named: Sequence[str], everyone: Sequence[str]) -> str:
     return ", ".join(named)
 
 
-def _summary(report: Report) -> str:
+def _summary(report: PreflightReport) -> str:
     count = len(report.hosts)
     ready = f"{count} hosts are ready" if count > 1 else f"{report.hosts[0]} is ready"
     if not report.ok:
@@ -101,5 +101,5 @@ def _summary(report: Report) -> str:
     return f"{ready} with {_count(report.warnings, 'warning')}" if report.warnings else ready
 
 
-def _count(findings: Sequence[Finding], what: str) -> str:
+def _count(findings: Sequence[CheckFinding], what: str) -> str:
     return f"{len(findings)} {what}{'s' * (len(findings) > 1)}"

@@ -25,10 +25,10 @@ from weft.launch.config import LaunchConfig, carried_variables
 from weft.launch.engines.hosts import ANSWER_TIMEOUT_S, REACH_TIMEOUT_S, Hosts
 from weft.launch.preflight import linkcache
 from weft.launch.preflight.cardrule import card_rules
-from weft.launch.preflight.facts import Clock, Facts, Knock
+from weft.launch.preflight.facts import ClockOffset, ConnectAttempt, Facts
 from weft.launch.preflight.judge import judge
-from weft.launch.preflight.report import Report, render_troubles
-from weft.launch.preflight.speeds import Link, slow_pairs
+from weft.launch.preflight.report import PreflightReport, render_troubles
+from weft.launch.preflight.speeds import MeasuredLink, slow_pairs
 from weft.topology.hostlist import HostEntry, parse_hosts
 
 SECONDS_PER_LINK = 0.2
@@ -42,7 +42,7 @@ def check(
     *,
     measure: Measure = "always",
     progress: Progress | None = None,
-) -> Report:
+) -> PreflightReport:
     """Check some hosts: `"a,b"`, parsed hosts, or a whole request to run something."""
     if isinstance(hosts, LaunchConfig):
         config = hosts
@@ -55,12 +55,14 @@ def check(
         return inspect(reached, config, measure=measure, progress=progress)
 
 
-def check_before_run(hosts: Hosts, config: LaunchConfig, *, progress: Progress | None = None) -> Report:
+def check_before_run(
+    hosts: Hosts, config: LaunchConfig, *, progress: Progress | None = None
+) -> PreflightReport:
     """The same before a run, files included. `hosts` keeps what was learned and need not ask again."""
     return inspect(hosts, config, measure="hourly", files=True, progress=progress)
 
 
-def require_ok(report: Report) -> None:
+def require_ok(report: PreflightReport) -> None:
     """Raise unless a run may start."""
     if not report.ok:
         failed = replace(report, findings=report.failures)
@@ -90,10 +92,10 @@ def inspect(
     measure: Measure,
     files: bool = False,
     progress: Progress | None = None,
-) -> Report:
+) -> PreflightReport:
     """Find out all there is to know, and judge it."""
     facts = _Scout(hosts, config).explore(measure, files, progress)
-    return Report(hosts=facts.hosts, findings=judge(facts), links=facts.links)
+    return PreflightReport(hosts=facts.hosts, findings=judge(facts), links=facts.links)
 
 
 class _Scout:
@@ -195,9 +197,11 @@ class _Scout:
             host: [(other, address) for other, address in homes.items() if other not in (host, facts.leader)]
             for host in homes
         }
-        knocks = [Knock(host, facts.leader, facts.address or "") for host in homes if host != facts.leader]
+        knocks = [
+            ConnectAttempt(host, facts.leader, facts.address or "") for host in homes if host != facts.leader
+        ]
         for host, results in self._try(asked).items():
-            knocks += [Knock(host, r["name"], r["address"], r["error"]) for r in results]
+            knocks += [ConnectAttempt(host, r["name"], r["address"], r["error"]) for r in results]
         return replace(facts, knocks=tuple(knocks))
 
     def _try(self, asked: dict[str, list[tuple[str, str]]]) -> dict[str, list[Message]]:
@@ -221,7 +225,7 @@ class _Scout:
 
     # -- how fast ---------------------------------------------------------------------------------
 
-    def _links(self, facts: Facts, measure: Measure, progress: Progress | None) -> tuple[Link, ...]:
+    def _links(self, facts: Facts, measure: Measure, progress: Progress | None) -> tuple[MeasuredLink, ...]:
         """Every link, measured now or within the last hour. A result with a failure in it is not kept."""
         homes = self._homes(facts)
         key = linkcache.fingerprint([_identity(facts, host, address) for host, address in homes.items()])
@@ -235,7 +239,7 @@ class _Scout:
             linkcache.save(key, links, folder, time.time())
         return links
 
-    def _measure(self, homes: dict[str, str], progress: Progress | None) -> tuple[Link, ...]:
+    def _measure(self, homes: dict[str, str], progress: Progress | None) -> tuple[MeasuredLink, ...]:
         """Round by round, each host with one partner: nobody shares a card, and H hosts take H - 1 rounds."""
         names = tuple(homes)
         there = [[(names[a], names[b]) for a, b in pairs] for pairs in rounds(len(names))]
@@ -251,9 +255,9 @@ class _Scout:
 
     def _rounds(
         self, homes: dict[str, str], schedule: list[list[tuple[str, str]]], progress: Progress | None
-    ) -> dict[tuple[str, str], Link]:
+    ) -> dict[tuple[str, str], MeasuredLink]:
         """Measure (source, target) pairs, those of a round at once."""
-        links: dict[tuple[str, str], Link] = {}
+        links: dict[tuple[str, str], MeasuredLink] = {}
         for number, pairs in enumerate(schedule):
             if progress is not None:
                 progress(number, len(schedule))
@@ -277,11 +281,11 @@ class _Scout:
 _LOST: Message = {"mbps": None, "rtt_ms": None, "error": "a host fell silent"}
 
 
-def _link(source: str, target: str, there: Message, back: Message) -> Link:
+def _link(source: str, target: str, there: Message, back: Message) -> MeasuredLink:
     # Both directions start together. The first to start pings while the line is still empty, so the shorter
     # round trip is the true one.
     trips = [found["rtt_ms"] for found in (there, back) if found["rtt_ms"] is not None]
-    return Link(
+    return MeasuredLink(
         source=source,
         target=target,
         mbps=there["mbps"],
@@ -290,9 +294,9 @@ def _link(source: str, target: str, there: Message, back: Message) -> Link:
     )
 
 
-def _clock(asked_s: float, heard_s: float, clock_s: float) -> Clock:
+def _clock(asked_s: float, heard_s: float, clock_s: float) -> ClockOffset:
     """A host reads its clock somewhere between question and answer."""
-    return Clock(clock_s - (asked_s + heard_s) / 2, (heard_s - asked_s) / 2)
+    return ClockOffset(clock_s - (asked_s + heard_s) / 2, (heard_s - asked_s) / 2)
 
 
 def _missing(look: Message, cwd: str | None, script: str | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ SLOW = 0.5  # a link with less than this share of the usual speed is slow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
+class MeasuredLink:
     """One direction between two hosts, measured while the other direction was busy too, as in training."""
 
     source: str
@@ -28,14 +28,14 @@ class Slow:
     usual_mbps: float
 
 
-def slow_pairs(links: Collection[Link]) -> frozenset[tuple[str, str]]:
+def slow_pairs(links: Collection[MeasuredLink]) -> frozenset[tuple[str, str]]:
     """The (source, target) of every link that is slow beside the others."""
     speeds = _speeds(links)
     usual = usual_mbps(speeds)
     return frozenset(pair for pair, mbps in speeds.items() if mbps < SLOW * usual)
 
 
-def slow_links(links: Collection[Link]) -> tuple[Slow, ...]:
+def slow_links(links: Collection[MeasuredLink]) -> tuple[Slow, ...]:
     """The slow hosts, then the slow links that no slow host explains."""
     speeds, slow = _speeds(links), slow_pairs(links)
     usual = usual_mbps(speeds)
@@ -50,7 +50,7 @@ def slow_links(links: Collection[Link]) -> tuple[Slow, ...]:
     return (*found, *(Slow(pair, speeds[pair], usual) for pair in rest))
 
 
-def _speeds(links: Collection[Link]) -> dict[tuple[str, str], float]:
+def _speeds(links: Collection[MeasuredLink]) -> dict[tuple[str, str], float]:
     return {(link.source, link.target): link.mbps for link in links if link.mbps is not None}
 
 
@@ -71,7 +71,7 @@ def _middle(values: Iterable[float]) -> float:
     return ordered[len(ordered) // 2]
 
 
-def render_speeds(hosts: Sequence[str], links: Collection[Link]) -> str:
+def render_speeds(hosts: Sequence[str], links: Collection[MeasuredLink]) -> str:
     """Bandwidths as a table, from the host of the row to the host of the column."""
     known = [link.mbps for link in links if link.mbps is not None]
     unit, name = (1000.0, "Gbit/s") if known and max(known) >= 1000 else (1.0, "Mbit/s")
@@ -84,7 +84,7 @@ def render_speeds(hosts: Sequence[str], links: Collection[Link]) -> str:
     return _render(f"{name}, from row to column", hosts, cells)
 
 
-def render_round_trips(hosts: Sequence[str], links: Collection[Link]) -> str:
+def render_round_trips(hosts: Sequence[str], links: Collection[MeasuredLink]) -> str:
     cells = {(link.source, link.target): f"{link.rtt_ms:.2f}" for link in links if link.rtt_ms is not None}
     return _render("round trip in ms", hosts, cells)
 
