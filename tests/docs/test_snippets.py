@@ -1,0 +1,164 @@
+"""Every command and every snippet of the documentation runs as it is written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cluster.cluster import VirtualCluster
+from tests.docs import pages
+from tests.docs.snippets import (
+    PAGES,
+    ROOT,
+    Snippet,
+    as_dry_run,
+    at_port,
+    is_server,
+    on_cluster,
+    on_other_hosts,
+    snippets,
+)
+
+from weft.ports import free_port
+
+BIN = str(Path(sys.executable).parent)
+# What a command of the docs shows on purpose: that it is refused.
+REFUSED = {"weft run -H a,b --per-host 4 --mode b:4x8x1x1": 2}
+ASKED_OF_HOSTS = ("weft check", "weft bench -H", "weft topology")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT / "docs" if ROOT / "docs" in page.parents else ROOT))
+
+
+def commands(page: Path) -> list[Snippet]:
+    return [one for one in snippets(page) if one.language == "console"]
+
+
+class Reader:
+    """Types the commands of a page in a folder of their own; a server answers until the next one is started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.server: subprocess.Popen[str] | None = None
+        path = f"{BIN}:{os.environ['PATH']}"
+        self.env = {**os.environ, "PATH": path, "WEFT_STORE": str(folder / "models")}
+
+    def types(self, command: str) -> None:
+        command = at_port(command, self.port)
+        if is_server(command):
+            self.serves(command)
+            return
+        command = as_dry_run(command) if on_other_hosts(command) else command
+        command = command.split("&& sbatch")[0]
+        code = next(
+            (code for start, code in REFUSED.items() if as_dry_run(start) in command or start in command), 0
+        )
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, f"$ {command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+    def serves(self, command: str) -> None:
+        self.close()
+        errors = (self.folder / "serve.err").open("w")
+        asked = ["bash", "-c", f"exec {command}"]
+        self.server = subprocess.Popen(
+            asked, cwd=self.folder, env=self.env, text=True, stdout=subprocess.PIPE, stderr=errors
+        )
+        errors.close()
+        assert self.server.stdout is not None
+        lines = iter(self.server.stdout.readline, "")
+        assert any("http" in line for line in lines), (
+            f"$ {command}\n{(self.folder / 'serve.err').read_text()}"
+        )
+
+    def close(self) -> None:
+        if self.server is not None:
+            self.server.terminate()
+            self.server.communicate()
+            self.server = None
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    made = Reader(tmp_path)
+    yield made
+    made.close()
+
+
+def skipped(command: str) -> bool:
+    return any(f"{command} ".startswith(start) for start in pages.NOT_RUN) or command.startswith(
+        ASKED_OF_HOSTS
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", [page for page in PAGES if snippets(page)], ids=name_of)
+def test_a_page_runs_as_it_is_written(page: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = name_of(page)
+    monkeypatch.setenv("PATH", reader.env["PATH"])
+    pages.prepare(name, reader.folder)
+    code = pages.NAMES.get(name, "")
+    for snippet in snippets(page):
+        if snippet.language == "console":
+            if not skipped(snippet.text):
+                reader.types(snippet.text)
+        elif name in pages.COMPILED:
+            compile(snippet.text, f"{name}:{snippet.line}", "exec")
+        else:
+            block = at_port(snippet.text, reader.port)
+            for old, new in pages.REPLACED.get(name, {}).items():
+                block = block.replace(old, new)
+            code += f"\n# {name}:{snippet.line}\n{block}"
+            if "Client(" in block:  # while the server that it asks is there
+                run_python(code, reader)
+                code = pages.NAMES.get(name, "")
+    if "\n# " in code:
+        run_python(code, reader)
+
+
+def run_python(code: str, reader: Reader) -> None:
+    (reader.folder / "snippets.py").write_text(code)
+    command = [sys.executable, "snippets.py"]
+    done = subprocess.run(
+        command, cwd=reader.folder, env=reader.env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{code}\n{done.stderr[-3000:]}"
+
+
+def test_commands_that_ask_hosts_run_on_the_virtual_cluster(
+    shared_cluster: VirtualCluster, tmp_path: Path
+) -> None:
+    pages.prepare("", tmp_path)
+    asked = {
+        on_cluster(one.text)
+        for page in PAGES
+        for one in commands(page)
+        if one.text.startswith(ASKED_OF_HOSTS)
+    }
+    env = {**shared_cluster.environment, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    env["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    for command in sorted(re.sub(r"\s+#.*", "", command) for command in asked):
+        quick = f"{command} --sizes 1KiB --iterations 2" if "bench" in command else command
+        quick = re.sub(r"--(min|max) \S+", "", quick)
+        done = shared_cluster.popen(["bash", "-c", quick], env=env, cwd=tmp_path)
+        output, errors = done.communicate(timeout=250)
+        assert done.returncode == 0, f"$ {quick}\n{output[-3000:]}\n{errors[-3000:]}"
+
+
+def test_each_exception_is_needed() -> None:
+    typed = [f"{one.text} " for page in PAGES for one in commands(page)]
+    for start in (*pages.NOT_RUN, *REFUSED, *ASKED_OF_HOSTS):
+        if start != "weft topology":  # other pages name it in their text
+            assert any(text.startswith(start) for text in typed), f"no page has {start}"
