@@ -10,11 +10,11 @@ import os
 import socket
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from weft.collectives.choices import parse_wire, wire_from_env
+from weft.collectives.settings import CollectiveSettings, settings_from_env
 from weft.errors import UsageError
 from weft.topology.hostlist import expand_hosts
 
@@ -182,25 +182,41 @@ def init(backend: str | None = None, *, timeout_s: float | None = None, wire: st
     for CPUs and NCCL for accelerators, unless it is given. A `wire` of bf16, fp16 or int8 makes float32 sums lighter
     between hosts; it wins over `weft run --wire`, and takes the backend "weft".
     """
+    if _context is not None:
+        return _context
+    settings = settings_from_env(os.environ)
+    if wire is not None:
+        _check_wire(wire, backend)
+        settings = replace(settings, wire=wire)
+    return init_with(settings, backend, timeout_s=timeout_s)
+
+
+def init_with(
+    settings: CollectiveSettings, backend: str | None = None, *, timeout_s: float | None = None
+) -> Context:
+    """Initialise torch.distributed as `init` does, with these settings of the backend "weft"."""
     global _context
     if _context is not None:
         return _context
     import torch
     import torch.distributed as dist
 
-    from weft.collectives.register import autoload, leave_at_exit
+    from weft.collectives.register import NAMES, autoload, leave_at_exit
 
     autoload()  # where weft is used without being installed, torch has not done it
     world = world_from_env(os.environ)
     device = _device(world)
-    backend = _backend(backend, wire, device, world.size)
+    backend = backend or _default_backend(settings, device, world.size)
+    ours = settings if backend in NAMES else None
     if not dist.is_initialized():
         leave_at_exit()
         timeout = None if timeout_s is None else timedelta(seconds=timeout_s)
         if world.size == 1 and "MASTER_ADDR" not in os.environ:
             from torch._C._distributed_c10d import HashStore
 
-            dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=timeout)
+            dist.init_process_group(
+                backend, store=HashStore(), rank=0, world_size=1, timeout=timeout, pg_options=ours
+            )
         else:
             address, port = meeting_point(os.environ, _ask_mpi)
             dist.init_process_group(
@@ -211,6 +227,7 @@ def init(backend: str | None = None, *, timeout_s: float | None = None, wire: st
                 rank=world.rank,
                 world_size=world.size,
                 timeout=timeout,
+                pg_options=ours,
             )
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -218,24 +235,22 @@ def init(backend: str | None = None, *, timeout_s: float | None = None, wire: st
     return _context
 
 
-def _backend(backend: str | None, wire: str | None, device: torch.device, size: int) -> str:
-    """The backend to use; a wire that is given holds for all groups made from now on."""
+def _check_wire(wire: str, backend: str | None) -> None:
+    """Refuse a wire that comes too late, or with a backend that has none."""
     import torch.distributed as dist
 
-    if wire is not None:
-        if dist.is_initialized():
-            raise UsageError(
-                "a wire must be chosen before torch.distributed is initialised, got a group that is there already; "
-                "call weft.init() first or use weft run --wire"
-            )
-        if backend not in (None, "weft", "ddl"):
-            raise UsageError(
-                f'wire={wire!r} must come with the backend "weft", got {backend!r}; leave it out'
-            )
-        os.environ["WEFT_WIRE"] = parse_wire(wire)
-    if backend is not None:
-        return backend
-    if wire_from_env(os.environ) != "fp32":
+    if dist.is_initialized():
+        raise UsageError(
+            "a wire must be chosen before torch.distributed is initialised, got a group that is there already; "
+            "call weft.init() first or use weft run --wire"
+        )
+    if backend not in (None, "weft", "ddl"):
+        raise UsageError(f'wire={wire!r} must come with the backend "weft", got {backend!r}; leave it out')
+
+
+def _default_backend(settings: CollectiveSettings, device: torch.device, size: int) -> str:
+    """Choose the backend for a user who named none."""
+    if settings.wire != "fp32":
         return "weft"
     if device.type == "cuda":
         return "cpu:gloo,cuda:nccl"  # accelerators reach each other by ways that ours does not know

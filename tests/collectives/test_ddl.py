@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.collectives.conftest import Bench
 
 from weft.collectives.ddl_options import parse_ddl_options
-from weft.compat.ddl import variables_of
+from weft.compat.ddl import settings_for
 
 
 def test_ddls_python_api(bench: Bench) -> None:
@@ -19,5 +19,7 @@ def test_ddls_backend_in_torch(bench: Bench) -> None:
 
 def test_a_launchers_choice_wins_over_ddls_options() -> None:
     options = parse_ddl_options("-mode b -dump_iter 5")
-    assert variables_of(options, {}) == {"WEFT_MODE": "nccl", "WEFT_REPORT": "5"}
-    assert variables_of(options, {"WEFT_MODE": "shm,ring"}) == {"WEFT_REPORT": "5"}
+    settings = settings_for(options, {})
+    assert (str(settings.mode), settings.watching.report) == ("nccl", 5)
+    settings = settings_for(options, {"WEFT_MODE": "shm,ring"})
+    assert (str(settings.mode), settings.watching.report) == ("shm,ring", 5)

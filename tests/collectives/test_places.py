@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from weft.collectives.choices import parse_mode
 from weft.collectives.members import Layout
 from weft.collectives.places import AISLES, HOSTS, RACKS, Place, meetings_of, own_place, places_of
+from weft.collectives.settings import facts_from_env
 
 EXPLORE = parse_mode("explore")
 
 
 def test_a_worker_says_what_it_was_told() -> None:
-    assert own_place({"WEFT_RACK": "r7", "WEFT_AISLE": "b"}, EXPLORE) == Place("r7", "b")
-    assert own_place({}, EXPLORE) == Place()
+    assert own_place(facts_from_env({"WEFT_RACK": "r7", "WEFT_AISLE": "b"}), EXPLORE) == Place("r7", "b")
+    assert own_place(facts_from_env({}), EXPLORE) == Place()
 
 
 @pytest.mark.parametrize(
@@ -29,12 +30,12 @@ def test_a_worker_says_what_it_was_told() -> None:
 )
 def test_the_dimensions_of_a_mode_win(mode: str, index: int, place: Place) -> None:
     environ = {"WEFT_RACK": "9", "GROUP_RANK": str(index), "GROUP_WORLD_SIZE": "4"}
-    assert own_place(environ, parse_mode(mode)) == place
+    assert own_place(facts_from_env(environ), parse_mode(mode)) == place
 
 
 def test_dimensions_for_another_number_of_hosts_say_nothing() -> None:
     environ = {"WEFT_RACK": "9", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "6"}
-    assert own_place(environ, parse_mode("b:4x2x2x1")) == Place("9")
+    assert own_place(facts_from_env(environ), parse_mode("b:4x2x2x1")) == Place("9")
 
 
 def test_the_order_of_the_hosts_counts_where_nobody_knows_better() -> None:

@@ -8,7 +8,6 @@ br:4x8          a letter for each dimension, innermost first
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -102,8 +101,3 @@ def parse_wire(text: str) -> str:
     if text not in WIRES:
         raise UsageError(f"a wire must be one of {', '.join(WIRES)}, got {text!r}")
     return text
-
-
-def wire_from_env(environ: Mapping[str, str]) -> str:
-    """The wire that was chosen for this process."""
-    return parse_wire(environ.get("WEFT_WIRE") or WIRES[0])

@@ -6,12 +6,13 @@ the hosts, and win: they were written for this reduction. Hosts of which nothing
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from weft.collectives.choices import ModeChoice
 from weft.collectives.members import Layout
+from weft.collectives.settings import LauncherFacts
 from weft.topology.dimensions import place_of
 
 HOSTS, RACKS, AISLES = 1, 2, 3  # dimensions, as modes count them: 0 is within a host
@@ -29,13 +30,12 @@ class Place:
         return {HOSTS: (self.aisle, self.rack), RACKS: self.aisle}.get(dimension)
 
 
-def own_place(environ: Mapping[str, str], choice: ModeChoice) -> Place:
-    """What a worker says of itself."""
-    index = environ.get("WEFT_HOST_INDEX") or environ.get("GROUP_RANK")
-    hosts = environ.get("WEFT_NUM_HOSTS") or environ.get("GROUP_WORLD_SIZE")
-    if index is not None and hosts is not None and _describes(choice, int(hosts)):
-        return _by_order(int(index), choice)
-    return Place(rack=environ.get("WEFT_RACK", ""), aisle=environ.get("WEFT_AISLE", ""))
+def own_place(facts: LauncherFacts, choice: ModeChoice) -> Place:
+    """The place of this worker's host, as the worker tells the others."""
+    index, hosts = facts.host_index, facts.host_count
+    if index is not None and hosts is not None and _describes(choice, hosts):
+        return _by_order(index, choice)
+    return Place(rack=facts.rack, aisle=facts.aisle)
 
 
 def places_of(told: Sequence[Place], choice: ModeChoice) -> tuple[Place, ...]:

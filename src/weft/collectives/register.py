@@ -11,6 +11,8 @@ import functools
 import os
 from typing import Any
 
+from weft.collectives.settings import CollectiveSettings, settings_from_env
+
 NAMES = ("weft", "ddl")
 
 
@@ -25,20 +27,29 @@ def autoload() -> None:
             dist.Backend.register_backend(name, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
-def _create(options: Any, _: object) -> Any:
-    """What torch calls for each new group."""
+def _create(options: Any, given: object) -> Any:
+    """Make a group: torch calls this, with the `pg_options` that its user gave."""
     from weft.collectives.groups.roll import group_of
 
     leave_at_exit()
+    settings = _settings(given)
     with group_of(options.global_ranks_in_group):
         made = (options.store, options.group_rank, options.group_size, options.timeout)
-        return _group_class()(*made)
+        return _group_class(settings)(*made, settings)
 
 
-def _group_class() -> Any:
-    from weft.collectives.watching.settings import watching_from_env
+def _settings(given: object) -> CollectiveSettings:
+    """Choose the settings of a new group: those that were given, else its world's, else the environment's."""
+    import torch.distributed as dist
 
-    if watching_from_env(os.environ).on:
+    if isinstance(given, CollectiveSettings):
+        return given
+    of_world = getattr(dist.group.WORLD, "settings", None) if dist.is_initialized() else None
+    return of_world if isinstance(of_world, CollectiveSettings) else settings_from_env(os.environ)
+
+
+def _group_class(settings: CollectiveSettings) -> Any:
+    if settings.watching.on:
         from weft.collectives.watching.group import WatchedGroup
 
         return WatchedGroup

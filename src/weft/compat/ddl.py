@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from weft import context
 from weft.collectives.ddl_options import DdlOptions, parse_ddl_options
+from weft.collectives.settings import CollectiveSettings, settings_from_env
 from weft.context import local_rank, num_hosts, rank, size
 from weft.errors import UsageError
 
@@ -34,18 +36,17 @@ def init(options: str | None = None) -> None:
     chosen = parse_ddl_options(text)
     if chosen.mode is not None:
         chosen.mode.check(context.size())
-    os.environ.update(variables_of(chosen, os.environ))
-    context.init("weft")
+    context.init_with(settings_for(chosen, os.environ), "weft")
 
 
-def variables_of(options: DdlOptions, environ: Mapping[str, str]) -> dict[str, str]:
-    """What the backend is told. A launcher's own choice of mode, `weft run --mode`, is left alone."""
-    told = {}
-    if options.mode is not None:
-        told["WEFT_MODE"] = str(options.mode)
-    if options.dump_iter:
-        told["WEFT_REPORT"] = str(options.dump_iter)
-    return {name: value for name, value in told.items() if name not in environ}
+def settings_for(options: DdlOptions, environ: Mapping[str, str]) -> CollectiveSettings:
+    """The backend's settings under DDL's options. What a launcher chose, as by `weft run --mode`, is left alone."""
+    settings = settings_from_env(environ)
+    if options.mode is not None and "WEFT_MODE" not in environ:
+        settings = replace(settings, mode=options.mode)
+    if options.dump_iter and "WEFT_REPORT" not in environ:
+        settings = replace(settings, watching=replace(settings.watching, report=options.dump_iter))
+    return settings
 
 
 def bcast(values: A) -> A:

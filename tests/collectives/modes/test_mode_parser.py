@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from weft.cli import group
-from weft.collectives.choices import DDL_LETTERS, ModeChoice, parse_mode, parse_wire, wire_from_env
+from weft.collectives.choices import DDL_LETTERS, ModeChoice, parse_mode, parse_wire
 from weft.collectives.ddl_options import DdlOptions, parse_ddl_options
+from weft.collectives.settings import settings_from_env
 from weft.errors import TopologyError, UsageError
 
 
@@ -80,8 +81,8 @@ def test_dimensions_that_do_not_hold_the_workers_show_the_arithmetic() -> None:
 
 def test_wires_are_read() -> None:
     assert parse_wire("int8") == "int8"
-    assert wire_from_env({}) == wire_from_env({"WEFT_WIRE": ""}) == "fp32"
-    assert wire_from_env({"WEFT_WIRE": "bf16"}) == "bf16"
+    assert settings_from_env({}).wire == settings_from_env({"WEFT_WIRE": ""}).wire == "fp32"
+    assert settings_from_env({"WEFT_WIRE": "bf16"}).wire == "bf16"
     with pytest.raises(UsageError, match="a wire must be one of fp32, bf16, fp16, int8, got 'fp8'"):
         parse_wire("fp8")
 

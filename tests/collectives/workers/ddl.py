@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,8 @@ from weft.errors import UsageError
 with pytest.raises(UsageError, match="3 accelerators x 2 hosts = 6 but there are 2 workers"):
     ddl.init("-mode b:3x2")
 ddl.init()  # with DDL_OPTIONS
-assert (os.environ["WEFT_MODE"], os.environ["WEFT_REPORT"]) == ("ring:2x1x1x1", "10")
+settings: Any = getattr(dist.group.WORLD, "settings", None)
+assert (str(settings.mode), settings.watching.report) == ("ring:2x1x1x1", 10)
 with pytest.raises(UsageError, match="already initialized"):
     ddl.init()
 assert (ddl.size(), ddl.num_hosts()) == (2, 1)

@@ -15,8 +15,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
@@ -25,7 +24,9 @@ from torch import Tensor
 
 from weft.collectives.bench.plan import OURS, BenchPlan, variant_of
 from weft.collectives.bench.report import Row, data_line
+from weft.collectives.choices import parse_mode
 from weft.collectives.register import autoload
+from weft.collectives.settings import CollectiveSettings, facts_from_env, settings_from_env
 
 Call = Callable[[], object]
 
@@ -115,8 +116,9 @@ class TorchGroup:
     """Any backend of torch.distributed, ours among them."""
 
     def __init__(self, name: str) -> None:
-        with _set_for(name):
-            self.group = dist.new_group(backend=name.partition(":")[0])
+        backend = name.partition(":")[0]
+        self.settings = _settings_for(name) if backend == OURS else None
+        self.group = dist.new_group(backend=backend, pg_options=self.settings)
 
     def prepare(self, task: Task) -> Call:
         given, got, group = task.given, task.got, self.group
@@ -130,22 +132,16 @@ class TorchGroup:
         return calls[task.operation]
 
 
-@contextmanager
-def _set_for(name: str) -> Iterator[None]:
-    """The variable of one of our variants, while its group is made."""
-    variant = variant_of(name)
-    if variant is None:
-        yield
-        return
-    variable = f"WEFT_{variant[0].upper()}"
-    before = os.environ.get(variable)
-    os.environ[variable] = variant[1]
-    try:
-        yield
-    finally:
-        del os.environ[variable]
-        if before is not None:
-            os.environ[variable] = before
+def _settings_for(name: str) -> CollectiveSettings:
+    """The environment's settings, with the one that a variant such as `weft:mode=shm+ring` changes."""
+    settings = settings_from_env(os.environ)
+    match variant_of(name):
+        case ("mode", mode):
+            return replace(settings, mode=parse_mode(mode))
+        case ("wire", wire):
+            return replace(settings, wire=wire)
+        case _:
+            return settings
 
 
 class Mpi:
@@ -297,7 +293,9 @@ class Bench:
         self._together()
         if name == "copies":
             return 0
-        return task.wrong(_tolerance(name, task))
+        backend = self.backends[name]
+        settings = backend.settings if isinstance(backend, TorchGroup) else None
+        return task.wrong(_tolerance(task, light=settings is not None and settings.wire != "fp32"))
 
 
 def shuffled(backends: Sequence[str], number: int) -> list[str]:
@@ -309,11 +307,10 @@ def shuffled(backends: Sequence[str], number: int) -> list[str]:
     return random.Random(number).sample(backends, len(backends))
 
 
-def _tolerance(name: str, task: Task) -> float:
+def _tolerance(task: Task, *, light: bool) -> float:
     """A share of the largest value. Sums of so few digits are exact in any order; a lighter wire rounds them."""
     if not task.got.is_floating_point():
         return 0.0
-    light = "wire=" in name or (name.startswith(OURS) and os.environ.get("WEFT_WIRE"))
     return 2.0**-5 if light else task.world * torch.finfo(task.got.dtype).eps
 
 
@@ -326,7 +323,7 @@ def _refuse(message: str) -> NoReturn:
 def _about(plan: BenchPlan) -> dict[str, Any]:
     return {
         "world": dist.get_world_size(),
-        "hosts": int(os.environ.get("WEFT_NUM_HOSTS", "1")),
+        "hosts": facts_from_env(os.environ).host_count or 1,
         "device": torch.cuda.get_device_name() if plan.device == "cuda" else "cpu",
         "torch": torch.__version__,
         "python": platform.python_version(),

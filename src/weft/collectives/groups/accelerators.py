@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from datetime import timedelta
 
 import torch
 from torch._C._distributed_c10d import PrefixStore
 
-from weft.collectives.choices import ModeChoice, parse_mode
+from weft.collectives.choices import ModeChoice
 from weft.collectives.groups.blame import lives
 from weft.collectives.groups.device import CudaLift, OnDevice, Staging
 from weft.collectives.groups.meeting import Meeting
@@ -47,8 +46,7 @@ def meet_on_device(meeting: Meeting, hierarchy: Hierarchy, device: torch.device)
     mine = str(torch.cuda.get_device_properties(device).uuid) if nccl.available() else ""
     store.set(f"accelerator/{rank}", mine)
     told = [store.get(f"accelerator/{other}").decode() for other in range(len(meeting.members))]
-    choice = parse_mode(os.environ.get("WEFT_MODE") or "explore")
-    groups = nccl_groups(meeting.layout, told, choice)
+    groups = nccl_groups(meeting.layout, told, meeting.settings.mode)
     ours = next((ranks for ranks in groups if rank in ranks and len(ranks) > 1), None)
     by_hosts = bool(groups) and len(groups[0]) < meeting.layout.size
     connected = _connect(meeting, ours) if ours else None

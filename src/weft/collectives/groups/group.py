@@ -5,7 +5,6 @@ On torch 2.11 to 2.13 a backend in Python must be a whole ProcessGroup.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -26,6 +25,7 @@ from weft.collectives.groups.staging import Ready
 from weft.collectives.groups.threads import on_one_thread
 from weft.collectives.groups.work import Job, Queue, Work
 from weft.collectives.hierarchy import Hierarchy
+from weft.collectives.settings import CollectiveSettings
 from weft.errors import CollectiveError, MismatchError, PeerError
 
 # torch's stubs give what callers may write, in several forms each; a group in Python is called in one form only, with
@@ -36,18 +36,20 @@ _ProcessGroup: Any = dist.ProcessGroup
 class Group(_ProcessGroup):  # type: ignore[misc]
     """What all operations share."""
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self, store: Store, rank: int, size: int, timeout: timedelta, settings: CollectiveSettings
+    ) -> None:
         super().__init__(rank, size)
         self._rank, self._size = rank, size
         self._name = self._description = ""
         self._doing = Call("the meeting of the group")
         self._broken: BaseException | None = None
-        self._debug = os.environ.get("WEFT_DEBUG", "0") not in ("", "0")
+        self.settings = settings  # those of the world hold for groups that are made in it
         self._calls = 0
         self._watched_over = watched_over()
         self._store: Any = store_of_this_life(store, rank, size, timeout)
         self._queue = Queue("weft-collectives")
-        meeting = meet(self._store, rank, size, timeout, lambda: str(self._doing))
+        meeting = meet(self._store, rank, size, timeout, settings, lambda: str(self._doing))
         self._meeting = meeting
         self._members = meeting.members
         self._hierarchy = on_one_thread(meeting.hierarchy)
@@ -103,7 +105,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._doing = call
         ready.wait()
         try:
-            if self._debug:
+            if self.settings.debug:
                 self._agree(call)
             if not ready.devices and not torch.is_inference_mode_enabled():
                 return on_one_thread(run)

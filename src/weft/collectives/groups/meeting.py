@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import PrefixStore
 
-from weft.collectives.choices import LEVELS, ModeChoice, parse_mode, wire_from_env
+from weft.collectives.choices import LEVELS, ModeChoice
 from weft.collectives.groups import roll
 from weft.collectives.groups.blame import lives
 from weft.collectives.hierarchy import Hierarchy
@@ -32,6 +32,7 @@ from weft.collectives.modes.tcp.mesh import Mesh, listen, own_address
 from weft.collectives.modes.tcp.ring import Ring
 from weft.collectives.modes.wires.light import light, refuse_wires
 from weft.collectives.places import HOSTS, Place, meetings_of, own_place, places_of
+from weft.collectives.settings import CollectiveSettings
 from weft.errors import CollectiveError
 from weft.version import __version__
 
@@ -67,29 +68,31 @@ def host_identity() -> str:
     return f"{boot}:{arena.HOME.stat().st_dev}"
 
 
-def mode_from_env() -> ModeChoice:
-    """The mode that was chosen for this process."""
-    return parse_mode(os.environ.get("WEFT_MODE") or "explore")
-
-
-def meet(store: Any, rank: int, size: int, timeout: timedelta, operation: Callable[[], str]) -> Meeting:
-    """Introduce ourselves to all members, and hear who they are."""
-    address = own_address()
-    place = own_place(os.environ, mode_from_env())
+def meet(
+    store: Any,
+    rank: int,
+    size: int,
+    timeout: timedelta,
+    settings: CollectiveSettings,
+    operation: Callable[[], str],
+) -> Meeting:
+    """Introduce this rank to all members, and hear who they are."""
+    address = own_address(settings.launcher)
+    place = own_place(settings.launcher, settings.mode)
     member = Member(
         rank=rank,
         host=host_identity(),
-        name=os.environ.get("WEFT_HOST") or gethostname(),
+        name=settings.launcher.host_name or gethostname(),
         pid=os.getpid(),
         address=address,
         rack=place.rack,
         aisle=place.aisle,
-        wire=wire_from_env(os.environ),
+        wire=settings.wire,
     )
     said = roll.call(store, rank, size, timeout, json.dumps(asdict(member)))
     members = [Member(**json.loads(text)) for text in said]
     roll.met(store, members, rank)
-    return Meeting(store, members, rank, timeout, operation)
+    return Meeting(store, members, rank, timeout, settings, operation)
 
 
 def _agreed_wire(members: Sequence[Member]) -> str:
@@ -109,9 +112,11 @@ class Meeting:
         members: Sequence[Member],
         rank: int,
         timeout: timedelta,
+        settings: CollectiveSettings,
         operation: Callable[[], str],
     ) -> None:
         self.store = store
+        self.settings = settings
         self.members = tuple(members)
         self.rank = rank
         self.layout: Layout = layout_of(members)
@@ -120,9 +125,14 @@ class Meeting:
         self._measured: dict[str, dict[int, str]] = {}  # by us, of what will be kept
         self._wire = _agreed_wire(members)  # between hosts
 
-    def hierarchy(self, choice: ModeChoice | None = None) -> Hierarchy:
-        """Connect everyone as the layout has it, in the modes that were chosen (WEFT_MODE)."""
-        choice = choice or mode_from_env()
+    @property
+    def _is_whole_world(self) -> bool:
+        """Whether the group has all ranks of the run."""
+        return len(self.members) == self.settings.launcher.world_size
+
+    def hierarchy(self) -> Hierarchy:
+        """Connect everyone as the layout has it, in the modes that were chosen."""
+        choice = self.settings.mode
         chosen = [choice.mode_of(dimension) for dimension in range(len(LEVELS))]
         if self._wire != "fp32":
             chosen[1:] = ["ring"] * (len(LEVELS) - 1)  # the one that has light wires
@@ -211,8 +221,7 @@ class Meeting:
             return explore.Explorer(modes, like.chosen)
         explorer = explore.Explorer(modes, self._kept.get(table))
         # A part of the world is not measured: programs make many groups, and all have to be there for it.
-        whole = str(len(self.members)) == os.environ.get("WORLD_SIZE")
-        if table not in self._kept and whole:
+        if table not in self._kept and self._is_whole_world:
             explorer.measure()
             if self.rank == 0:
                 # Not in `_kept`: rank 0 must go on measuring with those who do not know of it.
@@ -226,7 +235,7 @@ class Meeting:
 
     def _has_mpi(self) -> bool:
         """Find out together whether MPI can serve us; rank 0 says so if it cannot."""
-        found = mpi_world.world_for(self.store, self.rank, len(self.members), os.environ)
+        found = mpi_world.world_for(self.store, self.rank, len(self.members), self.settings.launcher.mpi)
         if isinstance(found, str):
             if self.rank == 0:
                 mpi_world.tell_that_it_gives_way(found)
@@ -261,9 +270,7 @@ class Meeting:
         if index == 0:
             arena.sweep()
             file = arena.new_name()
-            if str(len(self.members)) == os.environ.get(
-                "WORLD_SIZE"
-            ):  # programs may have many smaller groups
+            if self._is_whole_world:  # programs may have many smaller groups
                 slab = far_bytes(len(peers), near, arena.free_bytes())
             try:
                 descriptor = arena.create(file, len(peers), slab)

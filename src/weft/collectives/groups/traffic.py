@@ -160,7 +160,7 @@ class Traffic(Group):
     def send(self, tensors: list[Tensor], peer: int, tag: int) -> Letter:
         call = Call("send", tensors, f"to {self._members[peer]}")
         Ready(tensors).wait()
-        if self._debug:
+        if self.settings.debug:
             self._store.set(self._next_letter(self._rank, peer, tag), str(call))
         bytes_out = [as_bytes(flat_copy_if_needed(tensor)) for tensor in tensors]
         return self._letter(
@@ -169,7 +169,7 @@ class Traffic(Group):
 
     def recv(self, tensors: list[Tensor], peer: int, tag: int) -> Letter:
         call = Call("recv", tensors, f"from {self._members[peer]}")
-        key = self._next_letter(peer, self._rank, tag) if self._debug else ""
+        key = self._next_letter(peer, self._rank, tag) if self.settings.debug else ""
 
         def start(landing: list[Tensor]) -> Any:
             letter = self._gloo.recv(landing, peer, _tag_with_size(tag, landing))

@@ -5,7 +5,6 @@ Only groups made while something is to be watched are of this kind; others have 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -15,18 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.collectives.choices import wire_from_env
 from weft.collectives.groups.backend import WeftGroup
 from weft.collectives.groups.call import Call
 from weft.collectives.groups.work import Letter, Work
 from weft.collectives.reduction import Reduction
+from weft.collectives.settings import CollectiveSettings
 from weft.collectives.watching.clock import align
 from weft.collectives.watching.delivery import deliver
 from weft.collectives.watching.ending import HURRY_S, PATIENCE_S, Ending
 from weft.collectives.watching.mode import WatchedMode
 from weft.collectives.watching.recorder import Home, Recorder, Reports
 from weft.collectives.watching.report import verified_line
-from weft.collectives.watching.settings import Watching, watching_from_env
+from weft.collectives.watching.settings import Watching
 from weft.collectives.watching.spans import CALL, CALLER, DIMENSIONS, HOST, Span
 from weft.collectives.watching.steps import Steps
 from weft.collectives.watching.verifier import Verifier
@@ -76,10 +75,12 @@ class _Watch:
 class WatchedGroup(WeftGroup):
     """As any group, with notes taken."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: timedelta, settings: CollectiveSettings
+    ) -> None:
         global _home
-        super().__init__(store, rank, size, timeout)
-        self._recorder = recorder_of(watching_from_env(os.environ), size)
+        super().__init__(store, rank, size, timeout, settings)
+        self._recorder = recorder_of(settings.watching, size)
         self._now: tuple[str, int] = ("", 0)  # the group and number of the call that is carried out
         self._served = False  # some dimension had a part in it
         self._modes: list[WatchedMode] = []
@@ -87,11 +88,13 @@ class WatchedGroup(WeftGroup):
         for mode in self._modes:
             mode.alone = len({other.dimension for other in self._modes}) == 1
         self._reduced = 0  # all_reduces so far
-        self._verifier = Verifier(self._gloo, self._members, self._modes, wire_from_env(os.environ))
+        self._verifier = Verifier(self._gloo, self._members, self._modes, settings.wire)
         self._watch: _Watch | None = None
-        if _home is None and size == int(os.environ.get("WORLD_SIZE") or size):
+        if _home is None and size == (settings.launcher.world_size or size):
             clock = align(self._gloo, self._store, rank, self._members)
-            _home = self._watch = _Watch(self._recorder, Home(self._store, rank, self._members, clock))
+            _home = self._watch = _Watch(
+                self._recorder, Home(self._store, rank, self._members, clock, settings.launcher.run_folder)
+            )
 
     def _watch_mode(self, dimension: str, mode: Any, ranks: tuple[int, ...]) -> Any:
         if hasattr(mode, "replace_modes"):  # racks: it has dimensions itself, and they are watched

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
@@ -83,6 +82,7 @@ class Home:
     rank: int
     members: Sequence[Member]
     clock: Clock
+    run_folder: str = ""  # empty: this run has none
     # As it was when the group was made: torch has another one in its place while it shows an exception.
     stderr: TextIO = field(default_factory=lambda: sys.stderr)
 
@@ -160,16 +160,16 @@ class Reports:
         if everyone:
             report = report_of([everyone[rank] for rank in sorted(everyone)], world)
             self._home.say(render_report(report))
-            _keep(json.dumps(report.to_json()))
+            _keep(json.dumps(report.to_json()), self._home.run_folder)
 
     def finish(self, patience_s: float) -> None:
         if self._printing is not None:
             self._printing.join(patience_s)
 
 
-def _keep(line: str) -> None:
-    """In the run directory, where this host has it."""
-    folder = Path(os.environ.get("WEFT_RUN_DIR") or "/nowhere")
-    if folder.is_dir():
+def _keep(line: str, run_folder: str) -> None:
+    """Append a report to the run's own file, where this host has the folder of the run."""
+    folder = Path(run_folder)
+    if run_folder and folder.is_dir():
         with (folder / "report.jsonl").open("a") as file:
             file.write(line + "\n")

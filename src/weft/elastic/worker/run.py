@@ -32,6 +32,7 @@ from torch.utils.data import IterableDataset
 
 from weft import context
 from weft.collectives.modes.tcp.mesh import own_address
+from weft.collectives.settings import facts_from_env
 from weft.elastic.data.feed import Collate, MapFeed, SampleSource, StreamFeed, seeded
 from weft.elastic.data.order import SampleOrder, TrainingStep
 from weft.elastic.data.shares import deal
@@ -72,7 +73,7 @@ def join(
     else:
         link = AgentLink(given[0])
         welcome = link.welcome()
-        address = own_address()
+        address = own_address(facts_from_env(os.environ))
         participant = Participant(
             link,
             Beat.at(given[1]),
@@ -97,14 +98,18 @@ def _fixed_world(reproducible: bool) -> tuple[Participant, int]:
     dist.broadcast_object_list(secrets)
     link = FixedLink(View(0, (_nobody(),), ()), 0)
     participant = Participant(
-        link, Beat(), address=own_address(), secret=secrets[0], reproducible=reproducible
+        link,
+        Beat(),
+        address=own_address(facts_from_env(os.environ)),
+        secret=secrets[0],
+        reproducible=reproducible,
     )
     ours = Member(
         worker=f"{place.host}/{place.local_rank}.0",
         agent=place.host,
         host=place.host,
         slot=place.local_rank,
-        address=own_address(),
+        address=own_address(facts_from_env(os.environ)),
         store_port=participant.store_port,
         heal_port=participant.heal_port,
     )

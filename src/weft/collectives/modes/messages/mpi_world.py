@@ -104,7 +104,7 @@ def _module() -> Any:
     return MPI
 
 
-def _our_offer(environ: Mapping[str, str]) -> Offer:
+def _our_offer(launched: Offer) -> Offer:
     if _broken.is_set():
         return Offer(trouble="MPI lost a peer before")
     try:
@@ -114,7 +114,7 @@ def _our_offer(environ: Mapping[str, str]) -> Offer:
         return Offer(trouble=f"mpi4py cannot be used ({reason}; pip install 'weft[mpi]')")
     if mpi.Is_finalized():
         return Offer(trouble="MPI has been finalized")
-    return _present(mpi, offer_from(environ).world) if mpi.Is_initialized() else offer_from(environ)
+    return _present(mpi, launched.world) if mpi.Is_initialized() else launched
 
 
 def _present(mpi: Any, world: str) -> Offer:
@@ -213,9 +213,9 @@ class World:
         return made[0]
 
 
-def world_for(store: Any, rank: int, size: int, environ: Mapping[str, str]) -> World | str:
-    """MPI for all members, or why there is none; they all call, and get the same answer."""
-    offers = _exchange(store, "offer", rank, size, _our_offer(environ))
+def world_for(store: Any, rank: int, size: int, launched: Offer) -> World | str:
+    """Return MPI for all members, or why there is none; all members call this, and get the same answer."""
+    offers = _exchange(store, "offer", rank, size, _our_offer(launched))
     if reason := why_not(offers):
         return reason
     mpi = _module()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from weft.collectives.settings import LauncherFacts
 from weft.errors import PeerError
 from weft.topology.network import cards, source_address
 
@@ -21,13 +21,15 @@ _HELLO = struct.Struct("!I16s")  # who calls, and the secret of the group
 _BUFFER_BYTES = 4 << 20
 
 
-def own_address(environ: Mapping[str, str] = os.environ) -> str:
-    """Where peers on other hosts reach us: the card the launcher chose, or the one that leads to the leader."""
-    named = environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+def own_address(facts: LauncherFacts) -> str:
+    """The address where peers on other hosts reach this process.
+
+    It is that of the network card the launcher chose, or of the card that leads to the leader.
+    """
     for card in cards():
-        if card.name == named:
+        if card.name == facts.network_card:
             return card.addresses[0]
-    leader = environ.get("MASTER_ADDR")
+    leader = facts.leader_address
     return (source_address(leader) if leader else None) or "127.0.0.1"
 
 
