@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from weft.collectives.modes.table import EXPLORE, MODES
 from weft.errors import TopologyError, UsageError
 
-MODE_NAMES = ("shm", "nccl", "gloo", "mpi", "ring", "explore")
+MODE_NAMES = (*MODES, EXPLORE)
 
 # DDL's letters. Its own fall-back holds here too: what cannot serve a dimension gives way to `ring`.
 DDL_LETTERS = {

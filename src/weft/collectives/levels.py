@@ -28,6 +28,8 @@ class Levels(Hierarchy):
     used by one thread at a time, the way down within the rack has a mode of its own.
     """
 
+    name = "levels"
+
     def __init__(
         self,
         layout: Layout,

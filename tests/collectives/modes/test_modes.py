@@ -10,17 +10,20 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.collectives.modes.mode_contract import BETWEEN_HOSTS, CASES, LEAVING, Together
 from torch._C._distributed_c10d import HashStore
 
+from weft.collectives.members import Member
 from weft.collectives.modes.explore import Explorer
 from weft.collectives.modes.gloo import Gloo
 from weft.collectives.modes.mode import Mode
+from weft.collectives.modes.peers import DimensionPeers
 from weft.collectives.modes.shared_memory import arena
 from weft.collectives.modes.shared_memory.shm import SharedMemory
+from weft.collectives.modes.table import MODES, candidates
 from weft.collectives.modes.tcp.mesh import Mesh, listen
 from weft.collectives.modes.tcp.ring import Ring
 
@@ -84,7 +87,36 @@ def explore_makers(size: int) -> list[Callable[[], Mode]]:
     return [maker(index) for index in range(size)]
 
 
-MAKERS = {"shm": shm_makers, "ring": ring_makers, "gloo": gloo_makers, "explore": explore_makers}
+def connected_makers(name: str, size: int) -> list[Callable[[], Mode]]:
+    """Peers that the mode connects by itself, as a group has it do."""
+    store = HashStore()
+    members = tuple(
+        Member(rank=rank, host="here", name="here", pid=os.getpid(), address="127.0.0.1")
+        for rank in range(size)
+    )
+
+    def maker(index: int) -> Callable[[], Mode]:
+        peers = DimensionPeers(
+            name="test",
+            store=store,
+            members=members,
+            index=index,
+            timeout_s=TIMEOUT_S,
+            describe=describe,
+            lives=lambda peer: True,
+        )
+        return lambda: cast("Mode", MODES[name].load().connect(peers))
+
+    return [maker(index) for index in range(size)]
+
+
+ELSEWHERE = {"mpi", "nccl"}  # kept in test_mpi_mode.py, by processes, and under tests/gpu
+HERE = [name for name in MODES if name not in ELSEWHERE]
+MAKERS: dict[str, Callable[[int], list[Callable[[], Mode]]]] = {
+    **{name: partial(connected_makers, name) for name in HERE},
+    "small slabs": shm_makers,
+    "explore": explore_makers,
+}
 
 
 def together(makers: list[Callable[[], Mode]], work: Callable[[Mode], Any]) -> list[Any]:
@@ -122,9 +154,32 @@ def test_contract(name: str, case: str) -> None:
     CASES[case](peers_of(name))
 
 
+@pytest.mark.parametrize("name", [name for name in HERE if MODES[name].between])
 @pytest.mark.parametrize("case", BETWEEN_HOSTS)
-def test_a_ring_can_serve_between_hosts(case: str) -> None:
-    BETWEEN_HOSTS[case](peers_of("ring"))
+def test_between_hosts_several_are_under_way(name: str, case: str) -> None:
+    BETWEEN_HOSTS[case](peers_of(name))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "inside", "between"),
+    [
+        ("explore", ("shm", "gloo"), ("ring", "gloo")),
+        ("gloo", ("gloo",), ("gloo",)),
+        ("mpi", ("mpi",), ("mpi",)),
+        ("ring", ("shm",), ("ring",)),
+        ("shm", ("shm",), ("ring",)),
+        ("nccl", ("shm",), ("ring",)),
+    ],
+)
+def test_what_cannot_serve_a_dimension_gives_way(
+    chosen: str, inside: tuple[str, ...], between: tuple[str, ...]
+) -> None:
+    assert (candidates(chosen, 0), candidates(chosen, 1), candidates(chosen, 3)) == (inside, between, between)
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_a_mode_in_the_table_can_be_loaded_and_has_its_name(name: str) -> None:
+    assert MODES[name].load().name == name
 
 
 @pytest.mark.parametrize("name", ["shm", "ring"])

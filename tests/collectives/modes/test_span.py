@@ -11,7 +11,6 @@ import torch
 from tests.collectives.modes.test_modes import together
 from torch import Tensor
 
-from weft.collectives.groups.meeting import far_bytes
 from weft.collectives.modes.mode import Mode, even_bounds
 from weft.collectives.modes.shared_memory import arena, shm
 from weft.collectives.modes.shared_memory.span import AGAIN_S, BEFORE, LEAST_BYTES, Span
@@ -102,7 +101,7 @@ def test_a_trial_ends_when_its_pieces_do_not_come_any_more() -> None:
     ],
 )
 def test_how_much_is_shared(ranks: int, near: int, free: int, bytes_: int) -> None:
-    assert far_bytes(ranks, near, free) == bytes_
+    assert arena.far_bytes(ranks, near, free) == bytes_
 
 
 class Restless(Span):

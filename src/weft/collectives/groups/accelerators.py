@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import torch
-from torch._C._distributed_c10d import PrefixStore
 
 from weft.collectives.choices import ModeChoice
-from weft.collectives.groups.blame import lives
 from weft.collectives.groups.device import CudaLift, OnDevice, Staging
 from weft.collectives.groups.meeting import Meeting
 from weft.collectives.hierarchy import Hierarchy
@@ -49,23 +46,5 @@ def meet_on_device(meeting: Meeting, hierarchy: Hierarchy, device: torch.device)
     groups = nccl_groups(meeting.layout, told, meeting.settings.mode)
     ours = next((ranks for ranks in groups if rank in ranks and len(ranks) > 1), None)
     by_hosts = bool(groups) and len(groups[0]) < meeting.layout.size
-    connected = _connect(meeting, ours) if ours else None
+    connected = nccl.Nccl.connect(meeting.peers(ours, str(ours[0]))) if ours else None
     return OnDevice(hierarchy, Staging(CudaLift(device)), connected, by_hosts=by_hosts)
-
-
-def _connect(meeting: Meeting, peers: tuple[int, ...]) -> nccl.Nccl:
-    index = peers.index(meeting.rank)
-    here = meeting.members[meeting.rank].host
-    near = [
-        (at, meeting.members[peer]) for at, peer in enumerate(peers) if meeting.members[peer].host == here
-    ]
-    timeout = timedelta(seconds=meeting.timeout_s)
-    store = PrefixStore(f"nccl/{peers[0]}", meeting.store)
-    return nccl.Nccl(
-        nccl.connect(store, index, len(peers), timeout),
-        index,
-        len(peers),
-        timeout_s=meeting.timeout_s,
-        lost=lambda: next((at for at, member in near if not lives(member.pid)), None),
-        describe=meeting.describe(peers),
-    )

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from functools import partial
+from functools import cache
 from pathlib import Path
 from socket import gethostname
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import PrefixStore
 
 from weft.collectives.choices import LEVELS, ModeChoice
 from weft.collectives.groups import roll
@@ -23,43 +22,17 @@ from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.levels import Levels
 from weft.collectives.members import Layout, Member, layout_of
 from weft.collectives.modes import explore
-from weft.collectives.modes.gloo import Gloo
-from weft.collectives.modes.messages import mpi, mpi_world
 from weft.collectives.modes.mode import Background, Mode
+from weft.collectives.modes.peers import DimensionPeers
 from weft.collectives.modes.shared_memory import arena
-from weft.collectives.modes.shared_memory.shm import SharedMemory
-from weft.collectives.modes.tcp.mesh import Mesh, listen, own_address
-from weft.collectives.modes.tcp.ring import Ring
+from weft.collectives.modes.table import DEFAULT_BETWEEN, DEFAULT_INSIDE, INSIDE, MODES, candidates
+from weft.collectives.modes.tcp.mesh import own_address
 from weft.collectives.modes.wires.light import light, refuse_wires
 from weft.collectives.places import HOSTS, Place, meetings_of, own_place, places_of
 from weft.collectives.settings import CollectiveSettings
-from weft.errors import CollectiveError
 from weft.version import __version__
 
-# What each choice means in a dimension; what cannot serve it gives way to what can, as in DDL.
-_CANDIDATES = {
-    "local": {"explore": ("shm", "gloo"), "gloo": ("gloo",), "mpi": ("mpi",)},
-    "across": {"explore": ("ring", "gloo"), "gloo": ("gloo",), "mpi": ("mpi",)},
-}
-
-FAR_BYTES, ALL_FAR_BYTES = 32 << 20, 128 << 20  # of a rank, of a host
-INSIDE = 0  # the dimension within a host
 _TABLES = ("local", "across", "racks", "aisles")  # under which an exploration is kept, by dimension
-
-
-def slab_bytes(ranks: int, cores: int) -> int:
-    """How much memory each rank of a host shares, where cores share caches; the two halves of it take turns.
-
-    Small enough to stay in the second-level cache beside the tensor; but where ranks share cores every meeting means
-    waiting for the others to run, and fewer, larger pieces win.
-    """
-    return 2 << 20 if ranks <= cores else 8 << 20
-
-
-def far_bytes(ranks: int, near_bytes: int, free_bytes: int) -> int:
-    """How much it shares in all, for cores that are far apart: more than their caches hold, if there is plenty."""
-    most = max(near_bytes, min(FAR_BYTES, ALL_FAR_BYTES // ranks // near_bytes * near_bytes))
-    return most if ranks * most * 4 <= free_bytes else near_bytes
 
 
 def host_identity() -> str:
@@ -135,9 +108,9 @@ class Meeting:
         choice = self.settings.mode
         chosen = [choice.mode_of(dimension) for dimension in range(len(LEVELS))]
         if self._wire != "fp32":
-            chosen[1:] = ["ring"] * (len(LEVELS) - 1)  # the one that has light wires
-        if "mpi" in chosen and not self._has_mpi():
-            chosen = ["" if name == "mpi" else name for name in chosen]
+            chosen[1:] = [DEFAULT_BETWEEN] * (len(LEVELS) - 1)  # which has light wires
+        self._prepared = self._prepare(chosen)
+        chosen = ["" if isinstance(self._prepared.get(name), str) else name for name in chosen]
         self._chosen = chosen
         self._places = self._places_of_hosts(choice)
         self._kept = self._explored_before() if "explore" in chosen else {}
@@ -184,20 +157,47 @@ class Meeting:
     def _connect(
         self, dimension: int, peers: Sequence[int], name: str, *, like: Any = None, wire: bool = True
     ) -> Any:
-        """The chosen mode, or all candidates, of one dimension; `like`: another one of the same peers."""
-        kind = "local" if dimension == INSIDE else "across"
-        names = _CANDIDATES[kind].get(self._chosen[dimension], ("shm" if dimension == INSIDE else "ring",))
-        made = {mode: self._make(mode, peers, name, self._wire if wire else "fp32") for mode in names}
+        """Connect the chosen mode, or all candidates, of one dimension; `like`: another one of the same peers."""
+        made = {
+            mode: self._make(mode, peers, name, self._wire if wire else "fp32")
+            for mode in candidates(self._chosen[dimension], dimension)
+        }
         return self._explored(_TABLES[dimension], made, like)
 
     def _make(self, mode: str, peers: Sequence[int], name: str, wire: str) -> Any:
-        makers: dict[str, Callable[[Sequence[int], str], Any]] = {
-            "shm": self._shared_memory,
-            "ring": partial(self._ring, wire=wire),
-            "gloo": self._gloo,
-            "mpi": self._mpi,
-        }
-        return makers[mode](peers, name)
+        given = self.peers(peers, name, wire=wire, prepared=self._prepared.get(mode))
+        return MODES[mode].load().connect(given)
+
+    def _prepare(self, chosen: Sequence[str]) -> dict[str, Any]:
+        """Find out together which of the chosen modes can serve us; by name, a text says why one cannot."""
+        found = {}
+        for name in dict.fromkeys(chosen):
+            if name in MODES and MODES[name].needs_agreement:
+                mode = MODES[name].load()
+                size, facts = len(self.members), self.settings.launcher
+                found[name] = mode.prepare(self.store, self.rank, size, facts)
+                if isinstance(found[name], str) and self.rank == 0:
+                    _tell_that_it_gives_way(name, found[name])
+        return found
+
+    def peers(
+        self, ranks: Sequence[int], name: str, *, wire: str = "fp32", prepared: Any = None
+    ) -> DimensionPeers:
+        """Some members of the group, as a mode that connects them sees them."""
+        here = self.members[self.rank].host
+        members = tuple(self.members[rank] for rank in ranks)
+        return DimensionPeers(
+            name=name,
+            store=self.store,
+            members=members,
+            index=ranks.index(self.rank),
+            timeout_s=self.timeout_s,
+            describe=lambda peer, what: f"{members[peer]} {what} during {self._operation()}",
+            lives=lambda peer: members[peer].host != here or lives(members[peer].pid),
+            whole_world=self._is_whole_world,
+            wire=wire,
+            prepared=prepared,
+        )
 
     def _explored_before(self) -> dict[str, dict[int, str]]:
         """The choices of an earlier exploration of machines like these, the same on every rank."""
@@ -229,98 +229,12 @@ class Meeting:
                 explore.save(self._fingerprint, json.dumps(self._kept | self._measured))
         return explorer
 
-    def _gloo(self, peers: Sequence[int], name: str) -> Gloo:
-        store = PrefixStore(f"mode/{name}", self.store)
-        return Gloo(store, peers.index(self.rank), len(peers), timedelta(seconds=self.timeout_s))
 
-    def _has_mpi(self) -> bool:
-        """Find out together whether MPI can serve us; rank 0 says so if it cannot."""
-        found = mpi_world.world_for(self.store, self.rank, len(self.members), self.settings.launcher.mpi)
-        if isinstance(found, str):
-            if self.rank == 0:
-                mpi_world.tell_that_it_gives_way(found)
-            return False
-        self._world = found
-        return True
-
-    def _mpi(self, peers: Sequence[int], name: str) -> mpi.Mpi:
-        here = self.members[self.rank].host
-        members = [self.members[peer] for peer in peers]
-        return mpi.Mpi(
-            self._world.mpi,
-            self._world.communicator(peers, self.timeout_s),
-            timeout_s=self.timeout_s,
-            part_bytes=mpi.PART_BYTES_HERE
-            if {member.host for member in members} == {here}
-            else mpi.PART_BYTES,
-            describe=self.describe(peers),
-            lives=lambda peer: members[peer].host != here or lives(members[peer].pid),
-        )
-
-    def describe(self, peers: Sequence[int]) -> Callable[[int, str], str]:
-        def sentence(peer: int, what: str) -> str:
-            return f"{self.members[peers[peer]]} {what} during {self._operation()}"
-
-        return sentence
-
-    def _shared_memory(self, peers: Sequence[int], name: str) -> SharedMemory:
-        index = peers.index(self.rank)
-        key = f"arena/{name}"
-        near = slab = slab_bytes(len(peers), os.cpu_count() or 1)
-        if index == 0:
-            arena.sweep()
-            file = arena.new_name()
-            if self._is_whole_world:  # programs may have many smaller groups
-                slab = far_bytes(len(peers), near, arena.free_bytes())
-            try:
-                descriptor = arena.create(file, len(peers), slab)
-            except OSError as error:
-                self.store.set(key, "")
-                needed = len(peers) * slab >> 20
-                raise CollectiveError(
-                    f"/dev/shm must have {needed} MiB to share, got {error.strerror}; make it larger "
-                    "(mount -o remount,size=1G /dev/shm) or use --mode gloo"
-                ) from error
-            self.store.set(key, f"{file} {slab}")
-        else:
-            file, _, size = self.store.get(key).decode().partition(" ")
-            slab = int(size or 0)
-            if not file:
-                raise CollectiveError(
-                    f"{self.members[peers[0]]} could not make the memory to share; see its error"
-                )
-            descriptor = arena.attach(file)
-        try:
-            shared = arena.Arena(
-                descriptor, index=index, pids=[self.members[peer].pid for peer in peers], slab_bytes=slab
-            )
-            mode = SharedMemory(
-                shared, timeout_s=self.timeout_s, near_bytes=near, describe=self.describe(peers)
-            )
-            mode.barrier()
-        finally:
-            if index == 0:
-                arena.unlink(file)  # all have it open, or never will
-        if slab > near and len(peers) <= (os.cpu_count() or 1):
-            mode.settle()
-        return mode
-
-    def _ring(self, peers: Sequence[int], name: str, *, wire: str) -> Background:
-        index = peers.index(self.rank)
-        listener = listen(self.members[self.rank].address)
-        self.store.set(f"{name}/{index}", f"{self.members[self.rank].address} {listener.getsockname()[1]}")
-        if index == 0:
-            self.store.set(f"{name}/secret", secrets.token_hex(8))
-        addresses = []
-        for peer in range(len(peers)):
-            address, _, port = self.store.get(f"{name}/{peer}").decode().rpartition(" ")
-            addresses.append((address, int(port)))
-        mesh = Mesh(
-            listener,
-            addresses,
-            index=index,
-            secret=self.store.get(f"{name}/secret"),
-            timeout_s=self.timeout_s,
-            describe=self.describe(peers),
-        )
-        return light(Ring(mesh), mesh, wire)
+@cache
+def _tell_that_it_gives_way(mode: str, reason: str) -> None:
+    """Say on standard error that a mode cannot serve: once for each reason, since programs make many groups."""
+    print(
+        f"weft: mode {mode} gives way to {DEFAULT_INSIDE} inside a host and {DEFAULT_BETWEEN} between hosts: {reason}",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from weft.collectives.modes.mode import Background, Bounds, Mode, Pending
+from weft.collectives.modes.table import EXPLORE
 from weft.collectives.reduction import Reduction
 from weft.files import cache_folder, write_whole
 
@@ -47,6 +48,8 @@ def mode_for(nbytes: int, chosen: Mapping[int, str], preferred: str) -> str:
 
 class Explorer:
     """All candidates of a dimension, each used where it is best."""
+
+    name = EXPLORE
 
     def __init__(self, modes: Mapping[str, Mode], chosen: Mapping[int, str] | None = None) -> None:
         self._modes = dict(modes)

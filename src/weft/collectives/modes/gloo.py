@@ -8,8 +8,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
 
 from weft.collectives.modes.mode import Bounds
+from weft.collectives.modes.peers import DimensionPeers
 from weft.collectives.modes.tcp.flow import Flow
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
@@ -31,11 +33,18 @@ _TRUTH = {"SUM": "MAX", "AVG": "MAX", "PREMUL_SUM": "MAX", "BOR": "MAX", "PRODUC
 class Gloo:
     """Collectives by a Gloo group of the peers."""
 
+    name = "gloo"
+
     def __init__(self, store: Any, index: int, size: int, timeout: timedelta) -> None:
         self.index, self.size = index, size
         self._group: Any = dist.ProcessGroupGloo(
             store, index, size, timeout
         )  # its stubs lack the collectives
+
+    @classmethod
+    def connect(cls, peers: DimensionPeers) -> Gloo:
+        store = PrefixStore(f"mode/{peers.name}", peers.store)
+        return cls(store, peers.index, peers.size, timedelta(seconds=peers.timeout_s))
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         name = reduction.name

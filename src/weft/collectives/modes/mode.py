@@ -1,4 +1,4 @@
-"""The seam: one algorithm for one dimension. A new mode is one file and one line in `meeting.py`.
+"""The seam: one algorithm for one dimension. A new mode is one file and one line in `MODES` (`table.py`).
 
 A mode belongs to a fixed set of peers. Its calls are collective: every peer makes the same calls in the same order,
 from one thread at a time. Tensors are flat, contiguous and on the CPU; they are changed in place. A peer that is gone
@@ -22,8 +22,9 @@ Bounds = Sequence[tuple[int, int]]  # for each peer, the first element of its pa
 class Mode(Protocol):
     """Collectives among the peers of one dimension."""
 
-    index: int  # ours among the peers
-    size: int
+    name: str  # as users know the mode
+    index: int  # of this process among the peers
+    size: int  # number of peers
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         """Every peer gets the reduced values, bitwise the same."""

@@ -14,9 +14,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
 
 from weft.collectives.modes.gloo import OPERATORS
 from weft.collectives.modes.mode import Bounds, even_bounds
+from weft.collectives.modes.peers import DimensionPeers
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 
@@ -56,6 +58,8 @@ def serves(dtype: torch.dtype, reduction: Reduction) -> bool:
 class Nccl:
     """Collectives by an NCCL group of the peers."""
 
+    name = "nccl"
+
     def __init__(
         self,
         group: Any,  # torch's; its stubs lack the collectives
@@ -71,6 +75,18 @@ class Nccl:
         self._timeout_s = timeout_s
         self._lost = lost
         self._describe = describe
+
+    @classmethod
+    def connect(cls, peers: DimensionPeers) -> Nccl:
+        store = PrefixStore(f"nccl/{peers.name}", peers.store)
+        return cls(
+            connect(store, peers.index, peers.size, timedelta(seconds=peers.timeout_s)),
+            peers.index,
+            peers.size,
+            timeout_s=peers.timeout_s,
+            lost=lambda: next((peer for peer in range(peers.size) if not peers.lives(peer)), None),
+            describe=peers.describe,
+        )
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         options = dist.AllreduceOptions()

@@ -14,7 +14,6 @@ from weft.collectives.reduction import Reduction
 from weft.collectives.watching.recorder import Recorder
 from weft.collectives.watching.spans import Span
 
-_NAMES = {"SharedMemory": "shm", "CastWire": "ring 16 bit", "Int8Wire": "ring int8"}
 _WAYS = {"reduce_scatter": "up", "all_reduce": "over", "all_gather": "down", "broadcast": "down"}
 
 
@@ -22,8 +21,7 @@ def mode_name(mode: Any, values: Tensor | None = None) -> str:
     """As users know it; for a mode that picks by size, what it picks for these values."""
     if isinstance(mode, Explorer) and values is not None:
         return mode_name(mode._mode(values))
-    kind = type(mode).__name__
-    return _NAMES.get(kind, kind.lower())
+    return str(mode.name)
 
 
 class WatchedMode:

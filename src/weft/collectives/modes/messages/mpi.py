@@ -19,7 +19,9 @@ from torch import Tensor
 from weft.collectives.modes.messages import mpi_world
 from weft.collectives.modes.messages.passage import Mover, Passage, Steps, Waits
 from weft.collectives.modes.mode import Bounds, even_bounds
+from weft.collectives.modes.peers import DimensionPeers
 from weft.collectives.reduction import Reduction
+from weft.collectives.settings import LauncherFacts
 from weft.errors import PeerError
 
 SMALL_BYTES = 1 << 15  # up to here everyone sends everything to everyone: one hop instead of two
@@ -31,6 +33,8 @@ _TAGS = 16000  # for what is under way, two each
 
 class Mpi:
     """Collectives by messages in a communicator of the peers' own."""
+
+    name = "mpi"
 
     def __init__(
         self,
@@ -64,6 +68,24 @@ class Mpi:
             explain=self._explain,
         )
         mpi_world.remember(self)
+
+    @classmethod
+    def prepare(cls, store: Any, rank: int, size: int, facts: LauncherFacts) -> mpi_world.World | str:
+        """Find out together whether MPI can serve the ranks of a group, and why not."""
+        return mpi_world.world_for(store, rank, size, facts.mpi)
+
+    @classmethod
+    def connect(cls, peers: DimensionPeers) -> Mpi:
+        world: mpi_world.World = peers.prepared
+        one_host = len({member.host for member in peers.members}) == 1
+        return cls(
+            world.mpi,
+            world.communicator(peers.ranks, peers.timeout_s),
+            timeout_s=peers.timeout_s,
+            part_bytes=PART_BYTES_HERE if one_host else PART_BYTES,
+            describe=peers.describe,
+            lives=peers.lives,
+        )
 
     # -- collectives ------------------------------------------------------------------------------
 

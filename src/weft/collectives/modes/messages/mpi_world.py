@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any, Protocol
 
 from weft.errors import CollectiveError
@@ -69,16 +68,6 @@ def why_not(offers: Sequence[Offer]) -> str:
     if not all(offer.ready for offer in offers) and len(offers) < size:
         return f"MPI is not up yet, and to start it takes all {size} ranks of its world, got a group of {len(offers)}"
     return ""
-
-
-@cache
-def tell_that_it_gives_way(reason: str) -> None:
-    """Once for each reason: programs make many groups."""
-    print(
-        f"weft: mode mpi gives way to shm inside a host and ring between hosts: {reason}",
-        file=sys.stderr,
-        flush=True,
-    )
 
 
 # -- this process -----------------------------------------------------------------------------------

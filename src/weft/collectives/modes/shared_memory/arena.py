@@ -23,10 +23,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from weft.errors import PeerError
+from weft.collectives.modes.peers import DimensionPeers
+from weft.errors import CollectiveError, PeerError
 
 HOME = Path("/dev/shm")
 PREFIX = "weft-arena-"
+FAR_BYTES, ALL_FAR_BYTES = 32 << 20, 128 << 20  # shared at most, by a rank and by a host
 _LINE = 64  # bytes between two counters: each has a cache line of its own
 _PAGE = mmap.PAGESIZE
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "ppc64le": 221}.get(platform.machine())
@@ -40,6 +42,45 @@ class _Timespec(ctypes.Structure):
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+
+
+def slab_bytes(ranks: int, cores: int) -> int:
+    """Memory that each rank of a host shares, where cores share caches; its two halves take turns.
+
+    Small enough to stay in the second-level cache beside the tensor; but where ranks share cores every meeting means
+    waiting for the others to run, and fewer, larger pieces win.
+    """
+    return 2 << 20 if ranks <= cores else 8 << 20
+
+
+def far_bytes(ranks: int, near_bytes: int, free_bytes: int) -> int:
+    """Memory that each rank shares where cores are far apart: more than their caches hold, if there is plenty."""
+    most = max(near_bytes, min(FAR_BYTES, ALL_FAR_BYTES // ranks // near_bytes * near_bytes))
+    return most if ranks * most * 4 <= free_bytes else near_bytes
+
+
+def open_together(peers: DimensionPeers, near_bytes: int) -> tuple[str, int, int]:
+    """Open the file that the peers share, which peer 0 makes: its name, its descriptor, and the bytes of a slab."""
+    key = f"arena/{peers.name}"
+    if peers.index != 0:
+        file, _, size = peers.store.get(key).decode().partition(" ")
+        if not file:
+            raise CollectiveError(f"{peers.members[0]} could not make the memory to share; see its error")
+        return file, attach(file), int(size)
+    sweep()
+    file, slab = new_name(), near_bytes
+    if peers.whole_world:
+        slab = far_bytes(peers.size, near_bytes, free_bytes())
+    try:
+        descriptor = create(file, peers.size, slab)
+    except OSError as error:
+        peers.store.set(key, "")
+        raise CollectiveError(
+            f"/dev/shm must have {peers.size * slab >> 20} MiB to share, got {error.strerror}; make it larger "
+            "(mount -o remount,size=1G /dev/shm) or use --mode gloo"
+        ) from error
+    peers.store.set(key, f"{file} {slab}")
+    return file, descriptor, slab
 
 
 def new_name() -> str:

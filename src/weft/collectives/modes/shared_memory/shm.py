@@ -11,6 +11,7 @@ where another core has just read is slow, because its cache must give up the mem
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
@@ -18,7 +19,8 @@ import torch
 from torch import Tensor
 
 from weft.collectives.modes.mode import Bounds, even_bounds
-from weft.collectives.modes.shared_memory.arena import Arena
+from weft.collectives.modes.peers import DimensionPeers
+from weft.collectives.modes.shared_memory.arena import Arena, open_together, slab_bytes, unlink
 from weft.collectives.modes.shared_memory.span import FIRST, LEAST_BYTES, Span
 from weft.collectives.modes.tcp.signature import DIFFERS, signature
 from weft.collectives.reduction import Reduction
@@ -59,6 +61,8 @@ class Turns:
 class SharedMemory:
     """Collectives in an arena."""
 
+    name = "shm"
+
     def __init__(
         self,
         arena: Arena,
@@ -84,6 +88,24 @@ class SharedMemory:
         self._others = [peer for peer in range(self.size) if peer != self.index]
         # Everyone's place, by its first byte and what it holds: to make views takes longer than a small reduction.
         self._views: dict[tuple[int, torch.dtype, int], tuple[list[Tensor], int]] = {}
+
+    @classmethod
+    def connect(cls, peers: DimensionPeers) -> SharedMemory:
+        """Map memory that the peers share; a collective call."""
+        cores = os.cpu_count() or 1
+        near = slab_bytes(peers.size, cores)
+        file, descriptor, slab = open_together(peers, near)
+        try:
+            pids = [member.pid for member in peers.members]
+            shared = Arena(descriptor, index=peers.index, pids=pids, slab_bytes=slab)
+            mode = cls(shared, timeout_s=peers.timeout_s, near_bytes=near, describe=peers.describe)
+            mode.barrier()
+        finally:
+            if peers.index == 0:
+                unlink(file)  # all have it open, or never will
+        if slab > near and peers.size <= cores:
+            mode.settle()
+        return mode
 
     # -- meeting ----------------------------------------------------------------------------------
 

@@ -7,15 +7,14 @@ import ctypes
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
+from weft.collectives.modes.peers import Describe
 from weft.collectives.settings import LauncherFacts
 from weft.errors import PeerError
 from weft.topology.network import cards, source_address
-
-Describe = Callable[[int, str], str]  # a sentence about a peer, from its index and what it did
 
 _HELLO = struct.Struct("!I16s")  # who calls, and the secret of the group
 _BUFFER_BYTES = 4 << 20

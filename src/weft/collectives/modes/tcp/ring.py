@@ -9,16 +9,19 @@ Small tensors take the direct way instead: everyone sends to everyone, in one ho
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from weft.collectives.modes.mode import Bounds, even_bounds
+from weft.collectives.modes.mode import Background, Bounds, even_bounds
+from weft.collectives.modes.peers import DimensionPeers
 from weft.collectives.modes.tcp.flow import Flow, Pump, Step
-from weft.collectives.modes.tcp.mesh import Mesh, bytes_of
+from weft.collectives.modes.tcp.mesh import Mesh, bytes_of, listen
 from weft.collectives.modes.tcp.signature import DIFFERS, HEADER_BYTES, header
+from weft.collectives.modes.wires.light import light
 from weft.collectives.reduction import Reduction
 from weft.errors import MismatchError, PeerError
 
@@ -28,6 +31,8 @@ DIRECT_BYTES = 1 << 15
 class Ring:
     """Collectives over a mesh of connections."""
 
+    name = "ring"
+
     def __init__(self, mesh: Mesh) -> None:
         self.index, self.size = mesh.index, mesh.size
         self._mesh = mesh
@@ -35,6 +40,28 @@ class Ring:
         self._pump = Pump(mesh, left=(self.index - 1) % self.size, right=self._right)
         self._landing: dict[int, Tensor] = {}  # where small tensors of the others arrive
         self._driver: threading.Thread | None = None
+
+    @classmethod
+    def connect(cls, peers: DimensionPeers) -> Background:
+        """Connect the peers with each other, and give their sums the wire that was chosen; a collective call."""
+        address = peers.members[peers.index].address
+        listener = listen(address)
+        peers.store.set(f"{peers.name}/{peers.index}", f"{address} {listener.getsockname()[1]}")
+        if peers.index == 0:
+            peers.store.set(f"{peers.name}/secret", secrets.token_hex(8))
+        addresses = []
+        for peer in range(peers.size):
+            address, _, port = peers.store.get(f"{peers.name}/{peer}").decode().rpartition(" ")
+            addresses.append((address, int(port)))
+        mesh = Mesh(
+            listener,
+            addresses,
+            index=peers.index,
+            secret=peers.store.get(f"{peers.name}/secret"),
+            timeout_s=peers.timeout_s,
+            describe=peers.describe,
+        )
+        return light(cls(mesh), mesh, peers.wire)
 
     # -- collectives ------------------------------------------------------------------------------
 

@@ -67,6 +67,8 @@ def worthwhile(values: Tensor, reduction: Reduction) -> bool:
 class LightWire:
     """A mode around another one; what is not reduced goes straight through."""
 
+    name = "ring"
+
     def __init__(self, mode: Background) -> None:
         self.index, self.size = mode.index, mode.size
         self._mode = mode
@@ -89,6 +91,8 @@ class LightWire:
 
 class CastWire(LightWire):
     """Sums in bf16 or fp16."""
+
+    name = "ring 16 bit"
 
     def __init__(self, mode: Background, dtype: torch.dtype) -> None:
         super().__init__(mode)
@@ -154,6 +158,8 @@ class Int8Wire(LightWire):
     It works in rounds. In each, everyone sends everyone one message: the terms of the part the other owns of the values
     at hand, and the sum of its own part of the values before. So sums travel with the terms of what comes next.
     """
+
+    name = "ring int8"
 
     def __init__(self, mode: Background, mesh: Mesh) -> None:
         super().__init__(mode)

@@ -1,0 +1,36 @@
+"""The peers of one dimension: what the `connect` of a mode is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from weft.collectives.members import Member
+
+Describe = Callable[[int, str], str]  # a sentence about a peer, from its index and what happened to it
+
+
+@dataclass(frozen=True, kw_only=True)
+class DimensionPeers:
+    """Some members of a group that are to be connected, in the order of their indices."""
+
+    name: str  # of the connection, for keys in the store: the same on all peers, and no other's in the group
+    store: Any  # the group's; torch's stubs hide the class
+    members: tuple[Member, ...]
+    index: int  # of this rank among them
+    timeout_s: float
+    describe: Describe
+    lives: Callable[[int], bool]  # whether a peer's process is there, as far as can be seen from this host
+    whole_world: bool = False  # the group has all ranks of the run; programs may have many smaller ones
+    wire: str = "fp32"  # the form of float32 sums
+    prepared: Any = None  # what the mode's `prepare` gave for the whole group
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Their ranks in the group."""
+        return tuple(member.rank for member in self.members)
