@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))  # for the virtual cluster, which lives with the t
 from benchmarks import claims  # noqa: E402
 from tests.cluster.cluster import VirtualCluster, missing  # noqa: E402
 
-from weft.collectives.bench.report import Report, Row  # noqa: E402
+from weft.collectives.bench.report import BenchReport, Row  # noqa: E402
 from weft.text import format_seconds, format_size  # noqa: E402
 
 WEFT = str(Path(sys.executable).with_name("weft"))
@@ -93,11 +93,11 @@ class Bench:
     def _common(self) -> tuple[str, ...]:
         return ONE_THREAD if self.pin else (*ONE_THREAD, "--no-pin")
 
-    def bench(self, *args: str, on_cluster: bool = False, iterations: int | None = None) -> Report:
+    def bench(self, *args: str, on_cluster: bool = False, iterations: int | None = None) -> BenchReport:
         argv = ["bench", *args, *self._common, "--iterations", str(iterations or self.iterations), "--json"]
         data = json.loads(self.weft(*argv, on_cluster=on_cluster))
         rows = tuple(Row.from_json(entry) for entry in data.pop("rows"))
-        report = Report(rows=rows, about=data)
+        report = BenchReport(rows=rows, about=data)
         assert not report.wrong
         return report
 
@@ -125,7 +125,7 @@ class SkipError(Exception):
     """A row that cannot be measured here, or not yet."""
 
 
-def faster(name: str, report: Report, rival: str, goals: Sequence[float]) -> Iterator[Finding]:
+def faster(name: str, report: BenchReport, rival: str, goals: Sequence[float]) -> Iterator[Finding]:
     """How many times as long the rival takes, at each size."""
     rivals = [row for row in report.rows if row.backend == rival]
     for row, least in zip(rivals, goals, strict=True):
@@ -171,7 +171,7 @@ def bound_s(hosts: int, size: int) -> float:
     return 2 * (hosts - 1) / hosts * size / RATE
 
 
-def against_bound(name: str, report: Report, most: float) -> Finding:
+def against_bound(name: str, report: BenchReport, most: float) -> Finding:
     ours = report.rows[0]
     bound = bound_s(report.about["hosts"], ours.size)
     return Finding(
@@ -256,7 +256,7 @@ def explore(bench: Bench) -> Iterator[Finding]:
     )
 
 
-def against_best(name: str, report: Report) -> Iterator[Finding]:
+def against_best(name: str, report: BenchReport) -> Iterator[Finding]:
     for ours in (row for row in report.rows if row.backend == "weft"):
         fixed = [row for row in report.rows if row.size == ours.size and row is not ours]
         best = min(fixed, key=lambda row: row.time_s)

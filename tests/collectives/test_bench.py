@@ -18,8 +18,8 @@ from weft.collectives.bench.plan import (
     size_range,
 )
 from weft.collectives.bench.plot import format_bandwidth, render_svg
-from weft.collectives.bench.report import Report, Row, data_line, read_report, render_report
-from weft.collectives.bench.worker import Task, shuffled
+from weft.collectives.bench.report import BenchReport, Row, data_line, read_report, render_report
+from weft.collectives.bench.worker import BenchTask, shuffled
 from weft.errors import UsageError, WeftError
 
 
@@ -62,7 +62,7 @@ def test_results_are_checked_element_by_element(operation: str) -> None:
     one = count // world
     given = [torch.zeros(one if operation == "all_gather" else count) for _ in range(world)]
     for peer, values in enumerate(given):
-        Task(operation, values, values, rank=peer, world=world).fill()
+        BenchTask(operation, values, values, rank=peer, world=world).fill()
     assert len({tuple(values.tolist()) for values in given}) == world  # each rank has its own
     mine = slice(rank * one, (rank + 1) * one)
     got = {
@@ -72,7 +72,7 @@ def test_results_are_checked_element_by_element(operation: str) -> None:
         "reduce_scatter": lambda: sum(given[1:], given[0])[mine],
         "all_to_all": lambda: torch.cat([values[mine] for values in given]),
     }[operation]().clone()
-    task = Task(operation, given[rank], got, rank=rank, world=world)
+    task = BenchTask(operation, given[rank], got, rank=rank, world=world)
     assert task.wrong(1e-6) == 0
     got[5] += 1
     assert task.wrong(1e-6) == 1
@@ -97,7 +97,7 @@ def row(backend: str, size: int, *times_s: float, wrong: int = 0) -> Row:
     )
 
 
-REPORT = Report(
+REPORT = BenchReport(
     rows=(
         row("weft", 4096, 2e-5, 1e-5, 3e-5),
         row("gloo", 4096, 1e-4, 1e-4, 1e-4),

@@ -12,7 +12,7 @@ from tests.collectives.test_hierarchy import values_of
 
 from weft.collectives.levels import Levels
 from weft.collectives.modes.mode import bounds_of
-from weft.collectives.places import HOSTS, Place, meetings_of
+from weft.collectives.places import HOSTS, RackPlace, meetings_of
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 
@@ -20,7 +20,7 @@ SUM = Reduction("SUM")
 Maker = Callable[[], Any]
 
 
-def makers(places: Sequence[Place], dimension: int = HOSTS) -> list[Maker]:
+def makers(places: Sequence[RackPlace], dimension: int = HOSTS) -> list[Maker]:
     """For each host, what makes its mode; as the meeting does it, without a store."""
     layout = meetings_of(places, dimension)
     if len(layout.hosts) == 1:
@@ -50,21 +50,26 @@ def makers(places: Sequence[Place], dimension: int = HOSTS) -> list[Maker]:
 
 
 SHAPES = {
-    "two racks of two": [Place("0"), Place("0"), Place("1"), Place("1")],
-    "dealt": [Place("0"), Place("1"), Place("0"), Place("1")],
-    "two and one": [Place("0"), Place("0"), Place("1")],
-    "three, one and two": [Place(rack) for rack in "001201"],
-    "two aisles": [Place(rack, aisle) for aisle in "ab" for rack in "01" for _ in range(2)],
-    "an aisle of one host": [Place("0", "a"), Place("0", "a"), Place("1", "a"), Place("0", "b")],
+    "two racks of two": [RackPlace("0"), RackPlace("0"), RackPlace("1"), RackPlace("1")],
+    "dealt": [RackPlace("0"), RackPlace("1"), RackPlace("0"), RackPlace("1")],
+    "two and one": [RackPlace("0"), RackPlace("0"), RackPlace("1")],
+    "three, one and two": [RackPlace(rack) for rack in "001201"],
+    "two aisles": [RackPlace(rack, aisle) for aisle in "ab" for rack in "01" for _ in range(2)],
+    "an aisle of one host": [
+        RackPlace("0", "a"),
+        RackPlace("0", "a"),
+        RackPlace("1", "a"),
+        RackPlace("0", "b"),
+    ],
 }
 
 
 @pytest.fixture(params=SHAPES)
-def places(request: pytest.FixtureRequest) -> list[Place]:
+def places(request: pytest.FixtureRequest) -> list[RackPlace]:
     return SHAPES[request.param]
 
 
-def test_sums_are_the_same_on_every_host(places: list[Place]) -> None:
+def test_sums_are_the_same_on_every_host(places: list[RackPlace]) -> None:
     counts = [1, 5, 5000, 200_003, 1_000_003]
 
     def work(mode: Any) -> list[torch.Tensor]:
@@ -82,7 +87,7 @@ def test_sums_are_the_same_on_every_host(places: list[Place]) -> None:
         assert all(torch.equal(one, two) for one, two in zip(first, other, strict=True))
 
 
-def test_several_reductions_are_under_way(places: list[Place]) -> None:
+def test_several_reductions_are_under_way(places: list[RackPlace]) -> None:
     size = len(places)
 
     def work(mode: Any) -> list[torch.Tensor]:
@@ -100,7 +105,7 @@ def test_several_reductions_are_under_way(places: list[Place]) -> None:
 
 
 @pytest.mark.parametrize("unit", [3, 300_007])
-def test_parts_are_reduced_and_gathered(places: list[Place], unit: int) -> None:
+def test_parts_are_reduced_and_gathered(places: list[RackPlace], unit: int) -> None:
     size = len(places)
     bounds = bounds_of([unit * (index % 3) for index in range(size)])
     total = torch.stack([values_of(index, bounds[-1][1]) for index in range(size)]).sum(0)
@@ -119,7 +124,7 @@ def test_parts_are_reduced_and_gathered(places: list[Place], unit: int) -> None:
 
 
 @pytest.mark.parametrize("count", [5, 700_003])
-def test_a_broadcast_reaches_everyone(places: list[Place], count: int) -> None:
+def test_a_broadcast_reaches_everyone(places: list[RackPlace], count: int) -> None:
     def work(mode: Any) -> list[torch.Tensor]:
         given = [values_of(mode.index, count) for _ in places]
         for root, values in enumerate(given):

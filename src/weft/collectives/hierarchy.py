@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -22,7 +21,7 @@ from torch import Tensor
 from weft.collectives.members import Arrangement, Layout, Stretch, arrange, in_turns
 from weft.collectives.modes.mode import Background, Bounds, Mode, Pending, even_bounds
 from weft.collectives.reduction import Reduction
-from weft.collectives.stage import Stage
+from weft.collectives.serial_thread import SerialThread
 
 CHUNK_BYTES = 1 << 20
 COPY_CHUNK_BYTES = 4 << 20  # of all parts together
@@ -43,7 +42,7 @@ class Hierarchy:
         self.rank = rank
         self.local = local  # None for a host with one rank
         self.across = across  # by the slice it serves; none on a single host
-        self._stages = {piece: Stage(f"weft-slice-{piece}") for piece in across}
+        self._threads = {piece: SerialThread(f"weft-slice-{piece}") for piece in across}
         self._host = layout.host_of(rank)
         self.under_way = CHUNKS_UNDER_WAY
         self._alone = local is None and not across
@@ -178,7 +177,7 @@ class Hierarchy:
             bounds = turn.arrangement.local_bounds(self.layout, self.rank)
             self.local.reduce_scatter(turn.chunk, bounds, reduction)
         return [
-            self._stages[piece].start(partial(mode.reduce_scatter, *turn.slice(piece), reduction))
+            self._threads[piece].submit(mode.reduce_scatter, *turn.slice(piece), reduction)
             for piece, mode in self.across.items()
             if turn.has(piece)
         ]
@@ -186,7 +185,7 @@ class Hierarchy:
     def _start_gather(self, turn: _Turn) -> list[Pending]:
         turn.take([self.rank])
         return [
-            self._stages[piece].start(partial(mode.all_gather, *turn.slice(piece)))
+            self._threads[piece].submit(mode.all_gather, *turn.slice(piece))
             for piece, mode in self.across.items()
             if turn.has(piece)
         ]
@@ -205,7 +204,7 @@ class Hierarchy:
         def start(chunk: Tensor) -> list[Pending]:
             if piece not in self.across:
                 return []
-            return [self._stages[piece].start(partial(self.across[piece].broadcast, chunk, begins_at))]
+            return [self._threads[piece].submit(self.across[piece].broadcast, chunk, begins_at)]
 
         def finish(chunk: Tensor) -> None:
             if self.local is not None:
@@ -226,8 +225,8 @@ class Hierarchy:
     def close(self) -> None:
         for mode in (*self.across.values(), *((self.local,) if self.local else ())):
             mode.close()
-        for stage in self._stages.values():
-            stage.close()
+        for thread in self._threads.values():
+            thread.close()
 
 
 class _Turn:

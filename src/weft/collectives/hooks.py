@@ -17,8 +17,8 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
-from weft.collectives.modes.mode import even_bounds
-from weft.collectives.modes.wires.wire import BLOCK, BlockInt8, Feedback
+from weft.collectives.modes.wires.int8_exchange import block_parts, decode_into, sum_of_terms
+from weft.collectives.modes.wires.wire import BlockInt8, Feedback
 
 
 def bf16_hook(group: dist.ProcessGroup | None, bucket: GradBucket) -> Future[Tensor]:
@@ -54,7 +54,7 @@ class Int8State:
         self._group = group
         self.codec = BlockInt8()
         self._feedback = Feedback(self.codec) if feedback else None
-        self.under_way: deque[_Passage] = deque()
+        self.under_way: deque[_Int8Bucket] = deque()
 
     @property
     def group(self) -> dist.ProcessGroup:
@@ -73,7 +73,7 @@ def int8_hook(state: Int8State, bucket: GradBucket) -> Future[Tensor]:
     rank ends with the same bits. Both steps are started here, never when something ends, so that all ranks start them
     in the same order. The second one of a bucket starts when the next bucket is ready, or when there is none.
     """
-    state.under_way.append(_Passage(state, bucket))
+    state.under_way.append(_Int8Bucket(state, bucket))
     passage = state.under_way[-1]
     try:
         while len(state.under_way) > (0 if bucket.is_last() else 1):
@@ -84,7 +84,7 @@ def int8_hook(state: Int8State, bucket: GradBucket) -> Future[Tensor]:
     return passage.average
 
 
-class _Passage:
+class _Int8Bucket:
     """One bucket on its way through both steps."""
 
     def __init__(self, state: Int8State, bucket: GradBucket) -> None:
@@ -96,11 +96,7 @@ class _Passage:
         # A future that fails must do so in a callback: DDP would take an exception set on it for tensors.
         self._done: Future[BaseException | None] = Future()
         self.average: Future[Tensor] = self._done.then(self._gradients_or_raise)
-        bounds = [
-            (first * BLOCK, min(last * BLOCK, self._values.numel()))
-            for first, last in even_bounds(-(-self._values.numel() // BLOCK), self._world)
-        ]
-        self._parts = [self._values[first : max(first, last)] for first, last in bounds]
+        self._parts = block_parts(self._values, self._world)
         self._sizes = [state.codec.encoded_bytes(part.numel()) for part in self._parts]
         self._mine = self._parts[self._group.rank()]
         self._start()
@@ -121,11 +117,8 @@ class _Passage:
     def turn(self) -> None:
         """The sum of our part to everyone."""
         self._scattering.wait()
-        total, term = torch.zeros_like(self._mine), torch.empty_like(self._mine)
-        for encoded in self._arrived.cpu().view(self._world, -1):
-            self._state.codec.decode(encoded.clone(), term)
-            total.add_(term)
-        total.div_(self._world)
+        terms = self._arrived.cpu().view(self._world, -1)
+        total = sum_of_terms(self._state.codec, terms, self._mine).div_(self._world)
         encoded = self._state.encode((*self._key, "sum"), total)
         # All of one size, the longest: not every backend gathers parts that differ.
         padded = torch.zeros(max(self._sizes), dtype=torch.uint8)
@@ -140,7 +133,7 @@ class _Passage:
         try:
             gathered.value()
             for part, size, encoded in zip(self._parts, self._sizes, self._gathered.cpu(), strict=True):
-                self._state.codec.decode(encoded[:size].clone(), part)
+                decode_into(self._state.codec, encoded[:size], part)
             self._gradients.copy_(self._values.view(self._gradients.shape))
         except BaseException as caught:
             error = caught

@@ -9,7 +9,6 @@ It is a mode like any other, and what serves between racks may be one of these a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from weft.collectives.hierarchy import CHUNK_BYTES, CHUNKS_UNDER_WAY, Hierarchy,
 from weft.collectives.members import Layout
 from weft.collectives.modes.mode import Background, Mode, Pending
 from weft.collectives.reduction import Reduction
-from weft.collectives.stage import Stage, Task
+from weft.collectives.serial_thread import BackgroundCall, SerialThread
 
 
 class Levels(Hierarchy):
@@ -42,18 +41,18 @@ class Levels(Hierarchy):
         self.index, self.size = index, sum(map(len, layout.hosts))
         self._way_down = down
         self.under_way = 2 * CHUNKS_UNDER_WAY
-        self._rising, self._falling = Stage("weft-rack-up"), Stage("weft-rack-down")
+        self._rising, self._falling = SerialThread("weft-rack-up"), SerialThread("weft-rack-down")
 
     def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Pending:
         """Begin a reduction; those that are under way are carried out in the order of the calls."""
-        risen = self._rising.start(partial(self._rise, values, reduction))
-        return self._falling.start(partial(self._fall, values, risen))
+        risen = self._rising.submit(self._rise, values, reduction)
+        return self._falling.submit(self._fall, values, risen)
 
     def _rise(self, values: Tensor, reduction: Reduction) -> list[Pending]:
         self._up(values, reduction)
         return self._start_over(values, reduction)
 
-    def _fall(self, values: Tensor, risen: Task[list[Pending]]) -> None:
+    def _fall(self, values: Tensor, risen: BackgroundCall[list[Pending]]) -> None:
         for flow in risen.result():
             flow.wait()
         if self._way_down is not None:

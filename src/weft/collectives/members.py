@@ -16,7 +16,7 @@ Stretch = tuple[int, int]  # the first element and the one after the last
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class GroupMember:
     """One rank of a group, as it describes itself to the others."""
 
     rank: int  # in the group
@@ -142,7 +142,7 @@ def in_turns(bounds: Sequence[Stretch], turns: int) -> tuple[tuple[Stretch, ...]
     return tuple(zip(*cut, strict=True))
 
 
-def layout_of(members: Sequence[Member]) -> Layout:
+def layout_of(members: Sequence[GroupMember]) -> Layout:
     hosts: dict[str, list[int]] = {}
     for member in sorted(members, key=lambda member: member.rank):
         hosts.setdefault(member.host, []).append(member.rank)

@@ -19,7 +19,7 @@ HOSTS, RACKS, AISLES = 1, 2, 3  # dimensions, as modes count them: 0 is within a
 
 
 @dataclass(frozen=True)
-class Place:
+class RackPlace:
     """The rack of a host, by any name, and the aisle it is in."""
 
     rack: str = ""
@@ -30,15 +30,15 @@ class Place:
         return {HOSTS: (self.aisle, self.rack), RACKS: self.aisle}.get(dimension)
 
 
-def own_place(facts: LauncherFacts, choice: ModeChoice) -> Place:
+def own_place(facts: LauncherFacts, choice: ModeChoice) -> RackPlace:
     """The place of this worker's host, as the worker tells the others."""
     index, hosts = facts.host_index, facts.host_count
     if index is not None and hosts is not None and _describes(choice, hosts):
         return _by_order(index, choice)
-    return Place(rack=facts.rack, aisle=facts.aisle)
+    return RackPlace(rack=facts.rack, aisle=facts.aisle)
 
 
-def places_of(told: Sequence[Place], choice: ModeChoice) -> tuple[Place, ...]:
+def places_of(told: Sequence[RackPlace], choice: ModeChoice) -> tuple[RackPlace, ...]:
     """The place of each host of a group, from what it says; by the hosts' order where none knows it."""
     if not any(place.rack for place in told) and _describes(choice, len(told)):
         return tuple(_by_order(index, choice) for index in range(len(told)))
@@ -50,13 +50,13 @@ def _describes(choice: ModeChoice, hosts: int) -> bool:
     return choice.dimensions is not None and prod(choice.dimensions[1:]) == hosts
 
 
-def _by_order(index: int, choice: ModeChoice) -> Place:
+def _by_order(index: int, choice: ModeChoice) -> RackPlace:
     sizes = [*(choice.dimensions or ())[1:], 1, 1]
     rack, aisle = place_of(index, sizes[0], sizes[1])
-    return Place(str(rack), str(aisle))
+    return RackPlace(str(rack), str(aisle))
 
 
-def meetings_of(places: Sequence[Place], dimension: int) -> Layout:
+def meetings_of(places: Sequence[RackPlace], dimension: int) -> Layout:
     """Hosts by what they have in common in a dimension: `hosts` of the layout are racks, its ranks are hosts."""
     groups: dict[Hashable, list[int]] = {}
     for index, place in enumerate(places):

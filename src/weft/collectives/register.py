@@ -53,7 +53,7 @@ def _group_class(settings: CollectiveSettings) -> Any:
         from weft.collectives.watching.group import WatchedGroup
 
         return WatchedGroup
-    from weft.collectives.groups.backend import WeftGroup
+    from weft.collectives.groups.reductions import WeftGroup
 
     return WeftGroup
 

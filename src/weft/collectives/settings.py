@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weft.collectives.choices import WIRES, ModeChoice, parse_mode, parse_wire
-from weft.collectives.modes.messages.mpi_world import Offer, offer_from
+from weft.collectives.modes.messages.mpi_world import MpiOffer, offer_from
 from weft.collectives.watching.settings import Watching, watching_from_env
 
 
@@ -32,7 +32,7 @@ class LauncherFacts:
     network_card: str = ""  # the interface that collectives shall use
     leader_address: str = ""  # of the host of rank 0
     run_folder: str = ""  # where this run keeps its files, on hosts that have the folder
-    mpi: Offer = field(default_factory=Offer)  # the MPI world that the launcher has put this process in
+    mpi: MpiOffer = field(default_factory=MpiOffer)  # the MPI world that the launcher has put this process in
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from tests.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import PATH, WORKERS, Bench
 
 from weft.collectives.groups.blame import Suspicion, judge
-from weft.collectives.members import Member
+from weft.collectives.members import GroupMember
 from weft.collectives.modes.shared_memory.arena import PREFIX, Arena, create, new_name, sweep
 from weft.errors import PeerError
 
@@ -227,7 +227,7 @@ def test_who_died_before_the_memory_was_shared_is_seen_to_be_dead(tmp_path: Path
         shared.await_peer(1, 1, 1.0, lambda peer, what: f"peer {peer} {what}")
 
 
-MEMBERS = [Member(rank=rank, host=f"m{rank}", name=f"h{rank}", pid=1, address="") for rank in range(4)]
+MEMBERS = [GroupMember(rank=rank, host=f"m{rank}", name=f"h{rank}", pid=1, address="") for rank in range(4)]
 
 
 def test_suspicions_lead_to_the_one_who_is_silent() -> None:

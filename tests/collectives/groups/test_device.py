@@ -17,12 +17,12 @@ from torch._C._distributed_c10d import HashStore, PrefixStore
 from weft.collectives.choices import parse_mode
 from weft.collectives.groups import device
 from weft.collectives.groups.accelerators import nccl_groups
-from weft.collectives.groups.device import OnDevice, Staging
+from weft.collectives.groups.device import OnDevice, PinnedStaging
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.members import Layout
 from weft.collectives.modes.mode import Mode, bounds_of, even_bounds
 from weft.collectives.modes.nccl import Nccl
-from weft.collectives.modes.wires.wire import BlockInt8, Feedback, Memories, stands_for
+from weft.collectives.modes.wires.wire import BlockInt8, Feedback, Memories, TensorHomes
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 
@@ -101,7 +101,7 @@ def double(values: Tensor) -> None:
 @pytest.mark.parametrize("count", [1, 1023, 1024, 1025, 10_000])
 def test_everything_is_carried_and_comes_back(count: int) -> None:
     lift = SlowLift()
-    staging = Staging(lift)
+    staging = PinnedStaging(lift)
     for _ in range(2):  # places are used again
         values = torch.arange(count, dtype=torch.float32)
         staging.carry(values, double)
@@ -111,7 +111,7 @@ def test_everything_is_carried_and_comes_back(count: int) -> None:
 @pytest.mark.usefixtures("small_chunks")
 def test_the_next_chunk_comes_down_while_one_is_worked_on() -> None:
     lift = SlowLift()
-    Staging(lift).carry(torch.zeros(4096), lambda _: lift.log.append("work"))
+    PinnedStaging(lift).carry(torch.zeros(4096), lambda _: lift.log.append("work"))
     assert lift.log == [
         "down",
         "down",
@@ -129,12 +129,12 @@ def test_the_next_chunk_comes_down_while_one_is_worked_on() -> None:
 
 
 def test_feedback_knows_a_tensor_in_main_memory_by_where_it_came_from() -> None:
-    memories = Memories(feedback := Feedback(BlockInt8()))
+    memories = Memories(feedback := Feedback(BlockInt8()), homes := TensorHomes())
     first, second, here = torch.full((256,), 0.3), torch.full((256,), 0.3), torch.zeros(512)
     first[0] = second[0] = 100.0
     for original in (first, second, first):
         here[256:].copy_(original)
-        with stands_for(here[256:], original):
+        with homes.stands_for(here[256:], original):
             memories.encode(here[256:], "part", here[256:].clone())
     assert feedback.count == 2
 
@@ -215,7 +215,7 @@ def on_devices(layout: Layout, inside: dict[int, Callable[[], Nccl]], *, by_host
             across: Any = {piece: between[piece][host]() for piece in layout.owned(rank) if several}
             hierarchy = Hierarchy(layout, rank, local, across)
             nccl = inside[rank]() if rank in inside else None
-            return Closing(hierarchy, Staging(SlowLift()), nccl, by_hosts=by_hosts)
+            return Closing(hierarchy, PinnedStaging(SlowLift()), nccl, by_hosts=by_hosts)
 
         return make
 

@@ -7,13 +7,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.collectives.members import Layout, Member, arrange, in_turns, layout_of
+from weft.collectives.members import GroupMember, Layout, arrange, in_turns, layout_of
 from weft.collectives.modes.explore import best_of, mode_for
 from weft.collectives.modes.mode import bounds_of
 
 
-def member(rank: int, host: str) -> Member:
-    return Member(rank=rank, host=host, name=host, pid=1, address="")
+def member(rank: int, host: str) -> GroupMember:
+    return GroupMember(rank=rank, host=host, name=host, pid=1, address="")
 
 
 def test_hosts_are_told_apart_by_who_shares_memory() -> None:

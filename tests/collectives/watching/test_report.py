@@ -7,11 +7,11 @@ import json
 import pytest
 from tests.collectives.conftest import Bench
 
-from weft.collectives.watching.clock import Clock, best_of
+from weft.collectives.watching.clock import RankClock, best_of
 from weft.collectives.watching.report import Figures, Share, overlap_of, render_report, report_of, shares_of
 from weft.collectives.watching.settings import Watching, watching_from_env
 from weft.collectives.watching.spans import CALL, CALLER, Span, common, lanes, length, merged
-from weft.collectives.watching.trace import Part, merge
+from weft.collectives.watching.trace import TracePart, merge
 from weft.errors import UsageError
 
 MS = 1_000_000
@@ -109,20 +109,20 @@ def test_figures_and_reports_travel_as_data() -> None:
 
 
 def test_the_quickest_answer_tells_the_time() -> None:
-    assert best_of([(0, 1000, 90), (100, 1120, 140), (200, 1400, 390)]) == Clock(1000, 20)
+    assert best_of([(0, 1000, 90), (100, 1120, 140), (200, 1400, 390)]) == RankClock(1000, 20)
 
 
-def part(rank: int, host: str, began: int, offset: int = 0) -> Part:
+def part(rank: int, host: str, began: int, offset: int = 0) -> TracePart:
     spans = [
         Span(CALL, "all_reduce SUM", began, 9000 - offset, 4, "float32", "", "0", 1, began - 100),
         Span("host", "up", began, began + 10, 4, "float32", "shm", "0", 1),
     ]
-    return Part(rank=rank, host=host, spans=spans, offset_ns=offset, error_ns=50, dropped=rank)
+    return TracePart(rank=rank, host=host, spans=spans, offset_ns=offset, error_ns=50, dropped=rank)
 
 
 def test_a_timeline_has_all_ranks_on_one_clock() -> None:
     parts = [part(1, "b", 103_000, offset=-100_000), part(0, "a", 1000)]
-    again = [Part.from_json(json.loads(json.dumps(part.to_json()))) for part in parts]
+    again = [TracePart.from_json(json.loads(json.dumps(part.to_json()))) for part in parts]
     trace = merge(again, 3)
     drawn = {
         (event["pid"], event["name"]): (event["ts"], event["dur"])

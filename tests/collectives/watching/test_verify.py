@@ -8,7 +8,7 @@ from torch import Tensor
 
 from weft.collectives.modes.wires.wire import BlockInt8
 from weft.collectives.reduction import Reduction
-from weft.collectives.watching.verify import Finding, Lightness, compare
+from weft.collectives.watching.verify import Lightness, VerifyFinding, compare
 
 
 def inputs_of(ranks: int, count: int = 1000, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -102,8 +102,12 @@ def test_only_the_inner_elements_are_judged() -> None:
 
 
 def test_pieces_add_up_to_the_first_that_is_wrong() -> None:
-    pieces = [Finding(worst=0.1), Finding(wrong=2, index=3, got=1.0, worst=0.5), Finding(wrong=1, index=0)]
-    whole = Finding()
+    pieces = [
+        VerifyFinding(worst=0.1),
+        VerifyFinding(wrong=2, index=3, got=1.0, worst=0.5),
+        VerifyFinding(wrong=1, index=0),
+    ]
+    whole = VerifyFinding()
     for number, piece in enumerate(pieces):
         whole = whole.and_then(piece, 100 * number)
     assert (whole.wrong, whole.index, whole.got, whole.worst) == (3, 103, 1.0, 0.5)

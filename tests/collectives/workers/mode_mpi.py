@@ -12,14 +12,14 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from weft.collectives.modes.messages.mpi import Mpi
-from weft.collectives.modes.messages.mpi_world import World, offer_from, world_for
+from weft.collectives.modes.messages.mpi_world import MpiWorld, offer_from, world_for
 
 store, rank, size = next(rendezvous("env://"))
 
 
-def world_of(name: str) -> World:
+def world_of(name: str) -> MpiWorld:
     world = world_for(PrefixStore(name, store), rank, size, offer_from(os.environ))
-    assert isinstance(world, World), world
+    assert isinstance(world, MpiWorld), world
     return world
 
 

@@ -24,7 +24,7 @@ from weft.launch.config import LaunchConfig
 from weft.text import parse_size
 
 if TYPE_CHECKING:
-    from weft.collectives.bench.report import Report
+    from weft.collectives.bench.report import BenchReport
     from weft.launch.control.outcome import Outcome
 
 _EPILOG = """\b
@@ -131,7 +131,7 @@ def _check(plan: BenchPlan, config: LaunchConfig, plot: str | None) -> None:
         raise UsageError(f"--plot must be a file in a folder that exists, got {plot}")
 
 
-def measure(config: LaunchConfig) -> tuple[Report | None, Outcome]:
+def measure(config: LaunchConfig) -> tuple[BenchReport | None, Outcome]:
     """Run the workers; their findings, if they had any, are in the log of rank 0."""
     from weft.collectives.bench.report import find_data, read_report
     from weft.launch import run as launch

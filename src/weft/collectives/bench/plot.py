@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from weft import svg
-from weft.collectives.bench.report import Report, Row
+from weft.collectives.bench.report import BenchReport, Row
 from weft.svg import PALETTE, Legend, Panel, Scale, Tick
 from weft.text import format_seconds, format_size, plural
 
@@ -16,7 +16,7 @@ _MOST_SIZES = 6  # labels of sizes that have room below the axis
 _SIZE_MARGIN = 1.3  # the axis goes on beyond the smallest and the largest size by this factor
 
 
-def render_svg(report: Report) -> str:
+def render_svg(report: BenchReport) -> str:
     """Draw a panel for each operation, side by side."""
     operations = list(dict.fromkeys(row.operation for row in report.rows))
     colours = _colours(report.rows)
@@ -32,7 +32,7 @@ def render_svg(report: Report) -> str:
     return svg.document(width * len(operations), height, panels)
 
 
-def _heads(rows: Sequence[Row], report: Report) -> Iterator[str]:
+def _heads(rows: Sequence[Row], report: BenchReport) -> Iterator[str]:
     hosts = plural(report.about["hosts"], "host")
     where = f"{report.about['world']} workers on {hosts}, {rows[0].dtype}"
     yield svg.text(_LEFT, 26, rows[0].operation, cls="title")

@@ -58,7 +58,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class BenchReport:
     """Everything one run has measured."""
 
     rows: tuple[Row, ...]
@@ -88,7 +88,7 @@ def find_data(lines: Iterable[str]) -> list[tuple[str, Any]]:
     return [(kind, data) for entry in found for kind, data in entry.items()]
 
 
-def read_report(log: str) -> Report:
+def read_report(log: str) -> BenchReport:
     """The report that rank 0 left in its log."""
     about: dict[str, Any] = {}
     rows = []
@@ -97,14 +97,14 @@ def read_report(log: str) -> Report:
             about = data
         elif kind == "row":
             rows.append(Row.from_json(data))
-    return Report(rows=tuple(rows), about=about)
+    return BenchReport(rows=tuple(rows), about=about)
 
 
 _HEADS = ("size", "count", "dtype", "backend", "time", "min", "algbw", "busbw", "wrong", "weft is")
 _LEFT = {"dtype", "backend", "weft is"}
 
 
-def render_report(report: Report) -> str:
+def render_report(report: BenchReport) -> str:
     """The table, a part for each operation."""
     about = report.about
     hosts = plural(about["hosts"], "host")
@@ -120,7 +120,7 @@ def render_report(report: Report) -> str:
     return "\n".join(lines[:-1])
 
 
-def _cells(row: Row, report: Report) -> tuple[str, ...]:
+def _cells(row: Row, report: BenchReport) -> tuple[str, ...]:
     ours = report.ours(row)
     return (
         format_size(row.size, trimmed=True),

@@ -36,7 +36,7 @@ _reduce_scatter: Callable[..., object] = getattr(dist, "reduce_scatter_single", 
 
 
 @dataclass(frozen=True)
-class Task:
+class BenchTask:
     """One operation on tensors of one size: `given` and `got` are the same where it works in place."""
 
     operation: str
@@ -46,7 +46,7 @@ class Task:
     world: int
 
     @classmethod
-    def make(cls, operation: str, count: int, dtype: str, device: str) -> Task:
+    def make(cls, operation: str, count: int, dtype: str, device: str) -> BenchTask:
         rank, world = dist.get_rank(), dist.get_world_size()
         one = count // world
         given, got = {
@@ -120,7 +120,7 @@ class TorchGroup:
         self.settings = _settings_for(name) if backend == OURS else None
         self.group = dist.new_group(backend=backend, pg_options=self.settings)
 
-    def prepare(self, task: Task) -> Call:
+    def prepare(self, task: BenchTask) -> Call:
         given, got, group = task.given, task.got, self.group
         calls: dict[str, Call] = {
             "all_reduce": lambda: dist.all_reduce(got, group=group),
@@ -144,7 +144,7 @@ def _settings_for(name: str) -> CollectiveSettings:
             return settings
 
 
-class Mpi:
+class MpiRival:
     """mpi4py on the same memory."""
 
     def __init__(self, name: str) -> None:
@@ -160,7 +160,7 @@ class Mpi:
                 f"for {dist.get_rank()} of {dist.get_world_size()}; use --engine mpi"
             )
 
-    def prepare(self, task: Task) -> Call:
+    def prepare(self, task: BenchTask) -> Call:
         given, got = self._buffer(task.given), self._buffer(task.got)
         calls: dict[str, Call] = {
             "all_reduce": lambda: self._world.Allreduce(self._mpi.IN_PLACE, got),
@@ -185,7 +185,7 @@ class Mpi:
         return [memory, getattr(self._mpi, names[dtype])]
 
 
-class Copies:
+class PlainCopies:
     """No collective at all: the plain copies that an all-reduce through shared memory cannot do without.
 
     Of S bytes a rank puts what others reduce where they can read it, (n-1)/n S; then its own reduced part, S/n; and it
@@ -195,7 +195,7 @@ class Copies:
     def __init__(self, name: str) -> None:
         self._scratch = torch.empty(0, dtype=torch.uint8)
 
-    def prepare(self, task: Task) -> Call:
+    def prepare(self, task: BenchTask) -> Call:
         if task.operation != "all_reduce":
             _refuse(f"--against copies must be all_reduce's, got --op {task.operation}; drop one")
         values = task.got.view(torch.uint8)
@@ -211,8 +211,8 @@ class Copies:
         return copies
 
 
-def _open(name: str) -> TorchGroup | Mpi | Copies:
-    kinds: dict[str, type[Mpi | Copies]] = {"mpi": Mpi, "copies": Copies}
+def _open(name: str) -> TorchGroup | MpiRival | PlainCopies:
+    kinds: dict[str, type[MpiRival | PlainCopies]] = {"mpi": MpiRival, "copies": PlainCopies}
     return kinds.get(name, TorchGroup)(name)
 
 
@@ -238,7 +238,7 @@ class Bench:
     def _measure(self, operation: str, size: int) -> Iterator[Row]:
         plan = self.plan
         count = plan.count(size, operation, dist.get_world_size())
-        task = Task.make(operation, count, plan.dtype, plan.device)
+        task = BenchTask.make(operation, count, plan.dtype, plan.device)
         calls = {name: backend.prepare(task) for name, backend in self.backends.items()}
         wrong = [self._check(name, call, task) for name, call in calls.items()]
         times: dict[str, list[float]] = {name: [] for name in calls}
@@ -267,7 +267,7 @@ class Bench:
                 wrong=int(mistakes[index]),
             )
 
-    def _time(self, call: Call, task: Task) -> float:
+    def _time(self, call: Call, task: BenchTask) -> float:
         task.fill()
         self._together()
         began = time.perf_counter()
@@ -286,7 +286,7 @@ class Bench:
             torch.cuda.synchronize()
         dist.all_reduce(self._token, group=self._ours.group)
 
-    def _check(self, name: str, call: Call, task: Task) -> int:
+    def _check(self, name: str, call: Call, task: BenchTask) -> int:
         task.fill()
         self._together()
         call()
@@ -307,7 +307,7 @@ def shuffled(backends: Sequence[str], number: int) -> list[str]:
     return random.Random(number).sample(backends, len(backends))
 
 
-def _tolerance(task: Task, *, light: bool) -> float:
+def _tolerance(task: BenchTask, *, light: bool) -> float:
     """A share of the largest value. Sums of so few digits are exact in any order; a lighter wire rounds them."""
     if not task.got.is_floating_point():
         return 0.0

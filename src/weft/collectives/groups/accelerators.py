@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from weft.collectives.choices import ModeChoice
-from weft.collectives.groups.device import CudaLift, OnDevice, Staging
+from weft.collectives.groups.device import CudaLift, OnDevice, PinnedStaging
 from weft.collectives.groups.meeting import Meeting
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.members import Layout
@@ -47,4 +47,4 @@ def meet_on_device(meeting: Meeting, hierarchy: Hierarchy, device: torch.device)
     ours = next((ranks for ranks in groups if rank in ranks and len(ranks) > 1), None)
     by_hosts = bool(groups) and len(groups[0]) < meeting.layout.size
     connected = nccl.Nccl.connect(meeting.peers(ours, str(ours[0]))) if ours else None
-    return OnDevice(hierarchy, Staging(CudaLift(device)), connected, by_hosts=by_hosts)
+    return OnDevice(hierarchy, PinnedStaging(CudaLift(device), meeting.homes), connected, by_hosts=by_hosts)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from torch._C._distributed_c10d import Store
 
-from weft.collectives.members import Member
+from weft.collectives.members import GroupMember
 
 PATIENCE_S = 1.0  # for the others to say whom they suspect
 
@@ -29,7 +29,7 @@ class Suspicion(NamedTuple):
 
 
 def first_cause(
-    store: Store, members: Sequence[Member], rank: int, message: str, call: str
+    store: Store, members: Sequence[GroupMember], rank: int, message: str, call: str
 ) -> tuple[str, bool]:
     """What to say of a failure of ours, and whether that names who caused it.
 
@@ -52,7 +52,7 @@ def first_cause(
     return verdict.message, verdict.suspect is not None
 
 
-def judge(told: Mapping[int, Suspicion], rank: int, members: Sequence[Member], call: str) -> Suspicion:
+def judge(told: Mapping[int, Suspicion], rank: int, members: Sequence[GroupMember], call: str) -> Suspicion:
     """The first cause, as far as what was told goes. Pure."""
     for suspicion in told.values():
         if suspicion.sure:
@@ -84,13 +84,13 @@ def _exchange(store: Store, size: int, rank: int, told: dict[int, Suspicion], ov
         return  # the store is gone too
 
 
-def _dead(members: Sequence[Member], rank: int) -> list[Member]:
+def _dead(members: Sequence[GroupMember], rank: int) -> list[GroupMember]:
     """Those on our own host whose processes have ended."""
     host = members[rank].host
     return [other for other in members if other.host == host and other.rank != rank and not lives(other.pid)]
 
 
-def _named(message: str, members: Sequence[Member]) -> int | None:
+def _named(message: str, members: Sequence[GroupMember]) -> int | None:
     return next((member.rank for member in members if message.startswith(f"{member} ")), None)
 
 

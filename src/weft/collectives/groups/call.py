@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from weft.collectives.members import Member
+from weft.collectives.members import GroupMember
 from weft.errors import MismatchError
 
 SIGNATURE_BYTES = 256
@@ -37,7 +37,7 @@ class Call(NamedTuple):
         return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
-def compare(signatures: Tensor, members: Sequence[Member]) -> None:
+def compare(signatures: Tensor, members: Sequence[GroupMember]) -> None:
     """Raise, naming both sides, unless all ranks sent the same."""
     told = [
         bytes(row.tolist()).decode(errors="replace").rstrip() for row in signatures.view(len(members), -1)

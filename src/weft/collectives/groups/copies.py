@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from weft.collectives.groups.call import Call
+from weft.collectives.groups.contiguous import as_bytes, flat, put_back, put_parts
 from weft.collectives.groups.group import Group
-from weft.collectives.groups.staging import as_bytes, flat, put_back, put_parts
 from weft.collectives.groups.work import Work
 from weft.collectives.modes.mode import bounds_of
 
 
-class Copies(Group):
+class CopyOperations(Group):
     """Through the hierarchy."""
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Work:

@@ -16,7 +16,7 @@ from torch import Tensor
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.modes.nccl import TYPES, Nccl, serves
-from weft.collectives.modes.wires.wire import stands_for
+from weft.collectives.modes.wires.wire import TensorHomes
 from weft.collectives.reduction import Reduction
 
 CHUNK_BYTES = 4 << 20
@@ -73,11 +73,12 @@ def _copy(stream: torch.cuda.Stream, source: Tensor, target: Tensor) -> Moment:
     return event
 
 
-class Staging:
+class PinnedStaging:
     """A few places in main memory, used in turns."""
 
-    def __init__(self, lift: Lift) -> None:
+    def __init__(self, lift: Lift, homes: TensorHomes | None = None) -> None:
         self._lift = lift
+        self._homes = homes or TensorHomes()  # by which a wire with feedback knows the tensors of the device
         self._places: list[Tensor] = []
         self._used: list[Moment | None] = [None] * SLOTS  # the last copy out of each place
 
@@ -91,7 +92,7 @@ class Staging:
             if turn + 1 < len(chunks):
                 coming = self._fetch(chunks[turn + 1], turn + 1)
             arrived.synchronize()
-            with stands_for(here, chunk):
+            with self._homes.stands_for(here, chunk):
                 work(here)
             self._used[turn % SLOTS] = self._lift.up(here, chunk)
         for used in self._used:
@@ -121,7 +122,12 @@ class OnDevice:
     """The collectives of one group in the memory of one device: what `Hierarchy` does in main memory."""
 
     def __init__(
-        self, hierarchy: Hierarchy, staging: Staging, nccl: Nccl | None = None, *, by_hosts: bool = False
+        self,
+        hierarchy: Hierarchy,
+        staging: PinnedStaging,
+        nccl: Nccl | None = None,
+        *,
+        by_hosts: bool = False,
     ) -> None:
         self._hierarchy = hierarchy
         self._staging = staging

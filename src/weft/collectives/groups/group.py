@@ -18,12 +18,12 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from weft.collectives.groups.blame import first_cause
 from weft.collectives.groups.call import SIGNATURE_BYTES, Call, compare
+from weft.collectives.groups.contiguous import Ready
 from weft.collectives.groups.device import OnDevice
 from weft.collectives.groups.meeting import meet
 from weft.collectives.groups.roll import store_of_this_life, watched_over
-from weft.collectives.groups.staging import Ready
 from weft.collectives.groups.threads import on_one_thread
-from weft.collectives.groups.work import Job, Queue, Work
+from weft.collectives.groups.work import CollectiveJob, JobQueue, Work
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.settings import CollectiveSettings
 from weft.errors import CollectiveError, MismatchError, PeerError
@@ -48,7 +48,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._calls = 0
         self._watched_over = watched_over()
         self._store: Any = store_of_this_life(store, rank, size, timeout)
-        self._queue = Queue("weft-collectives")
+        self._queue = JobQueue("weft-collectives")
         meeting = meet(self._store, rank, size, timeout, settings, lambda: str(self._doing))
         self._meeting = meeting
         self._members = meeting.members
@@ -93,9 +93,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     # -- jobs -----------------------------------------------------------------------------------------
 
     def _submit(self, call: Call, run: Callable[[], Any], opts: Any, gives: list[Tensor]) -> Work:
-        """Queue an operation; `gives` is what its future holds."""
+        """JobQueue an operation; `gives` is what its future holds."""
         ready = Ready(call.tensors if call.tensors is gives else [*call.tensors, *gives])
-        job = Job(partial(self._carry_out, call, run, ready), gives)
+        job = CollectiveJob(partial(self._carry_out, call, run, ready), gives)
         self._queue.put(job, soon=opts is None or getattr(opts, "asyncOp", True))
         return Work(job, self._queue)
 

@@ -20,7 +20,7 @@ from weft.collectives.groups import roll
 from weft.collectives.groups.blame import lives
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.levels import Levels
-from weft.collectives.members import Layout, Member, layout_of
+from weft.collectives.members import GroupMember, Layout, layout_of
 from weft.collectives.modes import explore
 from weft.collectives.modes.mode import Background, Mode
 from weft.collectives.modes.peers import DimensionPeers
@@ -28,7 +28,8 @@ from weft.collectives.modes.shared_memory import arena
 from weft.collectives.modes.table import DEFAULT_BETWEEN, DEFAULT_INSIDE, INSIDE, MODES, candidates
 from weft.collectives.modes.tcp.mesh import own_address
 from weft.collectives.modes.wires.light import light, refuse_wires
-from weft.collectives.places import HOSTS, Place, meetings_of, own_place, places_of
+from weft.collectives.modes.wires.wire import TensorHomes
+from weft.collectives.places import HOSTS, RackPlace, meetings_of, own_place, places_of
 from weft.collectives.settings import CollectiveSettings
 from weft.version import __version__
 
@@ -52,7 +53,7 @@ def meet(
     """Introduce this rank to all members, and hear who they are."""
     address = own_address(settings.launcher)
     place = own_place(settings.launcher, settings.mode)
-    member = Member(
+    member = GroupMember(
         rank=rank,
         host=host_identity(),
         name=settings.launcher.host_name or gethostname(),
@@ -63,12 +64,12 @@ def meet(
         wire=settings.wire,
     )
     said = roll.call(store, rank, size, timeout, json.dumps(asdict(member)))
-    members = [Member(**json.loads(text)) for text in said]
+    members = [GroupMember(**json.loads(text)) for text in said]
     roll.met(store, members, rank)
     return Meeting(store, members, rank, timeout, settings, operation)
 
 
-def _agreed_wire(members: Sequence[Member]) -> str:
+def _agreed_wire(members: Sequence[GroupMember]) -> str:
     """The wire of all; on one host it does not matter."""
     wires = sorted({member.wire for member in members})
     if len(wires) > 1 and len({member.host for member in members}) > 1:
@@ -82,7 +83,7 @@ class Meeting:
     def __init__(
         self,
         store: Any,  # torch's; its stubs hide the class
-        members: Sequence[Member],
+        members: Sequence[GroupMember],
         rank: int,
         timeout: timedelta,
         settings: CollectiveSettings,
@@ -94,6 +95,7 @@ class Meeting:
         self.rank = rank
         self.layout: Layout = layout_of(members)
         self.timeout_s = timeout.total_seconds()
+        self.homes = TensorHomes()
         self._operation = operation  # what the group is doing now, for errors
         self._measured: dict[str, dict[int, str]] = {}  # by us, of what will be kept
         self._wire = _agreed_wire(members)  # between hosts
@@ -127,11 +129,11 @@ class Meeting:
             hierarchy.under_way *= 2
         return hierarchy
 
-    def _places_of_hosts(self, choice: ModeChoice) -> tuple[Place, ...]:
+    def _places_of_hosts(self, choice: ModeChoice) -> tuple[RackPlace, ...]:
         if self._wire == "int8":  # everyone sends to everyone: there are no levels
-            return (Place(),) * len(self.layout.hosts)
+            return (RackPlace(),) * len(self.layout.hosts)
         firsts = [self.members[ranks[0]] for ranks in self.layout.hosts]
-        return places_of([Place(first.rack, first.aisle) for first in firsts], choice)
+        return places_of([RackPlace(first.rack, first.aisle) for first in firsts], choice)
 
     def _between(self, dimension: int, peers: Sequence[int], name: str, *, wire: bool = True) -> Background:
         """What serves peers on different hosts: one mode, or levels where they stand in several racks."""
@@ -196,6 +198,7 @@ class Meeting:
             lives=lambda peer: members[peer].host != here or lives(members[peer].pid),
             whole_world=self._is_whole_world,
             wire=wire,
+            homes=self.homes,
             prepared=prepared,
         )
 

@@ -10,15 +10,19 @@ import torch.distributed as dist
 from torch import Tensor
 
 from weft.collectives.groups.call import Call
-from weft.collectives.groups.group import Group
-from weft.collectives.groups.staging import flat, plain, put, put_back
+from weft.collectives.groups.contiguous import flat, plain, put, put_back
+from weft.collectives.groups.copies import CopyOperations
+from weft.collectives.groups.traffic import GlooTraffic
 from weft.collectives.groups.work import Work
 from weft.collectives.modes.mode import bounds_of
 from weft.collectives.reduction import Reduction, reduction_of
 
 
-class Reductions(Group):
-    """Through the hierarchy."""
+class WeftGroup(CopyOperations, GlooTraffic):
+    """One group of ranks under the backend "weft": reductions through the hierarchy, copies, and Gloo's traffic.
+
+    Some operations have two names: torch 2.13 calls the second ones `..._single`, and still takes the first.
+    """
 
     def _all_reduce(self, tensor: Tensor, reduction: Reduction) -> None:
         values = flat(tensor)

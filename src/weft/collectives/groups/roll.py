@@ -14,7 +14,8 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import DistError
 
 from weft.collectives.groups.blame import lives
-from weft.collectives.members import Member
+from weft.collectives.members import GroupMember
+from weft.collectives.process import process
 from weft.errors import CollectiveError, PeerError
 
 LOOK_S = 0.2  # between two looks at who is still there
@@ -23,18 +24,14 @@ PATIENCE_S = 1.0  # a process that is being ended closes its connections before 
 _ranks: ContextVar[Sequence[int]] = ContextVar(
     "ranks", default=()
 )  # in the world; none: the group is the world
-_world: dict[int, Member] = {}  # who was in it when it last met
-_here: set[str] = set()  # our own host, as they all name it
 _in_vain: ContextVar[Callable[[], bool] | None] = ContextVar("in_vain", default=None)
-_lives: set[bytes] = set()  # groups this process has been in
-_origin: list[Any] = []  # the store of the world that met last
 
 
 @contextmanager
 def group_of(ranks: Sequence[int]) -> Iterator[None]:
     """A group is being made, of these ranks of the world in this order; none: it is the world."""
     if not ranks:
-        _world.clear()
+        process.world = {}
     token = _ranks.set(tuple(ranks))
     try:
         yield
@@ -62,13 +59,19 @@ def watched_over() -> bool:
 def _without_store(error: Exception) -> CollectiveError:
     """What to raise when the store is lost; the process that held it may be one of us."""
     deadline = time.monotonic() + PATIENCE_S
-    while not (dead := [other for other in _world.values() if other.host in _here and not lives(other.pid)]):
+    while not (dead := _dead_in_world()):
         if time.monotonic() > deadline:
             return CollectiveError(
                 f"the ranks of a group must have a store to meet in, got {str(error).splitlines()[0]}"
             )
         time.sleep(0.02)
     return PeerError(f"{' and '.join(map(str, dead))} died while the group was made")
+
+
+def _dead_in_world() -> list[GroupMember]:
+    """The members of the last world that were on this host and have died."""
+    here = [member for member in process.world.values() if member.host == process.host]
+    return [member for member in here if not lives(member.pid)]
 
 
 class MeetingStore(PrefixStore):
@@ -78,7 +81,7 @@ class MeetingStore(PrefixStore):
         super().__init__(name, store)
         self._timeout = timeout
         self.origin = origin  # its server, if it is ours, lives as long as somebody refers to it
-        self.others: Sequence[Member] = ()  # once they are known
+        self.others: Sequence[GroupMember] = ()  # once they are known
 
     def get(self, key: str) -> bytes:
         waiting = _Waiting(self._timeout)
@@ -97,9 +100,9 @@ def store_of_this_life(store: Any, rank: int, size: int, timeout: timedelta) -> 
     waiting = _Waiting(timeout)
     # Rank 0 may itself be waiting for another: torch's store does, when the world is made.
     others = {0: "weft", **{other: f"here/{other}" for other in range(1, size)}}
-    while not ours.check(["weft"]) or (life := ours.get("weft")) in _lives:
+    while not ours.check(["weft"]) or (life := ours.get("weft")) in process.lives:
         waiting.rest(lambda: [0, *_missing(ours, others)])
-    _lives.add(life)
+    process.lives.add(life)
     return MeetingStore(f"weft/{life.decode()}", ours, timeout, store)
 
 
@@ -118,7 +121,7 @@ def _missing(store: Any, keys: Mapping[int, str]) -> list[int]:
     return [rank for rank, key in keys.items() if not store.check([key])]
 
 
-def met(store: Any, members: Sequence[Member], rank: int) -> None:
+def met(store: Any, members: Sequence[GroupMember], rank: int) -> None:
     """Remember who is who, for what is left of the meeting; and in the world, for the groups to come."""
     here = members[rank].host
     if isinstance(store, MeetingStore):
@@ -126,17 +129,15 @@ def met(store: Any, members: Sequence[Member], rank: int) -> None:
         if not _ranks.get():
             # A world that is destroyed and made again meets at the same port. If the server went with the first one,
             # those who come early would find it still there, and then see it go.
-            _origin[:] = [store.origin]
+            process.origin = store.origin
     if not _ranks.get():
-        _world.clear()
-        _world.update({member.rank: member for member in members})
-        _here.clear()
-        _here.add(here)
+        process.world = {member.rank: member for member in members}
+        process.host = here
 
 
 def forget_store() -> None:
     """Let go of the last world's store; none will be made again at its port."""
-    _origin.clear()
+    process.origin = None
 
 
 class _Waiting:
@@ -162,7 +163,7 @@ class _Waiting:
                 "the same order"
             )
 
-    def rest_for(self, others: Sequence[Member], key: str) -> None:
+    def rest_for(self, others: Sequence[GroupMember], key: str) -> None:
         """A moment, unless one of these is dead; they are on our own host."""
         if not self._time_to_look():
             return
@@ -199,11 +200,11 @@ def _number(rank: int) -> int:
 
 def _name(rank: int) -> str:
     number = _number(rank)
-    known = _world.get(number) if _ranks.get() else None
+    known = process.world.get(number) if _ranks.get() else None
     return f"rank {number} on {known.name}" if known else f"rank {number}"
 
 
 def _is_dead(rank: int) -> bool:
     """Whether we can see that it is: it was on our host."""
-    known = _world.get(_number(rank)) if _ranks.get() else None
-    return known is not None and known.host in _here and not lives(known.pid)
+    known = process.world.get(_number(rank)) if _ranks.get() else None
+    return known is not None and known.host == process.host and not lives(known.pid)

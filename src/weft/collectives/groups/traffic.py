@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from weft.collectives.groups.call import Call
-from weft.collectives.groups.group import Group
-from weft.collectives.groups.staging import (
+from weft.collectives.groups.contiguous import (
     Ready,
     as_bytes,
     flat_copy_if_needed,
@@ -26,6 +25,7 @@ from weft.collectives.groups.staging import (
     joined,
     put_parts,
 )
+from weft.collectives.groups.group import Group
 from weft.collectives.groups.work import Letter, Work
 from weft.errors import CollectiveError, MismatchError, PeerError
 
@@ -44,7 +44,7 @@ class _Compared:
         return getattr(self._inner, name)
 
 
-class Traffic(Group):
+class GlooTraffic(Group):
     """Through a Gloo group of the same members."""
 
     @cached_property

@@ -22,7 +22,7 @@ from torch._C._distributed_c10d import Work as TorchWork
 from weft.errors import CollectiveError
 
 
-class Job:
+class CollectiveJob:
     """One operation: not yet done, done, or failed."""
 
     def __init__(self, run: Callable[[], Any], tensors: list[Tensor]) -> None:
@@ -60,12 +60,12 @@ def _nothing() -> None:
     return None
 
 
-class Queue:
+class JobQueue:
     """The jobs of one group."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[CollectiveJob] = deque()
         self._working = threading.Lock()  # held by the thread that does a job
         self._wanted = threading.Event()
         self._counting = threading.Lock()
@@ -73,7 +73,7 @@ class Queue:
         self._able = 0  # threads of ours that are not in a callback
         self._closed = False
 
-    def put(self, job: Job, *, soon: bool) -> None:
+    def put(self, job: CollectiveJob, *, soon: bool) -> None:
         """Add a job; `soon`: nobody is about to wait for it, so the group's own thread takes it."""
         self._jobs.append(job)
         if soon:
@@ -93,12 +93,12 @@ class Queue:
         """Something is under way, or waits for it."""
         return bool(self._jobs) or self._working.locked()
 
-    def finish(self, job: Job) -> None:
+    def finish(self, job: CollectiveJob) -> None:
         """Return when this job is done, working on it and those before it if nobody else does."""
         while not job.done:
             self._do_next(unless=job)
 
-    def _do_next(self, unless: Job | None = None) -> bool:
+    def _do_next(self, unless: CollectiveJob | None = None) -> bool:
         """Do the first job, unless there is none or that one is already done."""
         with self._working:
             if not self._jobs or (unless is not None and unless.done):
@@ -109,7 +109,7 @@ class Queue:
             self._tell(job)
         return True
 
-    def _tell(self, job: Job) -> None:
+    def _tell(self, job: CollectiveJob) -> None:
         ours = threading.current_thread() in self._threads
         if ours:
             with self._counting:
@@ -143,7 +143,7 @@ class Queue:
 class Work(TorchWork):
     """What torch is given for a job."""
 
-    def __init__(self, job: Job, queue: Queue) -> None:
+    def __init__(self, job: CollectiveJob, queue: JobQueue) -> None:
         super().__init__()
         self._job = job
         self._queue = queue
@@ -189,7 +189,7 @@ class Work(TorchWork):
         if self._future is None:
             # An exception set on a future is read by DDP as if it were tensors, and ends the process. Raised in a
             # callback, it arrives as an exception.
-            raw: torch.futures.Future[Job] = torch.futures.Future()
+            raw: torch.futures.Future[CollectiveJob] = torch.futures.Future()
             self._future = raw.then(_tensors_or_raise)
             self._job.when_done(lambda: raw.set_result(self._job))
             if not self._job.done:
@@ -197,7 +197,7 @@ class Work(TorchWork):
         return self._future
 
 
-def _tensors_or_raise(future: torch.futures.Future[Job]) -> list[Tensor]:
+def _tensors_or_raise(future: torch.futures.Future[CollectiveJob]) -> list[Tensor]:
     job = future.value()
     if job.error is not None:
         raise job.error

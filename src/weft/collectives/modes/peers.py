@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from weft.collectives.members import Member
+from weft.collectives.members import GroupMember
+from weft.collectives.modes.wires.wire import TensorHomes
 
 Describe = Callable[[int, str], str]  # a sentence about a peer, from its index and what happened to it
 
@@ -17,13 +18,14 @@ class DimensionPeers:
 
     name: str  # of the connection, for keys in the store: the same on all peers, and no other's in the group
     store: Any  # the group's; torch's stubs hide the class
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     index: int  # of this rank among them
     timeout_s: float
     describe: Describe
     lives: Callable[[int], bool]  # whether a peer's process is there, as far as can be seen from this host
     whole_world: bool = False  # the group has all ranks of the run; programs may have many smaller ones
     wire: str = "fp32"  # the form of float32 sums
+    homes: TensorHomes = field(default_factory=TensorHomes)  # of the group
     prepared: Any = None  # what the mode's `prepare` gave for the whole group
 
     @property

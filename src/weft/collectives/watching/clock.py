@@ -12,26 +12,26 @@ from typing import Any, NamedTuple
 
 import torch
 
-from weft.collectives.members import Member
+from weft.collectives.members import GroupMember
 
 ROUNDS = 16
 _TAG = 71_001  # of messages nobody else reads
 
 
-class Clock(NamedTuple):
+class RankClock(NamedTuple):
     """What to add to ours to have that of rank 0, and by how much that may be wrong."""
 
     offset_ns: int = 0
     error_ns: int = 0
 
 
-def best_of(answers: Sequence[tuple[int, int, int]]) -> Clock:
+def best_of(answers: Sequence[tuple[int, int, int]]) -> RankClock:
     """Of exchanges (sent, time at rank 0, came back) the quickest tells most. Pure."""
     sent, there, back = min(answers, key=lambda answer: answer[2] - answer[0])
-    return Clock(there - (sent + back) // 2, (back - sent + 1) // 2)
+    return RankClock(there - (sent + back) // 2, (back - sent + 1) // 2)
 
 
-def align(gloo: Any, store: Any, rank: int, members: Sequence[Member]) -> Clock:
+def align(gloo: Any, store: Any, rank: int, members: Sequence[GroupMember]) -> RankClock:
     """Find out; all members call. One rank of each other host asks, for all of them."""
     askers = {member.host: member.rank for member in reversed(members)}
     askers.pop(members[0].host)
@@ -40,12 +40,12 @@ def align(gloo: Any, store: Any, rank: int, members: Sequence[Member]) -> Clock:
         for other in askers.values():
             _answer(gloo, other)
     if asker is None:
-        return Clock()
+        return RankClock()
     if rank == asker:
         clock = best_of([_ask(gloo) for _ in range(ROUNDS)])
         store.set(f"clock/{rank}", f"{clock.offset_ns} {clock.error_ns}")
         return clock
-    return Clock(*map(int, store.get(f"clock/{asker}").split()))
+    return RankClock(*map(int, store.get(f"clock/{asker}").split()))
 
 
 def _ask(gloo: Any) -> tuple[int, int, int]:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from weft.collectives.groups.blame import _dead
-from weft.collectives.watching.recorder import Home, Recorder
-from weft.collectives.watching.trace import Part, merge
+from weft.collectives.watching.recorder import Home, SpanRecorder
+from weft.collectives.watching.trace import TracePart, merge
 from weft.files import write_whole
 
 PIECE_BYTES = 1 << 20  # of what is put into the store at once, which has a limit
 
 
-def deliver(recorder: Recorder, home: Home, patience_s: float) -> None:
+def deliver(recorder: SpanRecorder, home: Home, patience_s: float) -> None:
     """Give our part, or gather everyone's: those that come within the patience, counted from the last one."""
     path = Path(recorder.watching.trace)
     part = recorder.part(home.rank, home.me.name, home.clock)
@@ -37,7 +37,7 @@ def deliver(recorder: Recorder, home: Home, patience_s: float) -> None:
         home.say(_write(beside, merge([part], world), set()))
 
 
-def _put(store: Any, rank: int, part: Part) -> None:
+def _put(store: Any, rank: int, part: TracePart) -> None:
     data = zlib.compress(json.dumps(part.to_json()).encode(), 1)
     pieces = [data[first : first + PIECE_BYTES] for first in range(0, len(data), PIECE_BYTES)]
     for number, piece in enumerate(pieces):
@@ -46,8 +46,8 @@ def _put(store: Any, rank: int, part: Part) -> None:
     store.get(f"trace/{rank}")  # it has arrived
 
 
-def _gathered(home: Home, patience_s: float) -> dict[int, Part]:
-    parts: dict[int, Part] = {}
+def _gathered(home: Home, patience_s: float) -> dict[int, TracePart]:
+    parts: dict[int, TracePart] = {}
     deadline = time.monotonic() + patience_s
     try:
         while missing := set(range(1, len(home.members))) - parts.keys():
@@ -64,12 +64,12 @@ def _gathered(home: Home, patience_s: float) -> dict[int, Part]:
     return parts
 
 
-def _take(store: Any, rank: int) -> Part:
+def _take(store: Any, rank: int) -> TracePart:
     count = int(store.get(f"trace/{rank}"))
     data = b"".join(store.get(f"trace/{rank}/{number}") for number in range(count))
     for number in range(count):
         store.delete_key(f"trace/{rank}/{number}")
-    return Part.from_json(json.loads(zlib.decompress(data)))
+    return TracePart.from_json(json.loads(zlib.decompress(data)))
 
 
 def _write(path: Path, trace: Mapping[str, Any], missing: set[int]) -> str:

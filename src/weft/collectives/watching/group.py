@@ -14,42 +14,40 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.collectives.groups.backend import WeftGroup
 from weft.collectives.groups.call import Call
+from weft.collectives.groups.reductions import WeftGroup
 from weft.collectives.groups.work import Letter, Work
+from weft.collectives.process import process
 from weft.collectives.reduction import Reduction
 from weft.collectives.settings import CollectiveSettings
 from weft.collectives.watching.clock import align
 from weft.collectives.watching.delivery import deliver
 from weft.collectives.watching.ending import HURRY_S, PATIENCE_S, Ending
 from weft.collectives.watching.mode import WatchedMode
-from weft.collectives.watching.recorder import Home, Recorder, Reports
+from weft.collectives.watching.recorder import Home, Reports, SpanRecorder
 from weft.collectives.watching.report import verified_line
 from weft.collectives.watching.settings import Watching
 from weft.collectives.watching.spans import CALL, CALLER, DIMENSIONS, HOST, Span
-from weft.collectives.watching.steps import Steps
+from weft.collectives.watching.steps import StepCounter
 from weft.collectives.watching.verifier import Verifier
 from weft.errors import CollectiveError, VerifyError
 
-_recorder: Recorder | None = None  # of this process; it outlives its groups
-_home: _Watch | None = None
 
-
-def recorder_of(watching: Watching, size: int) -> Recorder:
-    global _recorder
-    if _recorder is None or _recorder.watching != watching:
-        _recorder = Recorder(watching, size)
-    return _recorder
+def recorder_of(watching: Watching, size: int) -> SpanRecorder:
+    """The recorder of this process, which outlives its groups; a new one where something else is to be watched."""
+    if process.recorder is None or process.recorder.watching != watching:
+        process.recorder = SpanRecorder(watching, size)
+    return process.recorder
 
 
 class _Watch:
     """What the group of all ranks does for all others: tables, the trace, and what is said at the end."""
 
-    def __init__(self, recorder: Recorder, home: Home) -> None:
+    def __init__(self, recorder: SpanRecorder, home: Home) -> None:
         self._recorder, self._home = recorder, home
         self.reports = Reports(recorder, home)
         every = recorder.watching.report
-        self.steps = Steps(every, self.reports.give) if every else None
+        self.steps = StepCounter(every, self.reports.give) if every else None
         self._begun = False
         self.ending = Ending(self._end)
 
@@ -61,8 +59,7 @@ class _Watch:
             self.steps.before_all_reduce()
 
     def _end(self, patience_s: float) -> None:
-        global _home
-        _home = None
+        process.reports_by_world = False
         if self.steps is not None:
             self.steps.end()
         self.reports.finish(min(patience_s, 5.0))
@@ -78,7 +75,6 @@ class WatchedGroup(WeftGroup):
     def __init__(
         self, store: Any, rank: int, size: int, timeout: timedelta, settings: CollectiveSettings
     ) -> None:
-        global _home
         super().__init__(store, rank, size, timeout, settings)
         self._recorder = recorder_of(settings.watching, size)
         self._now: tuple[str, int] = ("", 0)  # the group and number of the call that is carried out
@@ -90,9 +86,10 @@ class WatchedGroup(WeftGroup):
         self._reduced = 0  # all_reduces so far
         self._verifier = Verifier(self._gloo, self._members, self._modes, settings.wire)
         self._watch: _Watch | None = None
-        if _home is None and size == (settings.launcher.world_size or size):
+        if not process.reports_by_world and size == (settings.launcher.world_size or size):
             clock = align(self._gloo, self._store, rank, self._members)
-            _home = self._watch = _Watch(
+            process.reports_by_world = True
+            self._watch = _Watch(
                 self._recorder, Home(self._store, rank, self._members, clock, settings.launcher.run_folder)
             )
 
@@ -206,7 +203,7 @@ class _Note:
 class _WatchedWork(Work):
     """What torch is given; it notes when somebody waits."""
 
-    def __init__(self, work: Work, note: _Note, recorder: Recorder) -> None:
+    def __init__(self, work: Work, note: _Note, recorder: SpanRecorder) -> None:
         super().__init__(work._job, work._queue)
         self._note, self._recorder = note, recorder
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from weft.collectives.modes.explore import Explorer
 from weft.collectives.modes.mode import Bounds, Pending
 from weft.collectives.reduction import Reduction
-from weft.collectives.watching.recorder import Recorder
+from weft.collectives.watching.recorder import SpanRecorder
 from weft.collectives.watching.spans import Span
 
 _WAYS = {"reduce_scatter": "up", "all_reduce": "over", "all_gather": "down", "broadcast": "down"}
@@ -32,7 +32,7 @@ class WatchedMode:
         dimension: str,
         mode: Any,
         ranks: tuple[int, ...],
-        recorder: Recorder,
+        recorder: SpanRecorder,
         current: Callable[[], tuple[str, int]],
     ) -> None:
         self.dimension, self.mode, self.ranks = dimension, mode, ranks

@@ -13,8 +13,8 @@ from pathlib import Path
 from time import monotonic_ns as now
 from typing import Any, TextIO
 
-from weft.collectives.members import Member
-from weft.collectives.watching.clock import Clock
+from weft.collectives.members import GroupMember
+from weft.collectives.watching.clock import RankClock
 from weft.collectives.watching.report import (
     ARRIVALS,
     Figures,
@@ -25,14 +25,14 @@ from weft.collectives.watching.report import (
 )
 from weft.collectives.watching.settings import Watching
 from weft.collectives.watching.spans import CALL, Span
-from weft.collectives.watching.trace import Part
+from weft.collectives.watching.trace import TracePart
 
 PATIENCE_S = 5.0  # for the figures of the other ranks
 _ROOM = 100_000  # spans of one rank
 _ROOM_IN_ALL = 1_000_000
 
 
-class Recorder:
+class SpanRecorder:
     """Spans, and how many of them were lost."""
 
     def __init__(self, watching: Watching, world: int) -> None:
@@ -62,9 +62,9 @@ class Recorder:
             taken.append(self._recent.popleft())
         return taken
 
-    def part(self, rank: int, host: str, clock: Clock) -> Part:
+    def part(self, rank: int, host: str, clock: RankClock) -> TracePart:
         kept = list(self._kept)
-        return Part(
+        return TracePart(
             rank=rank,
             host=host,
             spans=kept,
@@ -80,14 +80,14 @@ class Home:
 
     store: Any
     rank: int
-    members: Sequence[Member]
-    clock: Clock
+    members: Sequence[GroupMember]
+    clock: RankClock
     run_folder: str = ""  # empty: this run has none
     # As it was when the group was made: torch has another one in its place while it shows an exception.
     stderr: TextIO = field(default_factory=lambda: sys.stderr)
 
     @property
-    def me(self) -> Member:
+    def me(self) -> GroupMember:
         return self.members[self.rank]
 
     def say(self, text: str) -> None:
@@ -98,7 +98,7 @@ class Home:
 class Reports:
     """The tables: every rank gives its figures, rank 0 prints."""
 
-    def __init__(self, recorder: Recorder, home: Home) -> None:
+    def __init__(self, recorder: SpanRecorder, home: Home) -> None:
         self._recorder, self._home = recorder, home
         self._count = 0
         self._since = now()

@@ -123,7 +123,7 @@ def jitters(everyone: Sequence[Figures]) -> list[Jitter]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class CommunicationReport:
     """What rank 0 prints."""
 
     first_step: int
@@ -145,13 +145,13 @@ class Report:
         return asdict(self)
 
 
-def report_of(everyone: Sequence[Figures], world: int) -> Report:
+def report_of(everyone: Sequence[Figures], world: int) -> CommunicationReport:
     """What all these figures come to."""
     one = everyone[0]
     found = jitters(everyone)
     busy = sum(figures.under_way_s for figures in everyone)
     names = dict.fromkeys(name for figures in everyone for name in figures.dimensions)
-    return Report(
+    return CommunicationReport(
         first_step=one.last_step - one.steps + 1,
         last_step=one.last_step,
         ranks=len(everyone),
@@ -179,7 +179,7 @@ def _average(everyone: Sequence[Figures], name: str) -> Share:
     )
 
 
-def render_report(report: Report) -> str:
+def render_report(report: CommunicationReport) -> str:
     """The table."""
     step = _time(report.step_s)
     head = f"steps {report.first_step}-{report.last_step}: {step} a step, {report.world} ranks"
@@ -197,7 +197,7 @@ def render_report(report: Report) -> str:
     return "\n".join([*lines, *(f"weft:   {line}" for line in _remarks(report))])
 
 
-def _remarks(report: Report) -> list[str]:
+def _remarks(report: CommunicationReport) -> list[str]:
     lines = []
     if report.overlap is not None:
         lines.append(f"{report.overlap:.0%} of the communication went on while the caller computed")

@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 _LOOKS = 3  # for an optimizer that has not stepped yet
 
 
-class Steps:
+class StepCounter:
     """Counts steps, and tells after every so many of them."""
 
     def __init__(self, every: int, tell: Callable[[int, int], None]) -> None:

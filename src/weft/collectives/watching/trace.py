@@ -18,7 +18,7 @@ _LANES = 16  # rows of one kind
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class TracePart:
     """What one rank has seen."""
 
     rank: int
@@ -32,11 +32,11 @@ class Part:
         return {**vars(self), "spans": [list(span) for span in self.spans]}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Part:
+    def from_json(cls, data: dict[str, Any]) -> TracePart:
         return cls(**{**data, "spans": [Span(*span) for span in data["spans"]]})
 
 
-def merge(parts: Sequence[Part], world: int) -> dict[str, Any]:
+def merge(parts: Sequence[TracePart], world: int) -> dict[str, Any]:
     """The whole timeline."""
     parts = [_on_one_clock(part) for part in sorted(parts, key=lambda part: part.rank)]
     begin = min((span.began for part in parts for span in part.spans), default=0)
@@ -58,7 +58,7 @@ def merge(parts: Sequence[Part], world: int) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
-def _on_one_clock(part: Part) -> Part:
+def _on_one_clock(part: TracePart) -> TracePart:
     shift = part.offset_ns
     spans = [
         span._replace(
@@ -66,10 +66,10 @@ def _on_one_clock(part: Part) -> Part:
         )
         for span in part.spans
     ]
-    return Part(**{**vars(part), "spans": spans, "offset_ns": 0})
+    return TracePart(**{**vars(part), "spans": spans, "offset_ns": 0})
 
 
-def _last_to_arrive(parts: Sequence[Part]) -> dict[tuple[str, int], int]:
+def _last_to_arrive(parts: Sequence[TracePart]) -> dict[tuple[str, int], int]:
     """For each call, when the last of its ranks began it."""
     last: dict[tuple[str, int], int] = {}
     for part in parts:
@@ -81,7 +81,7 @@ def _last_to_arrive(parts: Sequence[Part]) -> dict[tuple[str, int], int]:
 
 
 def _events(
-    part: Part, process: int, begin: int, arrived: dict[tuple[str, int], int]
+    part: TracePart, process: int, begin: int, arrived: dict[tuple[str, int], int]
 ) -> Iterator[dict[str, Any]]:
     rows = [*_ROWS, *sorted({span.row for span in part.spans} - set(_ROWS))]
     for order, row in enumerate(rows):

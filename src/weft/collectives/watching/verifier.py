@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from weft.collectives.groups.call import Call
-from weft.collectives.groups.staging import as_bytes
+from weft.collectives.groups.contiguous import as_bytes
 from weft.collectives.hierarchy import CHUNK_BYTES
-from weft.collectives.members import Member
+from weft.collectives.members import GroupMember
 from weft.collectives.modes.mode import even_bounds
 from weft.collectives.reduction import Reduction
 from weft.collectives.watching.mode import WatchedMode, mode_name
 from weft.collectives.watching.spans import DIMENSIONS
-from weft.collectives.watching.verify import HALO, Finding, Lightness, compare
+from weft.collectives.watching.verify import HALO, Lightness, VerifyFinding, compare
 from weft.errors import MismatchError, VerifyError
 
 PIECE_BYTES = 4 << 20  # gathered from every rank at once
@@ -30,7 +30,7 @@ class Verifier:
     def __init__(
         self,
         gloo: Any,
-        members: Sequence[Member],
+        members: Sequence[GroupMember],
         modes: Sequence[WatchedMode],
         wire: str,
     ) -> None:
@@ -56,9 +56,11 @@ class Verifier:
             )
             raise MismatchError(f"{call} must have the same shape and type on all ranks, got {told}")
 
-    def _compare(self, given: Tensor, result: Tensor, ranks: Sequence[int], reduction: Reduction) -> Finding:
+    def _compare(
+        self, given: Tensor, result: Tensor, ranks: Sequence[int], reduction: Reduction
+    ) -> VerifyFinding:
         """A result beside the inputs of some ranks; all ranks gather, whatever theirs is compared with."""
-        lightness, finding = self._lightness.of(given, reduction), Finding()
+        lightness, finding = self._lightness.of(given, reduction), VerifyFinding()
         for first, last, begin, end in _pieces(given):
             inputs = self._gather(given[begin:end])
             part = compare(
@@ -79,15 +81,15 @@ class Verifier:
             self._gloo.allgather([everyone], [mine]).wait()
         return [other.view(values.dtype) for other in everyone]
 
-    def _all_findings(self, finding: Finding) -> list[Finding]:
+    def _all_findings(self, finding: VerifyFinding) -> list[VerifyFinding]:
         told = self._gather(torch.tensor(astuple(finding), dtype=torch.float64))
         rows = [row.tolist() for row in told]
-        return [Finding(wrong=int(row[0]), index=int(row[1]), **_named(row[2:])) for row in rows]
+        return [VerifyFinding(wrong=int(row[0]), index=int(row[1]), **_named(row[2:])) for row in rows]
 
     # -- whose fault --------------------------------------------------------------------------------
 
     def _accusation(
-        self, call: Call, findings: Sequence[Finding], given: Tensor, reduction: Reduction
+        self, call: Call, findings: Sequence[VerifyFinding], given: Tensor, reduction: Reduction
     ) -> str:
         wrong = [
             (finding, member)
@@ -121,9 +123,9 @@ class Verifier:
             "at once, or a machine that is not sound; run it again, and try other modes with --mode"
         )
 
-    def _try(self, dimension: str, given: Tensor, reduction: Reduction) -> tuple[Finding, str]:
+    def _try(self, dimension: str, given: Tensor, reduction: Reduction) -> tuple[VerifyFinding, str]:
         """Reduce our input with the peers of a dimension alone; those who have none only help others to compare."""
-        finding, name = Finding(), ""
+        finding, name = VerifyFinding(), ""
         results = []
         for mode in self._modes:
             if mode.dimension == dimension:

@@ -43,7 +43,7 @@ class Lightness:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class VerifyFinding:
     """How the elements of a result compare with what they must be."""
 
     wrong: int = 0
@@ -53,10 +53,10 @@ class Finding:
     allowed: float = 0.0
     worst: float = 0.0  # the largest error of all, relative to the sum of magnitudes
 
-    def and_then(self, other: Finding, offset: int) -> Finding:
+    def and_then(self, other: VerifyFinding, offset: int) -> VerifyFinding:
         """This one and that of a later piece of the same tensor."""
         first = self if self.wrong or not other.wrong else other
-        return Finding(
+        return VerifyFinding(
             wrong=self.wrong + other.wrong,
             index=first.index + (offset if first is other else 0),
             got=first.got,
@@ -74,7 +74,7 @@ def compare(
     world: int,
     lightness: Lightness | None = None,
     inner: slice = slice(None),
-) -> Finding:
+) -> VerifyFinding:
     """A result beside what the inputs of all ranks come to, all flat; elements beyond `inner` are not judged."""
     lightness = lightness or Lightness()
     judged = torch.zeros(result.numel(), dtype=torch.bool)
@@ -155,7 +155,7 @@ def _largest_around(scale: Tensor) -> Tensor:
     return torch.nn.functional.max_pool1d(scale.view(1, 1, -1), 2 * HALO - 1, 1, HALO - 1).view(-1)
 
 
-def _exactly(result: Tensor, expected: Tensor, judged: Tensor) -> Finding:
+def _exactly(result: Tensor, expected: Tensor, judged: Tensor) -> VerifyFinding:
     wrong = judged & (result != expected)
     if result.is_floating_point():
         wrong &= ~torch.isnan(expected)  # of which modes differ in what they pass on
@@ -163,7 +163,9 @@ def _exactly(result: Tensor, expected: Tensor, judged: Tensor) -> Finding:
     return _finding(result.double(), expected.double(), zero, wrong, zero)
 
 
-def _finding(result: Tensor, expected: Tensor, allowed: Tensor, judged: Tensor, scale: Tensor) -> Finding:
+def _finding(
+    result: Tensor, expected: Tensor, allowed: Tensor, judged: Tensor, scale: Tensor
+) -> VerifyFinding:
     error = (result - expected).abs()
     close = (error <= allowed) & torch.isfinite(error)
     # Neither side is a number: as it must be, where an input is none.
@@ -173,9 +175,9 @@ def _finding(result: Tensor, expected: Tensor, allowed: Tensor, judged: Tensor, 
     worst = float(relative.max()) if relative.numel() else 0.0
     count = int(wrong.sum())
     if not count:
-        return Finding(worst=worst)
+        return VerifyFinding(worst=worst)
     index = int(wrong.nonzero()[0])
-    return Finding(
+    return VerifyFinding(
         wrong=count,
         index=index,
         got=_shown(result[index]),

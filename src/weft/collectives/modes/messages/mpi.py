@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from weft.collectives.modes.messages import mpi_world
-from weft.collectives.modes.messages.passage import Mover, Passage, Steps, Waits
+from weft.collectives.modes.messages.passage import Passage, PassageMover, Steps, Waits
 from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.modes.peers import DimensionPeers
 from weft.collectives.reduction import Reduction
@@ -60,23 +60,24 @@ class Mpi:
         self._scratch: list[Tensor] = []  # to be used again: new memory costs as much as filling it
         self._left: set[int] = set()  # who has said so
         self._closed = self._failed = False
-        self._mover = Mover(
+        self._mover = PassageMover(
             mpi.Request.Testall,
             # Where every peer has a core, to ask again at once beats going to sleep.
             patience_s=2e-3 if self.size <= (os.cpu_count() or 1) else 5e-5,
             look=self._look,
             explain=self._explain,
+            abandon=mpi_world.process.abandoned.extend,
         )
-        mpi_world.remember(self)
+        mpi_world.process.open_modes.add(self)
 
     @classmethod
-    def prepare(cls, store: Any, rank: int, size: int, facts: LauncherFacts) -> mpi_world.World | str:
+    def prepare(cls, store: Any, rank: int, size: int, facts: LauncherFacts) -> mpi_world.MpiWorld | str:
         """Find out together whether MPI can serve the ranks of a group, and why not."""
         return mpi_world.world_for(store, rank, size, facts.mpi)
 
     @classmethod
     def connect(cls, peers: DimensionPeers) -> Mpi:
-        world: mpi_world.World = peers.prepared
+        world: mpi_world.MpiWorld = peers.prepared
         one_host = len({member.host for member in peers.members}) == 1
         return cls(
             world.mpi,
@@ -121,7 +122,9 @@ class Mpi:
         self._closed = True
         self._mover.close()
         with contextlib.suppress(self._mpi.Exception):
-            mpi_world.part(self._communicator, self._left, whole=not self._failed and not self._mover.busy)
+            mpi_world.process.part(
+                self._communicator, self._left, whole=not self._failed and not self._mover.busy
+            )
 
     # -- the steps of each ------------------------------------------------------------------------
 
@@ -232,7 +235,7 @@ class Mpi:
         return error
 
     def _lost(self, peers: Sequence[int], what: str) -> PeerError:
-        mpi_world.give_up()
+        mpi_world.process.broken.set()
         return PeerError("; ".join(self._describe(peer, what) for peer in peers))
 
 

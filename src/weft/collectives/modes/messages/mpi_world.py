@@ -35,7 +35,7 @@ _SIGNS = (
 
 
 @dataclass(frozen=True)
-class Offer:
+class MpiOffer:
     """What one member says of its MPI."""
 
     rank: int = -1  # in the MPI world, which may number its ranks otherwise than the group does
@@ -45,15 +45,15 @@ class Offer:
     trouble: str = ""  # why it cannot be used
 
 
-def offer_from(environ: Mapping[str, str]) -> Offer:
+def offer_from(environ: Mapping[str, str]) -> MpiOffer:
     """The world that a launcher has put us in, as far as the environment tells. Pure."""
     for rank, size, name in _SIGNS:
         if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
-            return Offer(int(environ[rank]), int(environ[size]), environ.get(name, ""))
-    return Offer()
+            return MpiOffer(int(environ[rank]), int(environ[size]), environ.get(name, ""))
+    return MpiOffer()
 
 
-def why_not(offers: Sequence[Offer]) -> str:
+def why_not(offers: Sequence[MpiOffer]) -> str:
     """Why MPI cannot serve these members, in their order; empty if it can. Pure."""
     for rank, offer in enumerate(offers):
         if offer.trouble:
@@ -72,13 +72,68 @@ def why_not(offers: Sequence[Offer]) -> str:
 
 # -- this process -----------------------------------------------------------------------------------
 
-_broken = threading.Event()  # a peer was lost: to finalize would wait for it for ever
-_open: weakref.WeakSet[Closable] = weakref.WeakSet()
+_LEFT = 32767  # the tag of a farewell, the last message of a peer; every MPI has it
 
 
-def give_up() -> None:
-    """Remember that MPI has lost a peer of ours."""
-    _broken.set()
+class MpiProcess:
+    """MPI in this process: who uses it, whether it is whole, and the communicators that are being left."""
+
+    def __init__(self) -> None:
+        self.broken = threading.Event()  # a peer was lost: to finalize would wait for it for ever
+        self.open_modes: weakref.WeakSet[Closable] = (
+            weakref.WeakSet()
+        )  # closed before MPI ends, at the latest
+        self.abandoned: list[object] = []  # memory that MPI may still write to or read
+        # Communicators, the peers that are still in each, and our own farewells.
+        self._parting: list[tuple[Any, set[int], list[Any]]] = []
+        self._parting_lock = threading.Lock()
+
+    def start(self, mpi: Any) -> None:
+        if not mpi.Is_initialized():
+            mpi.Init_thread(mpi.THREAD_MULTIPLE)
+            atexit.register(self._finalize, mpi)
+
+    def _finalize(self, mpi: Any) -> None:
+        """At the end of the process: let nobody wait for us, and do not wait ourselves where it is in vain."""
+        for mode in list(self.open_modes):
+            mode.close()
+        # After an exception the others shall know at once, from the launcher; to finalize is to wait for them.
+        if not self.broken.is_set() and not hasattr(sys, "last_value") and not mpi.Is_finalized():
+            mpi.Finalize()
+
+    def part(self, communicator: Any, left: set[int], *, whole: bool) -> None:
+        """Tell the peers that we leave. `left`: who has told us so; `whole`: nothing is under way."""
+        others = set(range(communicator.size)) - {communicator.rank}
+        farewells = [communicator.Isend(bytearray(), peer, _LEFT) for peer in sorted(others)]
+        with self._parting_lock:
+            if whole:
+                self._parting.append((communicator, others - left, farewells))
+            self._free_those_left_by_all()
+
+    def free_communicators(self) -> None:
+        """Free the communicators that all their peers have left."""
+        with self._parting_lock:
+            self._free_those_left_by_all()
+
+    def _free_those_left_by_all(self) -> None:
+        """Not before: a message that comes after that would be taken for one of the next that gets the same number."""
+        for entry in list(self._parting):
+            communicator, staying, farewells = entry
+            staying -= who_left(communicator, staying)
+            if not staying and all(farewell.Test() for farewell in farewells):
+                self._parting.remove(entry)
+                communicator.Free()
+
+
+def who_left(communicator: Any, peers: set[int]) -> set[int]:
+    """Which of these peers have said that they leave."""
+    gone = {peer for peer in peers if communicator.Iprobe(peer, _LEFT)}
+    for peer in gone:
+        communicator.Recv(bytearray(), peer, _LEFT)
+    return gone
+
+
+process = MpiProcess()  # the one of this process, as MPI itself has one
 
 
 def _module() -> Any:
@@ -93,86 +148,31 @@ def _module() -> Any:
     return MPI
 
 
-def _our_offer(launched: Offer) -> Offer:
-    if _broken.is_set():
-        return Offer(trouble="MPI lost a peer before")
+def _our_offer(launched: MpiOffer) -> MpiOffer:
+    if process.broken.is_set():
+        return MpiOffer(trouble="MPI lost a peer before")
     try:
         mpi = _module()
     except (ImportError, RuntimeError, OSError) as error:  # no mpi4py, or no library for it
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        return Offer(trouble=f"mpi4py cannot be used ({reason}; pip install 'weft[mpi]')")
+        return MpiOffer(trouble=f"mpi4py cannot be used ({reason}; pip install 'weft[mpi]')")
     if mpi.Is_finalized():
-        return Offer(trouble="MPI has been finalized")
+        return MpiOffer(trouble="MPI has been finalized")
     return _present(mpi, launched.world) if mpi.Is_initialized() else launched
 
 
-def _present(mpi: Any, world: str) -> Offer:
+def _present(mpi: Any, world: str) -> MpiOffer:
     """What MPI itself says, now that it is up."""
     trouble = (
         "" if mpi.Query_thread() >= mpi.THREAD_MULTIPLE else "MPI was started without MPI_THREAD_MULTIPLE"
     )
-    return Offer(mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size, world, ready=True, trouble=trouble)
-
-
-def _start(mpi: Any) -> None:
-    if not mpi.Is_initialized():
-        mpi.Init_thread(mpi.THREAD_MULTIPLE)
-        atexit.register(_finalize, mpi)
-
-
-def remember(mode: Closable) -> None:
-    """It is closed before MPI ends, at the latest."""
-    _open.add(mode)
-
-
-def _finalize(mpi: Any) -> None:
-    """At the end of the process: let nobody wait for us, and do not wait ourselves where it is in vain."""
-    for mode in list(_open):
-        mode.close()
-    # After an exception the others shall know at once, from the launcher; to finalize is to wait for them.
-    if not _broken.is_set() and not hasattr(sys, "last_value") and not mpi.Is_finalized():
-        mpi.Finalize()
-
-
-# -- parting ----------------------------------------------------------------------------------------
-
-_LEFT = 32767  # the tag of a farewell, the last message of a peer; every MPI has it
-_parting: list[tuple[Any, set[int], list[Any]]] = []  # communicators, who is still in them, our own farewells
-_parting_lock = threading.Lock()
-
-
-def part(communicator: Any, left: set[int], *, whole: bool) -> None:
-    """Tell the peers that we leave. `left`: who has told us so; `whole`: nothing is under way."""
-    others = set(range(communicator.size)) - {communicator.rank}
-    farewells = [communicator.Isend(bytearray(), peer, _LEFT) for peer in sorted(others)]
-    with _parting_lock:
-        if whole:
-            _parting.append((communicator, others - left, farewells))
-        _free_those_left_by_all()
-
-
-def who_left(communicator: Any, peers: set[int]) -> set[int]:
-    """Which of these peers have said that they leave."""
-    gone = {peer for peer in peers if communicator.Iprobe(peer, _LEFT)}
-    for peer in gone:
-        communicator.Recv(bytearray(), peer, _LEFT)
-    return gone
-
-
-def _free_those_left_by_all() -> None:
-    """Not before: a message that comes after that would be taken for one of the next that gets the same number."""
-    for entry in list(_parting):
-        communicator, staying, farewells = entry
-        staying -= who_left(communicator, staying)
-        if not staying and all(farewell.Test() for farewell in farewells):
-            _parting.remove(entry)
-            communicator.Free()
+    return MpiOffer(mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size, world, ready=True, trouble=trouble)
 
 
 # -- together ---------------------------------------------------------------------------------------
 
 
-class World:
+class MpiWorld:
     """MPI as it serves the members of a group."""
 
     def __init__(self, mpi: Any, ranks: Sequence[int]) -> None:
@@ -181,8 +181,7 @@ class World:
 
     def communicator(self, peers: Sequence[int], timeout_s: float) -> Any:
         """One of some members' own; they all call."""
-        with _parting_lock:
-            _free_those_left_by_all()
+        process.free_communicators()
         made: list[Any] = []
 
         def make() -> None:
@@ -195,25 +194,25 @@ class World:
         thread.start()
         thread.join(timeout_s)
         if not made:
-            give_up()
+            process.broken.set()
             names = ", ".join(map(str, peers))
             raise CollectiveError(f"MPI must connect ranks {names} within {timeout_s:g} s, got nothing")
         made[0].Set_errhandler(self.mpi.ERRORS_RETURN)
         return made[0]
 
 
-def world_for(store: Any, rank: int, size: int, launched: Offer) -> World | str:
+def world_for(store: Any, rank: int, size: int, launched: MpiOffer) -> MpiWorld | str:
     """Return MPI for all members, or why there is none; all members call this, and get the same answer."""
     offers = _exchange(store, "offer", rank, size, _our_offer(launched))
     if reason := why_not(offers):
         return reason
     mpi = _module()
-    _start(mpi)
+    process.start(mpi)
     # What it says now counts: an MPI of another make than the launcher's finds itself alone in its world.
     offers = _exchange(store, "up", rank, size, _present(mpi, offers[rank].world))
-    return why_not(offers) or World(mpi, [offer.rank for offer in offers])
+    return why_not(offers) or MpiWorld(mpi, [offer.rank for offer in offers])
 
 
-def _exchange(store: Any, name: str, rank: int, size: int, offer: Offer) -> list[Offer]:
+def _exchange(store: Any, name: str, rank: int, size: int, offer: MpiOffer) -> list[MpiOffer]:
     store.set(f"mpi/{name}/{rank}", json.dumps(asdict(offer)))
-    return [Offer(**json.loads(store.get(f"mpi/{name}/{other}"))) for other in range(size)]
+    return [MpiOffer(**json.loads(store.get(f"mpi/{name}/{other}"))) for other in range(size)]

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 from weft.errors import CollectiveError
@@ -16,13 +16,6 @@ LOOK_S = 0.2  # between two looks at who is still there
 
 Waits = list[tuple[int, Any]]  # MPI's requests, each with the peer it is for
 Steps = Generator[Waits, None, None]  # a collective: what it waits for, again and again
-
-_abandoned: list[object] = []  # memory that MPI may still write to or read
-
-
-def abandon(*things: object) -> None:
-    """Keep what MPI may still use, for good."""
-    _abandoned.extend(things)
 
 
 class Passage:
@@ -61,7 +54,7 @@ class Passage:
             raise self._error
 
 
-class Mover:
+class PassageMover:
     """Carries out passages in order, a few at a time: here and now, or in a thread of its own."""
 
     def __init__(
@@ -73,10 +66,11 @@ class Mover:
             [float, list[int]], None
         ],  # raises if it is in vain to wait any longer for these peers
         explain: Callable[[BaseException], BaseException],  # what to raise for what was raised
+        abandon: Callable[[Iterable[object]], None],  # keeps memory for good that MPI may still use
     ) -> None:
         self._test_all = test_all
         self._patience_s = patience_s
-        self._look, self._explain = look, explain
+        self._look, self._explain, self._abandon = look, explain, abandon
         self._moving = threading.Lock()
         self._posted: deque[Passage] = deque()
         self._wanted = threading.Event()
@@ -134,7 +128,7 @@ class Mover:
     def _drive(self, passages: Iterator[Passage]) -> None:
         with self._moving:
             under_way: deque[Passage] = deque()
-            clock = _Clock()
+            clock = _IdleClock()
             try:
                 while self._fill(under_way, passages):
                     moved = [passage.step(self._test_all) for passage in under_way if not passage.ended]
@@ -146,7 +140,7 @@ class Mover:
                         self._rest(clock, under_way[0])
             except BaseException as error:
                 failure = self._explain(error)
-                abandon(*under_way)  # nothing of it will ever end
+                self._abandon(under_way)  # nothing of it will ever end
                 for passage in under_way:
                     passage.finish(failure)
                 raise failure from error
@@ -156,7 +150,7 @@ class Mover:
             under_way.append(passage)
         return bool(under_way)
 
-    def _rest(self, clock: _Clock, passage: Passage) -> None:
+    def _rest(self, clock: _IdleClock, passage: Passage) -> None:
         """Let others have the core, the longer the longer nothing has come."""
         idle_s = clock.idle_s()
         if idle_s < self._patience_s:
@@ -167,7 +161,7 @@ class Mover:
             self._look(idle_s, passage.missing())
 
 
-class _Clock:
+class _IdleClock:
     """How long nothing has come."""
 
     def __init__(self) -> None:

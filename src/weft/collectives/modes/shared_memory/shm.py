@@ -21,7 +21,7 @@ from torch import Tensor
 from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.modes.peers import DimensionPeers
 from weft.collectives.modes.shared_memory.arena import Arena, open_together, slab_bytes, unlink
-from weft.collectives.modes.shared_memory.span import FIRST, LEAST_BYTES, Span
+from weft.collectives.modes.shared_memory.extent import FIRST, LEAST_BYTES, SlabExtent
 from weft.collectives.modes.tcp.signature import DIFFERS, signature
 from weft.collectives.reduction import Reduction
 from weft.errors import MismatchError
@@ -81,9 +81,9 @@ class SharedMemory:
         self._turns = Turns(least, arena.slab_bytes)
         self._most_bytes = least // 2 // 16 * 16  # in a piece: whole elements of any type
         # Peer 0 decides, and says so with the word of every meeting; it holds from the next piece on.
-        self._span = Span() if self.index == 0 and least < arena.slab_bytes else None
+        self._extent = SlabExtent() if self.index == 0 and least < arena.slab_bytes else None
         self._wide = False
-        self._unwatched = 0  # pieces before we look again whether the span wants to know
+        self._unwatched = 0  # pieces before we look again whether the extent wants to know
         self._slabs = [arena.slab(peer) for peer in range(self.size)]
         self._others = [peer for peer in range(self.size) if peer != self.index]
         # Everyone's place, by its first byte and what it holds: to make views takes longer than a small reduction.
@@ -111,8 +111,8 @@ class SharedMemory:
 
     def _arrive(self) -> int:
         self._count += 1
-        if self._span is not None:
-            self._wide = self._span.wide
+        if self._extent is not None:
+            self._wide = self._extent.wide
         self._arena.advance(
             self._count, self._what | self._wide << _WIDE_BIT if self.index == 0 else self._what
         )
@@ -191,14 +191,14 @@ class SharedMemory:
         self._note(piece, copied + perf_counter() - began)
 
     def _note(self, piece: Tensor, seconds: float) -> None:
-        """Tell the span what a piece cost, if we have one and it wants to know."""
+        """Tell the extent what a piece cost, if we have one and it wants to know."""
         self._unwatched -= 1
-        if self._span is None or self._unwatched > 0:
+        if self._extent is None or self._unwatched > 0:
             return
-        if self._span.resting:
+        if self._extent.resting:
             self._unwatched = 64
         else:
-            self._span.note(piece.nbytes, seconds)
+            self._extent.note(piece.nbytes, seconds)
 
     def _all_reduce_small(self, piece: Tensor, reduction: Reduction) -> None:
         places = self._places(piece, signature(reduction.name))

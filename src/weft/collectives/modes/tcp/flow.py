@@ -22,7 +22,7 @@ BLOCK_BYTES = 1 << 17  # added at once, and passed on
 
 
 @dataclass
-class Step:
+class FlowStep:
     """One segment of a tensor on its way in or out."""
 
     segment: Tensor
@@ -36,7 +36,7 @@ class Step:
 class Flow:
     """One collective: steps out and steps in. What goes out in step k + 1 is what came in in step k."""
 
-    def __init__(self, out: Sequence[Step], into: Sequence[Step], header: bytes = b"") -> None:
+    def __init__(self, out: Sequence[FlowStep], into: Sequence[FlowStep], header: bytes = b"") -> None:
         self.out, self.into = out, into
         self.header = header  # goes before it, where the neighbours shall make sure that they do the same
         self.out_turn = self.sent = 0
@@ -74,13 +74,13 @@ class Flow:
             raise self.error
 
 
-class Knock(Flow):
+class HeaderExchange(Flow):
     """What goes before a flow: the header of both sides, which must be the same."""
 
     def __init__(self, header: bytes, *, sends: bool, takes: bool) -> None:
         self.landing = torch.empty(HEADER_BYTES, dtype=torch.uint8)
-        out = [Step(torch.frombuffer(bytearray(header), dtype=torch.uint8))] if sends else []
-        super().__init__(out, [Step(self.landing)] if takes else [], header)
+        out = [FlowStep(torch.frombuffer(bytearray(header), dtype=torch.uint8))] if sends else []
+        super().__init__(out, [FlowStep(self.landing)] if takes else [], header)
 
     @property
     def answered(self) -> bool:
@@ -158,7 +158,7 @@ class Pump:
 
     def _add(self, flow: Flow) -> None:
         if flow.header:
-            knock = Knock(flow.header, sends=bool(flow.out), takes=bool(flow.into))
+            knock = HeaderExchange(flow.header, sends=bool(flow.out), takes=bool(flow.into))
             self._outgoing.append(knock)
             self._incoming.append(knock)
         self._outgoing.append(flow)
@@ -195,7 +195,7 @@ class Pump:
             flow = self._incoming[0]
             if flow.all_taken:
                 self._incoming.popleft()
-                if isinstance(flow, Knock) and not flow.answered:
+                if isinstance(flow, HeaderExchange) and not flow.answered:
                     what = self._mesh.describe(self._left, DIFFERS)
                     raise MismatchError(f"{what}; use --debug to see both sides")
                 self._ended(flow)
@@ -210,7 +210,7 @@ class Pump:
             return count > 0
         return False
 
-    def _receive_and_add(self, flow: Flow, step: Step, reduction: Reduction) -> int:
+    def _receive_and_add(self, flow: Flow, step: FlowStep, reduction: Reduction) -> int:
         want = min(BLOCK_BYTES, len(step.memory) - flow.taken)
         count = self._receive(self._scratch_memory[self._filled : want])
         self._filled += count

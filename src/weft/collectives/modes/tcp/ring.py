@@ -18,7 +18,7 @@ from torch import Tensor
 
 from weft.collectives.modes.mode import Background, Bounds, even_bounds
 from weft.collectives.modes.peers import DimensionPeers
-from weft.collectives.modes.tcp.flow import Flow, Pump, Step
+from weft.collectives.modes.tcp.flow import Flow, FlowStep, Pump
 from weft.collectives.modes.tcp.mesh import Mesh, bytes_of, listen
 from weft.collectives.modes.tcp.signature import DIFFERS, HEADER_BYTES, header
 from weft.collectives.modes.wires.light import light
@@ -61,7 +61,7 @@ class Ring:
             timeout_s=peers.timeout_s,
             describe=peers.describe,
         )
-        return light(cls(mesh), mesh, peers.wire)
+        return light(cls(mesh), mesh, peers.wire, peers.homes)
 
     # -- collectives ------------------------------------------------------------------------------
 
@@ -80,12 +80,12 @@ class Ring:
         self._pump.run(Flow(*steps, header("all_gather", values.dtype, tuple(bounds))))
 
     def broadcast(self, values: Tensor, root: int) -> None:
-        step, same = [Step(values)], header("broadcast", values.dtype, values.numel(), root)
+        step, same = [FlowStep(values)], header("broadcast", values.dtype, values.numel(), root)
         if self.index == root:
             flow = Flow(out=step, into=[], header=same)
         else:
             # What goes out is what came in a step before, so the way on starts with an empty step.
-            out = [] if self._right == root else [Step(values[:0]), *step]
+            out = [] if self._right == root else [FlowStep(values[:0]), *step]
             flow = Flow(out=out, into=step, header=same)
         self._pump.run(flow)
 
@@ -112,17 +112,19 @@ class Ring:
         same = header(reduction.name, values.dtype, values.numel())
         return Flow(out=[*up[0], *down[0]], into=[*up[1], *down[1]], header=same)
 
-    def _scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> tuple[list[Step], list[Step]]:
+    def _scatter(
+        self, values: Tensor, bounds: Bounds, reduction: Reduction
+    ) -> tuple[list[FlowStep], list[FlowStep]]:
         """Out and in of a reduce-scatter that leaves peer i with segment i."""
         return (
-            [Step(segment) for segment in self._segments(values, bounds, self.index - 1)],
-            [Step(segment, reduction) for segment in self._segments(values, bounds, self.index - 2)],
+            [FlowStep(segment) for segment in self._segments(values, bounds, self.index - 1)],
+            [FlowStep(segment, reduction) for segment in self._segments(values, bounds, self.index - 2)],
         )
 
-    def _gather(self, values: Tensor, bounds: Bounds) -> tuple[list[Step], list[Step]]:
+    def _gather(self, values: Tensor, bounds: Bounds) -> tuple[list[FlowStep], list[FlowStep]]:
         return (
-            [Step(segment) for segment in self._segments(values, bounds, self.index)],
-            [Step(segment) for segment in self._segments(values, bounds, self.index - 1)],
+            [FlowStep(segment) for segment in self._segments(values, bounds, self.index)],
+            [FlowStep(segment) for segment in self._segments(values, bounds, self.index - 1)],
         )
 
     def _segments(self, values: Tensor, bounds: Bounds, first: int) -> Sequence[Tensor]:

@@ -14,8 +14,6 @@ four, 1.02 for eight. The price of the way by the owners is a second rounding, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -23,11 +21,13 @@ import torch
 from torch import Tensor
 
 from weft.collectives.choices import WIRES
-from weft.collectives.modes.mode import Background, Bounds, Pending, even_bounds
+from weft.collectives.modes.mode import Background, Bounds, Pending
 from weft.collectives.modes.tcp.exchange import exchange
 from weft.collectives.modes.tcp.mesh import Mesh
-from weft.collectives.modes.wires.wire import BLOCK, BlockInt8, Feedback, Memories
+from weft.collectives.modes.wires.int8_exchange import block_parts, decode_into, sum_of_terms
+from weft.collectives.modes.wires.wire import BlockInt8, Cast, Feedback, Memories, TensorHomes
 from weft.collectives.reduction import Reduction
+from weft.collectives.serial_thread import BackgroundCall, SerialThread
 from weft.errors import MismatchError
 
 LIGHT_BYTES = 1 << 15  # up to here the way counts, not the bytes
@@ -43,7 +43,7 @@ def refuse_wires(one: str, another: str) -> NoReturn:
     )
 
 
-def light(mode: Background, mesh: Mesh | None, wire: str) -> Background:
+def light(mode: Background, mesh: Mesh | None, wire: str, homes: TensorHomes | None = None) -> Background:
     """The mode with this wire, once all peers have said that they want the same; int8 needs their mesh."""
     number = WIRES.index(wire)
     extremes = torch.tensor([number, -number], dtype=torch.int32)
@@ -55,7 +55,7 @@ def light(mode: Background, mesh: Mesh | None, wire: str) -> Background:
         return mode
     if wire == "int8":
         assert mesh is not None
-        return Int8Wire(mode, mesh)
+        return Int8Wire(mode, mesh, homes)
     return CastWire(mode, _DTYPES[wire])
 
 
@@ -96,7 +96,7 @@ class CastWire(LightWire):
 
     def __init__(self, mode: Background, dtype: torch.dtype) -> None:
         super().__init__(mode)
-        self._dtype = dtype
+        self._codec = Cast(dtype)
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         if not worthwhile(values, reduction):
@@ -124,11 +124,11 @@ class CastWire(LightWire):
     # fp16 ends at 65504: the values are made smaller first, so that a sum goes no further than its terms.
 
     def _shortened(self, values: Tensor) -> Tensor:
-        return (values / self.size if self._dtype is torch.float16 else values).to(self._dtype)
+        return self._codec.encode(values / self.size if self._codec.dtype is torch.float16 else values)
 
     def _restore(self, short: Tensor, values: Tensor) -> None:
-        values.copy_(short)
-        if self._dtype is torch.float16:
+        self._codec.decode(short, values)
+        if self._codec.dtype is torch.float16:
             values.mul_(self.size)
 
 
@@ -161,15 +161,15 @@ class Int8Wire(LightWire):
 
     name = "ring int8"
 
-    def __init__(self, mode: Background, mesh: Mesh) -> None:
+    def __init__(self, mode: Background, mesh: Mesh, homes: TensorHomes | None = None) -> None:
         super().__init__(mode)
         self._mesh = mesh
         self._others = [peer for peer in range(self.size) if peer != self.index]
         self._codec = BlockInt8()
-        self._memories = Memories(Feedback(self._codec))
+        self._memories = Memories(Feedback(self._codec), homes)
         self._unsent: _Sum | None = None
-        self._thread: ThreadPoolExecutor | None = None
-        self._latest: _Passage | None = None
+        self._thread = SerialThread("weft-int8")
+        self._latest: _Int8Reduction | None = None
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         if worthwhile(values, reduction):
@@ -181,9 +181,9 @@ class Int8Wire(LightWire):
     def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Pending:
         # All on one thread, also what is too small for the light wire: they share connections.
         if worthwhile(values, reduction):
-            passage = _Passage(self, self._submit(self._round, values))
+            passage = _Int8Reduction(self, self._thread.submit(self._round, values))
         else:
-            passage = _Passage(self, self._submit(self.all_reduce, values, reduction))
+            passage = _Int8Reduction(self, self._thread.submit(self.all_reduce, values, reduction))
             passage.arrives_with = passage.leaves_with
         if self._latest is not None and self._latest.arrives_with is None:
             self._latest.arrives_with = passage.leaves_with
@@ -197,76 +197,50 @@ class Int8Wire(LightWire):
         else:
             self._mode.reduce_scatter(values, bounds, reduction)
 
-    def last_round(self) -> Future[None]:
+    def last_round(self) -> BackgroundCall[None]:
         """Send the sums for which no values follow; all peers know it, since they all wait now."""
-        return self._submit(self._round, None)
-
-    def _submit(self, work: Callable[..., None], *args: object) -> Future[None]:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="weft-int8")
-        return self._thread.submit(work, *args)
+        return self._thread.submit(self._round, None)
 
     def close(self) -> None:
         super().close()
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()
 
     def _round(self, values: Tensor | None) -> None:
         """The terms of `values` to their owners, and the sums of the values before to everyone."""
-        before, parts = self._unsent, self._parts(values)
+        before, parts = self._unsent, block_parts(values, self.size) if values is not None else []
         if values is None and before is None:
             return
         mine = self._size(parts[self.index]) if parts else 0
         out, into = {}, {}
         for peer in self._others:
-            terms = [self._memories.encode(values, peer, parts[peer])] if values is not None else []
-            out[peer] = torch.cat([*terms, *([before.encoded] if before else [])])
+            mine_of = [self._memories.encode(values, peer, parts[peer])] if values is not None else []
+            out[peer] = torch.cat([*mine_of, *([before.encoded] if before else [])])
             size = mine + (self._size(before.parts[peer]) if before else 0)
             into[peer] = torch.empty(size, dtype=torch.uint8)
         exchange(self._mesh, out, into)
         self._unsent = None
         if values is not None:
-            total = self._total(parts[self.index], {peer: into[peer][:mine] for peer in self._others})
+            own = parts[self.index]  # which was never rounded
+            terms = (own if peer == self.index else into[peer][:mine] for peer in range(self.size))
+            total = sum_of_terms(self._codec, terms, own)
             self._unsent = _Sum(self._memories.encode(values, "sum", total), parts)
         if before is not None:
             # Ours too is taken from its encoded form: the others have no better.
             sums = {self.index: before.encoded, **{peer: into[peer][mine:] for peer in self._others}}
             for peer, encoded in sums.items():
-                self._decode(encoded, before.parts[peer])
-
-    def _parts(self, values: Tensor | None) -> list[Tensor]:
-        """The part of each owner, in whole blocks."""
-        if values is None:
-            return []
-        bounds = even_bounds(-(-values.numel() // BLOCK), self.size)
-        return [values[first * BLOCK : last * BLOCK] for first, last in bounds]
-
-    def _total(self, mine: Tensor, terms: Mapping[int, Tensor]) -> Tensor:
-        """The sum of our part, in the peers' order; our own term has not been rounded."""
-        total, term = torch.zeros_like(mine), torch.empty_like(mine)
-        for peer in range(self.size):
-            if peer == self.index:
-                total.add_(mine)
-            else:
-                self._decode(terms[peer], term)
-                total.add_(term)
-        return total
+                decode_into(self._codec, encoded, before.parts[peer])
 
     def _size(self, part: Tensor) -> int:
         return self._codec.encoded_bytes(part.numel())
 
-    def _decode(self, encoded: Tensor, out: Tensor) -> None:
-        # The scales are read as floats, and must lie as such.
-        self._codec.decode(encoded.clone() if encoded.data_ptr() % 4 else encoded, out)
 
-
-class _Passage:
+class _Int8Reduction:
     """One reduction on its way: its terms leave with one round, its sums arrive with the next."""
 
-    def __init__(self, wire: Int8Wire, leaves_with: Future[None]) -> None:
+    def __init__(self, wire: Int8Wire, leaves_with: BackgroundCall[None]) -> None:
         self._wire = wire
         self.leaves_with = leaves_with
-        self.arrives_with: Future[None] | None = None  # None: nothing has followed
+        self.arrives_with: BackgroundCall[None] | None = None  # None: nothing has followed
 
     def wait(self) -> None:
         if self.arrives_with is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,16 +16,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 BLOCK = 256  # values that share a scale: 4 bytes for 256, 1.6 % on top
 _TOP = 127
 _TINY = torch.finfo(torch.float32).tiny  # a scale below has no inverse
-
-
-class Codec(Protocol):
-    """A light form of float32 values. Encoding the same values always gives the same bits."""
-
-    def encode(self, values: Tensor) -> Tensor: ...
-
-    def decode(self, encoded: Tensor, out: Tensor) -> None:
-        """Put the values into `out`, which has as many elements as were encoded."""
-        ...
 
 
 class Cast:
@@ -141,25 +130,30 @@ class Feedback:
 
 
 _Home = tuple[StorageWeakRef, int]
-_homes: dict[int, _Home] = {}  # by the storage that holds a copy for a while
 
 
-@contextmanager
-def stands_for(copy: Tensor, original: Tensor) -> Iterator[None]:
-    """Meanwhile the memory of `copy`, from its first element on, is that of `original` to those who ask whose it is."""
-    key = copy.untyped_storage().data_ptr()
-    _homes[key] = _home(original)
-    try:
-        yield
-    finally:
-        del _homes[key]
+class TensorHomes:
+    """The memory that tensors of one group belong to, also while a copy of theirs is worked on elsewhere."""
 
+    def __init__(self) -> None:
+        self._copies: dict[int, _Home] = {}  # by the storage that holds a copy for a while
 
-def _home(tensor: Tensor) -> _Home:
-    """The storage a tensor belongs to, and where in it."""
-    if found := _homes.get(tensor.untyped_storage().data_ptr()):
-        return found[0], found[1] + int(tensor.storage_offset())
-    return StorageWeakRef(tensor.untyped_storage()), int(tensor.storage_offset())  # type: ignore[no-untyped-call]
+    @contextmanager
+    def stands_for(self, copy: Tensor, original: Tensor) -> Iterator[None]:
+        """Let the memory of `copy`, from its first element on, count as that of `original` in this context."""
+        key = copy.untyped_storage().data_ptr()
+        self._copies[key] = self.home_of(original)
+        try:
+            yield
+        finally:
+            del self._copies[key]
+
+    def home_of(self, tensor: Tensor) -> _Home:
+        """The storage a tensor belongs to, and its first element in there."""
+        if found := self._copies.get(tensor.untyped_storage().data_ptr()):
+            return found[0], found[1] + int(tensor.storage_offset())
+        storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+        return storage, int(tensor.storage_offset())
 
 
 class Memories:
@@ -169,13 +163,14 @@ class Memories:
     tensor made anew for each call is a new one each time, and has no history.
     """
 
-    def __init__(self, feedback: Feedback) -> None:
+    def __init__(self, feedback: Feedback, homes: TensorHomes | None = None) -> None:
         self._feedback = feedback
+        self._homes = homes or TensorHomes()
         self._known: dict[tuple[StorageWeakRef, int, int], set[Hashable]] = {}
 
     def encode(self, whole: Tensor, part: Hashable, values: Tensor) -> Tensor:
         """Encode `values`, which belong to a part of the tensor `whole`."""
-        memory = (*_home(whole), whole.numel())
+        memory = (*self._homes.home_of(whole), whole.numel())
         if memory not in self._known:
             self._sweep()
             self._known[memory] = set()

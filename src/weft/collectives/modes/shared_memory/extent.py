@@ -21,7 +21,7 @@ FIRST = 2 * BEFORE  # pieces of one size until the first trial has ended
 BETTER = 0.85  # the other way must take at most this share of the time
 
 
-class Span:
+class SlabExtent:
     """Decides for all; one rank has it, and tells the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

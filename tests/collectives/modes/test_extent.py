@@ -13,7 +13,7 @@ from torch import Tensor
 
 from weft.collectives.modes.mode import Mode, even_bounds
 from weft.collectives.modes.shared_memory import arena, shm
-from weft.collectives.modes.shared_memory.span import AGAIN_S, BEFORE, LEAST_BYTES, Span
+from weft.collectives.modes.shared_memory.extent import AGAIN_S, BEFORE, LEAST_BYTES, SlabExtent
 from weft.collectives.reduction import Reduction
 
 
@@ -23,35 +23,35 @@ class Machine:
     def __init__(self, narrow: float, wide: float) -> None:
         self.narrow, self.wide = narrow, wide
         self.now = 0.0
-        self.span = Span(lambda: self.now)
+        self.extent = SlabExtent(lambda: self.now)
 
     def pieces(self, count: int, nbytes: int = 1 << 20) -> int:
         """Carry out some; how many of them went through much memory."""
         wide = 0
         for _ in range(count):
-            cost = self.wide if self.span.wide else self.narrow
-            wide += self.span.wide
+            cost = self.wide if self.extent.wide else self.narrow
+            wide += self.extent.wide
             self.now += cost
-            self.span.note(nbytes, cost)
+            self.extent.note(nbytes, cost)
         return wide
 
 
 def test_little_where_caches_are_shared() -> None:
     machine = Machine(narrow=50e-6, wide=100e-6)
     assert machine.pieces(100_000) < 2000
-    assert not machine.span.wide
+    assert not machine.extent.wide
 
 
 def test_much_where_they_are_not() -> None:
     machine = Machine(narrow=500e-6, wide=100e-6)
     assert machine.pieces(100_000) > 98_000
-    assert machine.span.wide
+    assert machine.extent.wide
 
 
 def test_as_good_as_the_other_is_no_reason_to_change() -> None:
     machine = Machine(narrow=100e-6, wide=95e-6)
     machine.pieces(10_000)
-    assert not machine.span.wide
+    assert not machine.extent.wide
 
 
 def test_changes_with_the_machine() -> None:
@@ -59,19 +59,19 @@ def test_changes_with_the_machine() -> None:
     machine.pieces(1000)
     machine.narrow = 500e-6
     machine.pieces(int(3 * AGAIN_S / 500e-6))
-    assert machine.span.wide
+    assert machine.extent.wide
     machine.narrow = 50e-6
     machine.pieces(int(3 * AGAIN_S / 100e-6))
-    assert not machine.span.wide
+    assert not machine.extent.wide
 
 
 def test_a_wrong_choice_is_mended_soon() -> None:
     machine = Machine(narrow=500e-6, wide=100e-6)
     machine.pieces(2 * BEFORE)
-    assert machine.span.wide
+    assert machine.extent.wide
     machine.narrow = 50e-6
     machine.pieces(int(0.6 / 100e-6))
-    assert not machine.span.wide
+    assert not machine.extent.wide
 
 
 def test_small_pieces_and_other_sizes_do_not_disturb() -> None:
@@ -80,15 +80,15 @@ def test_small_pieces_and_other_sizes_do_not_disturb() -> None:
     for _ in range(1000):
         machine.pieces(1)
         machine.pieces(3, 1 << 18)
-    assert machine.span.wide
+    assert machine.extent.wide
 
 
 def test_a_trial_ends_when_its_pieces_do_not_come_any_more() -> None:
     machine = Machine(narrow=100e-6, wide=200e-6)
     machine.pieces(BEFORE + 1)
-    assert machine.span.wide
+    assert machine.extent.wide
     machine.pieces(300, 1 << 18)
-    assert not machine.span.wide
+    assert not machine.extent.wide
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_how_much_is_shared(ranks: int, near: int, free: int, bytes_: int) -> No
     assert arena.far_bytes(ranks, near, free) == bytes_
 
 
-class Restless(Span):
+class Restless(SlabExtent):
     """Changes its mind after every few pieces."""
 
     count = 0
@@ -116,7 +116,7 @@ class Restless(Span):
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_all_peers_change_at_the_same_piece(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(shm, "Span", Restless)
+    monkeypatch.setattr(shm, "SlabExtent", Restless)
     near, far = 1 << 17, 1 << 20
     name = f"{arena.PREFIX}{os.getpid()}-span-{threading.get_ident()}-{size}"
     files = [arena.create(name, size, far)] + [arena.attach(name) for _ in range(size - 1)]
