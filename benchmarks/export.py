@@ -27,7 +27,7 @@ from benchmarks.serve_models import STAGES
 
 from weft.serve import Card
 from weft.serve.export import export
-from weft.serve.export.checks.runtime import Session
+from weft.serve.export.checks.runtime import ModelSession
 
 
 def convolution(given: int, made: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
@@ -106,7 +106,7 @@ def main() -> None:
                 precision=precision,
             )
             step = done.steps[-1]
-            session = Session(done.path, options.threads)
+            session = ModelSession(done.path, options.threads)
             inputs = {"input": np.ascontiguousarray(one.numpy())}
             label = f"file, {precision}"
             calls[label] = lambda session=session, inputs=inputs: session(inputs)  # type: ignore[misc]

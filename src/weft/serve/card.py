@@ -29,7 +29,7 @@ COLOURS = ("RGB", "BGR", "GREY")
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """How a picture becomes the tensor that the model was trained on.
+    """The steps that turn a picture into the tensor that the model was trained on.
 
     resize `crop`: scaled (bilinear) until it just covers height/crop x width/crop, then the middle is cut out;
     `stretch`: scaled to height x width, whatever its sides were; `pad`: scaled until it just fits into height x width,
@@ -73,7 +73,7 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """What a model of token numbers takes: at most `limit` of them, shorter rows filled with `pad`."""
+    """The input of a model of token numbers: at most `limit` of them, shorter rows filled with `pad`."""
 
     limit: int
     pad: int = 0
@@ -85,7 +85,7 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """How near the file's answers came to those of the model it was made from."""
+    """The difference between the answers of a file and those of the model it was made from."""
 
     largest: float  # absolute difference over all outputs
     agreement: float | None = None  # share of rows with the same top-1 class; None where there are no classes
@@ -99,7 +99,7 @@ class Parity:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What travels with a model. An ONNX file that has none gets a plain one: task `tensor`."""
+    """The facts that travel with a model. An ONNX file that has no card gets a plain one: task `tensor`."""
 
     name: str = ""
     task: str = "tensor"

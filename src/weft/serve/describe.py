@@ -1,4 +1,4 @@
-"""What an ONNX file is, counted from its graph: inputs, outputs, parameters, operations for one row; and its speed."""
+"""Description of an ONNX file, counted from its graph: inputs, outputs, parameters, operations for a row; its speed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.errors import ModelError
 from weft.serve.card import Card, read_card
-from weft.serve.export.checks.runtime import Session
+from weft.serve.export.checks.runtime import ModelSession
 from weft.serve.export.file import load_graph, shape_of
 from weft.serve.onnx_file import size_with_weights
 
@@ -47,7 +47,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Description:
+class ModelDescription:
     """A file, as it is found."""
 
     path: Path
@@ -72,7 +72,7 @@ class Latency:
     threads: int
 
 
-def describe(path: Path, sizes: Mapping[str, Sequence[int]] | None = None) -> Description:
+def describe(path: Path, sizes: Mapping[str, Sequence[int]] | None = None) -> ModelDescription:
     """Count; `sizes` are those of one row of inputs whose axes are open."""
     model = load_graph(path)
     card = read_card(path)
@@ -80,7 +80,7 @@ def describe(path: Path, sizes: Mapping[str, Sequence[int]] | None = None) -> De
     rows = {port.name: row_of(port, card, (sizes or {}).get(port.name)) for port in ports}
     flops, uncounted = _operations(model, rows)
     opset = next((used.version for used in model.opset_import if used.domain in ("", "ai.onnx")), 0)
-    return Description(
+    return ModelDescription(
         path,
         card,
         size_with_weights(path),
@@ -95,9 +95,9 @@ def describe(path: Path, sizes: Mapping[str, Sequence[int]] | None = None) -> De
     )
 
 
-def measure(path: Path, found: Description, runs: int = 20, threads: int = 0) -> Latency:
+def measure(path: Path, found: ModelDescription, runs: int = 20, threads: int = 0) -> Latency:
     """Run one row again and again, made of zeros."""
-    session = Session(path, threads)
+    session = ModelSession(path, threads)
     inputs: dict[str, Array] = {}
     for port, known in zip(session.inputs, found.inputs, strict=True):
         if port.type not in KINDS:

@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself, read without onnx: its metadata, and the files its weights lie in.
+"""Metadata of an ONNX file and the files its weights lie in, read without the onnx package, which a server may lack.
 
 An ONNX file is one protobuf message. We step over its fields and look into the few we need, so that a model of
 gigabytes is listed in a moment and a file that is cut short is found out.

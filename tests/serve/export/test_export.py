@@ -20,7 +20,7 @@ from weft.errors import ModelError, ParityError
 from weft.serve.card import Card, Picture, Tokens, read_card
 from weft.serve.export import Exported, export
 from weft.serve.export.file import axes_of_inputs
-from weft.serve.export.sources.torch_source import TorchSource
+from weft.serve.export.sources.torch_source import TorchExportSource
 
 pytestmark = pytest.mark.xdist_group("exports")  # its fixture takes seconds to make
 
@@ -204,16 +204,16 @@ def test_a_file_that_answers_otherwise_is_not_left(tmp_path: Path) -> None:
 
 def test_the_first_node_that_differs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the exporter had written the second layer wrongly."""
-    write = TorchSource.write
+    write = TorchExportSource.write
 
-    def badly(self: TorchSource, path: Path, *args: Any, **options: Any) -> None:
+    def badly(self: TorchExportSource, path: Path, *args: Any, **options: Any) -> None:
         write(self, path, *args, **options)
         model = onnx.load(path)
         (bias,) = [tensor for tensor in model.graph.initializer if tensor.name == "3.bias"]
         bias.CopyFrom(onnx.numpy_helper.from_array(np.full(4, 3, np.float32), "3.bias"))
         onnx.save(model, path)
 
-    monkeypatch.setattr(TorchSource, "write", badly)
+    monkeypatch.setattr(TorchExportSource, "write", badly)
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
     with pytest.raises(ParityError, match=r"the first node that differs is linear_1$"):
         export(net, torch.randn(4, 3), tmp_path / "m.onnx")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import ModelError
-from weft.serve.store.catalogue import Catalogue, Record, StoredFile
+from weft.serve.store.catalogue import Catalogue, StoredFile, VersionRecord
 
 ALIASES = ("production", "canary", "old")
 VERSIONS = st.integers(1, 6)
@@ -21,8 +21,10 @@ CHANGES = st.lists(
 )
 
 
-def record(number: int) -> Record:
-    return Record((StoredFile("model.onnx", f"{number:064x}", number),), "2026-01-01T00:00:00.000+00:00")
+def record(number: int) -> VersionRecord:
+    return VersionRecord(
+        (StoredFile("model.onnx", f"{number:064x}", number),), "2026-01-01T00:00:00.000+00:00"
+    )
 
 
 @given(CHANGES)
@@ -60,7 +62,7 @@ def test_numbers_are_given_once_and_aliases_mean_versions_that_are_there(
 
 def test_the_checksum_of_several_files_covers_all_of_them() -> None:
     one, two = StoredFile("model.onnx", "a" * 64, 1), StoredFile("w.data", "b" * 64, 2)
-    assert Record((one,), "").sha256 == one.sha256
-    both = Record((one, two), "")
-    assert both.sha256 != Record((one, StoredFile("w.data", "c" * 64, 2)), "").sha256
+    assert VersionRecord((one,), "").sha256 == one.sha256
+    both = VersionRecord((one, two), "")
+    assert both.sha256 != VersionRecord((one, StoredFile("w.data", "c" * 64, 2)), "").sha256
     assert both.size == 3

@@ -13,7 +13,7 @@ import click
 from weft.errors import ModelError
 
 if TYPE_CHECKING:
-    from weft.serve.describe import Description, Latency
+    from weft.serve.describe import Latency, ModelDescription
     from weft.serve.store import Entry, Store
 
 
@@ -171,7 +171,7 @@ def _print(entries: Sequence[Entry], as_json: bool, *, many: bool = False) -> No
     click.echo("\n".join(format_table(rows, left=rows[0])))
 
 
-def _sizes(shapes: Sequence[str], found: Description) -> dict[str, tuple[int, ...]]:
+def _sizes(shapes: Sequence[str], found: ModelDescription) -> dict[str, tuple[int, ...]]:
     sizes = {}
     for place, text in enumerate(shapes):
         name, _, shape = text.rpartition("=")
@@ -186,7 +186,7 @@ def _sizes(shapes: Sequence[str], found: Description) -> dict[str, tuple[int, ..
     return sizes
 
 
-def _facts(found: Description, latency: Latency | str, entry: Entry | None) -> list[tuple[str, str]]:
+def _facts(found: ModelDescription, latency: Latency | str, entry: Entry | None) -> list[tuple[str, str]]:
     from weft.text import format_seconds, format_size, plural
 
     card = found.card
@@ -226,7 +226,7 @@ def _facts(found: Description, latency: Latency | str, entry: Entry | None) -> l
     return [(name, value) for name, value in facts if value]
 
 
-def _operations(found: Description) -> str:
+def _operations(found: ModelDescription) -> str:
     for unit, size in (("GFLOPs", 10**9), ("MFLOPs", 10**6), ("kFLOPs", 10**3)):
         if found.flops >= size:
             text = f"{found.flops / size:.3g} {unit}"

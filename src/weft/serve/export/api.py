@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.errors import ModelError
 from weft.serve.card import PRECISIONS, Card, Parity
-from weft.serve.export.checks.asking import Source, Step, questions_for, step_of
+from weft.serve.export.checks.asking import ExportSource, PrecisionStep, questions_for, step_of
 from weft.serve.export.checks.parity import gate_for
 from weft.serve.export.file import axes_of_inputs, finish, opset_of, require, tidy
 from weft.serve.export.sources.axes import Axes, open_axes
@@ -36,7 +36,7 @@ class Exported:
 
     path: Path
     card: Card
-    steps: tuple[Step, ...]
+    steps: tuple[PrecisionStep, ...]
 
     @property
     def parity(self) -> Parity:
@@ -107,7 +107,7 @@ def export(
     return Exported(target, facts, tuple(steps))
 
 
-def source_of(model: Any) -> Source:
+def source_of(model: Any) -> ExportSource:
     """The source that understands the model."""
     from weft.serve.export.sources.learn_source import LearnSource, is_estimator
 
@@ -115,10 +115,10 @@ def source_of(model: Any) -> Source:
         return LearnSource(model)
     from torch import nn
 
-    from weft.serve.export.sources.torch_source import TorchSource
+    from weft.serve.export.sources.torch_source import TorchExportSource
 
     if isinstance(model, nn.Module):
-        return TorchSource(model)
+        return TorchExportSource(model)
     raise ModelError(
         f"a model must be a torch module or a fitted estimator of weft.learn, got {type(model).__name__}"
     )
@@ -142,7 +142,7 @@ def _target(path: Path) -> Path:
 
 
 def _rows(
-    source: Source, samples: Any, calibration: Any, truth: Any, precision: str
+    source: ExportSource, samples: Any, calibration: Any, truth: Any, precision: str
 ) -> tuple[Samples, Samples]:
     """The samples to check on, and those to measure ranges on; what was made up serves for neither if it need not."""
     ranges = samples_from(calibration) if calibration is not None else None
@@ -158,7 +158,7 @@ def _rows(
     return rows, Samples(source.name_inputs(ranges.inputs)) if ranges is not None else rows
 
 
-def _facts(card: Card, source: Source, target: Path) -> Card:
+def _facts(card: Card, source: ExportSource, target: Path) -> Card:
     task, labels = card.task, card.labels or getattr(source, "classes", ())
     if task == "tensor":
         task = "classify" if labels else "regress" if source.kind == "weft.learn" else task

@@ -1,4 +1,4 @@
-"""What torch's exporter and ONNX Runtime's quantizer say that is no news to the person who exports."""
+"""Silence for torch's exporter and ONNX Runtime's quantizer, whose messages are no news to the person who exports."""
 
 from __future__ import annotations
 

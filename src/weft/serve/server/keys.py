@@ -27,7 +27,7 @@ _LOOK_S = 0.5  # how long a revoked key may still be let in
 
 @dataclass(frozen=True)
 class KeyRecord:
-    """What is kept of a key."""
+    """The stored part of a key: its hash, never its text."""
 
     id: str
     name: str
@@ -74,7 +74,7 @@ def digest(key: bytes) -> str:
 
 
 class KeyRing:
-    """Who may come in; the file is looked at again and again."""
+    """The valid keys of a file, which is read again when it changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""How a model is served, and how the server is: typed, checked when made."""
+"""Options of a served model and of the server: typed, checked when made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """How one model is run."""
+    """The options of one model: batches, replicas, queue, threads, device."""
 
     max_batch: int = 16  # rows; 1: no batching
     adapts: bool = False  # batches only where they are seen to pay
@@ -58,7 +58,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Who answers besides the version that a name stands for."""
+    """The canary and the shadow of a name, besides its default version."""
 
     canary: str | None = None  # a version or an alias
     percent: float = 0.0  # of the requests, answered by the canary
@@ -71,7 +71,7 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """Where the server listens and what it lets in."""
+    """The options of the server: addresses, keys, TLS, limits of requests."""
 
     host: str = "127.0.0.1"
     http_port: int = 8000

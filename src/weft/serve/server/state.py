@@ -1,4 +1,4 @@
-"""What all handlers share."""
+"""The state that all handlers share."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 needs torch or onnx.
 """
 
-from weft.serve.store.catalogue import LATEST, Record, StoredFile
+from weft.serve.store.catalogue import LATEST, StoredFile, VersionRecord
 from weft.serve.store.folder import Entry, Store, default_store
 
-__all__ = ["LATEST", "Entry", "Record", "Store", "StoredFile", "default_store"]
+__all__ = ["LATEST", "Entry", "Store", "StoredFile", "VersionRecord", "default_store"]

@@ -1,4 +1,4 @@
-"""What a store knows of one name: its versions, their files and checksums, and which version an alias means.
+"""The catalogue of one name in a store: its versions, their files and checksums, and which version an alias means.
 
 A catalogue is one small JSON file, replaced as a whole: whatever happens to a store is one change from one catalogue
 to the next. Numbers are given once and never again, also after a version is removed.
@@ -31,7 +31,7 @@ class StoredFile:
 
 
 @dataclass(frozen=True)
-class Record:
+class VersionRecord:
     """One version: its files, the model first, and when it was pushed (ISO 8601, UTC)."""
 
     files: tuple[StoredFile, ...]
@@ -56,10 +56,10 @@ class Catalogue:
 
     name: str
     next: int = 1
-    versions: Mapping[int, Record] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    versions: Mapping[int, VersionRecord] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     aliases: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
-    def pushed(self, record: Record, aliases: Iterable[str] = ()) -> Catalogue:
+    def pushed(self, record: VersionRecord, aliases: Iterable[str] = ()) -> Catalogue:
         for alias in aliases:
             check_alias(alias)
         return replace(
@@ -160,6 +160,6 @@ def check_alias(alias: str) -> None:
         )
 
 
-def _record(data: Mapping[str, Any]) -> Record:
+def _record(data: Mapping[str, Any]) -> VersionRecord:
     files = (StoredFile(str(file["name"]), str(file["sha256"]), int(file["size"])) for file in data["files"])
-    return Record(tuple(files), str(data["created"]))
+    return VersionRecord(tuple(files), str(data["created"]))

@@ -31,8 +31,8 @@ from weft.serve.onnx_file import external_files
 from weft.serve.store.catalogue import (
     LATEST,
     Catalogue,
-    Record,
     StoredFile,
+    VersionRecord,
     check_alias,
     check_name,
     split_reference,
@@ -52,7 +52,7 @@ class Entry:
     name: str
     version: int
     aliases: tuple[str, ...]
-    record: Record
+    record: VersionRecord
 
     @property
     def sha256(self) -> str:
@@ -212,7 +212,7 @@ class Store:
 
     # -- how -----------------------------------------------------------------------------------------
 
-    def _gather(self, draft: Path, source: Path, names: Sequence[str]) -> Record:
+    def _gather(self, draft: Path, source: Path, names: Sequence[str]) -> VersionRecord:
         files = []
         for number, file in enumerate(names):
             kept = file if number else MODEL
@@ -226,9 +226,9 @@ class Store:
                 ) from error
         read_card(draft / MODEL)  # the source may have changed since it was looked at
         sync(draft)
-        return Record(tuple(files), datetime.now(UTC).isoformat(timespec="milliseconds"))
+        return VersionRecord(tuple(files), datetime.now(UTC).isoformat(timespec="milliseconds"))
 
-    def _publish(self, draft: Path, name: str, record: Record, aliases: Sequence[str]) -> Entry:
+    def _publish(self, draft: Path, name: str, record: VersionRecord, aliases: Sequence[str]) -> Entry:
         with locked(self.folder / ".lock"):
             catalogue = self._read(name)
             home = self.folder / name

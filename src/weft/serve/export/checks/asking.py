@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from weft.errors import ParityError
 from weft.serve.card import Parity
 from weft.serve.export.checks.parity import Array, Comparison, Gate, accuracy, check, compare
-from weft.serve.export.checks.runtime import Session
+from weft.serve.export.checks.runtime import ModelSession
 from weft.serve.export.sources.axes import Axes, smaller
 from weft.serve.export.sources.samples import Samples
 from weft.serve.onnx_file import size_with_weights
@@ -19,7 +19,7 @@ AT_ONCE = 32  # rows, when all samples are asked
 LATENCY_RUNS = 10
 
 
-class Source(Protocol):
+class ExportSource(Protocol):
     """A model that can be exported: `torch_source.py`, `learn_source.py`. Used between the ends of `ready()`."""
 
     kind: str
@@ -37,7 +37,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Step:
+class PrecisionStep:
     """The model in one precision, as it was found."""
 
     precision: str
@@ -56,7 +56,7 @@ class Question:
     truth: Array | None = None
 
 
-def questions_for(source: Source, rows: Samples, axes: Axes, batches: Sequence[int]) -> list[Question]:
+def questions_for(source: ExportSource, rows: Samples, axes: Axes, batches: Sequence[int]) -> list[Question]:
     """Each batch size, another size of the open axes, and every sample once."""
     asked: list[Question] = []
     start = 0
@@ -91,12 +91,12 @@ def step_of(
     gate: Gate,
     rows: Samples,
     batches: Sequence[int],
-    source: Source,
+    source: ExportSource,
     *,
     classes: bool,
-) -> Step:
+) -> PrecisionStep:
     """Ask the file what the model was asked."""
-    session = Session(file)
+    session = ModelSession(file)
     total, hits, of_source, known = Comparison(), 0.0, 0.0, 0
     for question in questions:
         answer = session(question.inputs)
@@ -122,4 +122,6 @@ def step_of(
         accuracy=hits / known if known else None,
         accuracy_source=of_source / known if known else None,
     )
-    return Step(precision, size_with_weights(file), session.latency_ms(rows.rows(1), LATENCY_RUNS), parity)
+    return PrecisionStep(
+        precision, size_with_weights(file), session.latency_ms(rows.rows(1), LATENCY_RUNS), parity
+    )

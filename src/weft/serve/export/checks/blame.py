@@ -1,4 +1,4 @@
-"""Which node of a file is the first to answer otherwise than the graph that torch captured."""
+"""Search for the first node of a file whose value differs from the graph that torch captured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from weft.serve.export.checks.parity import Array, Gate, compare
-from weft.serve.export.checks.runtime import Session
+from weft.serve.export.checks.runtime import ModelSession
 
 
 def first_difference(
@@ -31,7 +31,7 @@ def first_difference(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "all.onnx"
         onnx.save(model, path, save_as_external_data=True)
-        answer = Session(path)(inputs)
+        answer = ModelSession(path)(inputs)
     for name in shared:
         expected = captured[name]
         if expected.shape == answer[name].shape:

@@ -1,4 +1,4 @@
-"""Whether a file answers as the model it was made from: comparing two sets of outputs, and what is near enough."""
+"""Parity of a file with the model it was made from: comparing two sets of outputs, and what is near enough."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = "fiub"  # kinds of arrays that differ by an amount; others are equal o
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """What is near enough.
+    """The bounds of an accepted difference.
 
     With rtol and atol, each number must be: |file - source| <= atol + rtol * |source|. Without them, as for int8,
     the answer as a whole must be: the share of rows with the same top-1 class where there are classes, else the

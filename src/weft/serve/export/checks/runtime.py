@@ -16,7 +16,7 @@ from weft.serve.onnx_session import first_line, open_session, usable_cores
 Array = np.ndarray[Any, Any]
 
 
-class Session:
+class ModelSession:
     """A model in ONNX Runtime on the CPU: arrays by name in, arrays by name out."""
 
     def __init__(self, path: Path, threads: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Which axes of the inputs stay open in the file: rows always, sides and lengths where asked."""
+"""The axes of the inputs that stay open in the file: rows always, sides and lengths where asked."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 TORCH_PATH = "`weft serve module:factory` serves it in torch"
 
 
-class TorchSource:
+class TorchExportSource:
     """A module in eval mode for as long as `ready()` lasts."""
 
     kind = "torch"

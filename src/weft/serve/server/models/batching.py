@@ -1,4 +1,4 @@
-"""When a batch starts and who is in it: one pure decision over those who wait.
+"""The start of a batch and the requests in it: one pure decision over the queue.
 
 A batch starts as soon as a replica is free and either the batch is full or its oldest request has waited as long as
 the bound allows. With a bound of 0 nobody waits for company: a batch is what gathered while every replica was busy.

@@ -23,7 +23,7 @@ _WORTH = 1.2  # rows/s that batches must gain, at least
 
 @dataclass(frozen=True)
 class Seen:
-    """What the warm-up saw: the shortest run of one row, and of a batch of several."""
+    """The timings of a warm-up: the shortest run of one row, and of a batch of several."""
 
     one_s: float = float("inf")
     size: int = 0  # bytes of one row

@@ -23,7 +23,7 @@ _HISTOGRAMS: tuple[tuple[str, str, Callable[[Tally], Histogram]], ...] = (
 
 
 class Tallies(Collector):
-    """What Prometheus collects, made from the tallies when it asks."""
+    """The Prometheus metrics of all models, made from their tallies at each scrape."""
 
     def __init__(self, repository: Repository, in_flight: Callable[[], int]) -> None:
         self._repository = repository

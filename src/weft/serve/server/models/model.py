@@ -9,7 +9,7 @@ from time import perf_counter
 
 from weft.serve.card import Card
 from weft.serve.server.models.onnx_runner import Runner, splits_by_rows
-from weft.serve.server.models.queue import Feeds, Queue
+from weft.serve.server.models.queue import Feeds, RequestQueue
 from weft.serve.server.models.tally import Tally
 from weft.serve.server.options import ModelOptions
 from weft.serve.server.protocols.tensors import Array
@@ -41,7 +41,7 @@ class Model:
         self.output_names = [spec.name for spec in first.outputs]
         self.batches = options.max_batch > 1 and splits_by_rows(first)
         self.tally = Tally()
-        self.queue = Queue(runners, options, self.tally, pace.saw)
+        self.queue = RequestQueue(runners, options, self.tally, pace.saw)
         self._pace = pace
         self._inline = options.delay_ms == 0
         self._users = 0
@@ -113,7 +113,7 @@ class Model:
 
 
 class Pace:
-    """How long a run takes, for inputs of a size: an estimate that follows what is seen.
+    """The estimated time of a run for inputs of a size, which follows the runs that are seen.
 
     One run that the machine interrupted says little, so it counts for little; several in a row do not happen by chance.
     """

@@ -24,7 +24,7 @@ Feeds = dict[str, Array]
 Outcome = list[Array] | Exception
 
 
-class Job:
+class InferenceJob:
     """One request in the queue or at work."""
 
     __slots__ = ("feeds", "future", "kind", "rows", "since", "timer")
@@ -38,7 +38,7 @@ class Job:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Queue:
+class RequestQueue:
     """Requests of one model, and the replicas that take them."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Queue:
         self._tally = tally
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(len(runners), thread_name_prefix="replica")
-        self._waiting: list[Job] = []
+        self._waiting: list[InferenceJob] = []
         self._working = 0
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -83,7 +83,7 @@ class Queue:
             raise RefusalError(
                 429, f"the queue must hold at most {self._options.queue} requests; try again", retry_after_s=1
             )
-        job = Job(feeds, rows, kind, self._loop.create_future())
+        job = InferenceJob(feeds, rows, kind, self._loop.create_future())
         job.timer = self._loop.call_later(timeout_s, self._expire, job, timeout_s)
         job.future.add_done_callback(lambda _: self._left(job))
         self._waiting.append(job)
@@ -115,7 +115,7 @@ class Queue:
             self._working += len(jobs)
             self._pool.submit(self._work, self._free.pop(), jobs)
 
-    def _work(self, runner: Runner, jobs: list[Job]) -> None:
+    def _work(self, runner: Runner, jobs: list[InferenceJob]) -> None:
         """On a thread of the pool."""
         began = perf_counter()
         outcomes = compute(runner, [job.feeds for job in jobs], [job.rows for job in jobs])
@@ -125,7 +125,7 @@ class Queue:
         except RuntimeError:  # the loop has ended without us
             return
 
-    def _done(self, runner: Runner, jobs: list[Job], outcomes: list[Outcome], took: float) -> None:
+    def _done(self, runner: Runner, jobs: list[InferenceJob], outcomes: list[Outcome], took: float) -> None:
         self._working -= len(jobs)
         self._free.append(runner)
         self._tally.ran(sum(job.rows for job in jobs), took)
@@ -140,11 +140,11 @@ class Queue:
                 job.future.set_result(outcome)
         self._pump()
 
-    def _expire(self, job: Job, timeout_s: float) -> None:
+    def _expire(self, job: InferenceJob, timeout_s: float) -> None:
         if not job.future.done():
             job.future.set_exception(RefusalError(504, f"the answer took longer than {timeout_s:g} s"))
 
-    def _left(self, job: Job) -> None:
+    def _left(self, job: InferenceJob) -> None:
         """Answered, expired or no longer wanted: in any case not to be computed from now on."""
         if job.timer is not None:
             job.timer.cancel()

@@ -19,7 +19,7 @@ from weft.files import write_whole
 from weft.serve.server import logs
 from weft.serve.server.models.loading import load
 from weft.serve.server.models.model import Model
-from weft.serve.server.models.sources import Found, Source, StoreSource
+from weft.serve.server.models.sources import Found, ModelSource, StoreSource
 from weft.serve.server.options import ModelOptions, Traffic
 from weft.serve.server.refusal import RefusalError
 from weft.serve.store import Store
@@ -35,10 +35,10 @@ class IndexEntry(TypedDict):
 
 
 @dataclass
-class Place:
+class ModelPlace:
     """One name, and who stands behind it."""
 
-    source: Source
+    source: ModelSource
     options: ModelOptions
     traffic: Traffic = field(default_factory=Traffic)
     also: tuple[str, ...] = ()  # versions to keep loaded besides
@@ -70,7 +70,7 @@ class Repository:
 
     def __init__(
         self,
-        sources: Iterable[Source],
+        sources: Iterable[ModelSource],
         *,
         store: Store | None = None,
         options: Callable[[str], ModelOptions] = lambda _: ModelOptions(),
@@ -82,7 +82,7 @@ class Repository:
         self._traffic = traffic or {}
         self._state = state
         self._keeping = asyncio.Lock()
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, ModelPlace] = {}
         for source in sources:
             if source.name in self._places and isinstance(source, StoreSource):
                 place = self._places[source.name]
@@ -255,8 +255,8 @@ class Repository:
 
     # -- inside --------------------------------------------------------------------------------------
 
-    def _add(self, source: Source) -> Place:
-        place = Place(source, self._options(source.name), self._traffic.get(source.name, Traffic()))
+    def _add(self, source: ModelSource) -> ModelPlace:
+        place = ModelPlace(source, self._options(source.name), self._traffic.get(source.name, Traffic()))
         self._places[source.name] = place
         return place
 
@@ -267,7 +267,7 @@ class Repository:
             if name not in self._places:
                 self._add(StoreSource(self._store, name))
 
-    async def _ask(self, source: Source, which: str | None) -> Found:
+    async def _ask(self, source: ModelSource, which: str | None) -> Found:
         try:
             return await asyncio.to_thread(source.find, which)
         except ModelError as error:
@@ -287,7 +287,7 @@ class Repository:
                     seats[role] = model
             self._seat(place, seats)
 
-    async def _fill(self, name: str, place: Place, role: Role, seats: dict[Role, Model]) -> Model | None:
+    async def _fill(self, name: str, place: ModelPlace, role: Role, seats: dict[Role, Model]) -> Model | None:
         """Who plays a part: one that is loaded, or a new one; if that fails, who played it before."""
         before = {"default": place.default, "canary": place.canary, "shadow": place.shadow}.get(role.part)
         try:
@@ -314,13 +314,13 @@ class Repository:
         logs.event("loaded", model=name, version=found.version, part=role.part)
         return make()
 
-    def _failed(self, name: str, place: Place, reason: str) -> None:
+    def _failed(self, name: str, place: ModelPlace, reason: str) -> None:
         place.reason = reason
         if place.told != reason:  # once is enough: a store is asked again every second
             place.told = reason
             logs.event("not loaded", model=name, error=reason)
 
-    def _seat(self, place: Place, seats: dict[Role, Model]) -> None:
+    def _seat(self, place: ModelPlace, seats: dict[Role, Model]) -> None:
         """The swap itself: no await in here."""
         parts = {role.part: model for role, model in seats.items()}
         place.default = parts.get("default")
@@ -363,7 +363,7 @@ class Repository:
             ) from error
 
 
-def _roles(place: Place) -> list[Role]:
+def _roles(place: ModelPlace) -> list[Role]:
     roles = [Role("default", place.pinned)]
     if place.traffic.canary is not None:
         roles.append(Role("canary", place.traffic.canary))

@@ -1,4 +1,4 @@
-"""Where models come from: a file, a store, or a factory in Python.
+"""Sources of the models that are served: a file, a store, or a factory in Python.
 
 A source is asked again whenever something may have changed; the stamp tells whether it has.
 """
@@ -29,7 +29,7 @@ class Found:
     build: Build
 
 
-class Source(Protocol):
+class ModelSource(Protocol):
     """Called off the event loop; may take as long as a disk does."""
 
     @property
@@ -104,7 +104,7 @@ def onnx_build(path: Path) -> Build:
     return lambda options: OnnxRunner(path, threads=options.share(), device=options.device)
 
 
-def source_of(text: str, store: Store | None) -> Source:
+def source_of(text: str, store: Store | None) -> ModelSource:
     """What a word of the command line means: `model.onnx`, `name=model.onnx`, `name[@alias]` or `module:factory`."""
     name, equals, rest = text.partition("=")
     target = rest if equals else text

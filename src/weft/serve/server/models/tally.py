@@ -1,4 +1,4 @@
-"""What a model has done so far, counted on the event loop only: plain numbers, no locks.
+"""The figures of a model since it was loaded, counted on the event loop only: plain numbers, no locks.
 
 `metrics.py` shows them to Prometheus, `descriptions.py` to whoever asks for V2 statistics.
 """
@@ -15,7 +15,7 @@ SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 @dataclass
 class Histogram:
-    """How many values fell between the bounds, and their sum."""
+    """The number of values between each pair of bounds, and the sum of all values."""
 
     bounds: tuple[float, ...]
     counts: list[int] = field(init=False)

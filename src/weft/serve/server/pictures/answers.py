@@ -1,4 +1,4 @@
-"""What a model's outputs mean to a person: classes with their probabilities, or boxes with labels.
+"""A model's outputs as a person reads them: classes with their probabilities, or boxes with labels.
 
 Pure: arrays in, plain data out.
 """

@@ -33,7 +33,7 @@ _FLAGS = {
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where the model's pixels lie in the picture: x = (x_model - left) / across."""
+    """The place of the model's pixels in the picture: x = (x_model - left) / across."""
 
     across: float
     down: float

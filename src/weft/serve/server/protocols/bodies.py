@@ -1,4 +1,4 @@
-"""What a request brings: the few headers we read, and its body, never larger than the bound."""
+"""Reading a request: the few headers that matter, and its body, never larger than the bound."""
 
 from __future__ import annotations
 

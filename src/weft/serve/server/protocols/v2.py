@@ -75,7 +75,7 @@ class InferResponse(msgspec.Struct, omit_defaults=True):
 
 
 class Ask(msgspec.Struct):
-    """What a request wants, whatever way it came."""
+    """An inference request after parsing: its tensors, and the outputs it asks for."""
 
     feeds: dict[str, Array]
     id: str | None = None
