@@ -24,7 +24,7 @@ from weft.learn.gpu.losses import TensorLoss
 from weft.learn.gpu.problem import TensorProblem
 from weft.learn.gpu.streaming import Stream
 from weft.learn.gpu.tables import CHUNK, StreamedTable, TensorTable
-from weft.learn.threads import Crew
+from weft.learn.threads import ThreadTeam
 
 GB = 1e9
 
@@ -65,7 +65,7 @@ def on_the_card(X: torch.Tensor, y: torch.Tensor, repeats: int) -> None:
     size = X.numel() * X.element_size()
     bandwidth = size / copying(X[: len(X) // 2], repeats)  # half of it read, half of it written
     problem = TensorProblem(
-        TensorTable(X), y, torch.ones_like(y), TensorLoss("logistic"), 1.0, True, Crew(1, None)
+        TensorTable(X), y, torch.ones_like(y), TensorLoss("logistic"), 1.0, True, ThreadTeam(1, None)
     )
     assert can_fuse(problem.table, problem.loss), "the kernel needs Triton"
     random = np.random.default_rng(0)
@@ -94,7 +94,7 @@ def streamed(X: torch.Tensor, y: torch.Tensor, repeats: int) -> None:
     link = one.numel() * 4 / seconds(lambda: there.copy_(one, non_blocking=True), 20)
     stream = Stream(host, torch.device("cuda"), CHUNK)
     problem = TensorProblem(
-        StreamedTable(stream), y, torch.ones_like(y), TensorLoss("logistic"), 1.0, True, Crew(1, None)
+        StreamedTable(stream), y, torch.ones_like(y), TensorLoss("logistic"), 1.0, True, ThreadTeam(1, None)
     )
     point = np.random.default_rng(0).standard_normal(problem.size) / problem.size
     pass_s = seconds(lambda: problem.value_and_gradient(point), repeats)

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import numpy as np
 
 from weft.learn import DecisionTreeClassifier, LogisticRegression
-from weft.learn.tables.form import Description, RowsFile, describe
+from weft.learn.tables.form import RowsFile, TableDescription, describe
 from weft.learn.tables.sizes import format_memory, parse_memory
 
 COLUMNS = 100
@@ -41,7 +41,7 @@ def make(folder: Path, rows: int) -> None:
         targets.append(X @ coef + random.logistic(size=len(X)) > 0)
     file.close()
     np.save(folder / "y.npy", np.concatenate(targets).astype(np.float64))
-    describe(folder, Description(rows, tuple(f"c{i}" for i in range(COLUMNS)), "y", None, 0, "made"))
+    describe(folder, TableDescription(rows, tuple(f"c{i}" for i in range(COLUMNS)), "y", None, 0, "made"))
 
 
 def measured(folder: str, model: str, stored: bool, memory: str) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from weft.learn import LogisticRegression, together
 from weft.learn.solvers.losses import Logistic
 from weft.learn.solvers.problem import Problem
 from weft.learn.tables.tables import DenseTable
-from weft.learn.threads import Crew
-from weft.learn.workers.together import Workers
+from weft.learn.threads import ThreadTeam
+from weft.learn.workers.group import Workers
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +35,7 @@ def made(part: int, rows: int, columns: int) -> tuple[Array, Array]:
 def problem_of(table: Array, y: Array) -> Problem:
     targets = np.where(y, 1, -1).astype(np.float32)
     return Problem(
-        DenseTable(table), targets, np.ones(len(y), np.float32), Logistic(), 1.0, True, Crew(1, None)
+        DenseTable(table), targets, np.ones(len(y), np.float32), Logistic(), 1.0, True, ThreadTeam(1, None)
     )
 
 

@@ -1,4 +1,5 @@
 """Estimators with scikit-learn's names and meaning, many times faster: change the import, keep the script.
+from weft.learn.workers.group import together
 
     from weft.learn import LogisticRegression
 
@@ -25,7 +26,7 @@ _HOMES = {
     "export_svg": "weft.learn.trees.picture",
     "export_text": "weft.learn.trees.picture",
     "to_onnx": "weft.learn.onnx",
-    "together": "weft.learn.workers.together",
+    "together": "weft.learn.workers.group",
 }
 
 __all__ = [
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from weft.learn.trees.decision_tree import DecisionTreeClassifier, DecisionTreeRegressor
     from weft.learn.trees.forest import RandomForestClassifier, RandomForestRegressor
     from weft.learn.trees.picture import export_svg, export_text
-    from weft.learn.workers.together import together
 
 
 def __getattr__(name: str) -> Any:

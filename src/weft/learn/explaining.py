@@ -23,7 +23,7 @@ from weft.learn.solvers.losses import Logistic, Multinomial, Squared
 from weft.learn.solvers.problem import Problem
 from weft.learn.tables.source import is_source, open_source
 from weft.learn.tables.tables import table_of
-from weft.learn.threads import crew_of, thread_count
+from weft.learn.threads import thread_count, thread_team
 
 Array = np.ndarray[Any, Any]
 
@@ -179,10 +179,10 @@ def _logistic(model: LogisticRegression, X: Any, y: Array, weights: Array) -> _E
     weights = inputs.with_class_weights(weights, model.class_weight, model.classes_, codes)
     table = table_of(X, centred=False)
     found = []
-    with crew_of(thread_count(model.n_jobs, table.stored)) as crew:
+    with thread_team(thread_count(model.n_jobs, table.stored)) as team:
         for output, (loss, target) in enumerate(model._problems(codes, X.dtype)):
             problem = Problem(
-                table, target, weights.astype(X.dtype), loss, 0.0, model.fit_intercept, crew, fine=False
+                table, target, weights.astype(X.dtype), loss, 0.0, model.fit_intercept, team, fine=False
             )
             found.append(_spread(problem, model, output, l2))
     return _Errors(np.hstack(found), None)
@@ -214,9 +214,9 @@ def _squares(model: Any, X: Any, y: Array, weights: Array) -> _Errors:
     targets = y.reshape(len(y), -1).astype(np.float64)
     left = targets - (X @ np.atleast_2d(model.coef_).T + model.intercept_)
     table = table_of(X, centred=False)
-    with crew_of(thread_count(model.n_jobs, table.stored)) as crew:
+    with thread_team(thread_count(model.n_jobs, table.stored)) as team:
         problem = Problem(
-            table, targets[:, 0], weights.astype(X.dtype), Squared(), 0.0, model.fit_intercept, crew
+            table, targets[:, 0], weights.astype(X.dtype), Squared(), 0.0, model.fit_intercept, team
         )
         information = problem.whole_hessian(np.zeros(problem.size))
     alphas = model._alphas(targets.shape[1]) if isinstance(model, Ridge) else np.zeros(targets.shape[1])

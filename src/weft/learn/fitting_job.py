@@ -23,8 +23,9 @@ from weft.errors import CollectiveError, DataError, UsageError
 from weft.learn import inputs
 from weft.learn.tables.form import StoredTable
 from weft.learn.tables.source import open_source
-from weft.learn.workers import together as workers
 from weft.learn.workers.faults import fault_of
+from weft.learn.workers.group import Workers, current_workers, together
+from weft.learn.workers.joint_fit import all_or_none
 
 Array = np.ndarray[Any, Any]
 
@@ -106,12 +107,12 @@ def has_classes(table: StoredTable) -> bool:
 
 def fit_job(config: FitConfig) -> dict[str, Any]:
     """Fit, score and save; workers inside `together()` each take their share of the rows."""
-    with workers.as_one():
+    with all_or_none():
         return _fit_job(config)
 
 
 def _fit_job(config: FitConfig) -> dict[str, Any]:
-    others = workers.current()
+    others = current_workers()
     if others is not None and others.rank > 0:
         others.gathered(None)  # rank 0 converts what must be converted; the rest find it done
     table = open_source(config.source, config.target, config.memory)
@@ -145,7 +146,7 @@ def _fit_job(config: FitConfig) -> dict[str, Any]:
 
 
 def _fit(estimator: Any, table: StoredTable, config: FitConfig) -> None:
-    others = workers.current()
+    others = current_workers()
     if others is None:
         estimator.fit(table, config.target, memory=config.memory)
         return
@@ -193,7 +194,7 @@ def main() -> None:
 
     config = FitConfig(**json.loads(sys.argv[1]))
     weft.init()
-    with workers.together() as others:
+    with together() as others:
         try:
             _tell(others, config, fit_job(config))
         except UsageError as error:
@@ -205,7 +206,7 @@ def main() -> None:
     weft.shutdown()
 
 
-def _tell(others: workers.Workers, config: FitConfig, report: dict[str, Any]) -> None:
+def _tell(others: Workers, config: FitConfig, report: dict[str, Any]) -> None:
     if others.rank:
         return
     if config.report:

@@ -17,7 +17,7 @@ from weft.learn.tables.finite import with_place
 from weft.learn.tables.form import Mapped, StoredTable
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source, open_source
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import current_workers, distinct_over_workers, sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -88,7 +88,7 @@ def checked_rows(
     estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any
 ) -> tuple[Any, Array, Array]:
     """X and y as `checked_table` gives them, and weights; among workers a share may be empty, or weigh nothing."""
-    others = workers.current()
+    others = current_workers()
     if others is None:
         X, y = checked_table(estimator, X, y, **options)
         return X, y, checked_weights(sample_weight, X)
@@ -102,7 +102,7 @@ def checked_rows(
             raise ValueError("a fit must have at least one row, got 0 sample(s): no worker has rows")
         X, y = checked_table(estimator, _nothing(X), row, **options)
         weights = np.zeros(1)
-    if not workers.sums([float(weights.sum())])[0] > 0:
+    if not sum_over_workers([float(weights.sum())])[0] > 0:
         raise ValueError(
             "sample_weight must hold a weight that is not zero, got zero in every row of every worker"
         )
@@ -189,7 +189,7 @@ def with_class_weights(weights: Array, class_weight: Any, classes: Array, codes:
             f"class_weight must be 'balanced', a dict or None, got {type(class_weight).__name__}"
         )
     if class_weight == "balanced":
-        (counts,) = workers.sums([np.bincount(codes, weights=weights, minlength=len(classes))])
+        (counts,) = sum_over_workers([np.bincount(codes, weights=weights, minlength=len(classes))])
         each = counts.sum() / (len(classes) * np.where(counts > 0, counts, 1))
     else:
         each = compute_class_weight(class_weight, classes=classes, y=classes[codes])
@@ -202,7 +202,7 @@ def checked_classes(y: Array) -> tuple[Array, Array]:
     distinct = _few_whole_numbers(y)
     if distinct is None:
         check_classification_targets(y)
-    classes = workers.union(y if distinct is None else distinct)
+    classes = distinct_over_workers(y if distinct is None else distinct)
     if len(classes) < 2:
         raise ValueError(
             f"the target must have at least 2 classes to tell apart, got one class: {classes[0]!r}"

@@ -44,7 +44,7 @@ def to_onnx(model: Any, *, dtype: Any = np.float32) -> ModelProto:
         raise ValueError(f"dtype must be float32 or float64, got {kind.name}")
     model = getattr(model, "model_", model)  # Snap ML's spellings wrap ours
     check_is_fitted(model)
-    graph = Graph(kind)
+    graph = OnnxGraph(kind)
     if isinstance(model, LinearModel):
         _linear(graph, model)
     elif isinstance(model, GradientBoosting):
@@ -59,7 +59,7 @@ def to_onnx(model: Any, *, dtype: Any = np.float32) -> ModelProto:
     return graph.model(model)
 
 
-class Graph:
+class OnnxGraph:
     """An ONNX graph under construction: each call adds a node and returns the name of what comes out of it."""
 
     def __init__(self, dtype: np.dtype[Any]):
@@ -142,7 +142,7 @@ def _notes(model: Any) -> dict[str, str]:
     return notes
 
 
-def _linear(graph: Graph, model: LinearModel) -> None:
+def _linear(graph: OnnxGraph, model: LinearModel) -> None:
     coef = model.coef_.toarray() if sparse.issparse(model.coef_) else np.asarray(model.coef_)
     kind = np.result_type(coef.dtype, graph.dtype)
     flat = coef.ndim == 1  # one number a row
@@ -164,7 +164,7 @@ def _linear(graph: Graph, model: LinearModel) -> None:
         graph.answer(_separate(graph, margins, weights.shape[1], kind), "probabilities", len(model.classes_))
 
 
-def _best(graph: Graph, scores: str, columns: int, kind: Any) -> str:
+def _best(graph: OnnxGraph, scores: str, columns: int, kind: Any) -> str:
     """The place of the best class of each row: of one column, whether it is above zero."""
     if columns > 1:
         return graph.add("ArgMax", scores, axis=1, keepdims=0)
@@ -172,20 +172,20 @@ def _best(graph: Graph, scores: str, columns: int, kind: Any) -> str:
     return graph.add("Squeeze", graph.cast(above, np.int64), graph.constant(np.array([1])))
 
 
-def _shares(graph: Graph, raw: str, columns: int, kind: Any) -> str:
+def _shares(graph: OnnxGraph, raw: str, columns: int, kind: Any) -> str:
     """Probabilities of raw scores: of one column those of two classes."""
     if columns > 1:
         return graph.add("Softmax", raw, axis=1)
     return _both(graph, graph.add("Sigmoid", raw), kind)
 
 
-def _both(graph: Graph, second: str, kind: Any) -> str:
+def _both(graph: OnnxGraph, second: str, kind: Any) -> str:
     """Probabilities of two classes from those of the second."""
     first = graph.add("Sub", graph.constant(np.ones(1, kind)), second)
     return graph.add("Concat", first, second, axis=1)
 
 
-def _separate(graph: Graph, margins: str, columns: int, kind: Any) -> str:
+def _separate(graph: OnnxGraph, margins: str, columns: int, kind: Any) -> str:
     """Probabilities of models that were fitted one for each class."""
     if columns == 1:
         return _shares(graph, margins, columns, kind)
@@ -197,7 +197,7 @@ def _separate(graph: Graph, margins: str, columns: int, kind: Any) -> str:
     return graph.add("Where", some, graph.add("Div", shares, safe), even)
 
 
-def _boosted(graph: Graph, model: GradientBoosting) -> None:
+def _boosted(graph: OnnxGraph, model: GradientBoosting) -> None:
     outputs = len(model.start_)
     trees = [tree for each in model.trees_ for tree in each]
     targets = [output for each in model.trees_ for output in range(len(each))]
@@ -214,7 +214,7 @@ def _boosted(graph: Graph, model: GradientBoosting) -> None:
     graph.answer(_shares(graph, raw, outputs, np.float64), "probabilities", len(model.classes_))
 
 
-def _trees(graph: Graph, model: Any) -> None:
+def _trees(graph: OnnxGraph, model: Any) -> None:
     """A tree, or the mean of many."""
     trees = [each.tree_ for each in getattr(model, "estimators_", [model])]
     if is_classifier(model) and model.n_outputs_ > 1:
@@ -241,7 +241,7 @@ def _trees(graph: Graph, model: Any) -> None:
     graph.answer(shares, "probabilities", len(model.classes_))
 
 
-def _codes(graph: Graph, categorical: Array) -> str:
+def _codes(graph: OnnxGraph, categorical: Array) -> str:
     """X as trees read it: rounded to float32, and what is no category missing."""
     table = graph.cast(graph.cast("X", np.float32), np.float64)
     if not categorical.any():
@@ -253,7 +253,7 @@ def _codes(graph: Graph, categorical: Array) -> str:
     return graph.add("Where", mask, whole, table)
 
 
-def _means(graph: Graph, trees: list[Cuts], values: list[Array]) -> str:
+def _means(graph: OnnxGraph, trees: list[Cuts], values: list[Array]) -> str:
     """The sums over trees of values (nodes, columns) of the leaves."""
     table = _codes(graph, np.zeros(1, bool))
     if values[0].shape[1] == 1:
@@ -272,7 +272,7 @@ def _means(graph: Graph, trees: list[Cuts], values: list[Array]) -> str:
 
 
 def _sums(
-    graph: Graph, table: str, trees: list[Cuts], values: list[Array], targets: list[int], width: int
+    graph: OnnxGraph, table: str, trees: list[Cuts], values: list[Array], targets: list[int], width: int
 ) -> str:
     """(rows, width): what the trees of each target say, added up."""
     from onnx import numpy_helper

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import sum_over_workers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,7 +33,7 @@ def thread_count(n_jobs: int | None, stored: int) -> int:
     return n_jobs if n_jobs > 0 else max(1, allowed + 1 + n_jobs)
 
 
-class Crew:
+class ThreadTeam:
     """The threads of one fit."""
 
     def __init__(self, size: int, executor: Executor | None):
@@ -53,11 +53,11 @@ class Crew:
 
     def total(self, function: Callable[[T], tuple[Any, ...]], items: Sequence[T]) -> list[Any]:
         """Sums of what the function returns, place by place, added in the order of the items, then over workers."""
-        return workers.sums(add_up(self.map(function, items)))
+        return sum_over_workers(add_up(self.map(function, items)))
 
-    def alone(self) -> Crew:
+    def alone(self) -> ThreadTeam:
         """One thread, for work too small for more."""
-        return Crew(1, None)
+        return ThreadTeam(1, None)
 
 
 def add_up(parts: Iterable[tuple[Any, ...]]) -> list[Any]:
@@ -74,14 +74,14 @@ def add_up(parts: Iterable[tuple[Any, ...]]) -> list[Any]:
 
 
 @contextmanager
-def crew_of(size: int) -> Iterator[Crew]:
+def thread_team(size: int) -> Iterator[ThreadTeam]:
     """Threads that live as long as the fit; BLAS keeps to one thread in each of them."""
     with _blas().limit(limits=1 if size > 1 else None, user_api="blas"):
         if size == 1:
-            yield Crew(1, None)
+            yield ThreadTeam(1, None)
         else:
             with ThreadPoolExecutor(size, thread_name_prefix="weft-learn") as executor:
-                yield Crew(size, executor)
+                yield ThreadTeam(size, executor)
 
 
 @cache

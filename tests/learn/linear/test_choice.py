@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from weft.learn.solvers.choice import Shape, choose
+from weft.learn.solvers.choice import ProblemShape, choose
 from weft.learn.solvers.smooth import SmoothPlan
 from weft.learn.threads import thread_count
 
 
 @pytest.mark.parametrize(
-    ("shape", "solver", "metric"),
+    ("shape", "solver", "curvature"),
     [
-        (Shape(500_000, 100, 50_000_000, sparse=False), "newton", "full"),
-        (Shape(1_000_000, 1_000_000, 39_000_000, sparse=True), "dual", "diagonal"),
-        (Shape(1_000_000, 1_000_000, 39_000_000, sparse=True, l2=0), "lbfgs", "diagonal"),
-        (Shape(1_000, 50_000, 50_000_000, sparse=False), "lbfgs", "diagonal"),
-        (Shape(10_000, 500, 5_000_000, sparse=False, outputs=20), "newton", "output"),
-        (Shape(10_000, 50_000, 1_000_000, sparse=True, outputs=20), "lbfgs", "diagonal"),
-        (Shape(10_000, 50_000, 1_000_000, sparse=True, l1=1.0), "coordinate", "diagonal"),
+        (ProblemShape(500_000, 100, 50_000_000, sparse=False), "newton", "full"),
+        (ProblemShape(1_000_000, 1_000_000, 39_000_000, sparse=True), "dual", "diagonal"),
+        (ProblemShape(1_000_000, 1_000_000, 39_000_000, sparse=True, l2=0), "lbfgs", "diagonal"),
+        (ProblemShape(1_000, 50_000, 50_000_000, sparse=False), "lbfgs", "diagonal"),
+        (ProblemShape(10_000, 500, 5_000_000, sparse=False, outputs=20), "newton", "output"),
+        (ProblemShape(10_000, 50_000, 1_000_000, sparse=True, outputs=20), "lbfgs", "diagonal"),
+        (ProblemShape(10_000, 50_000, 1_000_000, sparse=True, l1=1.0), "coordinate", "diagonal"),
     ],
 )
-def test_the_shape_decides(shape: Shape, solver: str, metric: str) -> None:
+def test_the_shape_decides(shape: ProblemShape, solver: str, curvature: str) -> None:
     choice = choose(shape)
-    assert (choice.solver, choice.plan.metric) == (solver, metric)
+    assert (choice.solver, choice.plan.curvature) == (solver, curvature)
 
 
 def test_what_is_asked_for_wins() -> None:
-    tall = Shape(500_000, 100, 50_000_000, sparse=False)
+    tall = ProblemShape(500_000, 100, 50_000_000, sparse=False)
     assert choose(tall, "lbfgs").plan == SmoothPlan("diagonal", 500_000)
     assert choose(tall, dual=True).solver == "dual"
     assert choose(tall, "saga") == choose(tall)
@@ -37,7 +37,7 @@ def test_what_is_asked_for_wins() -> None:
     ("rows", "samples"), [(10**5, [2400, 10_000, 20_000]), (10**7, [2400, 40_000, 40_000])]
 )
 def test_a_sample_has_more_rows_for_each_unknown_where_they_are_cheap(rows: int, samples: list[int]) -> None:
-    shapes = (Shape(rows, columns, rows * columns, sparse=False) for columns in (5, 99, 999))
+    shapes = (ProblemShape(rows, columns, rows * columns, sparse=False) for columns in (5, 99, 999))
     assert [choose(shape).plan.sample_rows for shape in shapes] == samples
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.learn.data import classes, numbers
 
 from weft.learn import RandomForestClassifier, RandomForestRegressor
-from weft.learn.tables.form import Description, RowsFile, describe
+from weft.learn.tables.form import RowsFile, TableDescription, describe
 
 ROWS, COLUMNS = 400_000, 64
 
@@ -50,7 +50,9 @@ def stored(folder: Path, X: Any, y: Any) -> str:
     file.append(X)
     file.close()
     np.save(folder / "y.npy", np.asarray(y, np.float64))
-    describe(folder, Description(len(X), tuple(f"c{i}" for i in range(X.shape[1])), "y", None, 0, "made"))
+    describe(
+        folder, TableDescription(len(X), tuple(f"c{i}" for i in range(X.shape[1])), "y", None, 0, "made")
+    )
     return str(folder)
 
 

@@ -18,14 +18,14 @@ from weft.learn.gpu.losses import TensorLoss
 from weft.learn.gpu.problem import TensorLeastSquares, TensorProblem
 from weft.learn.gpu.tables import SparseTensorTable, TensorTable
 from weft.learn.gpu.tensors import classes_of, is_tensor_like, table_on, tensor_of, vector_on
-from weft.learn.solvers.choice import Shape, choose, smooth_plan
+from weft.learn.solvers.choice import ProblemShape, choose, smooth_plan
 from weft.learn.solvers.coordinate import L1Problem, minimise_l1
 from weft.learn.solvers.history import History
 from weft.learn.solvers.least_squares import solve_gradients, solve_normal
 from weft.learn.solvers.smooth import SmoothPlan, minimise
 from weft.learn.solvers.solution import FitResult, Solution, smallest_multinomial, solution_of
-from weft.learn.threads import Crew
-from weft.learn.workers import together as workers
+from weft.learn.threads import ThreadTeam
+from weft.learn.workers.joint_fit import refuse_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +48,7 @@ def solve_classes(
     `penalties` are those of L1 and L2; `scale` multiplies the weights of all rows; `scaling` is as in `LinearTask`.
     """
     X, y, sample_weight = data
-    workers.refuse(model, " where it is on an accelerator")
+    refuse_workers(model, " where it is on an accelerator")
     with table_on(place, model, X, y, memory, centred=model.fit_intercept and loss == "logistic") as (
         table,
         y,
@@ -90,7 +90,7 @@ def _minimised(
         loss,
         l2,
         model.fit_intercept,
-        Crew(1, None),
+        ThreadTeam(1, None),
         b_l2=l2 / scaling**2 if scaling else 0.0,
         fine=l1 > 0 or loss.name == "hinge",
     )
@@ -114,7 +114,7 @@ def _minimised(
 
 def _plan(model: Any, table: TensorTable, loss: TensorLoss, l2: float) -> tuple[str, SmoothPlan]:
     is_sparse = isinstance(table, SparseTensorTable)
-    shape = Shape(table.rows, table.columns, table.stored, is_sparse, loss.outputs, l2=l2)
+    shape = ProblemShape(table.rows, table.columns, table.stored, is_sparse, loss.outputs, l2=l2)
     choice = choose(shape, getattr(model, "solver", "auto"))
     newton = choice.solver == "newton"
     plan = choice.plan if newton else smooth_plan(shape, "lbfgs")
@@ -133,13 +133,13 @@ def solve_least_squares(
 ) -> FitResult:
     """Return the coefficients of least squares; `alpha(outputs)` are the L2 penalties."""
     X, y, sample_weight = data
-    workers.refuse(model, " where it is on an accelerator")
+    refuse_workers(model, " where it is on an accelerator")
     history, good = History(), True
     with table_on(place, model, X, y, memory, centred=model.fit_intercept) as (table, y):
         targets = _targets(table, y)
         weights = _weights(table, sample_weight, None, None, None)
         problem = TensorLeastSquares(
-            table, targets, weights, alpha(targets.shape[1]), model.fit_intercept, Crew(1, None)
+            table, targets, weights, alpha(targets.shape[1]), model.fit_intercept, ThreadTeam(1, None)
         )
         wide = table.columns > (1000 if isinstance(table, SparseTensorTable) else WIDEST)
         if wide:
@@ -155,7 +155,7 @@ def solve_elastic_net(
 ) -> FitResult:
     """Return the coefficients of least squares with an L1 or a mixed penalty; `model` is an ElasticNet."""
     X, y, sample_weight = data
-    workers.refuse(model, " where it is on an accelerator")
+    refuse_workers(model, " where it is on an accelerator")
     before = np.atleast_2d(model.coef_) if model.warm_start and hasattr(model, "coef_") else None
     with table_on(place, model, X, y, memory, centred=model.fit_intercept) as (table, y):
         targets = _targets(table, y)
@@ -173,7 +173,9 @@ def _elastic_net(
     target = target.contiguous()
     loss = TensorLoss("squared", quadratic=True)
     l1, l2 = model.alpha * model.l1_ratio, model.alpha * (1 - model.l1_ratio)
-    smooth = TensorProblem(table, target, weights, loss, l2, model.fit_intercept, Crew(1, None), fine=True)
+    smooth = TensorProblem(
+        table, target, weights, loss, l2, model.fit_intercept, ThreadTeam(1, None), fine=True
+    )
     point, history = np.zeros(smooth.size), History(output)
     if before is not None and before.shape[1] == table.columns and output < len(before):
         point[: table.columns] = before[output]

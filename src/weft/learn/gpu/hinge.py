@@ -41,7 +41,7 @@ def minimise_hinge(
     narrowest = NARROWEST * float(np.finfo(problem.table.dtype).eps)
     # The dual point is off by the whole slope, which is steep where the corner is narrow. Newton's last steps, where it
     # knows which rows are in the corner, are free of it.
-    close = CLOSEST if plan.metric == "full" else 1e-3
+    close = CLOSEST if plan.curvature == "full" else 1e-3
     while True:
         rounded = replace(problem, loss=replace(problem.loss, width=width))
         inner = History()

@@ -16,7 +16,7 @@ from weft.learn.gpu.fused import can_fuse, fused_pass
 from weft.learn.gpu.tables import TensorTable, numpy_of
 from weft.learn.solvers.least_squares import LeastSquares
 from weft.learn.solvers.problem import Problem, drawn_rows
-from weft.learn.workers.together import sums
+from weft.learn.workers.group import sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -33,10 +33,12 @@ class TensorProblem(Problem):
     def null_value(self) -> float:
         shape = (len(self.y), self.loss.outputs) if self.loss.outputs > 1 else (len(self.y),)
         margins = torch.zeros(shape, dtype=self.table.torch_dtype, device=self.table.device)
-        return float(sums([float(self.loss.value_and_slope(margins, self.y, self.weights)[0])])[0])
+        return float(
+            sum_over_workers([float(self.loss.value_and_slope(margins, self.y, self.weights)[0])])[0]
+        )
 
     def weight(self) -> float:
-        return float(sums([float(self.weights.sum(dtype=torch.float64))])[0])
+        return float(sum_over_workers([float(self.weights.sum(dtype=torch.float64))])[0])
 
     def margins(self, point: Array, block: slice) -> Any:
         w, b = self.split(point)
@@ -59,7 +61,7 @@ class TensorProblem(Problem):
             found = fused_pass(rows, coef, self.y[block], self.weights[block], self.loss.name)
             return (numpy_of(found),)
 
-        (found,) = self.crew.total(part, self.table.large_blocks())
+        (found,) = self.team.total(part, self.table.large_blocks())
         gradient, slopes, value = found[:-2], found[-2:-1], float(found[-1])
         return self._with_penalty(point, value, gradient - self.table.shift * slopes, slopes)
 
@@ -71,7 +73,7 @@ class TensorProblem(Problem):
             slopes.append(slope)
             return tuple(found)
 
-        value, gradient, b_gradient = self.crew.total(part, self.table.blocks())
+        value, gradient, b_gradient = self.team.total(part, self.table.blocks())
         return *self._with_penalty(point, value, gradient, b_gradient), torch.cat(slopes)
 
     def _part(self, point: Array, block: slice) -> tuple[float, Array, Any, Any]:
@@ -96,7 +98,7 @@ class TensorProblem(Problem):
         return self.table.squares_times(block, curvature), total
 
     def sample(self, rows: int, random: np.random.RandomState) -> TensorProblem:
-        (everyone,) = sums([float(self.table.rows)])
+        (everyone,) = sum_over_workers([float(self.table.rows)])
         if 2 * rows >= everyone:
             return self
         chosen = drawn_rows(int(rows * self.table.rows / everyone), self.table.rows, random)

@@ -17,8 +17,9 @@ from weft.learn.solvers.losses import Squared
 from weft.learn.solvers.problem import Problem
 from weft.learn.solvers.solution import FitResult, Solution, solution_of
 from weft.learn.tables.tables import table_of
-from weft.learn.threads import Crew, crew_of, thread_count
-from weft.learn.workers import together as workers
+from weft.learn.threads import ThreadTeam, thread_count, thread_team
+from weft.learn.workers.group import sum_over_workers
+from weft.learn.workers.joint_fit import joint_fit, solving
 
 Array = np.ndarray[Any, Any]
 
@@ -63,7 +64,7 @@ class ElasticNet(LinearRegressor):
         self.n_jobs = n_jobs
         self.device = device
 
-    @workers.as_one_fit
+    @joint_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self._check()
         place = place_of(self.device, X)
@@ -78,17 +79,17 @@ class ElasticNet(LinearRegressor):
     def _solve(self, data: tuple[Any, Any, Any], memory: str | int | None) -> FitResult:
         """Fit on this machine's cores."""
         X, y, weights = inputs.checked_rows(self, *data, memory=memory, multi_output=True, y_numeric=True)
-        (total,) = workers.sums([float(weights.sum())])
+        (total,) = sum_over_workers([float(weights.sum())])
         weights = (weights / total).astype(X.dtype)
         targets = y.reshape(len(y), -1).astype(X.dtype)
         start = np.atleast_2d(self.coef_) if self.warm_start and hasattr(self, "coef_") else None
         stored = X.nnz if sparse.issparse(X) else X.size
-        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self, targets.shape[1]):
-            solutions = self._solve_targets(X, targets, weights, start, crew)
+        with thread_team(thread_count(self.n_jobs, stored)) as team, solving(self, targets.shape[1]):
+            solutions = self._solve_targets(X, targets, weights, start, team)
         return FitResult(solutions, X.dtype, flat=y.ndim == 1)
 
     def _solve_targets(
-        self, X: Any, targets: Array, weights: Array, start: Array | None, crew: Crew
+        self, X: Any, targets: Array, weights: Array, start: Array | None, team: ThreadTeam
     ) -> list[Solution]:
         """Return one solution for each target."""
         table = table_of(X, centred=self.fit_intercept)
@@ -97,12 +98,12 @@ class ElasticNet(LinearRegressor):
         for k in range(outputs):
             y = np.ascontiguousarray(targets[:, k])
             l2 = self.alpha * (1 - self.l1_ratio)
-            smooth = Problem(table, y, weights, Squared(), l2, self.fit_intercept, crew, fine=True)
+            smooth = Problem(table, y, weights, Squared(), l2, self.fit_intercept, team, fine=True)
             point, history = np.zeros(smooth.size), History(k)
             if start is not None and start.shape == (outputs, columns):
                 point[:columns] = start[k]
             if self.fit_intercept:
-                heavy, total = workers.sums([float(np.dot(weights, y)), float(weights.sum())])
+                heavy, total = sum_over_workers([float(np.dot(weights, y)), float(weights.sum())])
                 point[columns] = heavy / total
             problem = L1Problem(smooth, self.alpha * self.l1_ratio, self.positive)
             point, good = minimise_l1(problem, point, tol=self.tol, max_iter=self.max_iter, history=history)

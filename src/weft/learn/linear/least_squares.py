@@ -17,9 +17,9 @@ from sklearn.utils.validation import validate_data
 from weft.learn import inputs
 from weft.learn.gpu.place import place_of
 from weft.learn.linear.base import LinearModel
-from weft.learn.linear.running import Running, with_rows
+from weft.learn.linear.running import RunningLeastSquares, with_rows
 from weft.learn.solvers.coordinate import L1Problem, minimise_l1
-from weft.learn.solvers.curvature import Cholesky
+from weft.learn.solvers.curvature import CholeskyCurvature
 from weft.learn.solvers.history import History
 from weft.learn.solvers.least_squares import (
     LeastSquares,
@@ -31,8 +31,9 @@ from weft.learn.solvers.losses import Squared
 from weft.learn.solvers.problem import Problem
 from weft.learn.solvers.solution import FitResult, Solution, solution_of
 from weft.learn.tables.tables import table_of
-from weft.learn.threads import Crew, crew_of, thread_count
-from weft.learn.workers import together as workers
+from weft.learn.threads import ThreadTeam, thread_count, thread_team
+from weft.learn.workers.group import current_workers, sum_over_workers
+from weft.learn.workers.joint_fit import joint_fit, refuse_workers, solving
 
 Array = np.ndarray[Any, Any]
 
@@ -69,7 +70,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: i
 
     def _with_rows(self, X: Any, y: Any, sample_weight: Any, alpha: Callable[[int], Array]) -> Self:
         """Add rows to those of calls before."""
-        workers.refuse(self, " where rows come in parts")
+        refuse_workers(self, " where rows come in parts")
         if self.positive:
             raise ValueError("rows that come in parts must not go with positive=True; use fit")
         first = not hasattr(self, "_running")
@@ -78,9 +79,11 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: i
         weights = inputs.checked_weights(sample_weight, X)
         targets = y.reshape(len(y), -1).astype(np.float64)
         penalties = alpha(targets.shape[1])
-        with crew_of(thread_count(self.n_jobs, X.nnz if sparse.issparse(X) else X.size)) as crew:
-            before: Running | None = None if first else self._running
-            self._running: Running = with_rows(before, X, targets, weights, self.fit_intercept, crew)
+        with thread_team(thread_count(self.n_jobs, X.nnz if sparse.issparse(X) else X.size)) as team:
+            before: RunningLeastSquares | None = None if first else self._running
+            self._running: RunningLeastSquares = with_rows(
+                before, X, targets, weights, self.fit_intercept, team
+            )
         solution = self._running.solution(penalties, X.shape[1])
         return self._finish(FitResult([solution], X.dtype, flat=y.ndim == 1), max_iter=0)
 
@@ -119,7 +122,7 @@ class LinearRegression(LinearRegressor):
         tags.input_tags.sparse = not self.positive
         return tags
 
-    @workers.as_one_fit
+    @joint_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self.__dict__.pop("_running", None)  # a fit begins anew
         inputs.check_number("tol", self.tol)
@@ -137,31 +140,31 @@ class LinearRegression(LinearRegressor):
         X, y, weights = inputs.checked_rows(self, *data, memory=memory, multi_output=True, y_numeric=True)
         targets = y.reshape(len(y), -1).astype(np.float64)
         stored = X.nnz if sparse.issparse(X) else X.size
-        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self, targets.shape[1]):
-            solution = self._solve_targets(X, targets, weights, crew)
+        with thread_team(thread_count(self.n_jobs, stored)) as team, solving(self, targets.shape[1]):
+            solution = self._solve_targets(X, targets, weights, team)
         return FitResult([solution], X.dtype, flat=y.ndim == 1)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Add rows to those of calls before: the model is that of all of them, once they are enough to tell it."""
         return self._with_rows(X, y, sample_weight, np.zeros)
 
-    def _solve_targets(self, X: Any, targets: Array, weights: Array, crew: Crew) -> Solution:
+    def _solve_targets(self, X: Any, targets: Array, weights: Array, team: ThreadTeam) -> Solution:
         history = History()
         rows, columns = X.shape
-        many = float(workers.sums([float(rows)])[0])
+        many = float(sum_over_workers([float(rows)])[0])
         if not self.positive and columns <= min(many, WIDEST):
             table = table_of(X, centred=self.fit_intercept)
             alpha = np.zeros(targets.shape[1])
             problem = LeastSquares(
-                table, targets.astype(X.dtype), weights.astype(X.dtype), alpha, self.fit_intercept, crew
+                table, targets.astype(X.dtype), weights.astype(X.dtype), alpha, self.fit_intercept, team
             )
             normal = problem.normal_equations()
-            if Cholesky(normal.matrix).reciprocal_condition > SAFE:
+            if CholeskyCurvature(normal.matrix).reciprocal_condition > SAFE:
                 self._spectrum(normal.matrix, columns, X)
                 digits = 1e-12 if X.dtype == np.float64 else 1e-8
                 w, b = solve_normal(problem, normal, tol=min(self.tol, digits), history=history)
                 return solution_of(w, b, table.shift, history, True, "cholesky")
-        workers.refuse(self, " where columns depend on each other, or coefficients must be positive")
+        refuse_workers(self, " where columns depend on each other, or coefficients must be positive")
         w, b = self._solve_directly(X, targets, weights)
         solver = "lsqr" if sparse.issparse(X) else "nnls" if self.positive else "svd"
         return Solution(w, b, history, True, solver, passes=1)
@@ -228,7 +231,7 @@ class Ridge(LinearRegressor):
         self.n_jobs = n_jobs
         self.device = device
 
-    @workers.as_one_fit
+    @joint_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         self.__dict__.pop("_running", None)  # a fit begins anew
         inputs.check_number("tol", self.tol)
@@ -250,8 +253,8 @@ class Ridge(LinearRegressor):
         targets = y.reshape(len(y), -1).astype(X.dtype)
         alpha = self._alphas(targets.shape[1])
         stored = X.nnz if sparse.issparse(X) else X.size
-        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self, targets.shape[1]):
-            solution = self._solve_targets(X, targets, weights, alpha, crew)
+        with thread_team(thread_count(self.n_jobs, stored)) as team, solving(self, targets.shape[1]):
+            solution = self._solve_targets(X, targets, weights, alpha, team)
         return FitResult([solution], X.dtype, flat=y.ndim == 1)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -268,15 +271,17 @@ class Ridge(LinearRegressor):
             )
         return np.broadcast_to(alpha, outputs).copy()
 
-    def _solve_targets(self, X: Any, targets: Array, weights: Array, alpha: Array, crew: Crew) -> Solution:
+    def _solve_targets(
+        self, X: Any, targets: Array, weights: Array, alpha: Array, team: ThreadTeam
+    ) -> Solution:
         history, good, limit = History(), True, self.max_iter or MAX_ITER
         solver = _ridge_solver(X, self.solver, float(alpha.min()))
-        if workers.current() is not None:
+        if current_workers() is not None:
             solver = "cholesky" if X.shape[1] <= WIDEST else "cg"
         table = table_of(X, centred=self.fit_intercept and solver in ("cholesky", "cg"))
-        problem = LeastSquares(table, targets, weights, alpha, self.fit_intercept, crew)
+        problem = LeastSquares(table, targets, weights, alpha, self.fit_intercept, team)
         if self.positive:
-            workers.refuse(self, " where coefficients must be positive")
+            refuse_workers(self, " where coefficients must be positive")
             w, b, good = _positive(problem, self.tol, limit, history)
             solver = "coordinate"
         elif solver == "svd":
@@ -319,7 +324,7 @@ def _positive(
             Squared(),
             float(problem.alpha[k]),
             problem.intercept,
-            problem.crew,
+            problem.team,
         )
         start = np.zeros(smooth.size)
         if problem.intercept:

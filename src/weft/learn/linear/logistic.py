@@ -12,14 +12,15 @@ from weft.errors import UsageError
 from weft.learn import inputs
 from weft.learn.gpu.place import place_of
 from weft.learn.linear.base import LinearClassifier, probabilities
-from weft.learn.linear.solving import Task, solve
-from weft.learn.solvers.choice import ALIASES, OPEN, Choice, Shape, choose
+from weft.learn.linear.solving import LinearTask, solve
+from weft.learn.solvers.choice import ALIASES, OPEN, Choice, ProblemShape, choose
 from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import Logistic, Loss, Multinomial
 from weft.learn.solvers.solution import FitResult, Solution
 from weft.learn.tables.tables import table_of
-from weft.learn.threads import Crew, crew_of, thread_count
-from weft.learn.workers import together as workers
+from weft.learn.threads import ThreadTeam, thread_count, thread_team
+from weft.learn.workers.group import current_workers, total_rows
+from weft.learn.workers.joint_fit import joint_fit, solving
 
 Array = np.ndarray[Any, Any]
 
@@ -72,7 +73,7 @@ class LogisticRegression(LinearClassifier):
         self.n_jobs = n_jobs
         self.device = device
 
-    @workers.as_one_fit
+    @joint_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
         penalties = self._penalties()
@@ -92,8 +93,8 @@ class LogisticRegression(LinearClassifier):
         self.classes_, codes = inputs.checked_classes(y)
         weights = inputs.with_class_weights(weights, self.class_weight, self.classes_, codes).astype(X.dtype)
         stored = X.nnz if sparse.issparse(X) else X.size
-        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self):
-            solutions = self._solve_classes(X, codes, weights, penalties, before, crew)
+        with thread_team(thread_count(self.n_jobs, stored)) as team, solving(self):
+            solutions = self._solve_classes(X, codes, weights, penalties, before, team)
         return FitResult(solutions, X.dtype)
 
     def _solve_on(
@@ -115,7 +116,13 @@ class LogisticRegression(LinearClassifier):
         return result
 
     def _solve_classes(
-        self, X: Any, codes: Array, weights: Array, penalties: tuple[float, float], before: Any, crew: Crew
+        self,
+        X: Any,
+        codes: Array,
+        weights: Array,
+        penalties: tuple[float, float],
+        before: Any,
+        team: ThreadTeam,
     ) -> list[Solution]:
         l1, l2 = penalties
         table = table_of(X, centred=self.fit_intercept)
@@ -123,7 +130,7 @@ class LogisticRegression(LinearClassifier):
         random = check_random_state(self.random_state)
         solutions = []
         for output, (loss, y) in enumerate(problems):
-            task = Task(table, y, weights, loss, l1, l2, self.fit_intercept)
+            task = LinearTask(table, y, weights, loss, l1, l2, self.fit_intercept)
             start = (
                 _start(before, loss.outputs, output, len(problems), table.columns)
                 if self.warm_start
@@ -133,7 +140,7 @@ class LogisticRegression(LinearClassifier):
                 solve(
                     task,
                     self._choice(task, sparse.issparse(X)),
-                    crew,
+                    team,
                     start=start,
                     tol=float(self.tol),
                     max_iter=max(1, self.max_iter),
@@ -173,13 +180,13 @@ class LogisticRegression(LinearClassifier):
         ours = [1] if count == 2 else range(count)
         return [(Logistic(), inputs.signs(codes == k, dtype)) for k in ours]
 
-    def _choice(self, task: Task, is_sparse: bool) -> Choice:
+    def _choice(self, task: LinearTask, is_sparse: bool) -> Choice:
         table = task.table
-        rows, outputs = workers.everyone(table.rows), task.loss.outputs
-        shape = Shape(rows, table.columns, table.stored, is_sparse, outputs, l1=task.l1, l2=task.l2)
+        rows, outputs = total_rows(table.rows), task.loss.outputs
+        shape = ProblemShape(rows, table.columns, table.stored, is_sparse, outputs, l1=task.l1, l2=task.l2)
         choice = choose(shape, self.solver, dual=self.dual)
         asked = self.dual or ALIASES.get(self.solver) == "dual"
-        if choice.solver == "dual" and workers.current() is not None and not asked:
+        if choice.solver == "dual" and current_workers() is not None and not asked:
             return choose(shape, "lbfgs")  # fewer messages, and no slower on any table that was tried
         return choice
 

@@ -9,19 +9,19 @@ import numpy as np
 from scipy import sparse
 
 from weft.learn.solvers.history import History
-from weft.learn.solvers.least_squares import LeastSquares, Normal, solved
+from weft.learn.solvers.least_squares import LeastSquares, NormalEquations, solved
 from weft.learn.solvers.solution import Solution, solution_of
 from weft.learn.tables.tables import DenseTable, SparseTable
-from weft.learn.threads import Crew
+from weft.learn.threads import ThreadTeam
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningLeastSquares:
     """The normal equations of all rows so far, of columns less `shift`."""
 
-    normal: Normal
+    normal: NormalEquations
     shift: Array
 
     def solution(self, alpha: Array, columns: int) -> Solution:
@@ -31,17 +31,24 @@ class Running:
 
 
 def with_rows(
-    before: Running | None, X: Any, targets: Array, weights: Array, intercept: bool, crew: Crew
-) -> Running:
+    before: RunningLeastSquares | None,
+    X: Any,
+    targets: Array,
+    weights: Array,
+    intercept: bool,
+    team: ThreadTeam,
+) -> RunningLeastSquares:
     """What there was before, and these rows. The first rows decide the shift, for columns that are far from zero."""
     if before is not None:
         shift = before.shift
     else:
         shift = X.mean(axis=0) if intercept and not sparse.issparse(X) else np.zeros(X.shape[1])
     table = SparseTable(X) if sparse.issparse(X) else DenseTable(X, shift)
-    problem = LeastSquares(table, targets, weights, np.zeros(targets.shape[1]), intercept, crew)
+    problem = LeastSquares(table, targets, weights, np.zeros(targets.shape[1]), intercept, team)
     normal = problem.normal_equations()
     if before is not None:
         old = before.normal
-        normal = Normal(old.matrix + normal.matrix, old.gradient + normal.gradient, old.value + normal.value)
-    return Running(normal, shift)
+        normal = NormalEquations(
+            old.matrix + normal.matrix, old.gradient + normal.gradient, old.value + normal.value
+        )
+    return RunningLeastSquares(normal, shift)

@@ -17,14 +17,14 @@ from weft.learn.solvers.problem import Problem
 from weft.learn.solvers.smooth import SmoothPlan, minimise
 from weft.learn.solvers.solution import Solution, smallest_multinomial, solution_of
 from weft.learn.tables.tables import DenseTable, SparseTable
-from weft.learn.threads import Crew
-from weft.learn.workers import together as workers
+from weft.learn.threads import ThreadTeam
+from weft.learn.workers.group import current_workers, total_rows
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Task:
+class LinearTask:
     """What is minimised: sum of weights * loss + l1 |W|_1 + l2/2 |W|², with the intercept free or penalised."""
 
     table: DenseTable | SparseTable
@@ -42,9 +42,9 @@ class Task:
 
 
 def solve(
-    task: Task,
+    task: LinearTask,
     choice: Choice,
-    crew: Crew,
+    team: ThreadTeam,
     *,
     start: tuple[Array, Array] | None,
     tol: float,
@@ -55,7 +55,7 @@ def solve(
     """Coefficients within `tol` of the optimum; `start` are those to begin from."""
     limits: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "history": history}
     if choice.solver == "dual":
-        return solve_dual(task, task.loss.name, crew, limits, random)
+        return solve_dual(task, task.loss.name, team, limits, random)
     problem = Problem(
         task.table,
         task.y,
@@ -63,7 +63,7 @@ def solve(
         task.loss,
         task.l2,
         task.intercept,
-        crew,
+        team,
         b_l2=task.b_l2,
         fine=task.l1 > 0,  # an L1 penalty's gap is off by as much as coefficients are, not by its square
     )
@@ -86,24 +86,24 @@ def _solution(
 
 
 def solve_dual(
-    task: Task, loss: str, crew: Crew, limits: dict[str, Any], random: np.random.RandomState
+    task: LinearTask, loss: str, team: ThreadTeam, limits: dict[str, Any], random: np.random.RandomState
 ) -> Solution:
     """By dual coordinate ascent; a smooth loss that makes it crawl is handed on to quasi-Newton steps."""
     intercept = "none" if not task.intercept else "penalised" if task.scaling else "free"
     table = task.table
     if isinstance(table, DenseTable):
         table = DenseTable(np.ascontiguousarray(table.values))
-    problem = DualProblem(table, task.y, task.weights / task.l2, loss, intercept, task.scaling or 1.0, crew)
-    others = workers.current()
+    problem = DualProblem(table, task.y, task.weights / task.l2, loss, intercept, task.scaling or 1.0, team)
+    others = current_workers()
     shared = SharedAscent(problem, random, others) if others else None
     best, epochs, good = ascend(problem, random=random, patient=loss == "hinge", ascent=shared, **limits)
     if shared:
         best = replace(best, w=shared.whole())
     if good or loss == "hinge" or epochs >= limits["max_iter"]:
         return Solution(best.w[:, None], np.array([best.b]), limits["history"], good, "dual", epochs)
-    smooth = Problem(table, task.y, task.weights, task.loss, task.l2, task.intercept, crew, b_l2=task.b_l2)
+    smooth = Problem(table, task.y, task.weights, task.loss, task.l2, task.intercept, team, b_l2=task.b_l2)
     point = _first_point(smooth, (best.w[:, None], np.array([best.b])))
-    plan = SmoothPlan("diagonal", workers.everyone(table.rows))
+    plan = SmoothPlan("diagonal", total_rows(table.rows))
     point, good = minimise(smooth, point, plan, random=random, **limits)
     return _solution(smooth, point, limits["history"], good, "lbfgs")
 

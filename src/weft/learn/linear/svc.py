@@ -13,14 +13,15 @@ from weft.errors import UsageError
 from weft.learn import inputs
 from weft.learn.gpu.place import place_of
 from weft.learn.linear.base import LinearClassifier
-from weft.learn.linear.solving import Task, solve, solve_dual
-from weft.learn.solvers.choice import Choice, Shape, choose, smooth_plan
+from weft.learn.linear.solving import LinearTask, solve, solve_dual
+from weft.learn.solvers.choice import Choice, ProblemShape, choose, smooth_plan
 from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import SquaredHinge
 from weft.learn.solvers.solution import FitResult, Solution
 from weft.learn.tables.tables import table_of
-from weft.learn.threads import Crew, crew_of, thread_count
-from weft.learn.workers import together as workers
+from weft.learn.threads import ThreadTeam, thread_count, thread_team
+from weft.learn.workers.group import current_workers, total_rows
+from weft.learn.workers.joint_fit import joint_fit, solving
 
 Array = np.ndarray[Any, Any]
 
@@ -66,7 +67,7 @@ class LinearSVC(LinearClassifier):
         self.n_jobs = n_jobs
         self.device = device
 
-    @workers.as_one_fit
+    @joint_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Fit the model to rows X (dense, sparse or a frame) and their classes y."""
         self._check()
@@ -86,8 +87,8 @@ class LinearSVC(LinearClassifier):
         self.classes_, codes = inputs.checked_classes(y)
         weights = inputs.with_class_weights(weights, self.class_weight, self.classes_, codes)
         stored = X.nnz if sparse.issparse(X) else X.size
-        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(self):
-            solutions = self._solve_classes(X, codes, (self.C * weights).astype(X.dtype), crew)
+        with thread_team(thread_count(self.n_jobs, stored)) as team, solving(self):
+            solutions = self._solve_classes(X, codes, (self.C * weights).astype(X.dtype), team)
         return FitResult(solutions, X.dtype)
 
     def _solve_on(self, place: str, data: tuple[Any, Any, Any], memory: str | int | None) -> FitResult:
@@ -114,7 +115,7 @@ class LinearSVC(LinearClassifier):
     def _penalties(self) -> tuple[float, float]:
         return (1.0, 0.0) if self.penalty == "l1" else (0.0, 1.0)
 
-    def _solve_classes(self, X: Any, codes: Array, weights: Array, crew: Crew) -> list[Solution]:
+    def _solve_classes(self, X: Any, codes: Array, weights: Array, team: ThreadTeam) -> list[Solution]:
         random = check_random_state(self.random_state)
         ours = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         table = table_of(X, centred=False)
@@ -123,12 +124,17 @@ class LinearSVC(LinearClassifier):
         solutions = []
         for output, k in enumerate(ours):
             y = inputs.signs(codes == k, X.dtype)
-            task = Task(table, y, weights, SquaredHinge(), l1, l2, self.fit_intercept, scaling)
-            solutions.append(self._solve_one(task, sparse.issparse(X), History(output), crew, random))
+            task = LinearTask(table, y, weights, SquaredHinge(), l1, l2, self.fit_intercept, scaling)
+            solutions.append(self._solve_one(task, sparse.issparse(X), History(output), team, random))
         return solutions
 
     def _solve_one(
-        self, task: Task, is_sparse: bool, history: History, crew: Crew, random: np.random.RandomState
+        self,
+        task: LinearTask,
+        is_sparse: bool,
+        history: History,
+        team: ThreadTeam,
+        random: np.random.RandomState,
     ) -> Solution:
         limits: dict[str, Any] = {
             "tol": float(self.tol),
@@ -136,18 +142,18 @@ class LinearSVC(LinearClassifier):
             "history": history,
         }
         if self.loss == "hinge":
-            return solve_dual(task, "hinge", crew, limits, random)
+            return solve_dual(task, "hinge", team, limits, random)
         table = task.table
-        rows = workers.everyone(table.rows)
-        shape = Shape(rows, table.columns, table.stored, is_sparse, l1=task.l1, l2=task.l2)
+        rows = total_rows(table.rows)
+        shape = ProblemShape(rows, table.columns, table.stored, is_sparse, l1=task.l1, l2=task.l2)
         # Without a penalty of its own kind the primal is what scikit-learn's dual=False asks for.
         choice = choose(shape, dual=self.dual is True)
         together = (
-            workers.current() is not None
+            current_workers() is not None
         )  # where quasi-Newton steps need fewer messages, and less time
         if choice.solver == "dual" and (self.dual is False or (together and self.dual == "auto")):
             choice = Choice("lbfgs", smooth_plan(shape, "lbfgs"))
-        return solve(task, choice, crew, start=None, random=random, **limits)
+        return solve(task, choice, team, start=None, random=random, **limits)
 
     def _check(self) -> None:
         inputs.check_choice("penalty", self.penalty, ("l1", "l2"))

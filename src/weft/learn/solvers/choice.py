@@ -22,7 +22,7 @@ OPEN = ("auto", "liblinear", "sag", "saga")
 
 
 @dataclass(frozen=True)
-class Shape:
+class ProblemShape:
     """What the choice depends on."""
 
     rows: int
@@ -42,7 +42,7 @@ class Choice:
     plan: SmoothPlan
 
 
-def choose(shape: Shape, asked: str = "auto", *, dual: bool = False) -> Choice:
+def choose(shape: ProblemShape, asked: str = "auto", *, dual: bool = False) -> Choice:
     """The solver for a smooth loss with L1 and L2 penalties; `asked` wins where it can do the work."""
     wanted = "dual" if dual else ALIASES.get(asked)
     _check(shape, wanted)
@@ -50,13 +50,13 @@ def choose(shape: Shape, asked: str = "auto", *, dual: bool = False) -> Choice:
         return Choice("coordinate", smooth_plan(shape, wanted))
     plan = smooth_plan(shape, wanted)
     if wanted in (None, "coordinate"):
-        wide = shape.sparse and shape.outputs == 1 and shape.l2 > 0 and plan.metric == "diagonal"
-        wanted = "dual" if wide else "lbfgs" if plan.metric == "diagonal" else "newton"
+        wide = shape.sparse and shape.outputs == 1 and shape.l2 > 0 and plan.curvature == "diagonal"
+        wanted = "dual" if wide else "lbfgs" if plan.curvature == "diagonal" else "newton"
     return Choice(wanted, plan)
 
 
-def smooth_plan(shape: Shape, wanted: str | None = None) -> SmoothPlan:
-    """The finest metric that is cheap, and a sample just large enough for it."""
+def smooth_plan(shape: ProblemShape, wanted: str | None = None) -> SmoothPlan:
+    """The finest curvature that is cheap, and a sample just large enough for it."""
     side = shape.columns + 1
     if wanted == "lbfgs":
         return SmoothPlan("diagonal", shape.rows)
@@ -76,7 +76,7 @@ def _sample_rows(side: int, rows: int) -> int:
     return max(2000, each * side)
 
 
-def _check(shape: Shape, wanted: str | None) -> None:
+def _check(shape: ProblemShape, wanted: str | None) -> None:
     if shape.l1 > 0 and wanted not in (None, "coordinate"):
         raise ValueError(
             f"an L1 penalty must be left to solver='auto' or 'coordinate', got {wanted!r}; "

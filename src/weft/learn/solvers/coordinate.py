@@ -17,7 +17,7 @@ import numpy as np
 from weft.learn.solvers.history import History
 from weft.learn.solvers.problem import Problem
 from weft.learn.solvers.quadratic import minimise_quadratic
-from weft.learn.workers.together import sums
+from weft.learn.workers.group import sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -46,7 +46,7 @@ class L1Problem:
 
 
 @dataclass
-class Point:
+class L1Iterate:
     """A point and what one pass over all columns told about it."""
 
     at: Array
@@ -82,7 +82,7 @@ def minimise_l1(
         point = ahead
 
 
-def duality_gap(problem: L1Problem, point: Point) -> float:
+def duality_gap(problem: L1Problem, point: L1Iterate) -> float:
     """How far the objective is above the best of two points of the dual."""
     smooth = problem.smooth
     w, _ = smooth.split(point.at)
@@ -95,7 +95,7 @@ def duality_gap(problem: L1Problem, point: Point) -> float:
     if smooth.l2 > 0:
         scales.append(1.0)
     bounds = []
-    values = sums(
+    values = sum_over_workers(
         [smooth.loss.dual_value(scale * point.slopes, smooth.y, smooth.weights) for scale in scales]
     )
     for scale, value in zip(scales, values, strict=True):
@@ -105,7 +105,7 @@ def duality_gap(problem: L1Problem, point: Point) -> float:
     return max(point.value - float(max(bounds)), 0.0) + _intercept_slack(problem, point)
 
 
-def _intercept_slack(problem: L1Problem, point: Point) -> float:
+def _intercept_slack(problem: L1Problem, point: L1Iterate) -> float:
     """The dual asks that slopes add up to zero where there is an intercept: what it costs that they nearly do."""
     smooth = problem.smooth
     if not smooth.intercept or problem.b_l1:
@@ -123,7 +123,7 @@ class _Models:
         self._products = np.empty((0, 0))
         self._sums = np.empty(0)
 
-    def step(self, point: Point, chosen: Array, enough: float) -> Array:
+    def step(self, point: L1Iterate, chosen: Array, enough: float) -> Array:
         """The way to the minimum of the model."""
         problem, smooth = self.problem, self.problem.smooth
         outputs = smooth.loss.outputs
@@ -140,7 +140,7 @@ class _Models:
         move[places] = w - current
         return move
 
-    def _matrix(self, point: Point, chosen: Array) -> Array:
+    def _matrix(self, point: L1Iterate, chosen: Array) -> Array:
         smooth = self.problem.smooth
         if not smooth.loss.quadratic:
             return smooth.whole_hessian(point.at, chosen)
@@ -164,12 +164,12 @@ class _Models:
         def part(block: slice) -> tuple[Array, Array]:
             return smooth.table.cross_gram(block, smooth.weights[block], new, self._columns)
 
-        products, sums = smooth.crew.total(part, smooth.table.blocks())
+        products, sums = smooth.team.total(part, smooth.table.blocks())
         self._products = np.block([[self._products, products[:, :old].T], [products]])
         self._sums = np.concatenate([self._sums, sums])
 
 
-def _choose(problem: L1Problem, point: Point, width: int) -> Array:
+def _choose(problem: L1Problem, point: L1Iterate, width: int) -> Array:
     """Columns in use, and those that break the bound most: up to `width` in all, and a few to spare."""
     smooth = problem.smooth
     w, _ = smooth.split(point.at)
@@ -186,12 +186,12 @@ def _choose(problem: L1Problem, point: Point, width: int) -> Array:
     return np.sort(best[score[best] > 0.5 * problem.l1])
 
 
-def _evaluate(problem: L1Problem, at: Array) -> Point:
+def _evaluate(problem: L1Problem, at: Array) -> L1Iterate:
     value, gradient, slopes = problem.smooth.value_gradient_and_slopes(at)
-    return Point(at, value + problem.penalty(at), gradient, slopes)
+    return L1Iterate(at, value + problem.penalty(at), gradient, slopes)
 
 
-def _line_search(problem: L1Problem, point: Point, move: Array) -> Point | None:
+def _line_search(problem: L1Problem, point: L1Iterate, move: Array) -> L1Iterate | None:
     """The first of ever shorter steps that lowers the objective enough; None where none does."""
     noise = 4 * float(np.finfo(problem.smooth.table.dtype).eps) * abs(point.value)
     promise = float(point.gradient @ move) + problem.penalty(point.at + move) - problem.penalty(point.at)

@@ -12,13 +12,13 @@ from weft.learn.solvers.problem import Problem
 Array = np.ndarray[Any, Any]
 
 
-class Metric(Protocol):
+class Curvature(Protocol):
     """Stands for the inverse of the second derivatives."""
 
     def solve(self, gradient: Array) -> Array: ...
 
 
-class Cholesky:
+class CholeskyCurvature:
     """All second derivatives at once: a full Newton step."""
 
     def __init__(self, hessian: Array):
@@ -45,10 +45,10 @@ class Cholesky:
         return step
 
 
-class ByOutput:
+class CurvatureByOutput:
     """Second derivatives inside each class; those between classes are left to the quasi-Newton part."""
 
-    def __init__(self, parts: list[Cholesky]):
+    def __init__(self, parts: list[CholeskyCurvature]):
         self._parts = parts
 
     def solve(self, gradient: Array) -> Array:
@@ -57,7 +57,7 @@ class ByOutput:
         return np.stack(steps, axis=1).ravel()
 
 
-class Diagonal:
+class DiagonalCurvature:
     """Each coordinate alone: for tables too wide for anything else."""
 
     def __init__(self, diagonal: Array):
@@ -69,18 +69,18 @@ class Diagonal:
         return step
 
 
-def metric_at(problem: Problem, point: Array, kind: str) -> Metric:
-    """The metric of this kind ("full", "output" or "diagonal") at a point."""
+def curvature_at(problem: Problem, point: Array, kind: str) -> Curvature:
+    """The curvature of this kind ("full", "output" or "diagonal") at a point."""
     outputs = range(problem.loss.outputs)
     if kind == "diagonal":
-        return Diagonal(problem.diagonal(point))
+        return DiagonalCurvature(problem.diagonal(point))
     if kind == "output":
-        return ByOutput([Cholesky(problem.hessian(point, k, k)) for k in outputs])
-    return Cholesky(problem.whole_hessian(point))
+        return CurvatureByOutput([CholeskyCurvature(problem.hessian(point, k, k)) for k in outputs])
+    return CholeskyCurvature(problem.whole_hessian(point))
 
 
 def _factor(matrix: Array) -> Any:
-    """A Cholesky factor, of the matrix or of one slightly more positive: of two equal columns one is enough."""
+    """Return a Cholesky factor of a matrix, or of one slightly more positive where two columns are equal."""
     lift = 0.0
     while True:
         try:

@@ -22,9 +22,9 @@ from weft.learn.kernels import dual as dual_kernels
 from weft.learn.kernels import loss as loss_kernels
 from weft.learn.solvers.history import History
 from weft.learn.tables.tables import DenseTable, SparseTable, explain_sums
-from weft.learn.threads import Crew, add_up
-from weft.learn.workers import together as workers
-from weft.learn.workers.together import sums
+from weft.learn.threads import ThreadTeam, add_up
+from weft.learn.workers.group import sum_over_workers
+from weft.learn.workers.joint_fit import checking
 
 Array = np.ndarray[Any, Any]
 
@@ -52,7 +52,7 @@ class DualProblem:
     loss: str
     intercept: str  # "none", "free", or "penalised": a column of the value `scaling`
     scaling: float
-    crew: Crew
+    team: ThreadTeam
 
 
 @dataclass
@@ -74,7 +74,7 @@ class DualAscent:
         self.random = random
         self.code = CODES[problem.loss]
         self.squares = _row_squares(table)
-        with workers.checks():  # squares are of this worker's rows
+        with checking():  # squares are of this worker's rows
             if not np.isfinite(self.squares).all():
                 explain_sums(table)
         self.states = np.full(table.rows, -20.0 if problem.loss == "logistic" else 0.0, dtype)
@@ -84,18 +84,18 @@ class DualAscent:
         self.centre = 0.0
         self.bias = self._bias()
         self.legs = LEGS
-        self.leap = LEAP if problem.crew.size > 1 else 1.0
-        self.stretch = problem.crew.size / self.leap
-        self.common = _commonest(table) if problem.crew.size > 1 else np.empty(0, np.intp)
+        self.leap = LEAP if problem.team.size > 1 else 1.0
+        self.stretch = problem.team.size / self.leap
+        self.common = _commonest(table) if problem.team.size > 1 else np.empty(0, np.intp)
         self.copies = np.zeros(
-            (problem.crew.size, table.columns + 1) if problem.crew.size > 1 else (0, 0), dtype
+            (problem.team.size, table.columns + 1) if problem.team.size > 1 else (0, 0), dtype
         )
         self.height = int(np.clip(table.rows // 2000, 1, BUCKET))
 
     def epoch(self) -> float:
         """Visit every row once; returns the duality gap as met on the way, which is more than what is left."""
         buckets = self.random.permutation(-(-self.problem.table.rows // self.height)).astype(np.int64)
-        alone = self.problem.crew.size == 1 and self.problem.intercept != "free"
+        alone = self.problem.team.size == 1 and self.problem.intercept != "free"
         return sum(self._round(part) for part in np.array_split(buckets, 1 if alone else ROUNDS))
 
     def be_careful(self) -> None:
@@ -105,15 +105,15 @@ class DualAscent:
 
     def _round(self, buckets: Array) -> float:
         """All threads, each on its copy of w; then the copies are made one again."""
-        crew = self.problem.crew
-        if crew.size == 1:
+        team = self.problem.team
+        if team.size == 1:
             gap = self._visit(buckets, self.w)
         else:
             crew_copies = list(self.copies)
-            list(crew.map(self._renew, crew_copies))
+            list(team.map(self._renew, crew_copies))
             gap = sum(self._leg(part, crew_copies) for part in np.array_split(buckets, self.legs))
-            cuts = pairwise(np.linspace(0, len(self.w), crew.size + 1).astype(int))
-            list(crew.map(lambda cut: dual_kernels.meet(self.w, self.copies, self.leap, *cut), list(cuts)))
+            cuts = pairwise(np.linspace(0, len(self.w), team.size + 1).astype(int))
+            list(team.map(lambda cut: dual_kernels.meet(self.w, self.copies, self.leap, *cut), list(cuts)))
         self._settle()
         return gap
 
@@ -126,9 +126,9 @@ class DualAscent:
         In its own copy a thread's steps are as many times too long as there are threads, but for the leap: the mean of
         the copies, and the leap beyond it, holds each step once.
         """
-        crew = self.problem.crew
-        work = list(zip(np.array_split(buckets, crew.size), copies, strict=True))
-        gaps = list(crew.map(lambda one: self._visit(*one), work))
+        team = self.problem.team
+        work = list(zip(np.array_split(buckets, team.size), copies, strict=True))
+        gaps = list(team.map(lambda one: self._visit(*one), work))
         dual_kernels.meet_in(self.w, self.copies, self.leap, self.common)
         return float(sum(gaps))
 
@@ -159,7 +159,7 @@ class DualAscent:
 
     def _products(self, dual: Array) -> tuple[Array, Array]:
         """Margins of w, and what w is by the dual variables of these rows; a sparse table is read once for both."""
-        table, crew, w = self.problem.table, self.problem.crew, self.w[:-1]
+        table, team, w = self.problem.table, self.problem.team, self.w[:-1]
         margins = np.empty(table.rows, table.dtype)
 
         def part(block: slice) -> tuple[Array]:
@@ -174,9 +174,9 @@ class DualAscent:
             return (table.transposed_times(block, dual[block].astype(table.dtype)),)
 
         # In the table's type the sums stay in the cache; in eight parts they keep their digits.
-        cuts = np.unique(np.linspace(0, table.rows, 8 * crew.size + 1).astype(int))
+        cuts = np.unique(np.linspace(0, table.rows, 8 * team.size + 1).astype(int))
         shares = [slice(int(a), int(b)) for a, b in pairwise(cuts)]
-        (v,) = add_up(crew.map(part, shares if isinstance(table, SparseTable) else table.blocks()))
+        (v,) = add_up(team.map(part, shares if isinstance(table, SparseTable) else table.blocks()))
         return margins, v
 
     def _visit(self, buckets: Array, w: Array) -> float:
@@ -195,7 +195,7 @@ class DualAscent:
         if problem.intercept == "penalised":
             return problem.scaling
         # Small beside a row, or steps shrink; large beside 1 / curvature, or the multiplier crawls.
-        squares, rows, weight = sums(
+        squares, rows, weight = sum_over_workers(
             [float(self.squares.sum()), float(problem.table.rows), float(problem.weights.sum())]
         )
         return float(np.sqrt(max(0.1 * squares / rows, 40 / max(weight, 1e-12))))
@@ -208,7 +208,7 @@ class DualAscent:
         )
         if problem.intercept == "free":
             above = problem.y > 0
-            up, down = sums([float(dual[above].sum()), float(dual[~above].sum())])
+            up, down = sum_over_workers([float(dual[above].sum()), float(dual[~above].sum())])
             dual[above] *= min(1.0, down / up) if up else 0.0
             dual[~above] *= min(1.0, up / down) if down else 0.0
         signed: Array = dual * problem.y
@@ -225,7 +225,7 @@ class DualAscent:
             loss_kernels.logistic(moved, problem.y, problem.weights, slope)
             push = float(slope.sum(dtype=np.float64))
             loss_kernels.logistic_curvature(moved, problem.y, problem.weights, slope)
-            push, bend = sums([push, float(slope.sum(dtype=np.float64))])
+            push, bend = sum_over_workers([push, float(slope.sum(dtype=np.float64))])
             b -= float(np.clip(push / max(bend, 1e-30), -2, 2))
         return b
 
@@ -264,7 +264,7 @@ def ascend(
     met: list[float] = []
     goal = tol * ascent.null_value() / 2  # until the first certificate says better
     # Of the gap met on the way, against certificates: threads leave their last steps to be mended.
-    bias = 1.0 if problem.crew.size == 1 else 2.0
+    bias = 1.0 if problem.team.size == 1 else 2.0
     due = EVERY
     while True:
         met.append(ascent.epoch())

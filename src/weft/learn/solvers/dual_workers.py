@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.learn.solvers.dual import Certificate, DualAscent, DualProblem
 from weft.learn.tables.tables import SparseTable
-from weft.learn.workers.together import Workers, sums
+from weft.learn.workers.group import Workers, sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +30,7 @@ class SharedAscent(DualAscent):
     def __init__(self, problem: DualProblem, random: np.random.RandomState, others: Workers):
         super().__init__(problem, random)
         self.others = others
-        self.legs, self.leap, self.stretch = 1, 1.0, float(problem.crew.size * others.size)
+        self.legs, self.leap, self.stretch = 1, 1.0, float(problem.team.size * others.size)
         self.common, self.rare, self.own = _columns(problem, others)
         self.shared = np.concatenate([self.common, self.rare])
         self.met = np.append(self.common, problem.table.columns)  # with the intercept
@@ -48,7 +48,7 @@ class SharedAscent(DualAscent):
         settled = self.w[self.met]
         self.w = before + gained
         self.w[self.met] = settled
-        return float(sums([gap])[0])
+        return float(sum_over_workers([gap])[0])
 
     def _settle(self) -> None:
         """All workers have the same in the commonest columns; a free intercept is moved."""
@@ -61,7 +61,7 @@ class SharedAscent(DualAscent):
         return message
 
     def null_value(self) -> float:
-        return float(sums([super().null_value()])[0])
+        return float(sum_over_workers([super().null_value()])[0])
 
     def whole(self) -> Array:
         """The coefficients of all columns, the same on every worker."""
@@ -80,7 +80,7 @@ class SharedAscent(DualAscent):
         self.others.add(message)
         v[self.shared] = message
         b = self._intercept(margins)
-        value, bound, length, dual_length, total = sums(
+        value, bound, length, dual_length, total = sum_over_workers(
             [
                 self._losses(margins + margins.dtype.type(b)),
                 self._dual_losses(dual),

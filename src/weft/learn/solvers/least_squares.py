@@ -15,11 +15,11 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.utils import assert_all_finite
 
-from weft.learn.solvers.curvature import Cholesky
+from weft.learn.solvers.curvature import CholeskyCurvature
 from weft.learn.solvers.history import History, relative_gap
 from weft.learn.tables.tables import DenseTable, Table, explain_sums
-from weft.learn.threads import Crew
-from weft.learn.workers.together import sums
+from weft.learn.threads import ThreadTeam
+from weft.learn.workers.group import sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -37,11 +37,11 @@ class LeastSquares:
     weights: Array
     alpha: Array  # (outputs,)
     intercept: bool
-    crew: Crew
+    team: ThreadTeam
 
     def gradient(self, w: Array, b: Array) -> tuple[Array, Array, Array]:
         """Objectives (outputs,), and the gradients by W (columns, outputs) and b (outputs,)."""
-        losses, w_gradient, b_gradient = self.crew.total(
+        losses, w_gradient, b_gradient = self.team.total(
             lambda block: self._gradient_part(w, b, block), self.table.blocks()
         )
         if not np.isfinite(w_gradient).all():
@@ -56,20 +56,20 @@ class LeastSquares:
         losses = np.einsum("ik,ik->k", slope, off, dtype=np.float64) / 2
         return losses, self.table.transposed_times(block, slope), slope.sum(axis=0, dtype=np.float64)
 
-    def normal_equations(self) -> Normal:
+    def normal_equations(self) -> NormalEquations:
         """Second derivatives without the penalty, the gradient at zero and the objective there, in one pass."""
         even = bool((self.weights == 1).all())
         matrix: Array
-        matrix, cross, gradient, b_gradient, value = self.crew.total(
+        matrix, cross, gradient, b_gradient, value = self.team.total(
             lambda block: self._normal_part(block, even), self.table.blocks()
         )
         if not np.isfinite(matrix).all():
             explain_sums(self.table)
         if self.intercept:
-            whole = np.full((1, 1), sums([self.weight()])[0])
+            whole = np.full((1, 1), sum_over_workers([self.weight()])[0])
             matrix = np.block([[matrix, cross[:, None]], [cross[None, :], whole]])
             gradient = np.vstack([gradient, b_gradient])
-        return Normal(matrix, gradient, value)
+        return NormalEquations(matrix, gradient, value)
 
     def _normal_part(self, block: slice, even: bool) -> tuple[Any, ...]:
         weights, targets = self.weights[block], self.targets[block]
@@ -87,7 +87,7 @@ class LeastSquares:
 
 
 @dataclass(frozen=True)
-class Normal:
+class NormalEquations:
     """What one pass tells about a quadratic: all of it, but for rounding. The intercept is last."""
 
     matrix: Array
@@ -96,22 +96,24 @@ class Normal:
 
 
 def solve_normal(
-    problem: LeastSquares, normal: Normal, *, tol: float, history: History
+    problem: LeastSquares, normal: NormalEquations, *, tol: float, history: History
 ) -> tuple[Array, Array]:
-    """W and b by Cholesky; corrected by more passes where rounding may have cost more than `tol`."""
+    """Return W and b by a Cholesky factor; more passes correct a rounding error that may exceed `tol`."""
     columns, outputs = problem.table.columns, problem.targets.shape[1]
-    metrics = [Cholesky(_with_alpha(normal.matrix, columns, alpha)) for alpha in _distinct(problem.alpha)]
-    best = -_steps(metrics, normal.gradient)
+    curvatures = [
+        CholeskyCurvature(_with_alpha(normal.matrix, columns, alpha)) for alpha in _distinct(problem.alpha)
+    ]
+    best = -_steps(curvatures, normal.gradient)
     gained = -np.einsum("jk,jk->", normal.gradient, best) / 2
     eps = float(np.finfo(problem.table.dtype).eps)
-    rounding = sum(metrics[k % len(metrics)].rounding_gap(w, eps) for k, w in enumerate(best.T))
+    rounding = sum(curvatures[k % len(curvatures)].rounding_gap(w, eps) for k, w in enumerate(best.T))
     relative = history.add(float(normal.value.sum() - gained), rounding)
     gap = np.inf
     for _ in range(CORRECTIONS if relative > tol else 0):
         b = best[columns] if problem.intercept else np.zeros(outputs)
         losses, w_gradient, b_gradient = problem.gradient(best[:columns], b)
         gradient = np.vstack([w_gradient, b_gradient[None]]) if problem.intercept else w_gradient
-        step = _steps(metrics, gradient)
+        step = _steps(curvatures, gradient)
         before, gap = gap, float(np.einsum("jk,jk->", gradient, step)) / 2
         relative = history.add(float(losses.sum()), gap)
         if not gap < before / 4:
@@ -122,15 +124,15 @@ def solve_normal(
     return best[:columns], best[columns] if problem.intercept else np.zeros(outputs)
 
 
-def solved(normal: Normal, alpha: Array, columns: int) -> tuple[Array, Array]:
+def solved(normal: NormalEquations, alpha: Array, columns: int) -> tuple[Array, Array]:
     """W and b of normal equations alone, where the rows are no longer there to correct rounding by."""
-    metrics = [Cholesky(_with_alpha(normal.matrix, columns, one)) for one in _distinct(alpha)]
-    best = -_steps(metrics, normal.gradient)
+    curvatures = [CholeskyCurvature(_with_alpha(normal.matrix, columns, one)) for one in _distinct(alpha)]
+    best = -_steps(curvatures, normal.gradient)
     return best[:columns], best[columns] if len(best) > columns else np.zeros(best.shape[1])
 
 
-def _steps(metrics: list[Cholesky], gradient: Array) -> Array:
-    solved = [metrics[k % len(metrics)].solve(column) for k, column in enumerate(gradient.T)]
+def _steps(curvatures: list[CholeskyCurvature], gradient: Array) -> Array:
+    solved = [curvatures[k % len(curvatures)].solve(column) for k, column in enumerate(gradient.T)]
     return np.stack(solved, axis=1)
 
 
@@ -146,7 +148,7 @@ def solve_rows(problem: LeastSquares, centre: Array) -> tuple[Array, Array]:
     targets = (problem.targets - means) * root
     w = np.empty((problem.table.columns, targets.shape[1]))
     for k, alpha in enumerate(problem.alpha):
-        w[:, k] = rows.T @ Cholesky(kernel + alpha * np.eye(side)).solve(targets[:, k])
+        w[:, k] = rows.T @ CholeskyCurvature(kernel + alpha * np.eye(side)).solve(targets[:, k])
     return w, means - centre @ w if problem.intercept else np.zeros(targets.shape[1])
 
 
@@ -224,6 +226,6 @@ def _column_squares(problem: LeastSquares) -> Array:
     def part(block: slice) -> tuple[Array]:
         return (problem.table.squares_times(block, problem.weights[block][:, None]),)
 
-    (squares,) = problem.crew.total(part, problem.table.blocks())
-    ones = sums([problem.weight()]) if problem.intercept else []
+    (squares,) = problem.team.total(part, problem.table.blocks())
+    ones = sum_over_workers([problem.weight()]) if problem.intercept else []
     return np.append(squares.ravel(), ones)

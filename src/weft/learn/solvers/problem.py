@@ -15,8 +15,8 @@ import numpy as np
 
 from weft.learn.solvers.losses import Loss
 from weft.learn.tables.tables import DenseTable, MappedTable, Table, explain_sums
-from weft.learn.threads import Crew, add_up
-from weft.learn.workers.together import sums
+from weft.learn.threads import ThreadTeam, add_up
+from weft.learn.workers.group import sum_over_workers
 
 Array = np.ndarray[Any, Any]
 RUN = 32  # neighbouring rows sampled together: reading single rows from memory would cost as much
@@ -32,7 +32,7 @@ class Problem:
     loss: Loss
     l2: float
     intercept: bool
-    crew: Crew
+    team: ThreadTeam
     b_l2: float = 0.0  # only where scikit-learn's twin penalises the intercept
     fine: bool = False  # margins keep the digits of coefficients that float32 would drop; for one output
 
@@ -42,11 +42,11 @@ class Problem:
 
     def null_value(self) -> float:
         """The objective at zero: what any fit must better."""
-        return float(sums([self.loss.null_value(self.y, self.weights)])[0])
+        return float(sum_over_workers([self.loss.null_value(self.y, self.weights)])[0])
 
     def weight(self) -> float:
         """That of everyone's rows."""
-        return float(sums([float(self.weights.sum(dtype=np.float64))])[0])
+        return float(sum_over_workers([float(self.weights.sum(dtype=np.float64))])[0])
 
     def split(self, point: Array) -> tuple[Array, Array]:
         """W and b of a point; b is zero where there is no intercept."""
@@ -72,15 +72,15 @@ class Problem:
         return np.ascontiguousarray(parts[:, 0] + parts[:, 1])
 
     def value_and_gradient(self, point: Array) -> tuple[float, Array]:
-        return self._with_penalty(point, *self.crew.total(*self._pass(point)))
+        return self._with_penalty(point, *self.team.total(*self._pass(point)))
 
     def rough_gradient(self, point: Array, every: int) -> Array:
         """The gradient by every so many blocks, which stand for all of them."""
         part, _ = self._pass(point)
         blocks = self.table.blocks()
         some = blocks[every // 2 :: every] or blocks[:1]
-        *found, seen = self.crew.total(lambda block: (*part(block), float(block.stop - block.start)), some)
-        (everyone,) = sums([float(self.table.rows)])
+        *found, seen = self.team.total(lambda block: (*part(block), float(block.stop - block.start)), some)
+        (everyone,) = sum_over_workers([float(self.table.rows)])
         return self._with_penalty(point, *(everyone / seen * each for each in found))[1]
 
     def _pass(self, point: Array) -> tuple[Callable[[slice], tuple[float, Array, Any]], Sequence[slice]]:
@@ -120,13 +120,13 @@ class Problem:
         slopes: list[Array] = []
 
         def parts() -> Iterator[tuple[float, Array, Any]]:
-            for *parts_of_it, slope in self.crew.map(
+            for *parts_of_it, slope in self.team.map(
                 lambda block: self._part(point, block), self.table.blocks()
             ):
                 slopes.append(slope)
                 yield tuple(parts_of_it)
 
-        value, gradient, b_gradient = sums(add_up(parts()))
+        value, gradient, b_gradient = sum_over_workers(add_up(parts()))
         return *self._with_penalty(point, value, gradient, b_gradient), np.concatenate(slopes)
 
     def _part(self, point: Array, block: slice) -> tuple[float, Array, Any, Array]:
@@ -157,7 +157,7 @@ class Problem:
     def hessian(self, point: Array, first: int, second: int, columns: Array | None = None) -> Array:
         """Second derivatives between two outputs, of all columns or some, and of the intercept, which is last."""
         gram: Array
-        gram, cross, whole = self.crew.total(
+        gram, cross, whole = self.team.total(
             lambda block: self._products(point, block, first, second, columns), self.table.blocks()
         )
         count = len(gram)
@@ -189,7 +189,7 @@ class Problem:
 
     def diagonal(self, point: Array) -> Array:
         """The diagonal of all second derivatives, as a point."""
-        squares, whole = self.crew.total(lambda block: self._squares(point, block), self.table.blocks())
+        squares, whole = self.team.total(lambda block: self._squares(point, block), self.table.blocks())
         diagonal = (squares + self.l2).ravel()
         return np.concatenate([diagonal, whole + self.b_l2]) if self.intercept else diagonal
 
@@ -202,13 +202,13 @@ class Problem:
         """The same problem on some rows, which stand for all of them; itself where that would be most of them, or weigh
         nothing.
         """
-        (everyone,) = sums([float(self.table.rows)])
+        (everyone,) = sum_over_workers([float(self.table.rows)])
         if 2 * rows >= everyone:
             return self
         chosen = drawn_rows(int(rows * self.table.rows / everyone), self.table.rows, random)
         weights = self.weights[chosen]
         share = float(weights.sum(dtype=np.float64))
-        if not sums([share])[0] > 0:
+        if not sum_over_workers([share])[0] > 0:
             return self
         scale = float(self.weights.sum(dtype=np.float64)) / share if share else 0.0
         return replace(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.learn.kernels.descent import quadratic_descent
-from weft.learn.solvers.curvature import Cholesky
+from weft.learn.solvers.curvature import CholeskyCurvature
 
 Array = np.ndarray[Any, Any]
 
@@ -44,7 +44,7 @@ def _solve_for_used(matrix: Array, slope: Array, w: Array, l1: Array, positive: 
         if not len(used):
             break
         inner = matrix[np.ix_(used, used)]
-        step = -Cholesky(inner).solve(slope[used] + l1[used] * np.sign(w[used]))
+        step = -CholeskyCurvature(inner).solve(slope[used] + l1[used] * np.sign(w[used]))
         crossing = np.where(
             (l1[used] > 0) | positive[used], -w[used] / np.where(step == 0, np.inf, step), np.inf
         )

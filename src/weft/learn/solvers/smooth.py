@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn.solvers.curvature import Metric, metric_at
+from weft.learn.solvers.curvature import Curvature, curvature_at
 from weft.learn.solvers.history import History
 from weft.learn.solvers.problem import Problem
-from weft.learn.workers.together import sums
+from weft.learn.workers.group import sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -34,12 +34,12 @@ FLOOR = (
 class SmoothPlan:
     """How a smooth problem is attacked."""
 
-    metric: str  # "full", "output" or "diagonal"
+    curvature: str  # "full", "output" or "diagonal"
     sample_rows: int  # rows whose second derivatives stand for all
 
 
 @dataclass
-class State:
+class Iterate:
     """A point and what one full pass told about it."""
 
     point: Array
@@ -58,79 +58,79 @@ def minimise(
     random: np.random.RandomState,
 ) -> tuple[Array, bool]:
     """The point whose objective is within `tol` (relative) of the least, and whether it was reached."""
-    search = _Search(problem, plan, history, tol * FLOOR * problem.null_value())
+    search = _QuasiNewton(problem, plan, history, tol * FLOOR * problem.null_value())
     rows = plan.sample_rows
     sample = problem.sample(rows, random)
-    metric: Metric | None = None
+    curvature: Curvature | None = None
     if sample is not problem:
-        alone = replace(sample, crew=problem.crew.alone())  # small enough for one thread
-        point, metric = _from_samples(alone, point, plan, search.floor, random, max_iter)
-        point = _nearer(problem, point, metric)
+        alone = replace(sample, team=problem.team.alone())  # small enough for one thread
+        point, curvature = _from_samples(alone, point, plan, search.floor, random, max_iter)
+        point = _nearer(problem, point, curvature)
     while True:
         exact = sample is problem
         left = max_iter - len(history.steps)
-        search.metric = None if exact else metric or metric_at(sample, point, plan.metric)
+        search.curvature = None if exact else curvature or curvature_at(sample, point, plan.curvature)
         point, done = search.run(point, exact=exact, tol=tol, steps=left if exact else min(PATIENCE, left))
         if done or len(history.steps) >= max_iter:
             return point, done
         if exact:  # no step makes it smaller
             return point, False
         rows *= 4
-        sample, metric = problem.sample(rows, random), None
+        sample, curvature = problem.sample(rows, random), None
 
 
 def _from_samples(
     sample: Problem, point: Array, plan: SmoothPlan, floor: float, random: np.random.RandomState, steps: int
-) -> tuple[Array, Metric]:
+) -> tuple[Array, Curvature]:
     """The minimum of a sample, by way of ever larger parts of it: each in the shape of the one before, and the least
     by Newton's method. Also the shape there.
     """
-    rows = int(sums([float(sample.table.rows)])[0])
+    rows = int(sum_over_workers([float(sample.table.rows)])[0])
     part = sample.sample(rows // 4, random) if rows // 4 >= FEWEST * sample.size else sample
-    search = _Search(sample, plan, History(), floor)
+    search = _QuasiNewton(sample, plan, History(), floor)
     # A sample's minimum is off by about half its unknowns over its rows; a tenth of that is near enough.
     tol = sample.size / rows / 20
     if part is not sample:
-        near, search.metric = _from_samples(part, point, plan, floor, random, steps)
+        near, search.curvature = _from_samples(part, point, plan, floor, random, steps)
         near, good = search.run(near, exact=False, tol=tol, steps=PATIENCE)
         if good:
-            return near, metric_at(sample, near, plan.metric)
+            return near, curvature_at(sample, near, plan.curvature)
     # A part that can be separated tells nothing about the whole.
     point, _ = search.run(point, exact=True, tol=tol, steps=steps)
-    return point, metric_at(sample, point, plan.metric)
+    return point, curvature_at(sample, point, plan.curvature)
 
 
-def _nearer(problem: Problem, point: Array, metric: Metric) -> Array:
+def _nearer(problem: Problem, point: Array, curvature: Curvature) -> Array:
     """A step by a third of the rows: it takes off most of what a sample's minimum lacks, for a third of a pass."""
-    (blocks,) = sums([float(len(problem.table.blocks()))])
+    (blocks,) = sum_over_workers([float(len(problem.table.blocks()))])
     if blocks < 10 * THIRD:
         return point
-    return point - metric.solve(problem.rough_gradient(point, THIRD))
+    return point - curvature.solve(problem.rough_gradient(point, THIRD))
 
 
-class _Search:
-    """Steps on one problem; `metric` is None where it is to be taken anew at every point."""
+class _QuasiNewton:
+    """Steps on one problem; `curvature` is None where it is to be taken anew at every point."""
 
     def __init__(self, problem: Problem, plan: SmoothPlan, history: History, floor: float):
         self.problem = problem
         self.plan = plan
         self.history = history
         self.floor = floor
-        self.metric: Metric | None = None
+        self.curvature: Curvature | None = None
         self.noise = 4 * float(np.finfo(problem.table.dtype).eps)
 
     def run(self, point: Array, *, exact: bool, tol: float, steps: int) -> tuple[Array, bool]:
         # A diagonal is cheap but far from the truth: kept for a while, the remembered steps mend it.
-        renew = 1 if exact and self.plan.metric == "full" else 20
-        state = State(point, *self.problem.value_and_gradient(point))
+        renew = 1 if exact and self.plan.curvature == "full" else 20
+        state = Iterate(point, *self.problem.value_and_gradient(point))
         pairs: deque[tuple[Array, Array]] = deque(maxlen=PAIRS)
-        metric = self.metric
+        curvature = self.curvature
         for step in range(max(1, steps)):
             if exact and step % renew == 0:
-                metric = metric_at(self.problem, state.point, self.plan.metric)
+                curvature = curvature_at(self.problem, state.point, self.plan.curvature)
                 pairs.clear()
-            assert metric is not None
-            direction = -two_loop(state.gradient, pairs, metric)
+            assert curvature is not None
+            direction = -two_loop(state.gradient, pairs, curvature)
             slope = float(state.gradient @ direction)
             # Half the Newton decrement is the gap of a quadratic; a sampled or remembered shape may be off by as much.
             gap = -slope / 2 if renew == 1 and exact else -slope
@@ -146,30 +146,30 @@ class _Search:
             state = ahead
         return state.point, False
 
-    def _step(self, state: State, direction: Array, slope: float) -> State | None:
+    def _step(self, state: Iterate, direction: Array, slope: float) -> Iterate | None:
         """The first of ever shorter steps that lowers the objective; None where rounding hides any gain."""
         length = 1.0
         for _ in range(30):
             point = state.point + length * direction
             value, gradient = self.problem.value_and_gradient(point)
             if value <= state.value + ARMIJO * length * slope:
-                return State(point, value, gradient)
+                return Iterate(point, value, gradient)
             if abs(value - state.value) <= self.noise * abs(value):
                 # Values can no longer tell the two apart; slopes still can.
-                return State(point, value, gradient) if abs(gradient @ direction) < -slope / 2 else None
+                return Iterate(point, value, gradient) if abs(gradient @ direction) < -slope / 2 else None
             length /= 2 if length > 0.1 else 4
         return None
 
 
-def two_loop(gradient: Array, pairs: deque[tuple[Array, Array]], metric: Metric) -> Array:
-    """The metric corrected by remembered (step, gradient change) pairs, times the gradient."""
+def two_loop(gradient: Array, pairs: deque[tuple[Array, Array]], curvature: Curvature) -> Array:
+    """The curvature corrected by remembered (step, gradient change) pairs, times the gradient."""
     q = gradient.copy()
     taken = []
     for s, y in reversed(pairs):
         a = (s @ q) / (s @ y)
         q -= a * y
         taken.append(a)
-    r = metric.solve(q)
+    r = curvature.solve(q)
     for (s, y), a in zip(pairs, reversed(taken), strict=True):
         r += (a - (y @ r) / (s @ y)) * s
     return r

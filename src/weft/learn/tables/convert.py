@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from weft.errors import DataError
-from weft.learn.tables.form import Description, RowsFile, StoredTable, describe
+from weft.learn.tables.form import RowsFile, StoredTable, TableDescription, describe
 from weft.learn.tables.read import BadRow, Chunk, columns_of, read_chunks
-from weft.learn.tables.report import Report, fingerprint
+from weft.learn.tables.report import ConversionReport, fingerprint
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.svmlight import LABEL, convert_svmlight, is_svmlight
 
@@ -25,14 +25,14 @@ def convert(
     target: str | None,
     memory: str | int | None = None,
     columns: list[str] | None = None,
-) -> tuple[StoredTable, Report]:
+) -> tuple[StoredTable, ConversionReport]:
     """Make the fast form of files in `folder`; those that cannot be read, or differ from the first, are left out."""
     if any(map(is_svmlight, sources)):
         return _sparse(sources, folder, target, memory, columns)
     names = _names(sources, target, columns)
     shares = share_out(memory, len(names) + 1)
     folder.mkdir(parents=True, exist_ok=True)
-    report = Report(str(folder), columns=len(names))
+    report = ConversionReport(str(folder), columns=len(names))
     rows = RowsFile(folder / "X.npy", len(names), np.float32)
     targets: list[Array] = []
     missing = 0
@@ -59,7 +59,9 @@ def convert(
         raise DataError(f"the files must hold at least one good row, got none: {told}")
     classes = _write_target(folder, targets) if target is not None else None
     report.rows, report.bytes = rows.rows, (folder / "X.npy").stat().st_size
-    description = Description(rows.rows, tuple(names), target, classes, missing, fingerprint(sources, target))
+    description = TableDescription(
+        rows.rows, tuple(names), target, classes, missing, fingerprint(sources, target)
+    )
     return describe(folder, description), report
 
 
@@ -69,7 +71,7 @@ def _sparse(
     target: str | None,
     memory: str | int | None,
     columns: list[str] | None,
-) -> tuple[StoredTable, Report]:
+) -> tuple[StoredTable, ConversionReport]:
     others = [source for source in sources if not is_svmlight(source)]
     if others:
         raise DataError(f"files must all be svmlight or none of them, got {others[0]} among them")

@@ -28,7 +28,7 @@ NEIGHBOURHOOD = 1 << 21  # bytes that the system may map around a page that is r
 
 
 @dataclass(frozen=True)
-class Description:
+class TableDescription:
     """What a folder holds."""
 
     rows: int
@@ -54,7 +54,7 @@ class StoredTable:
     """A table that lies in a folder."""
 
     folder: Path
-    description: Description
+    description: TableDescription
 
     def features(self) -> Any:
         """The rows, mapped, or a CSR matrix of mapped arrays; writing would not reach the file."""
@@ -86,7 +86,7 @@ def open_stored(folder: Path) -> StoredTable:
     """Open a folder, and check that its files hold what it says."""
     data = json.loads((folder / DESCRIPTION).read_text())
     classes = data.pop("classes")
-    description = Description(
+    description = TableDescription(
         **{**data, "columns": tuple(data["columns"])}, classes=None if classes is None else tuple(classes)
     )
     table = StoredTable(folder, description)
@@ -99,7 +99,7 @@ def open_stored(folder: Path) -> StoredTable:
     return table
 
 
-def describe(folder: Path, description: Description) -> StoredTable:
+def describe(folder: Path, description: TableDescription) -> StoredTable:
     """Write the description, last of all: a folder without it is not a table."""
     write_whole(folder / DESCRIPTION, json.dumps(asdict(description), indent=1))
     return open_stored(folder)

@@ -12,7 +12,7 @@ TOLD = 20  # bad rows that are kept for the report; all are counted
 
 
 @dataclass
-class Report:
+class ConversionReport:
     """What a conversion did."""
 
     folder: str

@@ -18,7 +18,7 @@ def parse_memory(given: str | int | float | None) -> int:
 
 
 @dataclass(frozen=True)
-class Shares:
+class MemoryShares:
     """The parts of a bound on memory, in rows and bytes."""
 
     chunk_rows: int  # read and checked at once
@@ -26,7 +26,7 @@ class Shares:
     codes_bytes: int  # of bin codes that may stay in memory
 
 
-def share_out(memory: str | int | None, columns: int) -> Shares:
+def share_out(memory: str | int | None, columns: int) -> MemoryShares:
     """Share out a bound for a table of `columns` columns; an error names the smallest bound that works."""
     size = parse_memory(memory)
     # A chunk is held as read, as float64, and as written.
@@ -37,7 +37,7 @@ def share_out(memory: str | int | None, columns: int) -> Shares:
             f"memory must be at least {format_memory(least)} for {columns} columns, got {format_memory(size)}; "
             f"use memory='{round_up_size(least)}'"
         )
-    return Shares(min(1 << 17, size // 8 // row), size // 8, size // 3)
+    return MemoryShares(min(1 << 17, size // 8 // row), size // 8, size // 3)
 
 
 def format_memory(size: int) -> str:

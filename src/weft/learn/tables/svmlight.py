@@ -13,9 +13,9 @@ import numpy as np
 from sklearn.datasets import load_svmlight_file
 
 from weft.errors import DataError
-from weft.learn.tables.form import Description, RowsFile, StoredTable, describe
+from weft.learn.tables.form import RowsFile, StoredTable, TableDescription, describe
 from weft.learn.tables.read import BadRow
-from weft.learn.tables.report import Report, fingerprint
+from weft.learn.tables.report import ConversionReport, fingerprint
 from weft.learn.tables.sizes import format_memory, parse_memory
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +27,7 @@ GROWTH = 6  # what a chunk of text takes as numbers, at most, with what is made 
 
 
 @dataclass(frozen=True)
-class Part:
+class SparseChunk:
     """Some rows: CSR without its shape, columns as they are counted in the file."""
 
     counts: Array  # values of each row
@@ -43,7 +43,7 @@ def is_svmlight(path: Path) -> bool:
 
 def convert_svmlight(
     sources: list[Path], folder: Path, memory: str | int | None
-) -> tuple[StoredTable, Report]:
+) -> tuple[StoredTable, ConversionReport]:
     """Make the sparse form of files in `folder`; columns are counted from 1, unless one of them is 0."""
     size = parse_memory(memory)
     if size < LEAST:
@@ -51,7 +51,7 @@ def convert_svmlight(
             f"memory must be at least {format_memory(LEAST)}, got {format_memory(size)}; use memory='1MB'"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    report = Report(str(folder))
+    report = ConversionReport(str(folder))
     files = {name: RowsFile(folder / f"{name}.npy", None, kind) for name, kind in _KINDS.items()}
     files["indptr"].append(np.zeros(1))
     first, last, stored = 1 << 62, -1, 0
@@ -83,7 +83,7 @@ def convert_svmlight(
         last -= 1
     report.rows, report.columns = rows, last + 1
     report.bytes = sum((folder / f"{name}.npy").stat().st_size for name in _KINDS)
-    description = Description(rows, (), LABEL, None, 0, fingerprint(sources, LABEL), width=last + 1)
+    description = TableDescription(rows, (), LABEL, None, 0, fingerprint(sources, LABEL), width=last + 1)
     return describe(folder, description), report
 
 
@@ -97,7 +97,7 @@ def _count_from_zero(path: Path) -> None:
     indices.flush()
 
 
-def read_parts(path: Path, size: int) -> Iterator[Part]:
+def read_parts(path: Path, size: int) -> Iterator[SparseChunk]:
     """The file's rows, so many bytes of text at a time."""
     whole = path.stat().st_size
     for offset in range(0, whole, size):
@@ -112,10 +112,10 @@ def read_parts(path: Path, size: int) -> Iterator[Part]:
             if not (np.isfinite(X.data).all() and np.isfinite(y).all()):
                 yield _by_line(path, offset, size)
                 continue
-            yield Part(np.diff(X.indptr), X.indices, X.data, y)
+            yield SparseChunk(np.diff(X.indptr), X.indices, X.data, y)
 
 
-def _by_line(path: Path, offset: int, size: int) -> Part:
+def _by_line(path: Path, offset: int, size: int) -> SparseChunk:
     """A chunk with a bad row in it: slower, and tells which."""
     counts: list[int] = []
     indices: list[int] = []
@@ -135,7 +135,7 @@ def _by_line(path: Path, offset: int, size: int) -> Part:
         counts.append(len(found))
         indices += [column for column, _ in found]
         data += [value for _, value in found]
-    return Part(
+    return SparseChunk(
         np.array(counts, np.int64),
         np.array(indices, np.int32),
         np.array(data, np.float32),

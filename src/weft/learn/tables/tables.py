@@ -15,7 +15,8 @@ from scipy import sparse
 
 from weft.learn.tables.finite import check_finite
 from weft.learn.tables.form import Mapped, Window, map_of
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import sum_over_workers
+from weft.learn.workers.joint_fit import checking
 
 Array = np.ndarray[Any, Any]
 
@@ -215,9 +216,9 @@ class SparseTable:
 
 def explain_sums(table: Table) -> NoReturn:
     """Sums over the table are not finite: raise an error that tells why, on all workers."""
-    with workers.checks():
+    with checking():
         table.check_finite()
-    with workers.checks():
+    with checking():
         raise ValueError("sums over X must be finite, got an overflow; scale the features")
     raise AssertionError("unreachable")
 
@@ -234,10 +235,10 @@ def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
     if not centred:
         return kind(X)
     some = X[:: max(1, len(X) // 1000)]
-    count = float(workers.sums([1.0])[0])
+    count = float(sum_over_workers([1.0])[0])
     with np.errstate(all="ignore"):  # what is not finite is told when sums over all rows are complete
         own = some.mean(axis=0, dtype=np.float64), some.std(axis=0, dtype=np.float64)
-    centre, spread = workers.sums(own)
+    centre, spread = sum_over_workers(own)
     centre, spread = centre / count, spread / count
     # Columns that are centred already need no shift, and reading them is quicker without.
     return kind(X, centre if np.any(np.abs(centre) > spread) else None)

@@ -15,13 +15,13 @@ from weft.learn.trees.boosted.losses import (
     Exponential,
     Huber,
     LogLoss,
-    Multinomial,
+    MultinomialDeviance,
     Quantile,
     SquaredError,
 )
 from weft.learn.trees.boosted.model import GradientBoosting
 from weft.learn.trees.growth.binning import MOST
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import distinct_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -91,7 +91,7 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
         inputs.check_choice("loss", self.loss, ("log_loss", "exponential"))
         check_classification_targets(y)
         self.classes_, codes = inputs.checked_classes(y)
-        if len(workers.union(codes[weights > 0])) < 2:
+        if len(distinct_over_workers(codes[weights > 0])) < 2:
             raise ValueError(
                 "y must have rows of at least 2 classes with weight, got one class after trimming"
             )
@@ -103,7 +103,7 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
             raise ValueError(
                 f"loss='exponential' must have 2 classes, got {self.n_classes_}; use loss='log_loss'"
             )
-        self._loss = Multinomial(self.n_classes_)
+        self._loss = MultinomialDeviance(self.n_classes_)
         return codes
 
     def decision_function(self, X: Any) -> Array:

@@ -21,11 +21,12 @@ from weft.learn import inputs
 from weft.learn.tables.form import map_of
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
-from weft.learn.threads import Crew, crew_of, thread_count
+from weft.learn.threads import ThreadTeam, thread_count, thread_team
 from weft.learn.trees.growth.binning import MOST, Codes, code_table, find_bins, in_file
 from weft.learn.trees.growth.fitting import Target, TreeSettings, fit_tree
 from weft.learn.trees.growth.method import METHODS, TreeTask, choose_method
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import current_workers, distinct_over_workers, shared_seed, sum_over_workers
+from weft.learn.workers.joint_fit import joint_fit, refuse_workers, solving
 
 Array = np.ndarray[Any, Any]
 ENDLESS = 1 << 30
@@ -44,7 +45,7 @@ class SharedCodes:
         self._lock, self._turn = Lock(), Lock()
         self._codes: Codes | None = None
 
-    def of(self, X: Any, max_bins: int, crew: Crew, *, grouped: bool) -> Codes:
+    def of(self, X: Any, max_bins: int, team: ThreadTeam, *, grouped: bool) -> Codes:
         with self._lock:
             if self._codes is None:
                 X = X if self._mapped is None else self._mapped
@@ -52,7 +53,7 @@ class SharedCodes:
                 grouped = grouped or in_file(X.shape[0], X.shape[1], self._room)
                 # A seed of its own: all trees of a forest must see the same bins, whichever comes first.
                 bins = find_bins(X, max_bins, np.random.RandomState(0))
-                self._codes = code_table(X, bins, crew, grouped=grouped, room=self._room)
+                self._codes = code_table(X, bins, team, grouped=grouped, room=self._room)
             return self._codes
 
     def turn(self) -> AbstractContextManager[Any]:
@@ -67,7 +68,7 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
     _shared: SharedCodes | None = None  # set by a forest for as long as it fits
     _room: int | None = None  # bytes of codes that may stay in memory
 
-    @workers.as_one_fit
+    @joint_fit
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(
         self,
@@ -111,7 +112,7 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
             splitter=self.splitter,
             constrained=self.monotonic_cst is not None,
         )
-        asked = "hist" if workers.current() is not None else self.tree_method
+        asked = "hist" if current_workers() is not None else self.tree_method
         if choose_method(task, asked) == "exact":
             super()._fit(X, y, sample_weight, check_input, missing_values_in_feature_mask)
             return self
@@ -139,29 +140,29 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
         target, class_weights = self._target(y)
         if class_weights is not None:
             weights = class_weights if weights is None else weights * class_weights
-        many, weight = workers.sums([float(rows), float(rows if weights is None else weights.sum())])
+        many, weight = sum_over_workers([float(rows), float(rows if weights is None else weights.sum())])
         settings = self._settings(int(many), weight)
         shared = self._shared or SharedCodes(self._room)
         stored = X.nnz if sparse.issparse(X) else X.size
         whole = self if shared.forest is None else shared.forest  # which has the names of columns
-        with crew_of(thread_count(self.n_jobs, stored)) as crew, workers.solving(whole):
+        with thread_team(thread_count(self.n_jobs, stored)) as team, solving(whole):
             # By level where all features are looked at, and where workers must keep in step.
-            grouped = settings.max_features >= self.n_features_in_ or workers.current() is not None
-            codes = shared.of(X, self.max_bins, crew, grouped=grouped)
+            grouped = settings.max_features >= self.n_features_in_ or current_workers() is not None
+            codes = shared.of(X, self.max_bins, team, grouped=grouped)
             with shared.turn():
-                self.tree_ = fit_tree(codes, target, weights, settings, crew)
+                self.tree_ = fit_tree(codes, target, weights, settings, team)
 
     def _target(self, y: Array) -> tuple[Target, Array | None]:
         """What to predict, and the weights that classes give to rows."""
         if not is_classifier(self):
             return Target(y.astype(np.float64), 0), None
         check_classification_targets(y)
-        self.classes_ = workers.union(y)
+        self.classes_ = distinct_over_workers(y)
         codes = np.searchsorted(self.classes_, y)
         self.n_classes_ = np.intp(len(self.classes_))
         weights = None
         if self.class_weight is not None:
-            workers.refuse(self, " where classes have weights")
+            refuse_workers(self, " where classes have weights")
             weights = compute_sample_weight(self.class_weight, y)
         return Target(codes, len(self.classes_)), weights
 
@@ -179,7 +180,7 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
             max_features=self.max_features_,
             max_leaf_nodes=self.max_leaf_nodes or 0,
             min_impurity_decrease=self.min_impurity_decrease,
-            seed=workers.same_seed(int(check_random_state(self.random_state).randint(1 << 31))),
+            seed=shared_seed(int(check_random_state(self.random_state).randint(1 << 31))),
         )
 
 

@@ -22,7 +22,8 @@ from weft.learn.trees.decision_tree import (
     SharedCodes,
 )
 from weft.learn.trees.growth.binning import MOST, in_file
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import current_workers, distinct_over_workers
+from weft.learn.workers.joint_fit import joint_fit, refuse_workers
 
 ASKED_OF_TREES = ("tree_method", "max_bins")
 
@@ -38,7 +39,7 @@ class HistogramForest:
     _shared: SharedCodes | None = None
     _each: int = 1
 
-    @workers.as_one_fit
+    @joint_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, memory: str | int | None = None) -> Self:
         """Grow the forest; X may be a path, a glob or a pyarrow dataset, and y its target's name.
 
@@ -46,7 +47,7 @@ class HistogramForest:
         level: trees then grow one after the other, each with all threads. They are the same trees.
         """
         if self.oob_score:
-            workers.refuse(self, " where oob_score is asked for")
+            refuse_workers(self, " where oob_score is asked for")
         names = mapped = room = None
         if is_source(X):
             X, y = inputs.opened(X, y, memory)
@@ -71,7 +72,7 @@ class HistogramForest:
         return self
 
     def _threads(self, X: Any) -> int:
-        if workers.current() is not None:
+        if current_workers() is not None:
             return 1  # all workers grow the same tree at a time
         columns = X.shape[1] if len(getattr(X, "shape", ())) == 2 else 1
         return thread_count(self.n_jobs, _num_samples(X) * columns) if hasattr(X, "__len__") else 1
@@ -148,12 +149,12 @@ class RandomForestClassifier(HistogramForest, sk.RandomForestClassifier):  # typ
 
     def _validate_y_class_weight(self, y: Any, sample_weight: Any) -> Any:
         """scikit-learn's step from classes to codes; of workers together, everyone's classes."""
-        if workers.current() is None:
+        if current_workers() is None:
             return super()._validate_y_class_weight(y, sample_weight)
         if self.class_weight is not None:
-            workers.refuse(self, " where classes have weights")
+            refuse_workers(self, " where classes have weights")
         check_classification_targets(y)
-        classes = workers.union(y[:, 0])
+        classes = distinct_over_workers(y[:, 0])
         self.classes_, self.n_classes_ = [classes], [len(classes)]
         return np.searchsorted(classes, y).astype(np.float64), None
 

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.tree._tree import NODE_DTYPE, Tree
 
-from weft.learn.threads import Crew
+from weft.learn.threads import ThreadTeam
 from weft.learn.trees.growth.binning import Bins
 from weft.learn.trees.growth.grown import Grown
 from weft.learn.trees.kernels.boosting import add_trees
@@ -51,7 +51,7 @@ def boosted_tree(grown: Grown, bins: Bins, values: Array) -> BoostedTree:
     )
 
 
-def add_predictions(trees: Sequence[BoostedTree], X: Array, out: Array, crew: Crew) -> None:
+def add_predictions(trees: Sequence[BoostedTree], X: Array, out: Array, team: ThreadTeam) -> None:
     """Add what the trees say of each row of X to out[row]."""
     if not trees:
         return
@@ -89,7 +89,7 @@ def add_predictions(trees: Sequence[BoostedTree], X: Array, out: Array, crew: Cr
         inside = slice(start, start + CHUNK)
         add_trees(X[inside], roots, *arrays, out[inside])
 
-    list(crew.map(part, range(0, len(X), CHUNK)))
+    list(team.map(part, range(0, len(X), CHUNK)))
 
 
 def importances(trees: Sequence[BoostedTree], columns: int) -> Array:

@@ -84,7 +84,7 @@ class Exponential(LogLoss):
         return super().probabilities(2 * raw)
 
 
-class Multinomial:
+class MultinomialDeviance:
     """Several classes; probabilities are the softmax of raw predictions."""
 
     steep, curved = 1.0, 0.25

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from weft.learn import inputs
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
-from weft.learn.threads import Crew, crew_of, thread_count
+from weft.learn.threads import ThreadTeam, thread_count, thread_team
 from weft.learn.trees.boosted.ensemble import BoostedTree, add_predictions, as_regressor, importances
 from weft.learn.trees.boosted.losses import (
     BoostingLoss,
@@ -26,7 +26,8 @@ from weft.learn.trees.boosted.rounds import RoundSettings, Rows, boosting_round
 from weft.learn.trees.decision_tree import count_features
 from weft.learn.trees.growth.binning import MOST, code_table, find_bins
 from weft.learn.trees.growth.categories import Categories, check_codes, find_categories
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import current_workers, shared_seed, sum_over_workers
+from weft.learn.workers.joint_fit import joint_fit, refuse_workers, solving
 
 Array = np.ndarray[Any, Any]
 ENDLESS = 1 << 30
@@ -47,7 +48,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         tags.input_tags.allow_nan = True
         return tags
 
-    @workers.as_one_fit
+    @joint_fit
     def fit(
         self,
         X: Any,
@@ -81,13 +82,13 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         random = check_random_state(self.random_state)
         held: Any = None
         if self.n_iter_no_change is not None:
-            workers.refuse(self, " where n_iter_no_change tells when to stop")
+            refuse_workers(self, " where n_iter_no_change tells when to stop")
         if self.n_iter_no_change is not None and X_val is not None:
             held = self._given(X_val, y_val, sample_weight_val)
         elif self.n_iter_no_change is not None:
             X, y, weights, held = self._held_out(np.asarray(X) if room else X, y, weights)
-        with crew_of(thread_count(self.n_jobs, X.size)) as crew, workers.solving(self):
-            self._fit(X, y, weights, held, random, monitor, crew, room)
+        with thread_team(thread_count(self.n_jobs, X.size)) as team, solving(self):
+            self._fit(X, y, weights, held, random, monitor, team, room)
         return self
 
     def _fit(
@@ -98,12 +99,12 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         held: Any,
         random: np.random.RandomState,
         monitor: Any,
-        crew: Crew,
+        team: ThreadTeam,
         room: int | None,
     ) -> None:
         settings = self._settings(X, weights)
         bins = find_bins(X, self.max_bins, random, self._categories.mask(X.shape[1]))
-        codes = code_table(X, bins, crew, grouped=True, room=room)
+        codes = code_table(X, bins, team, grouped=True, room=room)
         dense = X.toarray() if sparse.issparse(X) else X
         if not (self.warm_start and hasattr(self, "trees_")):
             self.trees_, scores = [], []
@@ -114,39 +115,39 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             raise ValueError(
                 f"n_estimators must be at least {len(self.trees_)}, which a warm start has, got {self.n_estimators}"
             )
-        raw = np.asfortranarray(self._raw(dense, crew))
-        tested = None if held is None else self._raw(held[0], crew)
+        raw = np.asfortranarray(self._raw(dense, team))
+        tested = None if held is None else self._raw(held[0], team)
         rows = Rows(codes, y, weights, raw)
         alive = np.flatnonzero(weights > 0).astype(np.int32)
         past: list[float] = []
         for done in range(len(self.trees_), self.n_estimators):
             chosen, rest = self._sample(alive, random)
             before = len(self.trees_)
-            seed = workers.same_seed(int(random.randint(1 << 31)))
+            seed = shared_seed(int(random.randint(1 << 31)))
             now = self._settings_now(settings, random)
-            trees, score = boosting_round(rows, chosen, self._loss, now, crew, seed=seed)
+            trees, score = boosting_round(rows, chosen, self._loss, now, team, seed=seed)
             self.trees_.append(trees)
             scores += [score] if done else []  # that of the round before
             if len(rest):
-                self._add_to(raw, rest, dense, crew)
+                self._add_to(raw, rest, dense, team)
             if monitor is not None and monitor(before, self, {"raw": raw, "y": y}):
                 break
-            if tested is not None and held is not None and self._stalls(tested, held, past, crew):
+            if tested is not None and held is not None and self._stalls(tested, held, past, team):
                 break
         self.train_score_ = np.array([*scores, self._loss.value(raw, y, weights)][: len(self.trees_)])
         self.n_estimators_ = self.n_iter_ = len(self.trees_)
 
     def _start(self, y: Array, weights: Array) -> Array:
         """The best constant; of workers together, from what their rows add up to."""
-        if workers.current() is None:
+        if current_workers() is None:
             return self._loss.start(y, weights)
         if hasattr(self._loss, "leaf"):
-            workers.refuse(self, f" where loss={self.loss!r}")
+            refuse_workers(self, f" where loss={self.loss!r}")
         if hasattr(self, "classes_"):
             codes = np.arange(len(self.classes_))
-            (counts,) = workers.sums([np.bincount(y.astype(np.intp), weights, minlength=len(codes))])
+            (counts,) = sum_over_workers([np.bincount(y.astype(np.intp), weights, minlength=len(codes))])
             return self._loss.start(codes, counts)
-        total, weight = workers.sums([float(y @ weights), float(weights.sum())])
+        total, weight = sum_over_workers([float(y @ weights), float(weights.sum())])
         return self._loss.start(np.array([total / weight]), np.ones(1))
 
     def _sample(self, alive: Array, random: np.random.RandomState) -> tuple[Array, Array]:
@@ -158,18 +159,18 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         mask[random.choice(len(alive), count, replace=False)] = True
         return alive[mask], alive[~mask]
 
-    def _add_to(self, raw: Array, rest: Array, X: Array, crew: Crew) -> None:
+    def _add_to(self, raw: Array, rest: Array, X: Array, team: ThreadTeam) -> None:
         for output, tree in enumerate(self.trees_[-1]):
             part = raw[rest, output]
-            add_predictions([tree], np.asarray(X[rest]), part, crew)
+            add_predictions([tree], np.asarray(X[rest]), part, team)
             raw[rest, output] = part
 
-    def _stalls(self, tested: Array, held: Any, past: list[float], crew: Crew) -> bool:
+    def _stalls(self, tested: Array, held: Any, past: list[float], team: ThreadTeam) -> bool:
         """Whether the held-out loss has not improved by `tol` for `n_iter_no_change` rounds."""
         X, y, weights = held
         for output, tree in enumerate(self.trees_[-1]):
             part = np.ascontiguousarray(tested[:, output])
-            add_predictions([tree], X, part, crew)
+            add_predictions([tree], X, part, team)
             tested[:, output] = part
         past.append(self._loss.value(tested, y, weights))
         patience = int(self.n_iter_no_change)
@@ -220,12 +221,12 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             l2=float(self.l2_regularization),
         )
 
-    def _raw(self, X: Array, crew: Crew) -> Array:
+    def _raw(self, X: Array, team: ThreadTeam) -> Array:
         """Raw predictions of validated rows."""
         raw = np.empty((len(X), len(self.start_)), order="F")
         raw[:] = self.start_
         for output in range(raw.shape[1]):
-            add_predictions([each[output] for each in self.trees_], X, raw[:, output], crew)
+            add_predictions([each[output] for each in self.trees_], X, raw[:, output], team)
         return raw
 
     def _read(self, X: Any, *, fitted: bool = True) -> Array:
@@ -245,17 +246,17 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def _predict_raw(self, X: Any) -> Array:
         X = self._read(X)
-        with crew_of(thread_count(self.n_jobs, X.size)) as crew:
-            return self._raw(X, crew)
+        with thread_team(thread_count(self.n_jobs, X.size)) as team:
+            return self._raw(X, team)
 
     def _staged_raw(self, X: Any) -> Iterator[Array]:
         X = self._read(X)
         raw = np.empty((len(X), len(self.start_)), order="F")
         raw[:] = self.start_
-        with crew_of(1) as crew:
+        with thread_team(1) as team:
             for each in self.trees_:
                 for output, tree in enumerate(each):
-                    add_predictions([tree], X, raw[:, output], crew)
+                    add_predictions([tree], X, raw[:, output], team)
                 yield raw.copy()
 
     @property

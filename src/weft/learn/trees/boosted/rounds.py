@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn.threads import Crew
+from weft.learn.threads import ThreadTeam
 from weft.learn.trees.boosted.ensemble import BoostedTree, boosted_tree
 from weft.learn.trees.boosted.losses import MANY, BoostingLoss
 from weft.learn.trees.growth.binning import Codes
@@ -21,7 +21,7 @@ from weft.learn.trees.growth.packing import (
     pack_pair,
     pair_packing,
 )
-from weft.learn.trees.growth.rules import Rules
+from weft.learn.trees.growth.rules import SplitRules
 from weft.learn.trees.kernels.boosting import (
     add_values,
     leaf_derivatives,
@@ -30,7 +30,7 @@ from weft.learn.trees.kernels.boosting import (
     word_steps,
 )
 from weft.learn.trees.kernels.split import PAIR
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import current_workers, largest_over_workers, sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -67,7 +67,7 @@ def boosting_round(
     chosen: Array,
     loss: BoostingLoss,
     settings: RoundSettings,
-    crew: Crew,
+    team: ThreadTeam,
     *,
     seed: int,
 ) -> tuple[list[BoostedTree], float]:
@@ -84,7 +84,7 @@ def boosting_round(
         order = rows.space.like("chosen", chosen)
         order[:] = chosen
         packing, words = _words(rows, g, h, order, loss, settings)
-        rules = Rules(
+        rules = SplitRules(
             packing,
             PAIR,
             max_depth=settings.max_depth,
@@ -94,9 +94,9 @@ def boosting_round(
             l2=settings.l2,
             max_features=settings.max_features,
         )
-        others = workers.current()
+        others = current_workers()
         merge = None if others is None else others.add
-        grown = grow(rows.codes, order, words, rules, crew, seed=seed + output, merge=merge, space=rows.space)
+        grown = grow(rows.codes, order, words, rules, team, seed=seed + output, merge=merge, space=rows.space)
         if settings.max_leaves:
             grown = best_first(grown, settings.max_leaves)
         values = _steps(grown, rows, g, h, words, packing, loss, settings, output)
@@ -110,15 +110,15 @@ def _words(
     """Derivatives of the chosen rows as words; second ones that only count rows leave more room to the first."""
     count = settings.min_rows > 1
     weights = rows.weights
-    many, uneven = workers.sums([float(len(order)), float((weights != 1).sum())])
+    many, uneven = sum_over_workers([float(len(order)), float((weights != 1).sum())])
     if loss.curved == 1.0 and not uneven:
-        largest = loss.steep or workers.largest(float(np.abs(g).max(initial=0.0))) or 1.0
+        largest = loss.steep or largest_over_workers(float(np.abs(g).max(initial=0.0))) or 1.0
         extent = Extent(int(many), many, 1.0, True, largest * (1 + 1e-9))
         packing = pair_packing(extent, count_rows=count, ones=True)
         return packing, pack_pair(packing, np.ones(len(order)), g[order])
-    heaviest = workers.largest(float(weights.max(initial=0.0)))
-    steep = loss.steep * heaviest if loss.steep else workers.largest(float(np.abs(g).max(initial=0.0)))
-    curved = loss.curved * heaviest if loss.curved else workers.largest(float(h.max(initial=0.0)))
+    heaviest = largest_over_workers(float(weights.max(initial=0.0)))
+    steep = loss.steep * heaviest if loss.steep else largest_over_workers(float(np.abs(g).max(initial=0.0)))
+    curved = loss.curved * heaviest if loss.curved else largest_over_workers(float(h.max(initial=0.0)))
     extent = Extent(int(many), 0.0, max(curved, 1e-300), False, max(steep, 1e-300))
     packing = derivative_packing(extent, count_rows=count)
     n, a, _ = packing.fields
@@ -148,10 +148,10 @@ def _steps(
     values = np.zeros(len(grown.nodes))
     leaf = getattr(loss, "leaf", None)
     raw = rows.raw[:, output]
-    if workers.current() is not None:
+    if current_workers() is not None:
         sums = np.zeros((len(values), 2))
         leaf_derivatives(grown.leaves, grown.start, grown.stop, grown.order, g, h, sums)
-        (sums,) = workers.sums([sums])
+        (sums,) = sum_over_workers([sums])
         values[grown.leaves] = -settings.rate * sums[grown.leaves, 0] / (sums[grown.leaves, 1] + settings.l2)
         add_values(grown.leaves, grown.start, grown.stop, grown.order, values, raw)
         return values

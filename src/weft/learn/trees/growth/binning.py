@@ -16,9 +16,9 @@ import numpy as np
 from scipy import sparse
 
 from weft.learn.tables.form import Mapped, Window, map_of
-from weft.learn.threads import Crew
+from weft.learn.threads import ThreadTeam
 from weft.learn.trees.kernels.binning import MISSING, code_columns, group_columns
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import current_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -50,7 +50,7 @@ class Bins:
 def find_bins(X: Any, max_bins: int, random: np.random.RandomState, categorical: Array | None = None) -> Bins:
     """Decide the bins from a sample of the rows of an array or CSC matrix."""
     rows, columns = X.shape
-    others = workers.current()
+    others = current_workers()
     most = SAMPLE if others is None else SAMPLE // others.size
     chosen = slice(None) if rows <= most else _some_of(rows, most, random)
     some = np.asarray(X.tocsr()[chosen].toarray() if sparse.issparse(X) else X[chosen], np.float32)
@@ -171,7 +171,7 @@ def _row_bytes(columns: int) -> int:
     return min(size for size in (8, 16, 32, LINE * -(-columns // LINE)) if size >= columns)
 
 
-def code_table(X: Any, bins: Bins, crew: Crew, *, grouped: bool, room: int | None = None) -> Codes:
+def code_table(X: Any, bins: Bins, team: ThreadTeam, *, grouped: bool, room: int | None = None) -> Codes:
     """The codes of an array or CSC matrix; an infinite value is an error that says where it is."""
     rows, columns = X.shape
     values = empty_codes(rows, columns, grouped=grouped, room=room)
@@ -182,7 +182,7 @@ def code_table(X: Any, bins: Bins, crew: Crew, *, grouped: bool, room: int | Non
     if sparse.issparse(X):
         X = X.tocsr()  # to be cut into chunks of rows
     starts = range(0, rows, CHUNK)
-    list(crew.map(lambda start: _code_rows(X, codes, start), starts))
+    list(team.map(lambda start: _code_rows(X, codes, start), starts))
     if isinstance(X, Mapped):
         X.window.let_go()
     return codes

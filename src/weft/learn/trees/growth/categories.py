@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft.learn.trees.growth.binning import MOST
-from weft.learn.workers import together as workers
 from weft.learn.workers.faults import check_alike
+from weft.learn.workers.group import current_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +56,7 @@ def find_categories(X: Any, asked: Any) -> Categories:
 
 def _of_everyone(found: dict[int, set[Any]]) -> dict[int, set[Any]]:
     """The categories that any worker has: a code must mean the same to all of them."""
-    others = workers.current()
+    others = current_workers()
     if others is None:
         return found
     told = others.gathered(found)

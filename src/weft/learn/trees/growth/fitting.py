@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.tree._tree import NODE_DTYPE, Tree
 
-from weft.learn.threads import Crew
+from weft.learn.threads import ThreadTeam
 from weft.learn.trees.growth.binning import Codes
 from weft.learn.trees.growth.growing import grow
 from weft.learn.trees.growth.grown import Grown, best_first
@@ -20,10 +20,10 @@ from weft.learn.trees.growth.packing import (
     pack_pair,
     pair_packing,
 )
-from weft.learn.trees.growth.rules import Rules
+from weft.learn.trees.growth.rules import SplitRules
 from weft.learn.trees.kernels.leaf import add_classes, add_numbers
 from weft.learn.trees.kernels.split import ENTROPY, GINI, PAIR
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import current_workers, largest_over_workers, sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -51,14 +51,16 @@ class Target:
     classes: int
 
 
-def fit_tree(codes: Codes, target: Target, weights: Array | None, settings: TreeSettings, crew: Crew) -> Tree:
+def fit_tree(
+    codes: Codes, target: Target, weights: Array | None, settings: TreeSettings, team: ThreadTeam
+) -> Tree:
     """Grow a tree on histograms; rows without weight take no part."""
     rows = codes.rows
     heavy = np.ones(rows) if weights is None else weights
     order = np.arange(rows, dtype=np.int32) if weights is None else np.flatnonzero(heavy > 0).astype(np.int32)
     inside = slice(None) if len(order) == rows else order
     packing, words, criterion = _packed(target, heavy[inside], inside, settings, weights is None)
-    rules = Rules(
+    rules = SplitRules(
         packing,
         criterion,
         max_depth=settings.max_depth,
@@ -69,9 +71,9 @@ def fit_tree(codes: Codes, target: Target, weights: Array | None, settings: Tree
         classes=target.classes > 0,
         max_features=settings.max_features,
     )
-    others = workers.current()
+    others = current_workers()
     merge = None if others is None else others.add
-    grown = grow(codes, order, words, rules, crew, seed=settings.seed, merge=merge)
+    grown = grow(codes, order, words, rules, team, seed=settings.seed, merge=merge)
     if settings.max_leaf_nodes > 0:
         grown = best_first(grown, settings.max_leaf_nodes)
     if target.classes:
@@ -98,27 +100,27 @@ def _packed(
 
 
 def _mean(values: Array, weights: Array) -> float:
-    total, weight = workers.sums([float(values @ weights), float(weights.sum())])
+    total, weight = sum_over_workers([float(values @ weights), float(weights.sum())])
     return float(total / weight)
 
 
 def _least_gain(target: Target, criterion: int, settings: TreeSettings, weights: Array) -> float:
     """`min_impurity_decrease` in units of the score. Classes may be split for no gain, to gain further down."""
-    (total,) = workers.sums([float(weights.sum())])
+    (total,) = sum_over_workers([float(weights.sum())])
     halved = criterion == PAIR and target.classes > 0  # the score is of one class out of two
     scale = float(np.log(2.0)) if criterion == ENTROPY else 0.5 if halved else 1.0
     least = settings.min_impurity_decrease * float(total) * scale
     if target.classes:
         return float(least - 1e-9 * total)
     values = target.values
-    spread = workers.largest(float(np.var(values)))
+    spread = largest_over_workers(float(np.var(values)))
     return max(least, 1e-12 * spread * float(total))
 
 
 def class_tree(grown: Grown, codes: Codes, target: Target, weights: Array, criterion: str) -> Tree:
     sums = np.zeros((len(grown.nodes), target.classes))
     add_classes(grown.leaves, grown.start, grown.stop, grown.order, target.values, weights, sums)
-    (sums,) = workers.sums([sums])
+    (sums,) = sum_over_workers([sums])
     sums = grown.parents_of_sums(sums)
     totals = sums.sum(axis=1)
     shares = sums / totals[:, None]
@@ -134,7 +136,7 @@ def number_tree(grown: Grown, codes: Codes, target: Target, weights: Array) -> T
     centre = _mean(target.values, weights)  # squares of large numbers would lose the small differences
     centred = target.values - centre
     add_numbers(grown.leaves, grown.start, grown.stop, grown.order, centred, weights, sums)
-    (sums,) = workers.sums([sums])
+    (sums,) = sum_over_workers([sums])
     sums = grown.parents_of_sums(sums)
     means = sums[:, 1] / sums[:, 0]
     impurity = np.maximum(sums[:, 2] / sums[:, 0] - means**2, 0.0)
@@ -149,7 +151,7 @@ def _tree(grown: Grown, codes: Codes, values: Array, impurity: Array, weights: A
     nodes["feature"] = np.where(leaf, -2, grown.feature)
     nodes["threshold"] = grown.thresholds(codes.bins)
     nodes["impurity"] = impurity
-    (rows,) = workers.sums([grown.stop - grown.start])
+    (rows,) = sum_over_workers([grown.stop - grown.start])
     nodes["n_node_samples"] = rows
     nodes["weighted_n_node_samples"] = weights
     nodes["missing_go_to_left"] = grown.missing_left

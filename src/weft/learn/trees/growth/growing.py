@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn.threads import Crew
+from weft.learn.threads import ThreadTeam
 from weft.learn.trees.growth.binning import Codes
 from weft.learn.trees.growth.grown import Grown, depth_first, renumbered
-from weft.learn.trees.growth.levels import Family, LevelPlan, Member, in_batches, in_parts, plan_level
-from weft.learn.trees.growth.rules import Rules
+from weft.learn.trees.growth.levels import Family, LevelNode, LevelPlan, in_batches, in_parts, plan_level
+from weft.learn.trees.growth.rules import SplitRules
 from weft.learn.trees.kernels.depth import (
     BIN,
     DEPTH,
@@ -72,8 +72,8 @@ def grow(
     codes: Codes,
     order: Array,
     words: Array,
-    rules: Rules,
-    crew: Crew,
+    rules: SplitRules,
+    team: ThreadTeam,
     *,
     seed: int = 0,
     merge: Callable[[Array], None] | None = None,
@@ -87,11 +87,11 @@ def grow(
     if not codes.grouped:
         nodes, gains = _deep(codes.values, codes.columns, order, words, 0, np.uint64(seed), rules)
         return Grown(nodes, gains, order, {})
-    return _Growth(codes, order, words, rules, crew, seed, merge, space or Space()).run()
+    return _Growth(codes, order, words, rules, team, seed, merge, space or Space()).run()
 
 
 def _deep(
-    codes: Array, columns: int, order: Array, words: Array, depth: int, place: Any, rules: Rules
+    codes: Array, columns: int, order: Array, words: Array, depth: int, place: Any, rules: SplitRules
 ) -> tuple[Array, Array]:
     """A subtree, depth first, of codes (rows, columns or more); its root has that place in the tree."""
     most = 2 * len(order) // max(1, rules.min_rows) + 1
@@ -127,13 +127,13 @@ class _Growth:
         codes: Codes,
         order: Array,
         words: Array,
-        rules: Rules,
-        crew: Crew,
+        rules: SplitRules,
+        team: ThreadTeam,
         seed: int,
         merge: Callable[[Array], None] | None,
         space: Space,
     ):
-        self.codes, self.order, self.words, self.rules, self.crew = codes, order, words, rules, crew
+        self.codes, self.order, self.words, self.rules, self.team = codes, order, words, rules, team
         self.merge, self.space = merge, space
         self.drawn = rules.max_features < codes.columns
         self.places: list[Any] = [
@@ -170,7 +170,7 @@ class _Growth:
             whole = False
         return self._finished()
 
-    def _member(self, start: int, stop: int, rows: int, depth: int, total: Array) -> Member:
+    def _member(self, start: int, stop: int, rows: int, depth: int, total: Array) -> LevelNode:
         """Note a node, and whether it is to be split now, later or never."""
         node = len(self.nodes)
         self.nodes.append([-1, 0, 0, 0, -1, -1, start, stop, depth])
@@ -185,7 +185,7 @@ class _Growth:
         near = rows <= self.near and depth > 0
         if able and near:
             self.finish.append(node)
-        return Member(node, start, stop, rows, able and not near)
+        return LevelNode(node, start, stop, rows, able and not near)
 
     def _level(self, families: list[Family], whole: bool) -> list[Family]:
         """Split the open nodes of these families; returns their children."""
@@ -199,7 +199,7 @@ class _Growth:
             for place, (node, slot, feature) in enumerate(zip(plan.nodes, plan.slots, features, strict=True))
             if best[place] > -np.inf and best[place] >= self.rules.min_gain
         ]
-        borders = list(self.crew.map(self._split, [self._noted(*split) for split in splits]))
+        borders = list(self.team.map(self._split, [self._noted(*split) for split in splits]))
         return self._children(splits, borders)
 
     def _search(self, plan: LevelPlan, whole: bool) -> tuple[Array, Array]:
@@ -249,18 +249,18 @@ class _Growth:
 
         groups = range(len(self.groups))
         if self.merge is None:
-            list(self.crew.map(both, groups))
+            list(self.team.map(both, groups))
         else:
-            list(self.crew.map(build, groups))
+            list(self.team.map(build, groups))
             built = self.pool[builds[:, 2]]
             self.merge(built)
             self.pool[builds[:, 2]] = built
-            list(self.crew.map(search, groups))
+            list(self.team.map(search, groups))
         stuck = np.asarray(np.isneginf(gains).all(axis=1))
         if self.drawn and stuck.any():  # nodes that drew nothing to cut go on to look, as far as they must
             wanted[:], subtracts = stuck[:, None], subtracts[:0]
             known, cut = gains.copy(), cuts.copy()
-            list(self.crew.map(search, groups))
+            list(self.team.map(search, groups))
             gains[~stuck], cuts[~stuck] = known[~stuck], cut[~stuck]
         return gains, cuts
 
@@ -377,7 +377,7 @@ class _Growth:
         if self.codes.window is None:
             yield from (
                 (node, *part)
-                for node, part in zip(self.finish, self.crew.map(self._deepen, self.finish), strict=True)
+                for node, part in zip(self.finish, self.team.map(self._deepen, self.finish), strict=True)
             )
             return
         # Rows of small nodes are all over the file: those of many nodes are fetched group by group.

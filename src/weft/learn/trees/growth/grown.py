@@ -11,7 +11,7 @@ import numpy as np
 from weft.learn.trees.growth.binning import Bins
 from weft.learn.trees.kernels.depth import BIN, DEPTH, FEATURE, LEFT, NEXT, RIGHT, START, STOP, TO_LEFT
 from weft.learn.trees.kernels.leaf import carry_up, list_depth_first
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +56,7 @@ class Grown:
     @property
     def missing_left(self) -> Array:
         """Missing values go where the fit sent them; where it saw none, with the larger part of the rows."""
-        (sizes,) = workers.sums([self.stop - self.start])
+        (sizes,) = sum_over_workers([self.stop - self.start])
         inner = self.left >= 0
         larger = np.zeros(len(sizes), bool)
         larger[inner] = sizes[self.left[inner]] > sizes[self.right[inner]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Member:
+class LevelNode:
     """A node that waits: its rows here, and over all workers, and whether it may be split."""
 
     node: int
@@ -20,7 +20,7 @@ class Member:
 class Family:
     """Two children, or the root alone, and the slot of their parent's histogram; -1 where it was not kept."""
 
-    members: tuple[Member, ...]
+    members: tuple[LevelNode, ...]
     slot: int = -1
 
 

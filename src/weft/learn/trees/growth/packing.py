@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn.workers import together as workers
+from weft.learn.workers.group import largest_over_workers, sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -71,8 +71,8 @@ class Extent:
 def extent_of(weights: Array, largest: float = 0.0) -> Extent:
     """That of everyone's rows, where several workers fit together."""
     whole = bool(np.all(weights == np.floor(weights)))
-    rows, total, broken = workers.sums([float(len(weights)), float(weights.sum()), float(not whole)])
-    heaviest, steepest = workers.largest(float(weights.max(initial=0.0))), workers.largest(largest)
+    rows, total, broken = sum_over_workers([float(len(weights)), float(weights.sum()), float(not whole)])
+    heaviest, steepest = largest_over_workers(float(weights.max(initial=0.0))), largest_over_workers(largest)
     return Extent(int(rows), total, heaviest, not broken, steepest)
 
 

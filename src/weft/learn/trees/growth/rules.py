@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Rules:
+class SplitRules:
     """When a node may be split, and what a cut is judged by."""
 
     packing: Packing
