@@ -1,12 +1,12 @@
-"""Snap ML's spellings of the estimators of `weft.learn`, for scripts that were written for it.
+"""The estimators of `weft.learn` under Snap ML's names and parameters, for scripts that were written for Snap ML.
 
     from weft.compat.snapml import LogisticRegression     # was: from snapml import LogisticRegression
 
     model = LogisticRegression(regularizer=10.0, max_iter=200, device_ids=[0, 1]).fit(X_train, y_train)
 
 `regularizer` is what scikit-learn calls 1 / C or alpha. The intercept is not penalised. `use_gpu` and `device_ids` take
-the first GPU named, where there is one; else a warning says that the fit runs on the CPU. What
-`dual` decided for Snap ML, the table's shape decides.
+the first GPU named, where there is one; else a warning says that the fit runs on the CPU. `dual` has no effect: the
+shape of the table decides the solver.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from weft import learn
 from weft.compat.snapml_trees import (
     BoostingMachineClassifier,
     BoostingMachineRegressor,
@@ -23,9 +24,8 @@ from weft.compat.snapml_trees import (
     DecisionTreeRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
+    spelled,
 )
-from weft.learn import Lasso, LinearSVC, Ridge
-from weft.learn import LogisticRegression as PlainLogisticRegression
 from weft.learn.inputs import check_choice, check_number
 from weft.learn.linear.base import LinearClassifier, LinearModel, probabilities
 from weft.learn.linear.least_squares import LinearRegressor
@@ -47,7 +47,7 @@ HISTORIES = (None, "summary", "full")
 
 
 class _SnapModel(LinearModel):
-    """Parameters that all three share, and how the fit is told in Snap ML's words."""
+    """The parameters that Snap ML's three linear models share, and its form of the training history."""
 
     max_iter: int
     regularizer: float
@@ -58,7 +58,7 @@ class _SnapModel(LinearModel):
     generate_training_history: str | None
 
     def _copy(self, plain: Any) -> None:
-        """Take over what the plain estimator learned."""
+        """Copy the fitted attributes of the estimator of `weft.learn`."""
         for name in (
             "classes_",
             "coef_",
@@ -86,12 +86,12 @@ class _SnapModel(LinearModel):
         }
 
     def _check(self) -> float:
-        """The penalty; parameters that cannot be meant are refused."""
+        """Check the shared parameters; return the strength of the penalty."""
         check_choice("generate_training_history", self.generate_training_history, HISTORIES)
         return check_number("regularizer", self.regularizer, open_end=True)
 
     def _device(self) -> str | None:
-        """The GPU to fit on, where one is asked for."""
+        """Return the GPU to fit on; None, with a warning, where the user asked for one and torch finds none."""
         if not (self.use_gpu or self.device_ids):
             return None
         import torch
@@ -105,7 +105,8 @@ class _SnapModel(LinearModel):
         return None
 
 
-class LogisticRegression(_SnapModel, LinearClassifier):
+@spelled("LogisticRegression")
+class SnapLogisticRegression(_SnapModel, LinearClassifier):
     """`weft.learn.LogisticRegression` with Snap ML's parameters."""
 
     def __init__(
@@ -140,7 +141,7 @@ class LogisticRegression(_SnapModel, LinearClassifier):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         check_choice("penalty", self.penalty, ("l1", "l2"))
-        plain = PlainLogisticRegression(
+        plain = learn.LogisticRegression(
             C=1 / self._check(),
             l1_ratio=float(self.penalty == "l1"),
             tol=self.tol,
@@ -162,7 +163,8 @@ class LogisticRegression(_SnapModel, LinearClassifier):
         return np.log(self.predict_proba(X))
 
 
-class LinearRegression(_SnapModel, LinearRegressor):
+@spelled("LinearRegression")
+class SnapLinearRegression(_SnapModel, LinearRegressor):
     """Ridge or lasso, by `penalty`, with Snap ML's parameters; its lasso has `regularizer` = rows * alpha."""
 
     def __init__(
@@ -201,10 +203,10 @@ class LinearRegression(_SnapModel, LinearRegressor):
             "n_jobs": self.n_jobs,
         }
         device = self._device()
-        plain: Any = Ridge(strength, device=device, **options)
+        plain: Any = learn.Ridge(strength, device=device, **options)
         if self.penalty == "l1":
             rows = np.sum(sample_weight) if sample_weight is not None else len(y)
-            plain = Lasso(strength / max(float(rows), 1e-300), device=device, **options)
+            plain = learn.Lasso(strength / max(float(rows), 1e-300), device=device, **options)
         self._copy(plain.fit(X, y, sample_weight))
         return self
 
@@ -244,7 +246,7 @@ class SupportVectorMachine(_SnapModel, LinearClassifier):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         check_choice("kernel", self.kernel, ("linear",))
-        plain = LinearSVC(
+        plain = learn.LinearSVC(
             loss=self.loss,
             C=1 / self._check(),
             tol=self.tol,
@@ -257,3 +259,7 @@ class SupportVectorMachine(_SnapModel, LinearClassifier):
         )
         self._copy(plain.fit(X, y, sample_weight))
         return self
+
+
+LogisticRegression = SnapLogisticRegression
+LinearRegression = SnapLinearRegression

@@ -1,10 +1,11 @@
-"""Snap ML's spellings of trees, forests and boosting; `weft.compat.snapml` hands them out."""
+"""Trees, forests and boosting of `weft.learn` under Snap ML's names; `weft.compat.snapml` exports them."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -16,17 +17,18 @@ from weft.learn.inputs import check_choice, check_count
 from weft.learn.trees.boosted.rounds import RoundSettings
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 
 class SnapTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A model of `weft.learn` under other names: `model_` is it."""
+    """An estimator with Snap ML's parameters that fits an estimator of `weft.learn`, kept as `model_`."""
 
     model_: Any
     use_gpu: bool
     early_stopping_rounds: int | None
 
     def _plain(self) -> Any:
-        """The model to fit, with parameters in its own words."""
+        """Return the unfitted estimator of `weft.learn` with the same parameters."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -46,7 +48,7 @@ class SnapTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
                 "weft.compat.snapml runs on the CPU; use_gpu and gpu_ids have no effect", stacklevel=3
             )
         plain = self._plain()
-        if validation:  # without rows to test on, Snap ML runs all rounds
+        if validation:  # without validation rows, Snap ML runs all rounds
             plain.set_params(n_iter_no_change=self.early_stopping_rounds)
         self.model_ = plain.fit(X, y, sample_weight, **validation)
         for name in ("classes_", "n_classes_", "n_features_in_", "feature_names_in_", "n_outputs_"):
@@ -70,7 +72,7 @@ class SnapTrees(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
 
 class SnapClassifier(ClassifierMixin, SnapTrees):  # type: ignore[misc]
-    """One that tells classes apart."""
+    """A classifier with Snap ML's parameters."""
 
     def predict_proba(self, X: Any, n_jobs: int | None = None) -> Array:
         return self._asked("predict_proba", X)
@@ -79,16 +81,29 @@ class SnapClassifier(ClassifierMixin, SnapTrees):  # type: ignore[misc]
         return self._asked("predict_log_proba", X)
 
 
+def spelled(name: str) -> Callable[[type[T]], type[T]]:
+    """Give a class the name that Snap ML has for it: `repr` and pickle show and find it under that name."""
+
+    def rename(kind: type[T]) -> type[T]:
+        kind.__name__ = kind.__qualname__ = name
+        return kind
+
+    return rename
+
+
 def bins_of(hist_nbins: int) -> int:
-    """Snap ML counts 256 bins; one of ours is kept for missing values."""
+    """Return the bins of values for Snap ML's number of up to 256: one code is reserved for missing values."""
     return min(check_count("hist_nbins", hist_nbins, least=2), 255)
 
 
 def method_of(use_histograms: bool) -> str:
+    """Return the `tree_method` of `weft.learn`."""
     return "auto" if use_histograms else "exact"
 
 
 class _SnapTree(SnapTrees):
+    """The parameters of both kinds of tree."""
+
     def __init__(
         self,
         criterion: str | None = None,
@@ -130,14 +145,16 @@ class _SnapTree(SnapTrees):
         }
 
 
-class DecisionTreeClassifier(SnapClassifier, _SnapTree):
+@spelled("DecisionTreeClassifier")
+class SnapDecisionTreeClassifier(SnapClassifier, _SnapTree):
     """`weft.learn.DecisionTreeClassifier` with Snap ML's parameters."""
 
     def _plain(self) -> Any:
         return learn.DecisionTreeClassifier(criterion=self.criterion or "gini", **self._options())
 
 
-class DecisionTreeRegressor(RegressorMixin, _SnapTree):  # type: ignore[misc]
+@spelled("DecisionTreeRegressor")
+class SnapDecisionTreeRegressor(RegressorMixin, _SnapTree):  # type: ignore[misc]
     """`weft.learn.DecisionTreeRegressor` with Snap ML's parameters."""
 
     def _plain(self) -> Any:
@@ -146,6 +163,8 @@ class DecisionTreeRegressor(RegressorMixin, _SnapTree):  # type: ignore[misc]
 
 
 class _SnapForest(SnapTrees):
+    """The parameters of both kinds of forest."""
+
     def __init__(
         self,
         n_estimators: int = 10,
@@ -192,14 +211,16 @@ class _SnapForest(SnapTrees):
         }
 
 
-class RandomForestClassifier(SnapClassifier, _SnapForest):
+@spelled("RandomForestClassifier")
+class SnapRandomForestClassifier(SnapClassifier, _SnapForest):
     """`weft.learn.RandomForestClassifier` with Snap ML's parameters; its trees are exact unless `use_histograms`."""
 
     def _plain(self) -> Any:
         return learn.RandomForestClassifier(criterion=self.criterion or "gini", **self._options())
 
 
-class RandomForestRegressor(RegressorMixin, _SnapForest):  # type: ignore[misc]
+@spelled("RandomForestRegressor")
+class SnapRandomForestRegressor(RegressorMixin, _SnapForest):  # type: ignore[misc]
     """`weft.learn.RandomForestRegressor` with Snap ML's parameters."""
 
     def _plain(self) -> Any:
@@ -208,7 +229,7 @@ class RandomForestRegressor(RegressorMixin, _SnapForest):  # type: ignore[misc]
 
 
 class _AnyDepth:
-    """Boosting whose trees have a depth drawn anew for each round."""
+    """Boosting whose trees have a random depth, drawn for each round."""
 
     depths: tuple[int, int]
 
@@ -226,6 +247,8 @@ class _AnyDepthRegressor(_AnyDepth, learn.GradientBoostingRegressor):
 
 
 class _SnapBoosting(SnapTrees):
+    """The parameters of both kinds of boosting."""
+
     def __init__(
         self,
         n_jobs: int = 1,
@@ -282,7 +305,7 @@ class _SnapBoosting(SnapTrees):
         y_val: Any = None,
         sample_weight_val: Any = None,
     ) -> Self:
-        """Fit; where there are rows to test on, stop when `early_stopping_rounds` have not helped."""
+        """Fit; with validation rows, stop when `early_stopping_rounds` rounds bring no improvement."""
         validation = {"X_val": X_val, "y_val": y_val, "sample_weight_val": sample_weight_val}
         return self._fitted(X, y, sample_weight, validation if X_val is not None else {})
 
@@ -321,6 +344,12 @@ class BoostingMachineRegressor(RegressorMixin, _SnapBoosting):  # type: ignore[m
         plain = self._set_up(_AnyDepthRegressor())
         loss = "quantile" if self.objective == "quantile" else "squared_error"
         return plain.set_params(loss=loss, alpha=self.alpha)
+
+
+DecisionTreeClassifier = SnapDecisionTreeClassifier
+DecisionTreeRegressor = SnapDecisionTreeRegressor
+RandomForestClassifier = SnapRandomForestClassifier
+RandomForestRegressor = SnapRandomForestRegressor
 
 
 def _features(asked: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How many threads a fit uses, and sums over blocks that do not depend on it."""
+"""The threads of a fit, and sums over blocks that do not depend on their number."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from weft.learn.workers.group import sum_over_workers
 T = TypeVar("T")
 R = TypeVar("R")
 
-SMALL = 1 << 20  # stored numbers below which a second thread costs more than it brings
+SMALL = 1 << 20  # stored numbers below which a second thread costs more than it saves
 
 
 def thread_count(n_jobs: int | None, stored: int) -> int:
-    """Threads for a table with so many stored numbers: n_jobs as in scikit-learn, all cores where it is None.
+    """Return the threads for a table with `stored` numbers: n_jobs as in scikit-learn, all cores where it is None.
 
-    Whoever runs several fits side by side (joblib does) says through OMP_NUM_THREADS how many each may have.
+    OMP_NUM_THREADS bounds the cores: joblib sets it where it runs several fits at once.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     told = os.environ.get("OMP_NUM_THREADS", "")
@@ -34,17 +34,17 @@ def thread_count(n_jobs: int | None, stored: int) -> int:
 
 
 class ThreadTeam:
-    """The threads of one fit."""
+    """The threads of one fit, which work on blocks of rows."""
 
     def __init__(self, size: int, executor: Executor | None):
         self.size = size
         self._executor = executor
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-        """The results in the order of the items, whoever computed them."""
+        """Return the results of a function in the order of the items."""
 
         def quiet(item: T) -> R:
-            with np.errstate(all="ignore"):  # sums are checked when they are complete
+            with np.errstate(all="ignore"):  # complete sums are checked for NaN and infinity
                 return function(item)
 
         if self._executor is None or len(items) < 2:
@@ -52,16 +52,16 @@ class ThreadTeam:
         return self._executor.map(quiet, items)
 
     def total(self, function: Callable[[T], tuple[Any, ...]], items: Sequence[T]) -> list[Any]:
-        """Sums of what the function returns, place by place, added in the order of the items, then over workers."""
+        """Return the sums of the tuples a function returns, added in the order of the items, then over workers."""
         return sum_over_workers(add_up(self.map(function, items)))
 
     def alone(self) -> ThreadTeam:
-        """One thread, for work too small for more."""
+        """Return a team of one thread, for work too small for more."""
         return ThreadTeam(1, None)
 
 
 def add_up(parts: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """Sums of tuples, place by place, in the order given."""
+    """Return the sums of tuples, element by element, added in the order given."""
     sums: list[Any] | None = None
     for part in parts:
         if sums is None:
@@ -75,7 +75,7 @@ def add_up(parts: Iterable[tuple[Any, ...]]) -> list[Any]:
 
 @contextmanager
 def thread_team(size: int) -> Iterator[ThreadTeam]:
-    """Threads that live as long as the fit; BLAS keeps to one thread in each of them."""
+    """Start threads that live as long as a fit; BLAS keeps to one thread in each of them."""
     with _blas().limit(limits=1 if size > 1 else None, user_api="blas"):
         if size == 1:
             yield ThreadTeam(1, None)

@@ -1,4 +1,4 @@
-"""What linear models share: predictions from `coef_` and `intercept_`, and the fields that tell how the fit went."""
+"""Base classes of linear models: predictions from `coef_` and `intercept_`, and the attributes that a fit sets."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         return tags
 
     def _margins(self, X: Any) -> Array:
+        """Return X @ coef_.T + intercept_; a table on an accelerator is multiplied there."""
         check_is_fitted(self)
         if home_of(X) is not None:
             from weft.learn.gpu.fits import margins_on
@@ -70,12 +71,12 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
 
 
 class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
-    """A linear model that tells classes apart: one row of `coef_` for two classes, one for each of several."""
+    """A linear classifier: `coef_` has one row for two classes, and one row for each of several classes."""
 
     classes_: Array
 
     def decision_function(self, X: Any) -> Array:
-        """Signed distances from the border; (rows,) for two classes."""
+        """Return the margins: (rows,) for two classes, (rows, classes) for several."""
         margins = self._margins(X)
         return margins.ravel() if margins.shape[1] == 1 else margins
 
@@ -93,14 +94,17 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return self
 
     def sparsify(self) -> Self:
-        """Make `coef_` a sparse matrix: smaller and quicker where an L1 penalty left most of it at zero."""
+        """Make `coef_` a sparse matrix: smaller and faster where an L1 penalty left most coefficients at zero."""
         check_is_fitted(self)
         self.coef_ = sparse.csr_matrix(self.coef_)
         return self
 
 
 def probabilities(margins: Array, *, multinomial: bool) -> Array:
-    """Probabilities of the classes from margins: one column for two classes, or one for each."""
+    """Return class probabilities (rows, classes) from margins: (rows,) for two classes, (rows, classes) for several.
+
+    `multinomial` takes the softmax; models of one class against the rest are scaled to add up to 1.
+    """
     if margins.ndim == 1:
         second = expit(margins)
         return np.column_stack([1 - second, second])
@@ -109,5 +113,5 @@ def probabilities(margins: Array, *, multinomial: bool) -> Array:
         return shares
     shares = expit(margins)
     totals = shares.sum(axis=1, keepdims=True)
-    # All classes may be ruled out at once, far from the data.
+    # Far from the data every class may have a probability of zero: then all are equally likely.
     return np.where(totals > 0, shares / np.where(totals > 0, totals, 1), 1 / shares.shape[1])

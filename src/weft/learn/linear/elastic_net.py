@@ -29,8 +29,8 @@ class ElasticNet(LinearRegressor):
 
         |y - Xw|² / (2 n) + alpha * l1_ratio * |w|_1 + alpha * (1 - l1_ratio) / 2 * |w|²
 
-    Parameters and attributes are scikit-learn's; `tol` bounds the gap to the optimum relative to the objective, and
-    `precompute` and `selection` are accepted and not needed: columns are screened and visited as the solver sees fit.
+    Parameters and attributes are scikit-learn's; `tol` bounds the gap to the optimum, relative to the objective.
+    `precompute` and `selection` have no effect: the solver screens and visits columns in its own order.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Least squares, plain and with an L2 penalty."""
+"""Estimators of least squares: LinearRegression without a penalty, Ridge with an L2 penalty."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from weft.learn.workers.joint_fit import joint_fit, refuse_workers, solving
 
 Array = np.ndarray[Any, Any]
 
-WIDEST = 5000  # unknowns for which a matrix of their products is cheap
+WIDEST = 5000  # columns (or rows) up to which a square matrix of their products is cheap
 MAX_ITER = 1000  # steps of an iterative solver where the user sets no bound
-SAFE = 1e-10  # of a reciprocal condition: below, normal equations lose too many digits
+SAFE = 1e-10  # reciprocal condition number below which normal equations lose too many digits
 SOLVERS = ("auto", "cholesky", "rows", "cg", "svd", "lsqr", "sparse_cg", "sag", "saga", "lbfgs")
 
 
 class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: ignore[misc]
-    """A linear model of one number, or of several at once."""
+    """A linear regressor of one target or several."""
 
     positive: bool
     n_jobs: int | None
@@ -69,7 +69,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: i
         return solve_least_squares(self, place, data, memory, alpha, max_iter)
 
     def _with_rows(self, X: Any, y: Any, sample_weight: Any, alpha: Callable[[int], Array]) -> Self:
-        """Add rows to those of calls before."""
+        """Add rows to those of earlier `partial_fit` calls, and solve for all of them."""
         refuse_workers(self, " where rows come in parts")
         if self.positive:
             raise ValueError("rows that come in parts must not go with positive=True; use fit")
@@ -96,8 +96,8 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: i
 class LinearRegression(LinearRegressor):
     """Ordinary least squares.
 
-    Parameters and attributes are scikit-learn's. Tall tables are solved by normal equations, with passes that correct
-    the rounding; where columns nearly depend on each other, by singular values (dense) or LSQR (sparse).
+    Parameters and attributes are scikit-learn's. Tall tables are solved by normal equations, with more passes that
+    correct rounding errors; where columns are nearly dependent, by singular values (dense) or LSQR (sparse).
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class LinearRegression(LinearRegressor):
         return FitResult([solution], X.dtype, flat=y.ndim == 1)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Add rows to those of calls before: the model is that of all of them, once they are enough to tell it."""
+        """Add rows to those of earlier calls; the model is that of all rows, once they determine it."""
         return self._with_rows(X, y, sample_weight, np.zeros)
 
     def _solve_targets(self, X: Any, targets: Array, weights: Array, team: ThreadTeam) -> Solution:
@@ -170,7 +170,7 @@ class LinearRegression(LinearRegressor):
         return Solution(w, b, history, True, solver, passes=1)
 
     def _spectrum(self, matrix: Array, columns: int, X: Any) -> None:
-        """`rank_` and `singular_` of the centred columns."""
+        """Set `rank_` and `singular_` of the centred columns from the matrix of normal equations."""
         if sparse.issparse(X):
             return
         inner = matrix[:columns, :columns]
@@ -181,7 +181,7 @@ class LinearRegression(LinearRegressor):
         self.singular_ = np.sqrt(np.maximum(np.linalg.eigvalsh(inner)[::-1], 0)).astype(X.dtype)
 
     def _solve_directly(self, X: Any, targets: Array, weights: Array) -> tuple[Array, Array]:
-        """The shortest of all solutions, from the table itself."""
+        """Return W and b of the least-norm solution, from a factorisation of the table itself."""
         if not sparse.issparse(X):
             assert_all_finite(X, input_name="X")
         root = np.sqrt(weights)[:, None]
@@ -193,7 +193,7 @@ class LinearRegression(LinearRegressor):
         elif self.positive:
             w = np.stack([nnls((X - x_mean) * root, g)[0] for g in goal.T], axis=1)
         else:
-            # Centring lowers the rank by one, to within rounding: what is left of it must not be divided by.
+            # Centring lowers the rank by one: the singular value that remains is rounding, and is cut off.
             cutoff = max(X.shape) * np.finfo(X.dtype).eps
             w, _, self.rank_, self.singular_ = lstsq((X - x_mean) * root, goal, cutoff, check_finite=False)
         return w, y_mean - x_mean @ w
@@ -203,7 +203,7 @@ class Ridge(LinearRegressor):
     """Least squares with an L2 penalty.
 
     Parameters and attributes are scikit-learn's. `solver="auto"` takes "cholesky" for tall tables, "rows" for wide
-    dense ones and "cg" for the rest; scikit-learn's other names leave the choice to us.
+    dense ones and "cg" for the rest; scikit-learn's other names mean "auto".
     """
 
     def __init__(
@@ -258,10 +258,11 @@ class Ridge(LinearRegressor):
         return FitResult([solution], X.dtype, flat=y.ndim == 1)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Add rows to those of calls before: the model is that of all of them, and no row is kept."""
+        """Add rows to those of earlier calls; the model is that of all rows, and no row is kept."""
         return self._with_rows(X, y, sample_weight, self._alphas)
 
     def _alphas(self, outputs: int) -> Array:
+        """Return the penalty of each target, (outputs,)."""
         alpha = np.atleast_1d(np.asarray(self.alpha, np.float64))
         for value in alpha:
             inputs.check_number("alpha", value)
@@ -303,7 +304,7 @@ def _ridge_solver(X: Any, asked: str, least_alpha: float) -> str:
     if asked in ("cholesky", "cg") or (asked == "rows" and dense):
         return asked
     if least_alpha == 0 and dense:
-        return "svd"  # columns may depend on each other, and nothing else makes the solution unique
+        return "svd"  # columns may be dependent, and no penalty makes the solution unique
     if dense and rows < columns and rows <= WIDEST:
         return "rows"
     return "cholesky" if columns <= WIDEST and (dense or columns <= 1000) else "cg"
@@ -312,7 +313,7 @@ def _ridge_solver(X: Any, asked: str, least_alpha: float) -> str:
 def _positive(
     problem: LeastSquares, tol: float, max_iter: int, history: History
 ) -> tuple[Array, Array, bool]:
-    """Each target by coordinate descent with a bound at zero."""
+    """Return W, b and whether all targets converged, by coordinate descent with a bound at zero."""
     columns, outputs = problem.table.columns, problem.targets.shape[1]
     w, b, good = np.zeros((columns, outputs)), np.zeros(outputs), True
     for k in range(outputs):
@@ -342,6 +343,7 @@ def _positive(
 
 
 def _means(X: Any, targets: Array, weights: Array, intercept: bool) -> tuple[Array, Array]:
+    """Return the weighted means of the columns and of the targets; zeros where there is no intercept."""
     if not intercept:
         return np.zeros(X.shape[1]), np.zeros(targets.shape[1])
     shares = np.asarray(weights, np.float64) / np.sum(weights, dtype=np.float64)
@@ -349,6 +351,7 @@ def _means(X: Any, targets: Array, weights: Array, intercept: bool) -> tuple[Arr
 
 
 def _centred_operator(X: Any, centre: Array, root: Array) -> LinearOperator:
+    """Return diag(root) (X - 1 centreᵀ) as an operator, for a sparse X that stays sparse."""
     return LinearOperator(
         X.shape,
         matvec=lambda v: root * (X @ v.ravel() - centre @ v.ravel()),

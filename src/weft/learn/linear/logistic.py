@@ -28,7 +28,8 @@ Array = np.ndarray[Any, Any]
 class LogisticRegression(LinearClassifier):
     """Logistic regression with L1, L2, mixed or no penalty, for two classes or several.
 
-    Parameters are scikit-learn's, with these differences: `tol` bounds the gap to the optimum, relative to it;
+    Parameters are scikit-learn's, with these differences: `tol` bounds the gap to the optimum, relative to
+    the objective;
     `solver="auto"` chooses from the table's shape among "newton", "lbfgs", "dual" and "coordinate" (scikit-learn's
     names are understood); the intercept is never penalised; `n_jobs=None` uses all cores on large tables;
     `multi_class="ovr"` fits one model for each class; `device="cuda"` fits on a GPU, as do tables that lie there.
@@ -157,7 +158,7 @@ class LogisticRegression(LinearClassifier):
         return np.log(self.predict_proba(X))
 
     def _penalties(self) -> tuple[float, float]:
-        """Check the parameters; L1 and L2 penalties, where the sum of losses is not scaled."""
+        """Check the parameters; return the L1 and the L2 penalty beside an unscaled sum of losses."""
         inputs.check_choice("penalty", self.penalty, ("deprecated", "l1", "l2", "elasticnet", None))
         inputs.check_choice("solver", self.solver, (*OPEN, *ALIASES))
         inputs.check_choice("multi_class", self.multi_class, ("multinomial", "ovr"))
@@ -173,7 +174,7 @@ class LogisticRegression(LinearClassifier):
         return strength * share, strength * (1 - share)
 
     def _problems(self, codes: Array, dtype: Any) -> list[tuple[Loss, Array]]:
-        """The loss and the targets of each problem: one in all, or one for each class."""
+        """Return the loss and the targets of each problem: one for all classes, or one for each class."""
         count = len(self.classes_)
         if count > 2 and self.multi_class == "multinomial":
             return [(Multinomial(count), codes.astype(dtype))]
@@ -194,10 +195,10 @@ class LogisticRegression(LinearClassifier):
 def _start(
     before: tuple[Any, Any], outputs: int, output: int, problems: int, columns: int
 ) -> tuple[Array, Array] | None:
-    """The coefficients of the fit before, where they are of the same shape."""
+    """Return W and b of the previous fit for a warm start, or None where its shape differs."""
     coef, intercept = before
     if coef is None or coef.shape != (outputs * problems, columns):
         return None
-    mine = slice(output * outputs, (output + 1) * outputs)
+    mine = slice(output * outputs, (output + 1) * outputs)  # rows of `coef_` that belong to this problem
     coef = coef.toarray() if sparse.issparse(coef) else coef
     return coef[mine].T.astype(np.float64), np.atleast_1d(intercept)[mine].astype(np.float64)

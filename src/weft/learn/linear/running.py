@@ -1,4 +1,4 @@
-"""Least squares of rows that come in parts: what they add up to is kept, and the rows are not."""
+"""Least squares of rows that come in parts (`partial_fit`): their normal equations are kept, the rows are not."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class RunningLeastSquares:
-    """The normal equations of all rows so far, of columns less `shift`."""
+    """The normal equations of all rows so far, with `shift` subtracted from the columns."""
 
     normal: NormalEquations
-    shift: Array
+    shift: Array  # (columns,)
 
     def solution(self, alpha: Array, columns: int) -> Solution:
         """Return the coefficients of all rows so far, for one penalty of each target."""
@@ -38,7 +38,7 @@ def with_rows(
     intercept: bool,
     team: ThreadTeam,
 ) -> RunningLeastSquares:
-    """What there was before, and these rows. The first rows decide the shift, for columns that are far from zero."""
+    """Return the normal equations with these rows added; the first rows decide the shift, their column means."""
     if before is not None:
         shift = before.shift
     else:

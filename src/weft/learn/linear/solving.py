@@ -1,4 +1,4 @@
-"""One smooth-loss problem from data to coefficients: sets it up for the solver that was chosen, and runs it."""
+"""Solves one problem of a linear classifier with the solver that was chosen for it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,16 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class LinearTask:
-    """What is minimised: sum of weights * loss + l1 |W|_1 + l2/2 |W|², with the intercept free or penalised."""
+    """One problem of a linear classifier:
+
+        min over W, b:  sum_i weights_i * loss(y_i, x_i W + b) + l1 * |W|_1 + l2 / 2 * |W|²
+
+    The intercept b is free, or penalised as scikit-learn's LinearSVC does.
+    """
 
     table: DenseTable | SparseTable
-    y: Array  # -1 and 1, or the codes of several classes
-    weights: Array
+    y: Array  # (rows,): -1 and 1, or the codes of several classes
+    weights: Array  # (rows,)
     loss: Loss
     l1: float
     l2: float
@@ -38,6 +43,7 @@ class LinearTask:
 
     @property
     def b_l2(self) -> float:
+        """The L2 penalty of the intercept itself, which is `scaling` times the penalised coefficient."""
         return self.l2 / self.scaling**2 if self.scaling else 0.0
 
 
@@ -52,7 +58,7 @@ def solve(
     history: History,
     random: np.random.RandomState,
 ) -> Solution:
-    """Coefficients within `tol` of the optimum; `start` are those to begin from."""
+    """Return coefficients whose objective is within `tol` (relative) of the least; `start` is (W, b) to begin from."""
     limits: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "history": history}
     if choice.solver == "dual":
         return solve_dual(task, task.loss.name, team, limits, random)
@@ -65,7 +71,8 @@ def solve(
         task.intercept,
         team,
         b_l2=task.b_l2,
-        fine=task.l1 > 0,  # an L1 penalty's gap is off by as much as coefficients are, not by its square
+        fine=task.l1
+        > 0,  # with an L1 penalty the gap grows with an error of the coefficients, not with its square
     )
     point = _first_point(problem, start)
     if choice.solver == "coordinate":
@@ -88,7 +95,7 @@ def _solution(
 def solve_dual(
     task: LinearTask, loss: str, team: ThreadTeam, limits: dict[str, Any], random: np.random.RandomState
 ) -> Solution:
-    """By dual coordinate ascent; a smooth loss that makes it crawl is handed on to quasi-Newton steps."""
+    """Solve by dual coordinate ascent; where that is slow, quasi-Newton steps finish a smooth loss."""
     intercept = "none" if not task.intercept else "penalised" if task.scaling else "free"
     table = task.table
     if isinstance(table, DenseTable):

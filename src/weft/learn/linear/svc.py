@@ -31,7 +31,7 @@ class LinearSVC(LinearClassifier):
 
     Parameters and attributes are scikit-learn's, and so is the meaning of `intercept_scaling`: the intercept is the
     coefficient of a column of that value, and penalised like the others. `tol` bounds the gap to the optimum, relative
-    to it. `multi_class="crammer_singer"` is not there yet.
+    to the objective. `multi_class="crammer_singer"` is not supported.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class LinearSVC(LinearClassifier):
         return result
 
     def _penalties(self) -> tuple[float, float]:
+        """Return the L1 and the L2 penalty."""
         return (1.0, 0.0) if self.penalty == "l1" else (0.0, 1.0)
 
     def _solve_classes(self, X: Any, codes: Array, weights: Array, team: ThreadTeam) -> list[Solution]:
@@ -146,7 +147,6 @@ class LinearSVC(LinearClassifier):
         table = task.table
         rows = total_rows(table.rows)
         shape = ProblemShape(rows, table.columns, table.stored, is_sparse, l1=task.l1, l2=task.l2)
-        # Without a penalty of its own kind the primal is what scikit-learn's dual=False asks for.
         choice = choose(shape, dual=self.dual is True)
         together = (
             current_workers() is not None

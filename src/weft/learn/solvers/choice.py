@@ -1,4 +1,4 @@
-"""Which solver suits a problem: decided from its shape alone, before any data is read."""
+"""Chooses the solver of a linear problem from its shape alone, before any data is read."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from weft.learn.solvers.smooth import SmoothPlan
 
-# The order of the largest matrix of second derivatives that is cheap beside passes over the data.
-FULL = 1000
+FULL = 1000  # unknowns up to which a whole Hessian is cheap beside passes over the data
 
-# scikit-learn's names, each with what is nearest to it here; those not listed leave the choice to us.
+# scikit-learn's names of solvers, each with the nearest solver here; the names in OPEN mean "auto".
 ALIASES = {
     "newton-cholesky": "newton",
     "newton-cg": "newton",
@@ -23,11 +22,11 @@ OPEN = ("auto", "liblinear", "sag", "saga")
 
 @dataclass(frozen=True)
 class ProblemShape:
-    """What the choice depends on."""
+    """The size and the penalties of a problem, by which its solver is chosen."""
 
     rows: int
     columns: int
-    stored: int
+    stored: int  # numbers that the table stores: nonzeros of a sparse table
     sparse: bool
     outputs: int = 1
     l1: float = 0.0
@@ -36,14 +35,14 @@ class ProblemShape:
 
 @dataclass(frozen=True)
 class Choice:
-    """A solver ("newton", "lbfgs", "dual", "coordinate"), and how the smooth ones look at the data."""
+    """A solver ("newton", "lbfgs", "dual" or "coordinate"), and the plan of the smooth ones."""
 
     solver: str
     plan: SmoothPlan
 
 
 def choose(shape: ProblemShape, asked: str = "auto", *, dual: bool = False) -> Choice:
-    """The solver for a smooth loss with L1 and L2 penalties; `asked` wins where it can do the work."""
+    """Return the solver for a smooth loss with L1 and L2 penalties; one the user `asked` for wins where it applies."""
     wanted = "dual" if dual else ALIASES.get(asked)
     _check(shape, wanted)
     if shape.l1 > 0:
@@ -56,7 +55,7 @@ def choose(shape: ProblemShape, asked: str = "auto", *, dual: bool = False) -> C
 
 
 def smooth_plan(shape: ProblemShape, wanted: str | None = None) -> SmoothPlan:
-    """The finest curvature that is cheap, and a sample just large enough for it."""
+    """Return the most complete curvature that is cheap, and the size of the sample to take it from."""
     side = shape.columns + 1
     if wanted == "lbfgs":
         return SmoothPlan("diagonal", shape.rows)
@@ -68,8 +67,10 @@ def smooth_plan(shape: ProblemShape, wanted: str | None = None) -> SmoothPlan:
 
 
 def _sample_rows(side: int, rows: int) -> int:
-    """A hundred rows for each unknown give second derivatives to a fifth; of wide tables fewer must do, and of tall
-    ones more cost less than half a pass.
+    """Return the rows to sample second derivatives from, for matrices of order `side`.
+
+    100 rows for each unknown give second derivatives to within a fifth. Wide tables make do with 20; tall tables take
+    up to 400 while that costs less than half a pass.
     """
     each = min(100, max(20, 20_000 // side))
     each = max(each, min(4 * each, 4 * rows // side**2))

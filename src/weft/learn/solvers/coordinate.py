@@ -1,10 +1,10 @@
-"""Minimises problems with an L1 penalty: Newton steps on the few columns that matter.
+"""Minimises problems with an L1 penalty by Newton steps on the few columns in use.
 
     F(W, b) = f(W, b) + l1 * |W|_1,  f as in `problem`
 
-A pass over all columns shows which of them may leave zero; the quadratic model of those and of the ones in use is
-minimised by coordinate descent on its matrix; the duality gap says when to stop. For a squared loss the model is
-exact, so that the data is read a few times in all.
+A pass over all columns shows which coefficients may leave zero. The quadratic model of those columns, and of the
+columns in use, is minimised by coordinate descent on its matrix. The duality gap says when to stop. For a squared loss
+the model is exact, so that the data is read a few times in all.
 """
 
 from __future__ import annotations
@@ -21,44 +21,45 @@ from weft.learn.workers.group import sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
-ARMIJO = 1e-3
-STALE = 20  # steps without a better gap: rounding allows no more
-GROWTH = 4  # of the model, at most, from one step to the next
-FIRST = 64  # columns in the first model, where there are many
+ARMIJO = 1e-3  # share of the predicted decrease that a step must reach
+STALE = 20  # steps that do not halve the gap, after which rounding is taken to allow no more
+GROWTH = 4  # factor by which the columns of the model may grow from one step to the next
+FIRST = 64  # columns of the first model, of a table with more
 
 
 @dataclass(frozen=True)
 class L1Problem:
-    """A smooth problem, and the L1 penalty on top."""
+    """A smooth problem with an L1 penalty added."""
 
     smooth: Problem
     l1: float
     positive: bool = False
-    b_l1: float = 0.0  # only where scikit-learn's twin penalises the intercept
-    weight: float = field(init=False)  # of everyone's rows
+    b_l1: float = 0.0  # L1 penalty of the intercept, as in scikit-learn's LinearSVC
+    weight: float = field(init=False)  # the sum of the weights of all workers' rows
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weight", self.smooth.weight())
 
     def penalty(self, at: Array) -> float:
+        """Return l1 * |W|_1 + b_l1 * |b|_1."""
         w, b = self.smooth.split(at)
         return self.l1 * float(np.abs(w).sum()) + self.b_l1 * float(np.abs(b).sum())
 
 
 @dataclass
 class L1Iterate:
-    """A point and what one pass over all columns told about it."""
+    """A point, its objective, and the derivatives that one pass over the data gave."""
 
     at: Array
     value: float
     gradient: Array  # of the smooth part
-    slopes: Array  # of the loss by the margins
+    slopes: Array  # derivatives of the loss by the margins, row by row
 
 
 def minimise_l1(
     problem: L1Problem, start: Array, *, tol: float, max_iter: int, history: History
 ) -> tuple[Array, bool]:
-    """The point whose objective is within `tol` (relative) of the least, and whether it was reached."""
+    """Return a point whose objective is within `tol` (relative) of the least, and whether that was reached."""
     point = _evaluate(problem, start)
     models = _Models(problem)
     width = FIRST
@@ -74,7 +75,7 @@ def minimise_l1(
             return point.at, False
         chosen = _choose(problem, point, width)
         width = GROWTH * len(chosen)
-        # The dual point is off by as much as the coefficients are, the objective by the square of that.
+        # An error of the coefficients enters the gap linearly and the objective squared: solve the model closely.
         move = models.step(point, chosen, enough=1e-3 * gap * min(1.0, history.gap))
         ahead = _line_search(problem, point, move)
         if ahead is None:
@@ -83,13 +84,13 @@ def minimise_l1(
 
 
 def duality_gap(problem: L1Problem, point: L1Iterate) -> float:
-    """How far the objective is above the best of two points of the dual."""
+    """Return how far the objective is above the better of two dual points: the slopes, scaled to be feasible or not."""
     smooth = problem.smooth
     w, _ = smooth.split(point.at)
     loss_gradient = point.gradient[: w.size] - smooth.l2 * w.ravel()
     size = -loss_gradient if problem.positive else np.abs(loss_gradient)
     most = float(size.max(initial=0.0))
-    if problem.b_l1:  # the intercept is one more column, of ones
+    if problem.b_l1:  # the intercept counts as one more column, of ones
         most = max(most, float(np.abs(point.gradient[-1])) * problem.l1 / problem.b_l1)
     scales = [min(1.0, problem.l1 / most)] if most > 0 else [1.0]
     if smooth.l2 > 0:
@@ -106,7 +107,7 @@ def duality_gap(problem: L1Problem, point: L1Iterate) -> float:
 
 
 def _intercept_slack(problem: L1Problem, point: L1Iterate) -> float:
-    """The dual asks that slopes add up to zero where there is an intercept: what it costs that they nearly do."""
+    """Return what the gap misses where slopes do not quite add up to zero, as the dual of a free intercept demands."""
     smooth = problem.smooth
     if not smooth.intercept or problem.b_l1:
         return 0.0
@@ -115,7 +116,10 @@ def _intercept_slack(problem: L1Problem, point: L1Iterate) -> float:
 
 
 class _Models:
-    """Quadratic models of the smooth part on some columns; a squared loss has the same everywhere, so they grow."""
+    """Quadratic models of the smooth part on some columns.
+
+    A squared loss has the same second derivatives everywhere: its products of columns are kept and added to.
+    """
 
     def __init__(self, problem: L1Problem):
         self.problem = problem
@@ -124,7 +128,7 @@ class _Models:
         self._sums = np.empty(0)
 
     def step(self, point: L1Iterate, chosen: Array, enough: float) -> Array:
-        """The way to the minimum of the model."""
+        """Return the step from `point` to the minimum of the model on the columns `chosen`."""
         problem, smooth = self.problem, self.problem.smooth
         outputs = smooth.loss.outputs
         rows = np.concatenate([chosen, [smooth.table.columns]]) if smooth.intercept else chosen
@@ -155,7 +159,7 @@ class _Models:
         return np.block([[matrix, cross], [cross.T, np.full((1, 1), self.problem.weight)]])
 
     def _grow(self, new: Array) -> None:
-        """Products of columns that were not looked at before, with each other and with those that were."""
+        """Add the products of new columns, with each other and with the columns already there."""
         if not len(new):
             return
         smooth, old = self.problem.smooth, len(self._columns)
@@ -170,7 +174,7 @@ class _Models:
 
 
 def _choose(problem: L1Problem, point: L1Iterate, width: int) -> Array:
-    """Columns in use, and those that break the bound most: up to `width` in all, and a few to spare."""
+    """Return the columns of the next model, about `width`: those in use, and those whose slope exceeds l1 most."""
     smooth = problem.smooth
     w, _ = smooth.split(point.at)
     gradient = point.gradient[: w.size].reshape(w.shape)
@@ -182,7 +186,7 @@ def _choose(problem: L1Problem, point: L1Iterate, width: int) -> Array:
     if wanted >= len(score):
         return np.arange(len(score))
     best = np.argpartition(-score, wanted)[:wanted]
-    # Those well below the bound would stay at zero; those near it may be lifted over it by the others.
+    # Columns well below the bound would stay at zero; the step of other columns may lift those near it.
     return np.sort(best[score[best] > 0.5 * problem.l1])
 
 
@@ -192,7 +196,7 @@ def _evaluate(problem: L1Problem, at: Array) -> L1Iterate:
 
 
 def _line_search(problem: L1Problem, point: L1Iterate, move: Array) -> L1Iterate | None:
-    """The first of ever shorter steps that lowers the objective enough; None where none does."""
+    """Return the first of ever shorter steps that lowers the objective enough, or None."""
     noise = 4 * float(np.finfo(problem.smooth.table.dtype).eps) * abs(point.value)
     promise = float(point.gradient @ move) + problem.penalty(point.at + move) - problem.penalty(point.at)
     if promise > noise or not np.any(move):
@@ -200,7 +204,7 @@ def _line_search(problem: L1Problem, point: L1Iterate, move: Array) -> L1Iterate
     length = 1.0
     for _ in range(30):
         trial = _evaluate(problem, point.at + length * move)
-        # The gap may go on falling when values can no longer tell two points apart.
+        # Within rounding of the value a step is accepted: the gap may still fall.
         if trial.value <= point.value + ARMIJO * length * promise + noise:
             return trial
         length /= 2

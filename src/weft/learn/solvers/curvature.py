@@ -1,4 +1,7 @@
-"""Metrics: what a gradient must be multiplied with to point at the minimum. Exact, by class, or by coordinate."""
+"""Second derivatives H of a problem as solvers use them: the Newton step H⁻¹ g of a gradient g.
+
+The whole Hessian, one block for each output, or its diagonal alone.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,31 @@ Array = np.ndarray[Any, Any]
 
 
 class Curvature(Protocol):
-    """Stands for the inverse of the second derivatives."""
+    """Second derivatives H, exact or approximate, that a gradient is divided by."""
 
-    def solve(self, gradient: Array) -> Array: ...
+    def solve(self, gradient: Array) -> Array:
+        """Return H⁻¹ g."""
+        ...
 
 
 class CholeskyCurvature:
-    """All second derivatives at once: a full Newton step."""
+    """The whole Hessian, factorised: a full Newton step. Rows and columns are scaled to a diagonal of ones."""
 
     def __init__(self, hessian: Array):
         diagonal = hessian.diagonal()
         self._scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1))
         scaled = hessian * self._scale * self._scale[:, None]
         self._factor = _factor(scaled)
-
         self._norm = float(np.abs(scaled).sum(axis=0).max())
 
     @property
     def reciprocal_condition(self) -> float:
-        """How near to singular the matrix is, whatever the units of its columns."""
+        """The reciprocal condition number in the 1-norm, independent of the units of the columns."""
         rcond, _ = lapack.dpocon(self._factor[0], self._norm, uplo="L")
         return float(rcond)
 
     def rounding_gap(self, solution: Array, eps: float) -> float:
-        """What it may cost that the matrix is E away from the true one: w·E·H⁻¹·E·w / 2, for E of 3 roundings."""
+        """Return the gap that rounding errors E of the matrix may cause: wᵀ E H⁻¹ E w / 2, for E of 3 roundings."""
         scaled = solution / self._scale
         return float(5 * eps**2 * self._norm * (scaled @ scaled) / self.reciprocal_condition)
 
@@ -46,7 +50,7 @@ class CholeskyCurvature:
 
 
 class CurvatureByOutput:
-    """Second derivatives inside each class; those between classes are left to the quasi-Newton part."""
+    """One Hessian for each output; second derivatives between outputs are left to the quasi-Newton updates."""
 
     def __init__(self, parts: list[CholeskyCurvature]):
         self._parts = parts
@@ -58,10 +62,10 @@ class CurvatureByOutput:
 
 
 class DiagonalCurvature:
-    """Each coordinate alone: for tables too wide for anything else."""
+    """The diagonal of the Hessian, for tables too wide for a matrix."""
 
     def __init__(self, diagonal: Array):
-        # A column that no row uses has no slope either.
+        # A column that no row uses has a gradient of zero: any divisor will do.
         self._inverse = 1 / np.where(diagonal > 0, diagonal, 1)
 
     def solve(self, gradient: Array) -> Array:
@@ -70,7 +74,7 @@ class DiagonalCurvature:
 
 
 def curvature_at(problem: Problem, point: Array, kind: str) -> Curvature:
-    """The curvature of this kind ("full", "output" or "diagonal") at a point."""
+    """Return the curvature of a kind ("full", "output" or "diagonal") at a point."""
     outputs = range(problem.loss.outputs)
     if kind == "diagonal":
         return DiagonalCurvature(problem.diagonal(point))

@@ -1,11 +1,11 @@
-"""Dual coordinate ascent for wide, sparse tables and for the hinge loss; stops by the duality gap.
+"""Dual coordinate ascent for wide sparse tables and for the hinge loss, until the duality gap is small.
 
     min  1/2 |w|² + sum_i weights_i * loss(y_i * (x_i w + b))
 
-Each thread works on a copy of w and on its own share of the rows, which is dealt anew at every epoch. It takes the
-steps of the other threads for nearly equal to its own (for fully equal is the safe rule of CoCoA+), so that the sum of
-all steps is a step forward; if gaps grow all the same, the safe rule is kept from then on. An intercept without a
-penalty is a multiplier: the dual has a constraint more, and b is moved after every epoch by what is left of it.
+Each thread works on a copy of w and on its own share of the rows, which is drawn anew at every epoch. It assumes that
+the steps of the other threads are nearly equal to its own (that they are equal is the safe rule of CoCoA+), so that the
+sum of all steps is an ascent. If gaps grow all the same, the safe rule holds from then on. An intercept without a
+penalty is a multiplier: the dual has one more constraint, and b moves after every round by its residual.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ CODES = {
     "hinge": dual_kernels.HINGE,
 }
 BUCKET = 32  # neighbouring rows visited together; fewer where there are few rows
-ROUNDS = 4  # times in an epoch that threads meet, and that a free intercept is moved
-LEGS = 16  # times in a round that threads meet in the commonest columns, where they disturb each other most
-COMMON = 4096  # of those
-LEAP = 1.5  # the sum of threads' steps beyond what is safe; less than twice that is a step forward in theory, too
-GIVE_UP = 20  # epochs
-EVERY = 10  # epochs between certificates, at most
+ROUNDS = 4  # rounds of an epoch: after each, threads make their copies of w equal and a free intercept moves
+LEGS = 16  # legs of a round: after each, threads make the commonest columns equal, where they disturb each other most
+COMMON = 4096  # columns that count as commonest
+LEAP = 1.5  # factor on the safe sum of threads' steps; any below 2 is an ascent in theory, too
+GIVE_UP = 20  # epochs after which a slow ascent ends, if it needs as many more
+EVERY = 10  # most epochs between certificates
 
 
 @dataclass(frozen=True)
 class DualProblem:
-    """Rows, targets of -1 and 1, weights, and what to do about the intercept."""
+    """Rows, targets of -1 and 1, weights divided by the L2 penalty, and the kind of intercept."""
 
     table: DenseTable | SparseTable
     y: Array
@@ -57,7 +57,7 @@ class DualProblem:
 
 @dataclass
 class Certificate:
-    """A primal point, its objective, and how far that is above a point of the dual."""
+    """A primal point, its objective, and the duality gap, which proves how close it is to the optimum."""
 
     w: Array
     b: float
@@ -66,7 +66,7 @@ class Certificate:
 
 
 class DualAscent:
-    """The state of one ascent: a dual variable for each row, and w."""
+    """The state of one ascent: a dual variable for each row, and w, whose last place is the intercept."""
 
     def __init__(self, problem: DualProblem, random: np.random.RandomState):
         self.problem = problem
@@ -74,7 +74,7 @@ class DualAscent:
         self.random = random
         self.code = CODES[problem.loss]
         self.squares = _row_squares(table)
-        with checking():  # squares are of this worker's rows
+        with checking():  # on all workers alike: each has the squares of its own rows only
             if not np.isfinite(self.squares).all():
                 explain_sums(table)
         self.states = np.full(table.rows, -20.0 if problem.loss == "logistic" else 0.0, dtype)
@@ -93,25 +93,25 @@ class DualAscent:
         self.height = int(np.clip(table.rows // 2000, 1, BUCKET))
 
     def epoch(self) -> float:
-        """Visit every row once; returns the duality gap as met on the way, which is more than what is left."""
+        """Visit every row once; return the sum of the gaps of rows as visited, which exceeds the gap left."""
         buckets = self.random.permutation(-(-self.problem.table.rows // self.height)).astype(np.int64)
         alone = self.problem.team.size == 1 and self.problem.intercept != "free"
         return sum(self._round(part) for part in np.array_split(buckets, 1 if alone else ROUNDS))
 
     def be_careful(self) -> None:
-        """Steps that are safe whatever the data."""
+        """Take steps that are safe for any data, from now on."""
         self.stretch *= self.leap
         self.leap = 1.0
 
     def _round(self, buckets: Array) -> float:
-        """All threads, each on its copy of w; then the copies are made one again."""
+        """Let each thread visit its rows with its own copy of w, then merge the copies; return the gap as visited."""
         team = self.problem.team
         if team.size == 1:
             gap = self._visit(buckets, self.w)
         else:
-            crew_copies = list(self.copies)
-            list(team.map(self._renew, crew_copies))
-            gap = sum(self._leg(part, crew_copies) for part in np.array_split(buckets, self.legs))
+            copies = list(self.copies)
+            list(team.map(self._renew, copies))
+            gap = sum(self._leg(part, copies) for part in np.array_split(buckets, self.legs))
             cuts = pairwise(np.linspace(0, len(self.w), team.size + 1).astype(int))
             list(team.map(lambda cut: dual_kernels.meet(self.w, self.copies, self.leap, *cut), list(cuts)))
         self._settle()
@@ -121,10 +121,10 @@ class DualAscent:
         copy[:] = self.w
 
     def _leg(self, buckets: Array, copies: list[Array]) -> float:
-        """A part of a round, after which the copies agree in the commonest columns.
+        """Visit a part of a round, after which all copies are equal in the commonest columns.
 
-        In its own copy a thread's steps are as many times too long as there are threads, but for the leap: the mean of
-        the copies, and the leap beyond it, holds each step once.
+        In its own copy a thread's steps are `threads / leap` times too long. The mean of their changes, times the
+        leap, holds each step once.
         """
         team = self.problem.team
         work = list(zip(np.array_split(buckets, team.size), copies, strict=True))
@@ -133,17 +133,17 @@ class DualAscent:
         return float(sum(gaps))
 
     def _settle(self) -> None:
-        """What is done when threads have met."""
+        """Move a free intercept, after the copies of w were merged."""
         if self.problem.intercept == "free":
             self.centre += self.bias * float(self.w[-1])
 
     def null_value(self) -> float:
-        """The objective at zero."""
+        """Return the objective at zero."""
         weight = float(self.problem.weights.sum(dtype=np.float64))
         return math.log(2) * weight if self.problem.loss == "logistic" else weight
 
     def certificate(self) -> Certificate:
-        """The exact objective and gap, by one more pass over the data."""
+        """Return the exact objective and gap, by one more pass over the data."""
         problem = self.problem
         dual = self._feasible_dual()
         w = self.w[:-1]
@@ -158,7 +158,7 @@ class DualAscent:
         return Certificate(w.astype(np.float64), b, value, max(value - bound, 0.0))
 
     def _products(self, dual: Array) -> tuple[Array, Array]:
-        """Margins of w, and what w is by the dual variables of these rows; a sparse table is read once for both."""
+        """Return X w, and the w that dual variables give, v = Xᵀ dual; a sparse table is read once for both."""
         table, team, w = self.problem.table, self.problem.team, self.w[:-1]
         margins = np.empty(table.rows, table.dtype)
 
@@ -173,7 +173,7 @@ class DualAscent:
             margins[block] = table.times(block, w)
             return (table.transposed_times(block, dual[block].astype(table.dtype)),)
 
-        # In the table's type the sums stay in the cache; in eight parts they keep their digits.
+        # Sums in the table's own type fit the cache; eight parts for each thread keep their rounding error small.
         cuts = np.unique(np.linspace(0, table.rows, 8 * team.size + 1).astype(int))
         shares = [slice(int(a), int(b)) for a, b in pairwise(cuts)]
         (v,) = add_up(team.map(part, shares if isinstance(table, SparseTable) else table.blocks()))
@@ -194,14 +194,14 @@ class DualAscent:
             return 0.0
         if problem.intercept == "penalised":
             return problem.scaling
-        # Small beside a row, or steps shrink; large beside 1 / curvature, or the multiplier crawls.
+        # Small beside a row, or steps get short; large beside 1 / curvature, or the multiplier converges slowly.
         squares, rows, weight = sum_over_workers(
             [float(self.squares.sum()), float(problem.table.rows), float(problem.weights.sum())]
         )
         return float(np.sqrt(max(0.1 * squares / rows, 40 / max(weight, 1e-12))))
 
     def _feasible_dual(self) -> Array:
-        """y_i * a_i of every row; for a free intercept they add up to zero, as the dual's constraint asks."""
+        """Return y_i * a_i of every row, scaled to add up to zero where a free intercept constrains the dual."""
         problem = self.problem
         dual = (self.shares * problem.weights if problem.loss == "logistic" else self.states).astype(
             np.float64
@@ -215,7 +215,7 @@ class DualAscent:
         return signed
 
     def _intercept(self, margins: Array) -> float:
-        """The best intercept for these margins, where it is free."""
+        """Return the intercept; a free one by five Newton steps on the loss of these margins."""
         problem = self.problem
         if problem.intercept != "free":
             return self.bias * float(self.w[-1])
@@ -256,14 +256,14 @@ def ascend(
     patient: bool,
     ascent: DualAscent | None = None,
 ) -> tuple[Certificate, int, bool]:
-    """The best point, the epochs it took, and whether its gap is within `tol`.
+    """Return the best point, the epochs it took, and whether its gap is within `tol` (relative).
 
-    Unless told to be patient it gives up where so many epochs are still to come that another method is quicker.
+    Unless `patient`, the ascent ends early where it would need so many more epochs that another method is faster.
     """
     ascent = ascent or DualAscent(problem, random)
     met: list[float] = []
-    goal = tol * ascent.null_value() / 2  # until the first certificate says better
-    # Of the gap met on the way, against certificates: threads leave their last steps to be mended.
+    goal = tol * ascent.null_value() / 2  # until the first certificate gives the objective
+    # The ratio of the certified gap to the gap as visited: copies of w that differ leave a larger one.
     bias = 1.0 if problem.team.size == 1 else 2.0
     due = EVERY
     while True:
@@ -284,21 +284,21 @@ def ascend(
 
 
 def _rate(met: list[float]) -> float:
-    """By how much the gap shrinks in an epoch."""
+    """Return the factor by which the gap shrinks in an epoch."""
     if len(met) < 3 or met[-2] <= 0:
         return 0.5
     return min(max(met[-1] / met[-2], 0.01), 0.98)
 
 
 def _ahead(met: list[float]) -> float:
-    """The gap after the last epoch, as far as what was met on the way can tell."""
+    """Return an estimate of the gap after the last epoch."""
     return met[-1] * _rate(met)
 
 
 def _epochs_left(met: list[float], bias: float, goal: float) -> int:
-    """How many epochs are still to come, if the gap goes on shrinking as it did; 0 if it may be small enough now."""
+    """Return the epochs still needed if the gap keeps shrinking at its rate; 0 if it may be small enough now."""
     now = bias * _ahead(met)
-    if len(met) < 2:  # the first epoch meets nothing that lasts
+    if len(met) < 2:  # the gaps of the first epoch say nothing about the rate
         return 1
     if now <= goal:
         return 0
@@ -306,7 +306,7 @@ def _epochs_left(met: list[float], bias: float, goal: float) -> int:
 
 
 def _commonest(table: DenseTable | SparseTable) -> Array:
-    """Columns that most rows use, by a million numbers of the table."""
+    """Return the columns that most rows use, counted in a sample of a million stored numbers."""
     if not isinstance(table, SparseTable):
         return np.arange(min(table.columns, COMMON))
     some = table.values.indices[:: 1 + table.stored // (1 << 20)]
@@ -315,6 +315,7 @@ def _commonest(table: DenseTable | SparseTable) -> Array:
 
 
 def _row_squares(table: DenseTable | SparseTable) -> Array:
+    """Return |x_i|² of every row."""
     if isinstance(table, SparseTable):
         squares = np.empty(table.rows, table.dtype)
         dual_kernels.row_squares(table.values.data, table.values.indptr, squares)

@@ -1,11 +1,11 @@
-"""Dual coordinate ascent by several workers, each on its own rows: CoCoA+, with columns that most rows share met often.
+"""Dual coordinate ascent by several workers, each on its own rows: CoCoA+, with the commonest columns merged often.
 
-Each worker takes its steps for as long as all workers' steps together would be (`stretch`), on its own copy of w; what
-the copies gained, divided by the workers, is what all steps gained, and it is added up once an epoch. Workers disturb
-each other through the columns that both of them use, and most through the commonest: those are made equal many times
-in an epoch, which is a small message and saves most of the epochs. A column that one worker alone uses is never sent.
+Each worker takes steps on its own copy of w as if all workers took the same step (`stretch`). The changes of the
+copies, divided by the number of workers, are added up once an epoch. Workers disturb each other through the columns
+that both of them use, most of all the commonest: those are made equal many times in an epoch, by a small message that
+saves most of the epochs. A column that one worker alone uses is never sent.
 
-Objectives, dual objectives and gaps are sums over everyone's rows, so that all workers stop at the same epoch.
+Objectives, dual objectives and gaps are sums over the rows of all workers, so that all workers stop at the same epoch.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from weft.learn.workers.group import Workers, sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
-MEETINGS = 64  # in an epoch
-COMMON = 4096  # columns that are made equal at each of them
+MEETINGS = 64  # messages about the commonest columns in an epoch
+COMMON = 4096  # columns that count as commonest
 
 
 class SharedAscent(DualAscent):
-    """The state of one worker: dual variables of its rows, and w in the columns that they use (zero in the others)."""
+    """The state of one worker: the dual variables of its rows, and w in the columns that they use (zero elsewhere)."""
 
     def __init__(self, problem: DualProblem, random: np.random.RandomState, others: Workers):
         super().__init__(problem, random)
@@ -34,11 +34,11 @@ class SharedAscent(DualAscent):
         self.common, self.rare, self.own = _columns(problem, others)
         self.shared = np.concatenate([self.common, self.rare])
         self.met = np.append(self.common, problem.table.columns)  # with the intercept
-        # Small tables are widened, and one worker's may be small.
+        # A worker with a small share may have a float64 table where the others have float32.
         self.kind = np.float64 if others.largest(problem.table.dtype.itemsize) == 8 else np.float32
 
     def epoch(self) -> float:
-        """Every worker visits each of its rows once; returns the duality gap as met on the way by all of them."""
+        """Let every worker visit each of its rows once; return the sum of the gaps as visited, over all workers."""
         before = self.w.copy()
         buckets = self.random.permutation(-(-self.problem.table.rows // self.height)).astype(np.int64)
         gap = sum(self._round(part) for part in np.array_split(buckets, MEETINGS))
@@ -51,7 +51,7 @@ class SharedAscent(DualAscent):
         return float(sum_over_workers([gap])[0])
 
     def _settle(self) -> None:
-        """All workers have the same in the commonest columns; a free intercept is moved."""
+        """Make the commonest columns equal on all workers, and move a free intercept."""
         self.w[self.met] = self._added(self.w[self.met] / self.w.dtype.type(self.others.size))
         super()._settle()
 
@@ -64,7 +64,7 @@ class SharedAscent(DualAscent):
         return float(sum_over_workers([super().null_value()])[0])
 
     def whole(self) -> Array:
-        """The coefficients of all columns, the same on every worker."""
+        """Return the coefficients of all columns, the same on every worker."""
         w = np.zeros(self.problem.table.columns)
         mine = self.own if self.others.rank else np.concatenate([self.own, self.shared])
         w[mine] = self.w[mine]
@@ -72,7 +72,7 @@ class SharedAscent(DualAscent):
         return w
 
     def certificate(self) -> Certificate:
-        """The exact objective and gap of all workers; its w is this worker's."""
+        """Return the exact objective and gap of all workers' rows; the w in it is this worker's."""
         dual = self._feasible_dual()
         w = self.w[:-1].astype(np.float64)
         margins, v = self._products(dual)
@@ -98,7 +98,7 @@ class SharedAscent(DualAscent):
 
 
 def _columns(problem: DualProblem, others: Workers) -> tuple[Array, Array, Array]:
-    """The commonest of the columns that several workers use, the others of those, and those that only this one uses."""
+    """Return three sets of columns: the commonest of those that workers share, the other shared ones, and the own."""
     table = problem.table
     if isinstance(table, SparseTable):
         counts = np.bincount(table.values.indices, minlength=table.columns)

@@ -1,4 +1,4 @@
-"""What a solver tells about its way: the objective, how far it may still be from the best, and when."""
+"""The history of a solver: objective, gap to the optimum and time after each pass over the data."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 
 class Progress(NamedTuple):
-    """The state after one pass over the data."""
+    """The objective, the gap and the time after one pass over the data."""
 
     objective: float
     gap: float  # a bound or estimate of how far the objective is above the optimum, relative to it
     seconds: float  # since the fit began
-    output: int = 0  # which of several independent problems: a class, a target
+    output: int = 0  # the number of the problem: of a class or a target, where each is solved alone
 
 
 class History:
-    """Collects progress; one for each problem that is solved."""
+    """The progress of one problem, collected pass by pass."""
 
     def __init__(self, output: int = 0):
         self.output = output
@@ -24,18 +24,19 @@ class History:
         self._began = time.perf_counter()
 
     def add(self, objective: float, gap: float) -> float:
-        """Note the objective and the absolute gap; returns the relative one."""
+        """Record the objective and its absolute gap; return the relative gap."""
         relative = relative_gap(objective, gap)
         self.steps.append(Progress(objective, relative, time.perf_counter() - self._began, self.output))
         return relative
 
     @property
     def gap(self) -> float:
+        """The last relative gap."""
         return self.steps[-1].gap if self.steps else float("inf")
 
 
 def relative_gap(objective: float, gap: float) -> float:
-    """The gap as a share of the objective; an objective of zero cannot be bettered."""
+    """Return the gap as a share of the objective."""
     if gap <= 0.0:
         return 0.0
     return gap / abs(objective) if objective else float("inf")

@@ -2,8 +2,8 @@
 
     1/2 sum_i weights_i * |x_i W + b - y_i|² + 1/2 * sum_k alpha_k * |W_k|²
 
-Tall tables: one pass for the normal equations, then passes that correct what rounding did to the solution. Wide ones:
-the same in the space of rows, or conjugate gradients where both sides are long.
+Tall tables take one pass for the normal equations, then passes that correct the rounding error of the solution. Wide
+tables take the same in the space of rows, or conjugate gradients where both sides are long.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from weft.learn.workers.group import sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
-CORRECTIONS = 4  # passes after the first solution, at most
-REFINED = 3  # times conjugate gradients go on where the gap is not closed yet, at most
-FEW = 50  # steps, each time
+CORRECTIONS = 4  # most passes after the first solution
+REFINED = 3  # most continuations of conjugate gradients while the gap exceeds the tolerance
+FEW = 50  # most steps of each continuation
 
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """Data, penalties and the threads that read the data."""
+    """Data and L2 penalties of least squares, and the threads that read the data."""
 
     table: Table
     targets: Array  # (rows, outputs), float64 or the table's type
-    weights: Array
+    weights: Array  # (rows,)
     alpha: Array  # (outputs,)
     intercept: bool
     team: ThreadTeam
 
     def gradient(self, w: Array, b: Array) -> tuple[Array, Array, Array]:
-        """Objectives (outputs,), and the gradients by W (columns, outputs) and b (outputs,)."""
+        """Return the objectives (outputs,), and the gradients by W (columns, outputs) and b (outputs,)."""
         losses, w_gradient, b_gradient = self.team.total(
             lambda block: self._gradient_part(w, b, block), self.table.blocks()
         )
@@ -57,7 +57,7 @@ class LeastSquares:
         return losses, self.table.transposed_times(block, slope), slope.sum(axis=0, dtype=np.float64)
 
     def normal_equations(self) -> NormalEquations:
-        """Second derivatives without the penalty, the gradient at zero and the objective there, in one pass."""
+        """Return the second derivatives without the penalty, and gradient and objective at zero, from one pass."""
         even = bool((self.weights == 1).all())
         matrix: Array
         matrix, cross, gradient, b_gradient, value = self.team.total(
@@ -72,6 +72,7 @@ class LeastSquares:
         return NormalEquations(matrix, gradient, value)
 
     def _normal_part(self, block: slice, even: bool) -> tuple[Any, ...]:
+        """Return the summands of a block; `even`: all weights are 1."""
         weights, targets = self.weights[block], self.targets[block]
         slope = -targets if even else -targets * weights[:, None]
         return (
@@ -82,17 +83,20 @@ class LeastSquares:
         )
 
     def weight(self) -> float:
-        """That of all rows of this worker."""
+        """Return the sum of the weights of this worker's rows."""
         return float(self.weights.sum(dtype=np.float64))
 
 
 @dataclass(frozen=True)
 class NormalEquations:
-    """What one pass tells about a quadratic: all of it, but for rounding. The intercept is last."""
+    """A quadratic in W and b without its penalty; the intercept is last.
 
-    matrix: Array
-    gradient: Array  # at zero
-    value: Array  # at zero, (outputs,)
+    matrix = Xᵀ diag(weights) X,  gradient = -Xᵀ diag(weights) Y,  with a column of ones for the intercept
+    """
+
+    matrix: Array  # (columns + 1, columns + 1), or without the intercept
+    gradient: Array  # (columns + 1, outputs), at zero
+    value: Array  # (outputs,), at zero
 
 
 def solve_normal(
@@ -118,26 +122,27 @@ def solve_normal(
         relative = history.add(float(losses.sum()), gap)
         if not gap < before / 4:
             break
-        best = best - step  # free of another pass, and on a quadratic it can only help
+        best = best - step  # costs no pass, and cannot raise a quadratic
         if relative <= tol:
             break
     return best[:columns], best[columns] if problem.intercept else np.zeros(outputs)
 
 
 def solved(normal: NormalEquations, alpha: Array, columns: int) -> tuple[Array, Array]:
-    """W and b of normal equations alone, where the rows are no longer there to correct rounding by."""
+    """Return W and b of normal equations alone, without rows to correct the rounding error by."""
     curvatures = [CholeskyCurvature(_with_alpha(normal.matrix, columns, one)) for one in _distinct(alpha)]
     best = -_steps(curvatures, normal.gradient)
     return best[:columns], best[columns] if len(best) > columns else np.zeros(best.shape[1])
 
 
 def _steps(curvatures: list[CholeskyCurvature], gradient: Array) -> Array:
+    """Return H⁻¹ g for each target; one curvature serves all, or each has its own."""
     solved = [curvatures[k % len(curvatures)].solve(column) for k, column in enumerate(gradient.T)]
     return np.stack(solved, axis=1)
 
 
 def solve_rows(problem: LeastSquares, centre: Array) -> tuple[Array, Array]:
-    """W and b of a wide dense table: as many unknowns as rows. `centre` is the weighted mean of the columns."""
+    """Return W and b of a wide dense table by its kernel matrix X Xᵀ + alpha I; `centre` is the mean row."""
     assert isinstance(problem.table, DenseTable)
     assert_all_finite(problem.table.values, input_name="X")
     root = np.sqrt(problem.weights.astype(np.float64))[:, None]
@@ -155,7 +160,7 @@ def solve_rows(problem: LeastSquares, centre: Array) -> tuple[Array, Array]:
 def solve_gradients(
     problem: LeastSquares, *, tol: float, max_iter: int, history: History
 ) -> tuple[Array, Array, bool]:
-    """W and b by conjugate gradients, scaled by the columns' sizes; for tables long on both sides."""
+    """Return W, b and whether all targets converged, by conjugate gradients with a diagonal preconditioner."""
     columns, outputs = problem.table.columns, problem.targets.shape[1]
     w, b = np.zeros((columns, outputs)), np.zeros(outputs)
     side = columns + problem.intercept
@@ -172,13 +177,13 @@ def solve_gradients(
         diagonal = squares + np.append(np.full(columns, problem.alpha[k]), np.zeros(side - columns))
         inverse = 1 / np.where(diagonal > 0, diagonal, 1)
         scale = LinearOperator((side, side), matvec=lambda x, inverse=inverse: inverse * x, dtype=np.float64)
-        # The energy of the error falls with the square of the residual.
+        # The gap falls with the square of the residual.
         operator = LinearOperator((side, side), matvec=product, dtype=np.float64)
         rtol = 0.1 * np.sqrt(tol)
         x, state = cg(operator, -origin, rtol=rtol, atol=0.0, maxiter=max_iter, M=scale)
         good = good and state == 0
         loss, gap = _gap(one, x, inverse)
-        for _ in range(REFINED):  # by the residual alone one cannot tell how large the gap will be
+        for _ in range(REFINED):  # the residual alone does not determine the gap
             relative = relative_gap(loss, gap)
             if state != 0 or relative <= tol:
                 break
@@ -195,7 +200,7 @@ def solve_gradients(
 
 
 def _gap(problem: LeastSquares, x: Array, inverse: Array) -> tuple[float, float]:
-    """The objective at a point, and about how far it is from the least."""
+    """Return the objective at a point, and an estimate of its gap: gᵀ diag(H)⁻¹ g / 2."""
     parts = _gradient_at(problem, x)
     left = _flat(problem, parts)
     return float(parts[0][0]), float(left @ (inverse * left)) / 2
@@ -212,17 +217,20 @@ def _flat(problem: LeastSquares, parts: tuple[Array, ...]) -> Array:
 
 
 def _with_alpha(matrix: Array, columns: int, alpha: float) -> Array:
+    """Return the matrix with a penalty on the diagonal of the columns, not of the intercept."""
     raised = matrix.copy()
     raised[np.arange(columns), np.arange(columns)] += alpha
     return raised
 
 
 def _distinct(alpha: Array) -> Array:
-    """One penalty where all targets have the same, so that one factor serves all."""
+    """Return the penalties to factorise for: one where all targets have the same."""
     return alpha[:1] if np.all(alpha == alpha[0]) else alpha
 
 
 def _column_squares(problem: LeastSquares) -> Array:
+    """Return the diagonal of the second derivatives without the penalty; the intercept is last."""
+
     def part(block: slice) -> tuple[Array]:
         return (problem.table.squares_times(block, problem.weights[block][:, None]),)
 

@@ -1,4 +1,4 @@
-"""Losses that linear models are fitted by: values, slopes, curvatures, and the dual side of each."""
+"""The losses of linear models: values, first and second derivatives by the margins, and their part of the dual."""
 
 from __future__ import annotations
 
@@ -15,39 +15,41 @@ Array = np.ndarray[Any, Any]
 
 
 class Loss(Protocol):
-    """A sum of convex losses of the margins, one row each, scaled by the row's weight."""
+    """A sum over rows: weights_i * loss(y_i, margins_i), convex in the margins."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def outputs(self) -> int:
-        """Margins of a row."""
+        """The number of margins of a row."""
         ...
 
     @property
     def quadratic(self) -> bool:
-        """Whether second derivatives are the same everywhere."""
+        """Whether second derivatives are the same at every point."""
         ...
 
     def null_value(self, y: Array, weights: Array) -> float:
-        """The value where all margins are zero."""
+        """Return the sum of losses where all margins are zero."""
         ...
 
-    def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]: ...
+    def value_and_slope(self, margins: Array, y: Array, weights: Array) -> tuple[float, Array]:
+        """Return the sum of losses, and the derivatives by the margins in the shape of the margins."""
+        ...
 
     def curvatures(self, margins: Array, y: Array, weights: Array) -> Array:
-        """Second derivatives: (rows,) for one output, (rows, outputs, outputs) for several."""
+        """Return second derivatives: (rows,) for one output, (rows, outputs, outputs) for several."""
         ...
 
     def dual_value(self, slope: Array, y: Array, weights: Array) -> float:
-        """Minus the conjugate at minus `slope`: the loss's part of the dual objective."""
+        """Return minus the convex conjugate at `slope`: the part that the loss has in the dual objective."""
         ...
 
 
 @dataclass(frozen=True)
 class Logistic:
-    """log(1 + exp(-y * margin))."""
+    """The logistic loss: log(1 + exp(-y * margin)), y = -1 or 1."""
 
     name: str = "logistic"
     outputs: int = 1
@@ -72,7 +74,7 @@ class Logistic:
 
 @dataclass(frozen=True)
 class SquaredHinge:
-    """max(0, 1 - y * margin)²."""
+    """The squared hinge: max(0, 1 - y * margin)², y = -1 or 1."""
 
     name: str = "squared_hinge"
     outputs: int = 1
@@ -97,7 +99,7 @@ class SquaredHinge:
 
 @dataclass(frozen=True)
 class Squared:
-    """Half the squared distance."""
+    """Half the squared error: (margin - y)² / 2."""
 
     name: str = "squared"
     outputs: int = 1
@@ -121,7 +123,7 @@ class Squared:
 
 @dataclass(frozen=True)
 class Multinomial:
-    """-log softmax(margins)[y]."""
+    """The multinomial logistic loss: -log softmax(margins)[y], y a class code."""
 
     outputs: int
     name: str = "multinomial"
@@ -149,4 +151,5 @@ class Multinomial:
 
 
 def _shares(slope: Array, weights: Array) -> Array:
+    """Return |slope| / weight: how much of its weight each row has in the dual."""
     return np.abs(slope) / np.where(weights > 0, weights, 1)

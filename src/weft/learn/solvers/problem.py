@@ -1,4 +1,4 @@
-"""The sum that a linear model minimises, and one pass over the data to learn about it.
+"""The smooth objective of a linear model, its derivatives by one pass over the data, and samples of its rows.
 
     f(W, b) = sum_i weights_i * loss(y_i, x_i W + b) + l2 / 2 * |W|² + b_l2 / 2 * |b|²
 
@@ -19,12 +19,12 @@ from weft.learn.threads import ThreadTeam, add_up
 from weft.learn.workers.group import sum_over_workers
 
 Array = np.ndarray[Any, Any]
-RUN = 32  # neighbouring rows sampled together: reading single rows from memory would cost as much
+RUN = 32  # neighbouring rows sampled together: reading them costs about as much as reading a single row
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Data, loss and penalty, and the threads that read the data."""
+    """Data, loss and L2 penalty of a smooth problem, and the threads that read the data."""
 
     table: Table
     y: Array
@@ -33,29 +33,31 @@ class Problem:
     l2: float
     intercept: bool
     team: ThreadTeam
-    b_l2: float = 0.0  # only where scikit-learn's twin penalises the intercept
-    fine: bool = False  # margins keep the digits of coefficients that float32 would drop; for one output
+    b_l2: float = 0.0  # L2 penalty of the intercept, as in scikit-learn's LinearSVC
+    fine: bool = False  # margins of a float32 table use all digits of float64 coefficients; for one output
 
     @property
     def size(self) -> int:
+        """The number of unknowns."""
         return (self.table.columns + self.intercept) * self.loss.outputs
 
     def null_value(self) -> float:
-        """The objective at zero: what any fit must better."""
+        """Return the objective at zero, over all workers."""
         return float(sum_over_workers([self.loss.null_value(self.y, self.weights)])[0])
 
     def weight(self) -> float:
-        """That of everyone's rows."""
+        """Return the sum of the weights of all workers' rows."""
         return float(sum_over_workers([float(self.weights.sum(dtype=np.float64))])[0])
 
     def split(self, point: Array) -> tuple[Array, Array]:
-        """W and b of a point; b is zero where there is no intercept."""
+        """Return W (columns, outputs) and b (outputs,) of a point; b is zero where there is no intercept."""
         columns, outputs = self.table.columns, self.loss.outputs
         whole = point.reshape(-1, outputs)
         b = whole[columns] if self.intercept else np.zeros(outputs)
         return whole[:columns], b
 
     def margins(self, point: Array, block: slice) -> Array:
+        """Return X W + b of the rows of a block: (rows,) for one output, else (rows, outputs)."""
         w, b = self.split(point)
         w = w[:, 0] if self.loss.outputs == 1 else w
         if self.fine and self.table.dtype == np.float32 and w.ndim == 1:
@@ -66,16 +68,17 @@ class Problem:
         return margins
 
     def _fine_margins(self, w: Array, block: slice) -> Array:
-        """Large and small digits of the coefficients side by side: the table is read once for both."""
+        """Return X w with w split into two float32 vectors, leading and trailing digits, in one read of the table."""
         large = w.astype(np.float32)
         parts = self.table.times(block, np.stack([large, (w - large).astype(np.float32)], axis=1))
         return np.ascontiguousarray(parts[:, 0] + parts[:, 1])
 
     def value_and_gradient(self, point: Array) -> tuple[float, Array]:
+        """Return the objective and its gradient, over all workers."""
         return self._with_penalty(point, *self.team.total(*self._pass(point)))
 
     def rough_gradient(self, point: Array, every: int) -> Array:
-        """The gradient by every so many blocks, which stand for all of them."""
+        """Return an estimate of the gradient from one in `every` blocks."""
         part, _ = self._pass(point)
         blocks = self.table.blocks()
         some = blocks[every // 2 :: every] or blocks[:1]
@@ -84,13 +87,14 @@ class Problem:
         return self._with_penalty(point, *(everyone / seen * each for each in found))[1]
 
     def _pass(self, point: Array) -> tuple[Callable[[slice], tuple[float, Array, Any]], Sequence[slice]]:
-        """What finds the sum of losses, its gradient and that of the intercept in a block; and the blocks."""
+        """Return the function that gives loss, gradient and intercept gradient of a block, and the blocks."""
         blocks = self.table.blocks()
         if not self._in_one_read():
             return lambda block: self._part(point, block)[:3], blocks
         return self._one_read(point), blocks if isinstance(self.table, MappedTable) else larger(blocks)
 
     def _in_one_read(self) -> bool:
+        """Return whether a kernel computes margins and gradient in one read of each row."""
         table = self.table
         return (
             isinstance(table, DenseTable)
@@ -100,7 +104,7 @@ class Problem:
         )
 
     def _one_read(self, point: Array) -> Callable[[slice], tuple[float, Array, Any]]:
-        from weft.learn.kernels.passes import logistic_pass  # not where Numba is missing
+        from weft.learn.kernels.passes import logistic_pass  # here, because Numba may be missing
 
         table, y, weights = self.table, self.y, self.weights
         assert isinstance(table, DenseTable)
@@ -116,20 +120,21 @@ class Problem:
         return part
 
     def value_gradient_and_slopes(self, point: Array) -> tuple[float, Array, Array]:
-        """Also the slopes of the loss by the margins, row by row."""
+        """Return the objective, its gradient, and the derivatives of the loss by the margins of this worker's rows."""
         slopes: list[Array] = []
 
         def parts() -> Iterator[tuple[float, Array, Any]]:
-            for *parts_of_it, slope in self.team.map(
+            for *summands, slope in self.team.map(
                 lambda block: self._part(point, block), self.table.blocks()
             ):
                 slopes.append(slope)
-                yield tuple(parts_of_it)
+                yield tuple(summands)
 
         value, gradient, b_gradient = sum_over_workers(add_up(parts()))
         return *self._with_penalty(point, value, gradient, b_gradient), np.concatenate(slopes)
 
     def _part(self, point: Array, block: slice) -> tuple[float, Array, Any, Array]:
+        """Return the loss of a block, its gradients by W and by b, and the slopes by the margins."""
         margins = self.margins(point, block)
         value, slope = self.loss.value_and_slope(margins, self.y[block], self.weights[block])
         return (
@@ -150,12 +155,12 @@ class Problem:
         return value, np.concatenate([gradient, b_gradient + self.b_l2 * b]) if self.intercept else gradient
 
     def curvatures(self, point: Array, block: slice) -> Array:
-        """(rows, outputs, outputs), also for one output."""
+        """Return second derivatives of the loss by the margins: (rows, outputs, outputs), also for one output."""
         curvature = self.loss.curvatures(self.margins(point, block), self.y[block], self.weights[block])
         return curvature.reshape(-1, self.loss.outputs, self.loss.outputs)
 
     def hessian(self, point: Array, first: int, second: int, columns: Array | None = None) -> Array:
-        """Second derivatives between two outputs, of all columns or some, and of the intercept, which is last."""
+        """Return the second derivatives between two outputs, of all columns or some; the intercept is last."""
         gram: Array
         gram, cross, whole = self.team.total(
             lambda block: self._products(point, block, first, second, columns), self.table.blocks()
@@ -164,18 +169,18 @@ class Problem:
         if self.intercept:
             gram = np.block([[gram, cross[:, None]], [cross[None, :], np.full((1, 1), whole + self.b_l2)]])
         if first != second:
-            return -gram  # b_l2 is for one output only
+            return -gram  # without penalties: b_l2 is for one output only
         gram[np.arange(count), np.arange(count)] += self.l2
         return gram
 
     def _products(
         self, point: Array, block: slice, first: int, second: int, columns: Array | None
     ) -> tuple[Array, Array, Any]:
-        curvature = np.abs(self.curvatures(point, block)[:, first, second])  # of one sign for all rows
+        curvature = np.abs(self.curvatures(point, block)[:, first, second])  # all rows have one sign
         return *self.table.gram(block, curvature, columns), curvature.sum(dtype=np.float64)
 
     def whole_hessian(self, point: Array, columns: Array | None = None) -> Array:
-        """Second derivatives between all outputs, in the order of a point."""
+        """Return the second derivatives of all unknowns, (size, size) in the order of a point."""
         outputs = self.loss.outputs
         if outputs == 1:
             return self.hessian(point, 0, 0, columns)
@@ -188,7 +193,7 @@ class Problem:
         return whole.reshape(side * outputs, -1)
 
     def diagonal(self, point: Array) -> Array:
-        """The diagonal of all second derivatives, as a point."""
+        """Return the diagonal of the second derivatives, in the order of a point."""
         squares, whole = self.team.total(lambda block: self._squares(point, block), self.table.blocks())
         diagonal = (squares + self.l2).ravel()
         return np.concatenate([diagonal, whole + self.b_l2]) if self.intercept else diagonal
@@ -199,8 +204,9 @@ class Problem:
         return self.table.squares_times(block, curvature), curvature.sum(axis=0, dtype=np.float64)
 
     def sample(self, rows: int, random: np.random.RandomState) -> Problem:
-        """The same problem on some rows, which stand for all of them; itself where that would be most of them, or weigh
-        nothing.
+        """Return the problem on about `rows` rows of all workers, weighted to the total of all rows.
+
+        It is the whole problem where the sample would be half of the rows or more, or weigh nothing.
         """
         (everyone,) = sum_over_workers([float(self.table.rows)])
         if 2 * rows >= everyone:
@@ -220,8 +226,8 @@ class Problem:
 
 
 def drawn_rows(count: int, rows: int, random: np.random.RandomState) -> Array:
-    """Some of the rows, in runs of neighbours."""
-    if rows < RUN:  # of a worker with few rows
+    """Return the numbers of about `count` rows, in runs of neighbours."""
+    if rows < RUN:  # a worker with few rows
         return np.arange(rows)
     starts = np.sort(random.choice(rows // RUN, max(1, count // RUN), replace=False)) * RUN
     drawn: Array = (starts[:, None] + np.arange(RUN)).ravel()
@@ -229,7 +235,7 @@ def drawn_rows(count: int, rows: int, random: np.random.RandomState) -> Array:
 
 
 def larger(blocks: Sequence[slice]) -> list[slice]:
-    """Neighbours made one, where there are many: a block that is read once need not fit the cache."""
+    """Join neighbouring blocks where there are many: a block that is read once need not fit the cache."""
     step = min(8, max(1, len(blocks) // 32))
     firsts = range(0, len(blocks), step)
     return [slice(blocks[i].start, blocks[min(i + step, len(blocks)) - 1].stop) for i in firsts]

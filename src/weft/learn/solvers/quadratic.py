@@ -1,5 +1,7 @@
-"""The minimum of a quadratic with an L1 penalty, from its matrix: coordinate descent finds which coordinates are not
-zero, and a linear system then gives their values, however ill-conditioned the matrix is.
+"""Minimises a quadratic with an L1 penalty, given its matrix.
+
+Coordinate descent finds which coordinates are not zero; a linear system then gives their values, however
+ill-conditioned the matrix is.
 """
 
 from __future__ import annotations
@@ -13,23 +15,22 @@ from weft.learn.solvers.curvature import CholeskyCurvature
 
 Array = np.ndarray[Any, Any]
 
-ROUNDS = 20  # of descent and solving, at most
-SWEEPS = 20  # over all coordinates in one descent
-DROPS = 10  # coordinates dropped in one go; each costs a factorisation
+ROUNDS = 20  # most rounds of descent and solving
+SWEEPS = 20  # sweeps over all coordinates in one descent
+DROPS = 10  # most coordinates set to zero in one round; each costs a factorisation
 
 
 def minimise_quadratic(
     matrix: Array, gradient: Array, start: Array, l1: Array, positive: Array, enough: float
 ) -> Array:
     """Minimise gradient·(w - start) + (w - start)·matrix·(w - start) / 2 + sum(l1 * |w|), until a sweep over all
-    coordinates gains less than `enough`; those marked `positive` stay so.
+    coordinates gains less than `enough`; coordinates marked `positive` stay at least 0.
     """
     w, slope = start.copy(), gradient.copy()
     for turn in range(ROUNDS):
         sweeps = quadratic_descent(matrix, slope, w, l1, positive, enough, SWEEPS)
-        if (
-            sweeps == 1 and turn > 0
-        ):  # where descent is slow, a small gain says little before the first solution
+        # Where descent is slow a small gain proves nothing before the first linear system is solved.
+        if sweeps == 1 and turn > 0:
             break
         w = _solve_for_used(matrix, slope, w, l1, positive)
         slope = gradient + matrix @ (w - start)
@@ -37,7 +38,7 @@ def minimise_quadratic(
 
 
 def _solve_for_used(matrix: Array, slope: Array, w: Array, l1: Array, positive: Array) -> Array:
-    """The minimum over the coordinates in use, as long as none of them changes sign; those that would are dropped."""
+    """Return the minimum over the coordinates in use; a coordinate that would change sign is set to zero instead."""
     w, slope = w.copy(), slope.copy()
     for _ in range(DROPS):
         used = np.flatnonzero((w != 0) | ((l1 == 0) & ~positive))

@@ -1,8 +1,9 @@
 """Minimises smooth problems in few passes over the data.
 
-Newton's method on a sample finds the neighbourhood of the minimum and its shape; full passes then take steps in that
-shape, corrected by what each step reveals (limited-memory BFGS). Two or three passes do for a tall table. On small data
-the sample is everything, and this is Newton's method; for wide data the shape is the diagonal alone.
+Newton's method on a sample of the rows finds a point near the minimum and the curvature there. Full passes then take
+quasi-Newton steps from that curvature, corrected by the gradient change of each step (limited-memory BFGS). Two or
+three passes suffice for a tall table. On small data the sample is all rows, and this is Newton's method; for wide data
+the curvature is the diagonal alone.
 """
 
 from __future__ import annotations
@@ -20,27 +21,25 @@ from weft.learn.workers.group import sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
-PAIRS = 12  # steps remembered
-PATIENCE = 6  # full passes in one shape, before a larger sample is worth its cost
+PAIRS = 12  # steps whose gradient changes L-BFGS keeps
+PATIENCE = 6  # full passes with one sampled curvature, before a larger sample is worth its cost
 FEWEST = 10  # rows for each unknown in the smallest sample
-THIRD = 3  # every third block is read for a rough gradient
-ARMIJO = 1e-4
-FLOOR = (
-    1e-6  # share of the null objective below which a gap is zero: separable data without a penalty ends there
-)
+THIRD = 3  # one in so many blocks is read for a rough gradient
+ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
+FLOOR = 1e-6  # share of tol * null objective below which a gap counts as 0: where separable data without a penalty ends
 
 
 @dataclass(frozen=True)
 class SmoothPlan:
-    """How a smooth problem is attacked."""
+    """The curvature that a smooth problem is solved with, and the sample it is taken from."""
 
     curvature: str  # "full", "output" or "diagonal"
-    sample_rows: int  # rows whose second derivatives stand for all
+    sample_rows: int  # rows that second derivatives are taken from
 
 
 @dataclass
 class Iterate:
-    """A point and what one full pass told about it."""
+    """A point, and its objective and gradient from one full pass."""
 
     point: Array
     value: float
@@ -57,7 +56,7 @@ def minimise(
     history: History,
     random: np.random.RandomState,
 ) -> tuple[Array, bool]:
-    """The point whose objective is within `tol` (relative) of the least, and whether it was reached."""
+    """Return a point whose objective is within `tol` (relative) of the least, and whether that was reached."""
     search = _QuasiNewton(problem, plan, history, tol * FLOOR * problem.null_value())
     rows = plan.sample_rows
     sample = problem.sample(rows, random)
@@ -73,7 +72,7 @@ def minimise(
         point, done = search.run(point, exact=exact, tol=tol, steps=left if exact else min(PATIENCE, left))
         if done or len(history.steps) >= max_iter:
             return point, done
-        if exact:  # no step makes it smaller
+        if exact:  # no step lowers the objective further
             return point, False
         rows *= 4
         sample, curvature = problem.sample(rows, random), None
@@ -82,26 +81,28 @@ def minimise(
 def _from_samples(
     sample: Problem, point: Array, plan: SmoothPlan, floor: float, random: np.random.RandomState, steps: int
 ) -> tuple[Array, Curvature]:
-    """The minimum of a sample, by way of ever larger parts of it: each in the shape of the one before, and the least
-    by Newton's method. Also the shape there.
+    """Return the minimum of a sample and the curvature there.
+
+    Parts of the sample are minimised one after the other, each four times larger and with the curvature of the part
+    before; the smallest by Newton's method.
     """
     rows = int(sum_over_workers([float(sample.table.rows)])[0])
     part = sample.sample(rows // 4, random) if rows // 4 >= FEWEST * sample.size else sample
     search = _QuasiNewton(sample, plan, History(), floor)
-    # A sample's minimum is off by about half its unknowns over its rows; a tenth of that is near enough.
+    # The objective at a sample's minimum is off by about unknowns / (2 * rows): a tenth of that is close enough.
     tol = sample.size / rows / 20
     if part is not sample:
         near, search.curvature = _from_samples(part, point, plan, floor, random, steps)
         near, good = search.run(near, exact=False, tol=tol, steps=PATIENCE)
         if good:
             return near, curvature_at(sample, near, plan.curvature)
-    # A part that can be separated tells nothing about the whole.
+    # A part whose classes can be separated has no minimum, and says nothing about the whole: begin anew.
     point, _ = search.run(point, exact=True, tol=tol, steps=steps)
     return point, curvature_at(sample, point, plan.curvature)
 
 
 def _nearer(problem: Problem, point: Array, curvature: Curvature) -> Array:
-    """A step by a third of the rows: it takes off most of what a sample's minimum lacks, for a third of a pass."""
+    """Return the point after one step by a third of the rows: most of the sample's error, for a third of a pass."""
     (blocks,) = sum_over_workers([float(len(problem.table.blocks()))])
     if blocks < 10 * THIRD:
         return point
@@ -109,7 +110,7 @@ def _nearer(problem: Problem, point: Array, curvature: Curvature) -> Array:
 
 
 class _QuasiNewton:
-    """Steps on one problem; `curvature` is None where it is to be taken anew at every point."""
+    """Quasi-Newton steps on one problem; `curvature` is None where `run` takes it from the problem itself."""
 
     def __init__(self, problem: Problem, plan: SmoothPlan, history: History, floor: float):
         self.problem = problem
@@ -120,7 +121,8 @@ class _QuasiNewton:
         self.noise = 4 * float(np.finfo(problem.table.dtype).eps)
 
     def run(self, point: Array, *, exact: bool, tol: float, steps: int) -> tuple[Array, bool]:
-        # A diagonal is cheap but far from the truth: kept for a while, the remembered steps mend it.
+        """Take up to `steps` steps; return the last point and whether it converged. `exact`: renew the curvature."""
+        # A diagonal is cheap but inaccurate: kept for 20 steps, the L-BFGS pairs correct it.
         renew = 1 if exact and self.plan.curvature == "full" else 20
         state = Iterate(point, *self.problem.value_and_gradient(point))
         pairs: deque[tuple[Array, Array]] = deque(maxlen=PAIRS)
@@ -132,11 +134,11 @@ class _QuasiNewton:
             assert curvature is not None
             direction = -two_loop(state.gradient, pairs, curvature)
             slope = float(state.gradient @ direction)
-            # Half the Newton decrement is the gap of a quadratic; a sampled or remembered shape may be off by as much.
+            # Half the Newton decrement is the gap of a quadratic; a sampled curvature may be off by a factor of two.
             gap = -slope / 2 if renew == 1 and exact else -slope
             relative = self.history.add(state.value, gap)
             if relative <= tol or gap <= self.floor:
-                # On small data a pass is nothing, and a Newton step doubles the digits.
+                # On small data a pass costs little, and a Newton step doubles the correct digits.
                 last = self._step(state, direction, slope) if exact and renew == 1 else None
                 return (last or state).point, True
             ahead = self._step(state, direction, slope)
@@ -147,7 +149,7 @@ class _QuasiNewton:
         return state.point, False
 
     def _step(self, state: Iterate, direction: Array, slope: float) -> Iterate | None:
-        """The first of ever shorter steps that lowers the objective; None where rounding hides any gain."""
+        """Return the first of ever shorter steps that lowers the objective; None where rounding hides a decrease."""
         length = 1.0
         for _ in range(30):
             point = state.point + length * direction
@@ -155,14 +157,14 @@ class _QuasiNewton:
             if value <= state.value + ARMIJO * length * slope:
                 return Iterate(point, value, gradient)
             if abs(value - state.value) <= self.noise * abs(value):
-                # Values can no longer tell the two apart; slopes still can.
+                # Rounding hides the difference of the values; the slope along the step still shows it.
                 return Iterate(point, value, gradient) if abs(gradient @ direction) < -slope / 2 else None
             length /= 2 if length > 0.1 else 4
         return None
 
 
 def two_loop(gradient: Array, pairs: deque[tuple[Array, Array]], curvature: Curvature) -> Array:
-    """The curvature corrected by remembered (step, gradient change) pairs, times the gradient."""
+    """Return H⁻¹ g by the two-loop recursion of L-BFGS, from (step, gradient change) pairs and an initial curvature."""
     q = gradient.copy()
     taken = []
     for s, y in reversed(pairs):
@@ -176,5 +178,6 @@ def two_loop(gradient: Array, pairs: deque[tuple[Array, Array]], curvature: Curv
 
 
 def _remember(pairs: deque[tuple[Array, Array]], step: Array, change: Array) -> None:
+    """Keep a pair, unless its curvature is lost in rounding."""
     if step @ change > 1e-12 * np.linalg.norm(step) * np.linalg.norm(change):
         pairs.append((step, change))

@@ -1,4 +1,4 @@
-"""What the fit of one worker failed with, and what the others say of it."""
+"""The error of one worker of a joint fit, as it travels to the others, and the error that the others raise."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass
 
 from weft.errors import DataError, PeerError, ShareError, UsageError, WeftError
 
-# What users' rows, files and parameters lead to; anything else is no fault of theirs.
+# Errors that rows, files or parameters of the user cause; any other is not the user's fault.
 OF_INPUT = (UsageError, ValueError, TypeError, LookupError, OSError)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """An error, as it travels."""
+    """The error of one worker, as a message."""
 
-    said: str  # one line
-    of_input: bool
+    said: str  # the error in one line
+    of_input: bool  # whether the user's input caused it
 
 
 def fault_of(error: Exception) -> Fault:
+    """Return the message for an error."""
     lines = str(error).strip().splitlines() or [""]
     plain = isinstance(error, UsageError | ValueError | TypeError) and lines[0]
     said = lines[0] if plain else f"{type(error).__name__}: {lines[0]}"
@@ -27,7 +28,7 @@ def fault_of(error: Exception) -> Fault:
 
 
 def error_of(faults: Mapping[int, Fault]) -> WeftError:
-    """What the workers without a fault raise; faults are by rank."""
+    """Return the error that workers without a fault raise; faults are by rank."""
     told = "; ".join(f"rank {rank}: {fault.said}" for rank, fault in faults.items())
     if all(fault.of_input for fault in faults.values()):
         return ShareError(
@@ -37,7 +38,7 @@ def error_of(faults: Mapping[int, Fault]) -> WeftError:
 
 
 def check_alike(what: str, values: Sequence[Hashable], where: str = "") -> None:
-    """All workers' values must be one and the same; they are in the order of ranks."""
+    """Raise where workers' values, in the order of ranks, are not all the same."""
     ranks: dict[Hashable, list[int]] = {}
     for rank, value in enumerate(values):
         ranks.setdefault(value, []).append(rank)

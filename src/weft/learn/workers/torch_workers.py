@@ -1,4 +1,4 @@
-"""Workers that are the ranks of torch.distributed's group."""
+"""The workers of a joint fit as the ranks of torch.distributed's current group."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from weft.learn.workers.faults import Fault, error_of
 
 Array = np.ndarray[Any, Any]
 
-GIVEN_UP, HEARD = "weft.learn/given-up", "weft.learn/heard"
-PATIENCE_S = 5.0  # of rank 0, for others to hear why: the store may end with it
+GIVEN_UP, HEARD = "weft.learn/given-up", "weft.learn/heard"  # keys in torch's store
+PATIENCE_S = 5.0  # rank 0 waits so long for the others to read the fault: the store may end with rank 0
 
 
 class TorchWorkers:
-    """The ranks of the current group."""
+    """The ranks of the current group, as `Workers`."""
 
     def __init__(self) -> None:
         if not dist.is_initialized():
@@ -49,15 +49,15 @@ class TorchWorkers:
         return things
 
     def give_up(self, fault: Fault) -> None:
-        with suppress(RuntimeError):  # the group or its store is gone: so the others know already
-            # Say why before the group breaks: the others look for it as soon as it does.
+        with suppress(RuntimeError):  # the group or its store is gone: the other workers know already
+            # Store the fault before the group breaks: the others read it as soon as that happens.
             _store().set(GIVEN_UP, json.dumps({"rank": self.rank, **asdict(fault)}))
             _group().abort()
             self._heard()
 
     @contextmanager
     def _told_why(self) -> Iterator[None]:
-        """Where the group breaks because a worker gave up, say what that one said."""
+        """Raise the fault of the worker that gave up, where that is why the group broke."""
         try:
             yield
         except RuntimeError:
@@ -71,7 +71,7 @@ class TorchWorkers:
             raise error_of({told.pop("rank"): Fault(**told)}) from None
 
     def _heard(self) -> None:
-        """We know; rank 0 stays until all do."""
+        """Count this worker among those that read the fault; rank 0 waits until all have."""
         _store().add(HEARD, 1)
         until = time.monotonic() + (PATIENCE_S if self.rank == 0 else 0.0)
         while time.monotonic() < until and _store().add(HEARD, 0) < self.size:
