@@ -1,9 +1,9 @@
-"""The coefficients of a linear model by name, and how sure they are.
+"""The coefficients of a linear model by name, with standard errors, and the features of trees by importance.
 
     print(coefficients(model, X, y))
 
-Standard errors come from one more pass over the rows. With an L2 penalty the solution is pulled towards zero: errors
-then tell how far it would vary from sample to sample around where it is pulled to, not how far it is from the truth.
+Standard errors come from one more pass over the rows. An L2 penalty biases the solution towards zero: errors then
+measure its variation from sample to sample around the biased value, not its distance from the true one.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from weft.learn.threads import thread_count, thread_team
 
 Array = np.ndarray[Any, Any]
 
-WIDEST = 5000  # unknowns of a matrix that is cheap to invert
+WIDEST = 5000  # unknowns up to which the matrix of second derivatives is cheap to invert
 INTERCEPT = "intercept"
 
 
 class Coefficient(NamedTuple):
-    """One coefficient; what is not known is NaN."""
+    """One coefficient with its standard error, test and 95 % interval; unknown values are NaN."""
 
     name: str
-    output: Any  # the class, or the number of the target; None where there is one only
+    output: Any  # the class, or the number of the target; None where there is only one output
     value: float
     error: float = np.nan
     statistic: float = np.nan  # value / error
-    p: float = np.nan  # of a value as far from zero, or further, if the true one were zero
-    low: float = np.nan  # of the interval that holds the true one in 95 of 100 samples
-    high: float = np.nan
+    p: float = np.nan  # two-sided: the probability of a value at least as far from zero if the true one were zero
+    low: float = np.nan  # lower end of the 95 % confidence interval
+    high: float = np.nan  # its upper end
 
 
 class Coefficients(list[Coefficient]):
-    """All of them; `print` shows a table, `pandas.DataFrame` makes one."""
+    """The coefficients of a model: `print` shows a table, and `pandas.DataFrame` takes the list."""
 
     def __str__(self) -> str:
         wide = max(len(str(one.name)) for one in self)
@@ -62,14 +62,14 @@ class Coefficients(list[Coefficient]):
 
 
 class Importance(NamedTuple):
-    """What one feature's cuts gained, as a share of what all gained."""
+    """The importance of a feature: the share of its cuts in the gain of all cuts."""
 
     name: str
     share: float
 
 
 def explained(model: Any, X: Any = None, y: Any = None) -> list[Coefficient] | list[Importance]:
-    """The coefficients of a linear model, or the features of trees, the most important first."""
+    """Return the coefficients of a linear model, or the features of trees, the most important first."""
     if isinstance(model, LinearModel):
         return coefficients(model, X, y)
     check_is_fitted(model)
@@ -79,14 +79,14 @@ def explained(model: Any, X: Any = None, y: Any = None) -> list[Coefficient] | l
 
 @dataclass(frozen=True)
 class _Errors:
-    """Standard errors (columns and intercept, outputs), and the degrees of freedom; none: a normal distribution."""
+    """Standard errors and degrees of freedom of a model's coefficients."""
 
-    values: Array
-    freedom: float | None
+    values: Array  # (columns and intercept, outputs)
+    freedom: float | None  # of a t distribution; None: a normal distribution
 
 
 def coefficients(model: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> Coefficients:
-    """The coefficients of a fitted linear model; with the rows it was fitted to, their standard errors as well.
+    """Return the coefficients of a fitted linear model; given the rows of the fit, with standard errors.
 
     X may be a path, and y the name of its target. Errors are defined for `LinearRegression`, `Ridge`, and
     `LogisticRegression` without an L1 penalty.
@@ -163,7 +163,7 @@ def _errors(model: Any, X: Any, y: Any, sample_weight: Any) -> _Errors:
 
 
 def _stored(model: Any, X: Any, y: Any) -> tuple[Array, Array]:
-    """Rows of a path and their target, in float64."""
+    """Return the rows of a table on disk and their target, in float64."""
     table = open_source(X, y)
     columns = list(table.description.columns)
     if columns != _names(model):
@@ -189,7 +189,10 @@ def _logistic(model: LogisticRegression, X: Any, y: Array, weights: Array) -> _E
 
 
 def _spread(problem: Problem, model: LogisticRegression, output: int, l2: float) -> Array:
-    """H⁻¹ I H⁻¹, where I is the information of the rows and H has the penalty on top; errors (places, outputs)."""
+    """Return standard errors (unknowns, outputs): the diagonal of H⁻¹ I H⁻¹, rooted.
+
+    I is the information of the rows (second derivatives of the loss), H = I + the penalty.
+    """
     loss = problem.loss
     mine = slice(None) if isinstance(loss, Multinomial) else slice(output, output + 1)
     w = np.asarray(model.coef_, np.float64)[mine].T
@@ -198,7 +201,7 @@ def _spread(problem: Problem, model: LogisticRegression, output: int, l2: float)
     information = problem.whole_hessian(point)
     penalty = np.full(len(point), l2)
     penalty[w.size :] = 0.0
-    # Softmax sees differences only: along what they have in common nothing is known, and the solution is at zero.
+    # Softmax depends on differences of outputs alone: H is singular along their common direction.
     inverse = (
         np.linalg.inv(information + np.diag(penalty))
         if isinstance(loss, Logistic)
@@ -210,7 +213,10 @@ def _spread(problem: Problem, model: LogisticRegression, output: int, l2: float)
 
 
 def _squares(model: Any, X: Any, y: Array, weights: Array) -> _Errors:
-    """σ² H⁻¹ X'X H⁻¹; a weight counts rows. σ² is what is left over for each degree of freedom."""
+    """Return standard errors by σ² H⁻¹ XᵀX H⁻¹, H = XᵀX + alpha; σ² is the squared residual per degree of freedom.
+
+    A weight counts as that many rows.
+    """
     targets = y.reshape(len(y), -1).astype(np.float64)
     left = targets - (X @ np.atleast_2d(model.coef_).T + model.intercept_)
     table = table_of(X, centred=False)

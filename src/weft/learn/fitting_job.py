@@ -1,4 +1,4 @@
-"""A fit as a job: a table, a target, a model; what the workers of `weft learn fit` carry out, and one process as well.
+"""The job behind `weft learn fit`: fits, scores and saves a model of a table, in one process or on all workers.
 
 python -m weft.learn.fitting_job '{"source": "table.parquet", "target": "y", ...}'
 """
@@ -29,7 +29,7 @@ from weft.learn.workers.joint_fit import all_or_none
 
 Array = np.ndarray[Any, Any]
 
-# name: (for classes, for numbers)
+# name of a model: (its classifier, its regressor)
 MODELS = {
     "linear": ("LogisticRegression", "Ridge"),
     "lasso": ("", "Lasso"),
@@ -38,13 +38,13 @@ MODELS = {
     "forest": ("RandomForestClassifier", "RandomForestRegressor"),
     "boosting": ("GradientBoostingClassifier", "GradientBoostingRegressor"),
 }
-FEW = 100  # whole numbers with at most so many values are classes
-TESTED = 1 << 16  # rows that the score is taken from
+FEW = 100  # a target of whole numbers with at most so many distinct values is a class
+TESTED = 1 << 16  # about so many rows, spread over the table, give the score
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig:
-    """What is to be fitted."""
+    """The settings of a fit: table, target, model and its parameters, memory, and files to write."""
 
     source: str
     target: str | None = None
@@ -53,7 +53,7 @@ class FitConfig:
     memory: str = "4GB"
     out: str | None = None
     test: str | None = None
-    report: str | None = None  # where rank 0 is to write what it found
+    report: str | None = None  # the file for rank 0's report, as JSON
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -61,7 +61,7 @@ class FitConfig:
 
 
 def settings_of(path: Path) -> dict[str, Any]:
-    """What a YAML file asks for, in FitConfig's words; the source is called `table` there."""
+    """Return the arguments of FitConfig from a YAML file, which calls the source `table`."""
     try:
         import yaml
     except ModuleNotFoundError:
@@ -82,7 +82,7 @@ def settings_of(path: Path) -> dict[str, Any]:
 
 
 def estimator_of(config: FitConfig, *, classes: bool) -> Any:
-    """The estimator that is asked for, with its parameters."""
+    """Return the estimator that the config names, with its parameters set."""
     name = MODELS[config.model][0 if classes else 1]
     if not name:
         kind = "numbers" if classes else "classes"
@@ -98,7 +98,7 @@ def estimator_of(config: FitConfig, *, classes: bool) -> Any:
 
 
 def has_classes(table: StoredTable) -> bool:
-    """Whether a target is a class: it has names, or a few whole numbers."""
+    """Return whether a target is a class: it has names, or few distinct whole numbers."""
     if table.description.classes is not None:
         return True
     some = table.target()[:100_000]
@@ -114,7 +114,7 @@ def fit_job(config: FitConfig) -> dict[str, Any]:
 def _fit_job(config: FitConfig) -> dict[str, Any]:
     others = current_workers()
     if others is not None and others.rank > 0:
-        others.gathered(None)  # rank 0 converts what must be converted; the rest find it done
+        others.gathered(None)  # wait until rank 0 has converted the files
     table = open_source(config.source, config.target, config.memory)
     if others is not None and others.rank == 0:
         others.gathered(None)
@@ -124,7 +124,7 @@ def _fit_job(config: FitConfig) -> dict[str, Any]:
         _fit(estimator, table, config)
     except UsageError:
         raise
-    except (ValueError, TypeError) as error:  # of a parameter, or of rows that scikit-learn refuses
+    except (ValueError, TypeError) as error:  # a parameter or rows that scikit-learn refuses
         raise DataError(fault_of(error).said) from error
     seconds = time.perf_counter() - began
     report = {
@@ -151,7 +151,7 @@ def _fit(estimator: Any, table: StoredTable, config: FitConfig) -> None:
         estimator.fit(table, config.target, memory=config.memory)
         return
     if not estimator.__sklearn_tags__().input_tags.allow_nan:
-        inputs.check_missing(table)  # while rows have the table's numbers, and columns their names
+        inputs.check_missing(table)  # here, where an error can name rows and columns of the whole table
     start, stop = (table.description.rows * part // others.size for part in (others.rank, others.rank + 1))
     estimator.fit(_in_memory(table.features()[start:stop]), table.target()[start:stop])
     if not table.description.sparse:
@@ -163,14 +163,14 @@ def _in_memory(rows: Any) -> Any:
 
 
 def _as_bytes(estimator: Any, path: str) -> bytes:
-    """The model as ONNX where the file is named so, else pickled."""
+    """Return the model as ONNX for a file that ends in .onnx, else pickled."""
     if path.endswith(".onnx"):
         return bytes(learn.to_onnx(estimator).SerializeToString())
     return pickle.dumps(estimator)
 
 
 def _score(estimator: Any, table: StoredTable) -> float:
-    """Accuracy or R², of rows spread over the table."""
+    """Return accuracy or R² of rows spread over the table."""
     step = max(1, table.description.rows // TESTED)
     rows = _in_memory(table.features()[::step])
     known = getattr(estimator, "feature_names_in_", None)
@@ -180,7 +180,7 @@ def _score(estimator: Any, table: StoredTable) -> float:
         )
     if known is not None and list(known) != list(table.description.columns):
         raise UsageError(f"--test must have the columns {list(known)}, got {list(table.description.columns)}")
-    names = estimator.__dict__.pop("feature_names_in_", None)  # these rows have none to compare
+    names = estimator.__dict__.pop("feature_names_in_", None)  # the array of rows has no names to compare
     try:
         return round(float(estimator.score(rows, table.target()[::step])), 6)
     finally:
@@ -189,7 +189,7 @@ def _score(estimator: Any, table: StoredTable) -> float:
 
 
 def main() -> None:
-    """What each worker runs; rank 0 prints the report, or why there is none."""
+    """Run the job on one worker; rank 0 prints or writes the report, or the reason why there is none."""
     import weft
 
     config = FitConfig(**json.loads(sys.argv[1]))
@@ -199,7 +199,7 @@ def main() -> None:
             _tell(others, config, fit_job(config))
         except UsageError as error:
             _tell(others, config, {"refused": str(error)})
-            # The launcher ends all with the first that ends: not before rank 0 has told.
+            # The launcher stops all workers when the first one exits: wait for rank 0's report.
             with suppress(CollectiveError):
                 others.gathered(None)
             raise SystemExit(error.exit_code) from None
@@ -218,6 +218,7 @@ def _tell(others: Workers, config: FitConfig, report: dict[str, Any]) -> None:
 
 
 def as_argument(config: FitConfig) -> str:
+    """Return the config as the command-line argument of `main`."""
     return json.dumps(asdict(config))
 
 

@@ -1,4 +1,4 @@
-"""Checks of what users hand to an estimator: parameters, tables, targets and weights."""
+"""Checks of an estimator's inputs: parameters, tables, targets and weights."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from weft.learn.workers.group import current_workers, distinct_over_workers, sum
 
 Array = np.ndarray[Any, Any]
 
-LARGE = 10_000  # targets that are slow to sort
-CLOSE = 256  # distance of whole numbers that are sorted by counting
-SMALL = 1 << 20  # stored float32 numbers that are cheaper to widen than to lose digits of
+LARGE = 10_000  # rows from which integer classes are found by counting instead of sorting
+CLOSE = 256  # largest range of integer classes that are counted
+SMALL = 1 << 20  # stored numbers up to which a float32 table is widened to float64
 
 
 def check_number(name: str, value: Any, *, least: float = 0.0, open_end: bool = False) -> float:
-    """A real parameter of at least (or above) some value."""
+    """Return a real parameter; raise unless it is at least `least`, or above it if `open_end`."""
     good = _is(value, Real) and not np.isnan(float(value))
     if not good or (value <= least if open_end else value < least):
         bound = f"above {least:g}" if open_end else f"at least {least:g}"
@@ -42,7 +42,7 @@ def check_count(name: str, value: Any, *, least: int = 0) -> int:
 
 
 def _is(value: Any, kind: Any) -> bool:
-    """Python counts True as a number; nobody means it."""
+    """Return whether a value is of a kind of number; True and False are not."""
     return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
 
 
@@ -54,7 +54,7 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 def checked_table(
     estimator: Any, X: Any, y: Any, *, memory: str | int | None = None, **options: Any
 ) -> tuple[Any, Array]:
-    """X as a float array or CSR matrix, and y; small float32 tables are widened, which costs nothing.
+    """Return X as a float array or CSR matrix, and y; small float32 tables are widened to float64 at little cost.
 
     A path, glob or dataset is read from disk within `memory`; y is then the name of its target.
 
@@ -76,7 +76,7 @@ def checked_table(
 
 
 def validated(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
-    """scikit-learn's checks; what is not finite is told with its row and column."""
+    """Apply scikit-learn's checks; the error of a value that is not finite names its row and column."""
     try:
         X, y = validate_data(estimator, X, y, **options)
     except ValueError as error:
@@ -87,7 +87,7 @@ def validated(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Arra
 def checked_rows(
     estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any
 ) -> tuple[Any, Array, Array]:
-    """X and y as `checked_table` gives them, and weights; among workers a share may be empty, or weigh nothing."""
+    """Return X and y of `checked_table`, and weights; in a joint fit a worker may have no rows, or no weight."""
     others = current_workers()
     if others is None:
         X, y = checked_table(estimator, X, y, **options)
@@ -110,7 +110,7 @@ def checked_rows(
 
 
 def _nothing(X: Any) -> Any:
-    """One row of zeros in place of none, so that no sum is over nothing; its weight is to be zero."""
+    """Return one row of zeros in the form of the empty table X, so that sums have a row; its weight must be 0."""
     if hasattr(X, "iloc"):
         return X.reindex([0], fill_value=0)
     if sparse.issparse(X):
@@ -119,7 +119,7 @@ def _nothing(X: Any) -> Any:
 
 
 def opened(X: Any, y: Any, memory: str | int | None) -> tuple[Any, Any]:
-    """A source, opened; a sparse one as the matrix that it holds, for fits that have no other way with it on disk."""
+    """Open a source: return a stored table and y, or the matrix and the target of a sparse one."""
     table = open_source(X, y, memory)
     return (table.features(), table.target()) if table.description.sparse else (table, y)
 
@@ -127,7 +127,7 @@ def opened(X: Any, y: Any, memory: str | int | None) -> tuple[Any, Any]:
 def stored_table(
     estimator: Any, X: Any, y: Any, memory: str | int | None, *, missing: bool = False
 ) -> tuple[Any, Array]:
-    """Rows that stay on disk (`Mapped`, or a CSR matrix), and their target; `missing`: values may be absent."""
+    """Return rows that stay on disk (`Mapped`, or a CSR matrix) and their target; `missing` allows absent values."""
     table = open_source(X, y, memory)
     if table.description.sparse:
         estimator.n_features_in_ = table.description.width
@@ -142,7 +142,7 @@ def stored_table(
 
 
 def check_missing(table: StoredTable) -> None:
-    """Refuse a table with missing values, by the first of them."""
+    """Raise an error that names the first missing value of a table, if it has any."""
     if not table.description.missing:
         return
     values = table.features()
@@ -156,7 +156,7 @@ def check_missing(table: StoredTable) -> None:
 
 
 def checked_weights(sample_weight: Any, X: Any, *, may_be_zero: bool = False) -> Array:
-    """One weight for each row, in float64; ones where none are given. `may_be_zero`: all of them."""
+    """Return one weight for each row, in float64; `may_be_zero` allows weights that are all zero."""
     rows = X.shape[0]
     if sample_weight is None:
         return np.ones(rows)
@@ -179,7 +179,7 @@ def checked_weights(sample_weight: Any, X: Any, *, may_be_zero: bool = False) ->
 
 
 def with_class_weights(weights: Array, class_weight: Any, classes: Array, codes: Array) -> Array:
-    """Weights of rows, each multiplied by that of its class."""
+    """Return the weights of rows, each multiplied by the weight of its class."""
     if class_weight is None:
         return weights
     if isinstance(class_weight, str) and class_weight != "balanced":
@@ -198,7 +198,7 @@ def with_class_weights(weights: Array, class_weight: Any, classes: Array, codes:
 
 
 def checked_classes(y: Array) -> tuple[Array, Array]:
-    """The classes, and the code of each row."""
+    """Return the sorted classes of all workers, and the code of each row."""
     distinct = _few_whole_numbers(y)
     if distinct is None:
         check_classification_targets(y)
@@ -218,7 +218,7 @@ def checked_classes(y: Array) -> tuple[Array, Array]:
 
 
 def _few_whole_numbers(y: Array) -> Array | None:
-    """The distinct values of a large target of whole numbers that lie close together; None for any other."""
+    """Return the distinct values of a large integer target with a small range; None for any other target."""
     if y.ndim != 1 or len(y) < LARGE or not np.can_cast(y.dtype, np.int64) or y.dtype.kind == "b":
         return None
     least, most = y.min(), y.max()
@@ -232,7 +232,7 @@ def _few_whole_numbers(y: Array) -> Array | None:
 
 
 def signs(chosen: Array, dtype: Any) -> Array:
-    """1 for chosen rows, -1 for the others."""
+    """Return 1 for chosen rows and -1 for the others."""
     targets: Array = chosen.astype(dtype)
     targets *= 2
     targets -= 1

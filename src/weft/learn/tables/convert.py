@@ -1,4 +1,4 @@
-"""Files to the fast form, in chunks: what cannot be read is reported by file and line, and the rest is kept."""
+"""Converts files to a stored table in chunks: rows that cannot be read are reported by file and line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def convert(
     memory: str | int | None = None,
     columns: list[str] | None = None,
 ) -> tuple[StoredTable, ConversionReport]:
-    """Make the fast form of files in `folder`; those that cannot be read, or differ from the first, are left out."""
+    """Write the stored table of files to `folder`; files that cannot be read or lack columns are left out."""
     if any(map(is_svmlight, sources)):
         return _sparse(sources, folder, target, memory, columns)
     names = _names(sources, target, columns)
@@ -83,7 +83,7 @@ def _sparse(
 
 
 def _names(sources: list[Path], target: str | None, columns: list[str] | None) -> list[str]:
-    """The feature columns: those of the first file that can be read, or those asked for."""
+    """Return the feature columns: `columns`, or those of the first file that can be read."""
     errors = []
     for source in sources:
         try:
@@ -103,7 +103,7 @@ def _names(sources: list[Path], target: str | None, columns: list[str] | None) -
 
 
 def _checked(chunk: Chunk, names: list[str]) -> tuple[Chunk, list[BadRow]]:
-    """The chunk without rows whose values are infinite or whose target is missing; and those."""
+    """Return the chunk without rows of infinite values or missing targets, and those rows."""
     infinite = np.isinf(chunk.values)
     bad = infinite.any(axis=1)
     gone = []
@@ -129,7 +129,7 @@ def _absent(target: Array) -> Array:
 
 
 def _write_target(folder: Path, parts: list[Array]) -> tuple[Any, ...] | None:
-    """The target as numbers, or as codes of classes whose names are returned."""
+    """Write the target as numbers, or as class codes; return the names of the classes."""
     whole = np.concatenate(parts)
     if whole.dtype != object:
         np.save(folder / "y.npy", whole)

@@ -1,4 +1,4 @@
-"""Where the first value of a table is that is not a finite number, for errors that name it."""
+"""Finds the first value of a table that is not finite, for errors that name its row and column."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.errors import DataError
 
 Array = np.ndarray[Any, Any]
 
-CHUNK = 1 << 14  # rows that are looked at at a time: a table may be larger than memory
+CHUNK = 1 << 14  # rows searched at a time: a table may be larger than memory
 
 
 def check_finite(X: Any) -> None:
@@ -24,11 +24,11 @@ def check_finite(X: Any) -> None:
 
 
 def with_place(error: ValueError, X: Any, y: Any) -> ValueError:
-    """scikit-learn's error of a value that is not finite, with the row and the column; any other as it is."""
+    """Return scikit-learn's error about a value that is not finite with row and column added; others unchanged."""
     told = re.match(r"Input (X|y) contains (NaN|infinity)", str(error))
     try:
         found = told and (_first_of_frame(X) if told[1] == "X" else _first_of_dense(np.asarray(y, float)))
-    except (TypeError, ValueError):  # of cells that NumPy does not know: what scikit-learn says must do
+    except (TypeError, ValueError):  # cells that NumPy cannot convert: keep scikit-learn's message
         return error
     if not told or found is None:
         return error

@@ -1,4 +1,4 @@
-"""The fast form of a table on disk: a folder of plain .npy files that are mapped into memory, and what they hold.
+"""The stored form of a table: a folder of .npy files that are mapped into memory, with a description.
 
     table.json     rows, column names, classes of the target, where it came from
     X.npy          float32, row by row; of a sparse table instead: indptr.npy, indices.npy, data.npy, as in CSR
@@ -24,19 +24,19 @@ from weft.files import write_whole
 Array = np.ndarray[Any, Any]
 
 DESCRIPTION = "table.json"
-NEIGHBOURHOOD = 1 << 21  # bytes that the system may map around a page that is read
+NEIGHBOURHOOD = 1 << 21  # bytes that the operating system may read around a page
 
 
 @dataclass(frozen=True)
 class TableDescription:
-    """What a folder holds."""
+    """The description of a stored table, kept in table.json."""
 
     rows: int
     columns: tuple[str, ...]
     target: str | None
-    classes: tuple[Any, ...] | None  # of the target, where it is not a number
-    missing: int  # values that are not there
-    source: str  # a fingerprint of the files it was made from
+    classes: tuple[Any, ...] | None  # names of the classes of a target that is not a number
+    missing: int  # number of missing values
+    source: str  # fingerprint of the files the table was made from
     width: int = 0  # columns of a sparse table, which have no names
 
     @property
@@ -45,19 +45,19 @@ class TableDescription:
 
     @property
     def count(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return len(self.columns) or self.width
 
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A table that lies in a folder."""
+    """A table in a folder."""
 
     folder: Path
     description: TableDescription
 
     def features(self) -> Any:
-        """The rows, mapped, or a CSR matrix of mapped arrays; writing would not reach the file."""
+        """Return the rows, or a CSR matrix, mapped copy-on-write: changes do not reach the file."""
         if not self.description.sparse:
             return np.load(self.folder / "X.npy", mmap_mode="c")
         data, indices = (np.load(self.folder / f"{name}.npy", mmap_mode="c") for name in ("data", "indices"))
@@ -65,7 +65,7 @@ class StoredTable:
         if indptr[-1] <= np.iinfo(np.int32).max:
             indptr = indptr.astype(np.int32)
         matrix = sparse.csr_matrix((self.description.rows, self.description.width), dtype=np.float32)
-        # Set one by one: SciPy would copy them, to make the types of both indices the same.
+        # Set one by one: SciPy's constructor would copy the arrays to give both indices one type.
         matrix.data, matrix.indices, matrix.indptr = np.asarray(data), np.asarray(indices), indptr
         matrix.has_canonical_format = True
         return matrix
@@ -83,7 +83,7 @@ def is_stored(path: Path) -> bool:
 
 
 def open_stored(folder: Path) -> StoredTable:
-    """Open a folder, and check that its files hold what it says."""
+    """Open a folder, and check that its files have the shapes of its description."""
     data = json.loads((folder / DESCRIPTION).read_text())
     classes = data.pop("classes")
     description = TableDescription(
@@ -100,7 +100,7 @@ def open_stored(folder: Path) -> StoredTable:
 
 
 def describe(folder: Path, description: TableDescription) -> StoredTable:
-    """Write the description, last of all: a folder without it is not a table."""
+    """Write the description, after all other files: a folder without it is not a table."""
     write_whole(folder / DESCRIPTION, json.dumps(asdict(description), indent=1))
     return open_stored(folder)
 
@@ -133,7 +133,7 @@ class RowsFile:
 
 
 class Mapped:
-    """Rows on disk, as much of an array as fits ask for: a shape, a type, rows by slice or by number."""
+    """Rows on disk with the few methods of an array that fits use: shape, type, rows by slice or by number."""
 
     def __init__(self, array: Array, window_bytes: int):
         self.array = np.asarray(array)
@@ -151,7 +151,7 @@ class Mapped:
         return self._scattered(key)
 
     def _scattered(self, key: Any) -> Array:
-        """Rows from all over, copied: each brings its neighbourhood into memory, so it is let go again and again."""
+        """Return a copy of scattered rows; pages read around them are released again and again."""
         rows = (
             np.array(range(*key.indices(len(self))), np.intp) if isinstance(key, slice) else np.asarray(key)
         )
@@ -168,7 +168,7 @@ class Mapped:
 
 
 class Window:
-    """Keeps a mapped array's part that is read in memory: what comes next is fetched ahead, what is past is let go."""
+    """The part of a mapped array that stays in memory: the next rows are read ahead, past ones are released."""
 
     def __init__(self, values: Array, size: int):
         self._map = map_of(values)
@@ -178,7 +178,7 @@ class Window:
         self._ahead = -1
 
     def at(self, start: int, stop: int) -> None:
-        """Rows start:stop are about to be read, and then those after them."""
+        """Announce that rows start:stop will be read now, and the following ones after them."""
         if self._map is None:
             return
         place = (self._begin % mmap.ALLOCATIONGRANULARITY) + start * self._row
@@ -187,13 +187,13 @@ class Window:
             return
         self._ahead = window
         self._advise(mmap.MADV_WILLNEED, (window + 1) * self.size, self.size)
-        # Two windows stay: threads may still read the one before.
+        # The previous window stays, too: other threads may still read it.
         self._advise(mmap.MADV_DONTNEED, 0, max(0, window - 1) * self.size)
         if window <= 1:
             self._advise(mmap.MADV_DONTNEED, (window + 2) * self.size, len(self._map))
 
     def let_go(self, start: int = 0, length: int | None = None) -> None:
-        """Nothing of it is needed now, or of some of its bytes."""
+        """Release all of the array, or `length` bytes from `start`, from memory."""
         self._ahead = -1
         if self._map is not None:
             self._advise(mmap.MADV_DONTNEED, start, len(self._map) if length is None else length)

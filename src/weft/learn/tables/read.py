@@ -1,4 +1,4 @@
-"""Reads parquet, Arrow, CSV and svmlight files in chunks of bounded size, as numbers."""
+"""Reads parquet, Arrow and CSV files in chunks of bounded size, as numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that was left out: where it is, and why."""
+    """A row that was left out: its file, its line and the reason."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ class BadRow:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows of a file. `lines` is where each stands: a line of text, or a row counted from 1."""
+    """Some rows of a file; `lines` are their lines in a text file, or their numbers from 1."""
 
     file: str
     values: Array  # (rows, columns) float32
@@ -62,7 +62,7 @@ def _arrow() -> Any:
 
 
 def columns_of(path: Path) -> list[str]:
-    """The names of a file's columns, without reading its rows."""
+    """Return the names of a file's columns, without reading its rows."""
     pa = _arrow()
     try:
         if kind_of(path) == "csv":
@@ -74,7 +74,7 @@ def columns_of(path: Path) -> list[str]:
 
 
 def read_chunks(path: Path, names: list[str], target: str | None, rows: int) -> Iterator[Chunk]:
-    """The file's rows, so many at a time."""
+    """Yield the rows of a file, `rows` at a time."""
     found = columns_of(path)
     wanted = [*names, *([target] if target else [])]
     absent = [name for name in wanted if name not in found]
@@ -89,7 +89,7 @@ def read_chunks(path: Path, names: list[str], target: str | None, rows: int) -> 
 
 
 def _batches(pa: Any, path: Path, names: list[str], target: str | None, rows: int) -> Iterator[Chunk]:
-    """Of parquet and Arrow. One batch is read ahead while the one before is worked on."""
+    """Yield the rows of a parquet or Arrow file; one batch is read ahead."""
     dataset = pa.dataset.dataset(path, format=kind_of(path))
     columns = [*names, *([target] if target else [])]
     line = 1
@@ -124,7 +124,7 @@ def _target(pa: Any, column: Any) -> Array:
 
 
 def _csv_batches(pa: Any, path: Path, names: list[str], target: str | None, rows: int) -> Iterator[Chunk]:
-    """Cells are read as text and turned into numbers here, so that a bad one costs its row, not the file."""
+    """Yield the rows of a CSV file; cells are parsed here, so that a bad cell costs its row and not the file."""
     broken: list[BadRow] = []
 
     def refuse(row: Any) -> str:
@@ -136,7 +136,7 @@ def _csv_batches(pa: Any, path: Path, names: list[str], target: str | None, rows
     wanted = [*names, *([target] if target else [])]
     reader = pa.csv.open_csv(
         path,
-        # Rows are counted by one thread only.
+        # Line numbers are right with one thread only.
         read_options=pa.csv.ReadOptions(use_threads=False, block_size=max(1 << 16, 16 * rows * len(wanted))),
         parse_options=pa.csv.ParseOptions(invalid_row_handler=refuse),
         convert_options=pa.csv.ConvertOptions(
@@ -160,13 +160,13 @@ def _csv_batches(pa: Any, path: Path, names: list[str], target: str | None, rows
 
 
 def _lines(first: int, count: int, skipped: list[int]) -> Array:
-    """The lines of rows that follow each other, but for those that were skipped."""
+    """Return the line numbers of `count` rows from `first` on, without skipped lines."""
     lines = np.arange(first, first + count + len(skipped))
     return lines[~np.isin(lines, skipped)][:count]
 
 
 def _parsed(pa: Any, cells: Any, path: Path, name: str, lines: Array, bad: dict[int, BadRow]) -> Array:
-    """Cells as numbers; empty ones are missing, and rows with others are marked bad."""
+    """Return cells as numbers, NaN where empty; other text marks its row as bad."""
     try:
         return np.asarray(cells.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
     except pa.ArrowInvalid:

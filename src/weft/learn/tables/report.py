@@ -1,4 +1,4 @@
-"""What a conversion did, and what a table was made from."""
+"""The report of a conversion, and the fingerprint of the files that a table was made from."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from weft.learn.tables.read import BadRow
 
-TOLD = 20  # bad rows that are kept for the report; all are counted
+TOLD = 20  # most bad rows that a report names; all are counted
 
 
 @dataclass
 class ConversionReport:
-    """What a conversion did."""
+    """The rows and columns that a conversion wrote, and the rows and files that it left out."""
 
     folder: str
     rows: int = 0
@@ -33,7 +33,7 @@ class ConversionReport:
             self.bad.append(row)
 
     def lines(self) -> list[str]:
-        """The report as text, one line for each thing that was left out."""
+        """Return one line for each row or file that was left out."""
         told = [str(row) for row in self.bad] + self.bad_files
         if self.bad_rows > len(self.bad):
             told.append(f"and {self.bad_rows - len(self.bad)} more rows")
@@ -41,7 +41,7 @@ class ConversionReport:
 
 
 def fingerprint(sources: list[Path], target: str | None) -> str:
-    """What a table was made from: names, sizes and times of the files."""
+    """Return a hash of the names, sizes and times of files, and of the target."""
     digest = hashlib.sha256(repr(target).encode())
     for source in sources:
         stat = source.stat()

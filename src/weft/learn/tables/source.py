@@ -1,4 +1,4 @@
-"""What `fit` may be given instead of an array: a path, a glob, a pyarrow dataset, a folder in the fast form."""
+"""Sources of tables that `fit` takes in place of an array: a path, a glob, a pyarrow dataset, a stored table."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NAMES = (*KINDS, *SUFFIXES)
 
 
 def is_source(X: Any) -> bool:
-    """Whether X names data instead of holding it."""
+    """Return whether X names data instead of holding it."""
     return isinstance(X, str | Path | StoredTable) or type(X).__module__.startswith("pyarrow._dataset")
 
 
 def files_of(X: Any) -> list[Path]:
-    """The files that a path, a folder of files, a glob or a dataset stand for, in order."""
+    """Return the files of a path, a folder, a glob or a dataset, in order."""
     if hasattr(X, "files"):
         return [Path(name) for name in X.files]
     path = Path(X)
@@ -38,7 +38,7 @@ def files_of(X: Any) -> list[Path]:
 
 
 def open_source(X: Any, target: Any, memory: str | int | None = None) -> StoredTable:
-    """The fast form of a source; one that is not in it yet is converted once, into Weft's cache."""
+    """Return the stored table of a source; files are converted once, into Weft's cache."""
     if isinstance(X, StoredTable):
         return X
     if isinstance(X, str | Path) and is_stored(Path(X)):

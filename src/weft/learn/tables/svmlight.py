@@ -1,4 +1,4 @@
-"""svmlight files (`label column:value ...`, one row a line) to a sparse table on disk, in chunks of bounded size."""
+"""Converts svmlight files (`label column:value ...`, one row a line) to a sparse stored table, in chunks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Array = np.ndarray[Any, Any]
 SUFFIXES = (".svm", ".svmlight", ".libsvm")
 LABEL = "label"
 LEAST = 10**6  # bytes of memory
-GROWTH = 6  # what a chunk of text takes as numbers, at most, with what is made on the way
+GROWTH = 6  # bytes of memory that a byte of text takes while it is parsed, at most
 
 
 @dataclass(frozen=True)
 class SparseChunk:
-    """Some rows: CSR without its shape, columns as they are counted in the file."""
+    """Some rows in CSR form, with columns numbered as in the file."""
 
     counts: Array  # values of each row
     indices: Array
@@ -44,7 +44,7 @@ def is_svmlight(path: Path) -> bool:
 def convert_svmlight(
     sources: list[Path], folder: Path, memory: str | int | None
 ) -> tuple[StoredTable, ConversionReport]:
-    """Make the sparse form of files in `folder`; columns are counted from 1, unless one of them is 0."""
+    """Write the stored table of files to `folder`; columns are numbered from 1 unless a column 0 appears."""
     size = parse_memory(memory)
     if size < LEAST:
         raise DataError(
@@ -98,7 +98,7 @@ def _count_from_zero(path: Path) -> None:
 
 
 def read_parts(path: Path, size: int) -> Iterator[SparseChunk]:
-    """The file's rows, so many bytes of text at a time."""
+    """Yield the rows of a file, `size` bytes of text at a time."""
     whole = path.stat().st_size
     for offset in range(0, whole, size):
         try:
@@ -116,7 +116,7 @@ def read_parts(path: Path, size: int) -> Iterator[SparseChunk]:
 
 
 def _by_line(path: Path, offset: int, size: int) -> SparseChunk:
-    """A chunk with a bad row in it: slower, and tells which."""
+    """Parse a chunk line by line, to report its bad rows."""
     counts: list[int] = []
     indices: list[int] = []
     data: list[float] = []
@@ -145,7 +145,7 @@ def _by_line(path: Path, offset: int, size: int) -> SparseChunk:
 
 
 def _lines(path: Path, offset: int, size: int) -> Iterator[tuple[int, str]]:
-    """The lines that begin in this part of the file, and their numbers."""
+    """Yield the lines that begin in a part of the file, with their numbers."""
     with path.open("rb") as file:
         place = 0
         for number, text in enumerate(file, 1):

@@ -1,7 +1,7 @@
 """Tables as solvers see them: rows in blocks that fit the cache, multiplied from both sides.
 
-A solver asks for nothing else, so data that does not fit in memory needs one more class here, not another solver.
-Products are in the table's own type; whoever adds them up does so in float64.
+Solvers use nothing else, so data larger than memory needs one more class here and no other solver. Products with
+coefficients are in the table's own type; sums over rows are added up in float64.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from weft.learn.workers.joint_fit import checking
 
 Array = np.ndarray[Any, Any]
 
-BLOCK_BYTES = 1 << 20  # a block is read twice, for margins and for gradients: the second time from the cache
-BLOCK_NONZEROS = 1 << 19
-MAPPED = (
-    1 << 25
-)  # bytes of a sparse table on disk that are kept in memory, of its values and of its indices each
+BLOCK_BYTES = 1 << 20  # of a dense block: read for margins, then for gradients from the cache
+BLOCK_NONZEROS = 1 << 19  # smallest number of nonzeros of a sparse block
+MAPPED = 1 << 25  # bytes of a sparse table on disk kept in memory, of its values and of its indices each
 
 
 class Table(Protocol):
-    """Rows of features. `shift` is subtracted from each column as it is read; zeros for a sparse table."""
+    """Rows of features. `shift` is subtracted from each column where it is read; zeros for a sparse table."""
 
     rows: int
     columns: int
@@ -39,23 +37,23 @@ class Table(Protocol):
     def blocks(self) -> Sequence[slice]: ...
 
     def times(self, block: slice, coef: Array) -> Array:
-        """The block's rows times coefficients: (columns,) or (columns, outputs), in the table's type."""
+        """Return X @ coef of a block, for (columns,) or (columns, outputs), in the table's type."""
         ...
 
     def transposed_times(self, block: slice, values: Array) -> Array:
-        """Columns of the block times values: (rows,) or (rows, outputs); float64."""
+        """Return X.T @ values of a block, for (rows,) or (rows, outputs), in float64."""
         ...
 
     def squares_times(self, block: slice, values: Array) -> Array:
-        """Squares of the columns of the block times values: (rows, outputs); float64."""
+        """Return (X * X).T @ values of a block, for (rows, outputs), in float64."""
         ...
 
     def gram(self, block: slice, weights: Array | None, columns: Array | None = None) -> tuple[Array, Array]:
-        """Products of the block's columns, all or some, with each other and with ones, rows weighted; float64."""
+        """Return Xᵀ diag(weights) X and Xᵀ weights of a block, of all columns or some, in float64."""
         ...
 
     def cross_gram(self, block: slice, weights: Array, columns: Array, others: Array) -> tuple[Array, Array]:
-        """Products of some columns with others, (columns, others), and with ones, rows weighted; float64."""
+        """Return the weighted products of some columns with others, (columns, others), and with ones, in float64."""
         ...
 
     def take(self, rows: Array) -> Table: ...
@@ -137,7 +135,7 @@ class DenseTable:
 
 
 class MappedTable(DenseTable):
-    """A table on disk: blocks that come next are fetched ahead, those that are past are let go."""
+    """A dense table on disk: the next blocks are read ahead, past ones are released."""
 
     def __init__(self, values: Any, shift: Array | None = None):
         super().__init__(values.array, shift)
@@ -154,12 +152,12 @@ class SparseTable:
         self.dtype = values.dtype
         self.shift = np.zeros(self.columns, values.dtype)
         self._parts: dict[int, Any] = {}
-        # Of a table on disk, what is past is let go.
+        # Past parts of a table on disk are released from memory.
         mapped = map_of(values.data) is not None
         self._windows = [Window(part, MAPPED) for part in (values.data, values.indices)] if mapped else []
 
     def blocks(self) -> Sequence[slice]:
-        # A block's products with all columns are as long as the table is wide: worth it for many rows only.
+        # The gradient of a block is as long as the table is wide: blocks need many rows to be worth that.
         nonzeros = max(BLOCK_NONZEROS, 4 * self.columns)
         marks = np.arange(0, self.stored + nonzeros, nonzeros)
         cuts = np.unique(np.searchsorted(self.values.indptr, marks)).clip(0, self.rows)
@@ -198,7 +196,7 @@ class SparseTable:
         check_finite(self.values)
 
     def _part(self, block: slice) -> Any:
-        """A view of some rows; SciPy's own slicing would copy them at every pass."""
+        """Return a view of the rows of a block; SciPy's own slicing would copy them at every pass."""
         if self._windows:
             ends = self.values.indptr[[block.start, block.stop]]
             for window in self._windows:
@@ -215,7 +213,7 @@ class SparseTable:
 
 
 def explain_sums(table: Table) -> NoReturn:
-    """Sums over the table are not finite: raise an error that tells why, on all workers."""
+    """Raise, on all workers, the error that explains sums over the table which are not finite."""
     with checking():
         table.check_finite()
     with checking():
@@ -224,10 +222,10 @@ def explain_sums(table: Table) -> NoReturn:
 
 
 def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
-    """A validated array or CSR matrix as a table.
+    """Return a validated array or CSR matrix as a table.
 
-    A dense one is shifted by rough column means where there is an intercept to take them up: the model is the same,
-    and features far from zero, like years, lose no digits.
+    `centred` shifts a dense table by estimates of its column means, which the intercept takes up: the model is the
+    same, and features far from zero, such as years, lose no digits.
     """
     if sparse.issparse(X):
         return SparseTable(X)
@@ -236,9 +234,9 @@ def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
         return kind(X)
     some = X[:: max(1, len(X) // 1000)]
     count = float(sum_over_workers([1.0])[0])
-    with np.errstate(all="ignore"):  # what is not finite is told when sums over all rows are complete
+    with np.errstate(all="ignore"):  # complete sums are checked for values that are not finite
         own = some.mean(axis=0, dtype=np.float64), some.std(axis=0, dtype=np.float64)
     centre, spread = sum_over_workers(own)
     centre, spread = centre / count, spread / count
-    # Columns that are centred already need no shift, and reading them is quicker without.
+    # Columns that are centred already are read faster without a shift.
     return kind(X, centre if np.any(np.abs(centre) > spread) else None)
