@@ -39,7 +39,9 @@ class Coefficient(NamedTuple):
     value: float
     error: float = np.nan
     statistic: float = np.nan  # value / error
-    p: float = np.nan  # two-sided: the probability of a value at least as far from zero if the true one were zero
+    p: float = (
+        np.nan
+    )  # two-sided: the probability of a value at least as far from zero if the true one were zero
     low: float = np.nan  # lower end of the 95 % confidence interval
     high: float = np.nan  # its upper end
 
