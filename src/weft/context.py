@@ -1,4 +1,4 @@
-"""Who this process is among the others, whatever started it: `weft.init()`, `weft.rank()` and their kin.
+"""The process among the others of its run, whatever started it: `weft.init()`, `weft.rank()` and their kin.
 
 The environment is read once, here. torchrun's variables come first, since `weft run` sets them under every engine;
 then those of Open MPI, MPICH and Slurm for scripts started by their own launchers; then a world of one.

@@ -1,4 +1,4 @@
-"""What a user may choose about reductions, from text: a mode for each dimension, and a wire. Pure, and without torch.
+"""A user's choices about reductions, from text: a mode for each dimension, and a wire. Pure, and without torch.
 
 p               explore in every dimension
 shm,ring        shm inside a host, ring from there on out

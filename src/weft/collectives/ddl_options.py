@@ -17,7 +17,7 @@ _KEYS = ("mode", "dump_iter", "dev_sync", "rebind_iter", "dbg_level")
 
 @dataclass(frozen=True, kw_only=True)
 class DdlOptions:
-    """What DDL could be told."""
+    """The options that DDL takes."""
 
     mode: ModeChoice | None = None
     dump_iter: int = 0  # report every so many steps; 0: never

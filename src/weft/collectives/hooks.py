@@ -48,7 +48,7 @@ def _cast(group: dist.ProcessGroup | None, bucket: GradBucket, dtype: torch.dtyp
 
 
 class Int8State:
-    """What the int8 hook keeps from step to step: how much was lost of each bucket's gradients."""
+    """The state that the int8 hook keeps from step to step: how much was lost of each bucket's gradients."""
 
     def __init__(self, group: dist.ProcessGroup | None = None, *, feedback: bool = True) -> None:
         self._group = group

@@ -1,4 +1,4 @@
-"""Who shares a host with whom, and which part of a tensor each rank is responsible for. Pure.
+"""The members of a group: who shares a host with whom, and which part of a tensor each rank is responsible for. Pure.
 
 Two ranks share a host if they share its memory: that is decided for each group from what its members say of themselves,
 never from LOCAL_WORLD_SIZE, which knows nothing of sub-groups.

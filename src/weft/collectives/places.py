@@ -1,4 +1,4 @@
-"""Where hosts stand: in which rack, in which aisle; and who meets whom because of it. Pure.
+"""The places of hosts: in which rack, in which aisle; and who meets whom because of it. Pure.
 
 The launcher tells workers (WEFT_RACK, WEFT_AISLE); the dimensions of a mode (b:4x8x2x1) say the same by the order of
 the hosts, and win: they were written for this reduction. Hosts of which nothing is known stand in one rack.

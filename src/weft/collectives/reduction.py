@@ -1,4 +1,4 @@
-"""What is done to the values of all ranks: torch's reduce operators, on flat CPU tensors.
+"""Reductions of the values of all ranks: torch's reduce operators, on flat CPU tensors.
 
 Every mode reduces in the order of its peers, so that the result is the same bit by bit on every rank and in every run.
 """

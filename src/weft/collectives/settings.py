@@ -37,7 +37,7 @@ class LauncherFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveSettings:
-    """What a group of the backend "weft" is told when it is made."""
+    """The settings that a group of the backend "weft" is given when it is made."""
 
     mode: ModeChoice = field(default_factory=lambda: parse_mode("explore"))
     wire: str = WIRES[0]

@@ -13,7 +13,7 @@ SLOW_POLICIES = ("report", "rebalance", "evict")
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticConfig:
-    """How many workers a run may have, how soon faults are noticed, and where hosts come from."""
+    """The settings of an elastic run: its number of workers, how soon faults are noticed, and where hosts come from."""
 
     least: int = 1  # workers that the run needs
     most: int = 1  # workers that the run uses

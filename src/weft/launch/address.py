@@ -1,4 +1,4 @@
-"""Which address the leader is met at, and which card each host uses for it. Never by looking up a host's name.
+"""The address at which the leader is met, and the card each host uses for it. Never by looking up a host's name.
 
 A name may resolve to loopback, or to the slow card. What counts is which of the leader's addresses every
 other host can connect to, and from which card the kernel routes there.

@@ -1,4 +1,4 @@
-"""What a worker runs: a script, a module, or any command."""
+"""The command of a worker: a script, a module, or any command."""
 
 from __future__ import annotations
 

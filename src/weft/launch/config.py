@@ -1,4 +1,4 @@
-"""What the user asked for, as one typed object; flags, Python and rank files all fill it."""
+"""The request of a user, as one typed object; flags, Python and rank files all fill it."""
 
 from __future__ import annotations
 

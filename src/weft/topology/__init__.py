@@ -1,4 +1,4 @@
-"""What the machines look like: hosts, sockets, cores, accelerators, network cards, rank files.
+"""The topology of the machines: hosts, sockets, cores, accelerators, network cards, rank files.
 
     host         one machine as data
     detect       looks at this machine, with `accelerators` and `network`

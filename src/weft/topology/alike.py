@@ -1,4 +1,4 @@
-"""Whether hosts are alike.
+"""A comparison of hosts, which should be alike.
 
 Synchronous training runs at the pace of its weakest host, so a difference is worth a stop. Each host is
 compared with the first of the list. Network cards are left to the network checks.

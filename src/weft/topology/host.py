@@ -1,4 +1,4 @@
-"""What one machine looks like, as data: cores, NUMA domains, accelerators, network cards.
+"""A host, as data: cores, NUMA domains, accelerators, network cards.
 
 Nothing here touches the machine. `detect.py` fills these in; the planner, the checks and the
 printed tree read them. Every class turns into plain JSON with `to_json` and back with `from_json`,

@@ -1,4 +1,4 @@
-"""Which hosts to use, as people write them: `-H a,b:4,node[01-04]` or a hostfile.
+"""Host lists, as people write them: `-H a,b:4,node[01-04]` or a hostfile.
 
 A count after a host is its number of workers; without one the planner decides. The hostfiles of
 Open MPI and Horovod (`host slots=4`), of MPICH (`host:4`) and plain lists are all read.

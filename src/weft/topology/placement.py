@@ -1,4 +1,4 @@
-"""Which cores and which accelerator each worker of a host gets.
+"""The placement of workers: which cores and which accelerator each worker of a host gets.
 
 A worker stays on one socket, next to its accelerator where it has one: memory of the other socket
 is slower to reach. The workers of a socket share its cores evenly.
@@ -16,7 +16,7 @@ from weft.topology.host import Accelerator, Core, Host
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where one worker runs on its host."""
+    """The cores and the accelerator of one worker on its host."""
 
     socket: int
     first_core: int  # both ends count within the socket, and both belong to the worker

@@ -311,7 +311,7 @@ def test_following_ends_with_a_run_that_was_killed(tmp_path: Path) -> None:
 def test_the_page_shows_what_the_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     story(tmp_path / "weft-runs" / "20261115-101500-digits")
-    page = (ROOT / "docs" / "ledger-and-timeline.md").read_text()
+    page = (ROOT / "docs" / "reference" / "ledger-and-timeline.md").read_text()
     blocks = re.findall(r"```console\n\$ weft ([^\n]*)\n(.*?)```", page, re.DOTALL)
     assert len(blocks) >= 3
     for typed, shown in blocks:

@@ -1,4 +1,4 @@
-"""What `weft bench` is to measure, as data: operations, sizes, rivals, and how often. Pure, and without torch.
+"""The plan of `weft bench`, as data: operations, sizes, rivals, and how often. Pure, and without torch.
 
 A size is the larger of what a rank gives and what it gets, as nccl-tests counts it:
 

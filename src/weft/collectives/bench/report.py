@@ -1,4 +1,4 @@
-"""What `weft bench` found: rows, the table of them, and the lines by which rank 0 hands them to the launcher."""
+"""The report of `weft bench`: rows, the table of them, and the lines by which rank 0 hands them to the launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each worker of `weft bench` does: every backend in turn on the same tensors, again and again.
+"""The program of each worker of `weft bench`: every backend in turn on the same tensors, again and again.
 
     weft run -n 2 -m weft.collectives.bench.worker '{"sizes": [4096]}'
 

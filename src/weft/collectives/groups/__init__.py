@@ -1,1 +1,1 @@
-"""What torch calls: groups of ranks, how they meet, how their operations are queued, and how they break."""
+"""Groups of ranks, as torch calls them: how they meet, how their operations are queued, and how they break."""

@@ -1,4 +1,4 @@
-"""Which ranks of a group NCCL can join, found out when its first tensor on an accelerator comes."""
+"""The ranks of a group that NCCL can join, found out when its first tensor on an accelerator comes."""
 
 from __future__ import annotations
 

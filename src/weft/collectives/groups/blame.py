@@ -1,4 +1,4 @@
-"""Whose fault it was: when a group breaks, its ranks agree on the first cause instead of each naming a neighbour.
+"""Blame: when a group breaks, its ranks agree on the first cause instead of each naming a neighbour.
 
 A rank whose neighbour gave up because of a third one sees only the neighbour. So each rank that fails says in the store
 whom it suspects, and follows the suspicions of its suspect to the one who says nothing: that one is dead or cut off.
@@ -21,7 +21,7 @@ PATIENCE_S = 1.0  # for the others to say whom they suspect
 
 
 class Suspicion(NamedTuple):
-    """What one rank says."""
+    """The cause that one rank suspects."""
 
     message: str
     suspect: int | None  # None: it knows nobody

@@ -34,7 +34,7 @@ _ProcessGroup: Any = dist.ProcessGroup
 
 
 class Group(_ProcessGroup):  # type: ignore[misc]
-    """What all operations share."""
+    """The base of all groups: the queue, the members and the breaking that every operation shares."""
 
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, settings: CollectiveSettings

@@ -1,4 +1,4 @@
-"""How the members of a group find each other: through the store, then over shared memory and sockets."""
+"""The meeting of a group: its members find each other through the store, then over shared memory and sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has come to a group: its members find each other in the store, or hear who did not come."""
+"""The roll of a group: its members find each other in the store, or hear who did not come."""
 
 from __future__ import annotations
 

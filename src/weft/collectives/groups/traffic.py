@@ -1,4 +1,4 @@
-"""What does not profit from the machine's shape, left to Gloo as bytes: gather, scatter, all-to-all, point to point.
+"""Operations left to Gloo, as bytes, since the machine's shape does not help: gather, scatter, all-to-all, send, recv.
 
 More bytes than Gloo expects end its process, and fewer go unnoticed. So ranks tell each other their sizes first; and a
 message between two of them has its size in its tag, where one of another size is another message.

@@ -141,7 +141,7 @@ class JobQueue:
 
 
 class Work(TorchWork):
-    """What torch is given for a job."""
+    """The handle that torch is given for a job."""
 
     def __init__(self, job: CollectiveJob, queue: JobQueue) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ def _tensors_or_raise(future: torch.futures.Future[CollectiveJob]) -> list[Tenso
 
 
 class Letter(TorchWork):
-    """What torch is given for a send or a receive: Gloo's own, with our errors, and a copy to where it belongs."""
+    """The handle that torch is given for a send or a receive: Gloo's own, with our errors and a copy back."""
 
     def __init__(
         self, inner: Any, arrive: Callable[[], None], explain: Callable[[Exception], Exception]

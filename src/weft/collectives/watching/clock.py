@@ -1,4 +1,4 @@
-"""How far the clocks of the hosts are apart, by asking rank 0 for the time again and again, as NTP does.
+"""The offset between the clocks of the hosts, found by asking rank 0 for the time again and again, as NTP does.
 
 The clock is the monotonic one: it never jumps, and where a host keeps time with NTP it runs at the right rate, so that
 what was found at the start holds for the run.
@@ -19,7 +19,7 @@ _TAG = 71_001  # of messages nobody else reads
 
 
 class RankClock(NamedTuple):
-    """What to add to ours to have that of rank 0, and by how much that may be wrong."""
+    """The offset to add to our clock to have that of rank 0, and by how much that may be wrong."""
 
     offset_ns: int = 0
     error_ns: int = 0

@@ -1,4 +1,4 @@
-"""How the parts of a trace come together: through the store to rank 0, which writes one file.
+"""The delivery of a trace: its parts come together through the store to rank 0, which writes one file.
 
 Every rank gives its part when its group is destroyed, or when the process ends or is asked to. Who finds no rank 0 any
 more writes its part beside the file; who is killed gives nothing, and takes nothing from the others.

@@ -1,4 +1,4 @@
-"""What this process has seen of its collectives: spans from all its groups, as many as there is room for."""
+"""The recorder of this process's collectives: spans from all its groups, as many as there is room for."""
 
 from __future__ import annotations
 

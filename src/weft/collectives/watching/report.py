@@ -1,4 +1,4 @@
-"""Where communication spent its time: each rank's figures, and the table made of them. Pure.
+"""The communication report: each rank's figures, and the table made of them. Pure.
 
 What a table gives for a dimension is that of the average rank. Who comes late is found by comparing, call by call,
 when each rank began.
@@ -20,7 +20,7 @@ _OTHER = "other"  # calls that go through no dimension
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What one rank did in one dimension."""
+    """The communication of one rank in one dimension."""
 
     seconds: float = 0.0
     calls: int = 0
@@ -30,7 +30,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What one rank tells of some steps."""
+    """The figures that one rank sends of some steps."""
 
     rank: int
     host: str
@@ -87,7 +87,7 @@ def overlap_of(spans: Sequence[Span]) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Jitter:
-    """How far behind the first one a rank is."""
+    """The lateness of a rank: how far it is behind the first one."""
 
     rank: int
     host: str
@@ -124,7 +124,7 @@ def jitters(everyone: Sequence[Figures]) -> list[Jitter]:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunicationReport:
-    """What rank 0 prints."""
+    """The report that rank 0 prints."""
 
     first_step: int
     last_step: int

@@ -1,4 +1,4 @@
-"""What a user may ask to see of the collectives, from flags and variables. Pure, and without torch.
+"""The settings for watching collectives, from flags and variables. Pure, and without torch.
 
 WEFT_REPORT=10        a table of times every 10 steps
 WEFT_TRACE=out.json   a timeline of the whole run
@@ -17,7 +17,7 @@ from weft.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Watching:
-    """What is to be watched; nothing by default."""
+    """The kinds of watching that are asked for; none by default."""
 
     report: int = 0  # steps from one table to the next
     trace: str = ""  # the file to write

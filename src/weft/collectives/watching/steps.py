@@ -1,4 +1,4 @@
-"""What a step is: one of the first optimizer that steps; in a program without one, an all_reduce of all ranks."""
+"""Training steps, counted by the first optimizer that steps; in a program without one, an all_reduce of all ranks."""
 
 from __future__ import annotations
 

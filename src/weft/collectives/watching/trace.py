@@ -19,7 +19,7 @@ _LANES = 16  # rows of one kind
 
 @dataclass(frozen=True, kw_only=True)
 class TracePart:
-    """What one rank has seen."""
+    """The spans that one rank has seen."""
 
     rank: int
     host: str

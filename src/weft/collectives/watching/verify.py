@@ -1,4 +1,4 @@
-"""What an all_reduce must give, worked out the plain way, and how far rounding may take it from there. Pure.
+"""The expected result of an all_reduce, worked out the plain way, and how far rounding may take it from there. Pure.
 
 Of n values x, added in any order in a type with unit roundoff u, the sum is wrong by at most about n u sum|x|. So that
 sum of magnitudes is what errors are measured against. A light wire rounds more, and has its own allowance:
@@ -44,7 +44,7 @@ class Lightness:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyFinding:
-    """How the elements of a result compare with what they must be."""
+    """The comparison of a result's elements with what they must be."""
 
     wrong: int = 0
     index: int = -1  # of the first that is wrong

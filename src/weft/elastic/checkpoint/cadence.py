@@ -1,4 +1,4 @@
-"""How often a run is saved: every so many steps, or as often as costs little."""
+"""The cadence of checkpoints: every so many steps, or as often as costs little."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COST = 0.01  # of the time of training
 
 
 class Cadence:
-    """Which steps are due.
+    """The steps at which a checkpoint is due.
 
     Without a number of steps, one is due when the cost of the last is at most 1 % of the time since: what training
     waited for it, and the processor time of the thread that wrote it, which training may have had to do without. The

@@ -1,4 +1,4 @@
-"""What is in a part of a checkpoint: pieces of tensors, written and read with torch.distributed.checkpoint.
+"""The content of a part of a checkpoint: pieces of tensors, written and read with torch.distributed.checkpoint.
 
 Without its collectives: a group may break at any time, and all members know by themselves what each of them writes.
 Importing this takes seconds, as torch.distributed.checkpoint does, so it is left to whoever writes or reads.

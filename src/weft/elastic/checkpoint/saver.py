@@ -39,7 +39,7 @@ ANEW = "or name another --checkpoint to begin anew"
 
 
 class RefusedError(UsageError):
-    """What was saved is not what this script can go on from: no member can begin."""
+    """A checkpoint that this script cannot go on from: no member can begin."""
 
 
 class Saver:

@@ -1,1 +1,1 @@
-"""Which samples each step consumes, who computes which of them, and where they are read from."""
+"""The samples of an elastic run: which a step consumes, who computes which of them, and where they are read from."""

@@ -1,4 +1,4 @@
-"""Where the samples of a step come from: a data set that can be looked up, or one that can only be read in order.
+"""The sources of samples: a data set that can be looked up, or one that can only be read in order.
 
 Both keep to the order of the run, whatever the loader has read ahead: what was read for a share that is no longer ours
 is dropped, and what became ours is read.

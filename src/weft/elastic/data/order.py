@@ -1,4 +1,4 @@
-"""Which samples each step consumes: a pure function of the seed, the epoch and the position in it.
+"""The order of samples: a pure function of the seed, the epoch and the position in it.
 
 An epoch is one pass over the data set in an order of its own. The order is computed where it is needed, sample by
 sample, so that a billion samples take no memory, any position can be looked up at once, and every member finds the

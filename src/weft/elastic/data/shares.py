@@ -1,4 +1,4 @@
-"""Who computes what: micro-batches dealt to members, and dealt again when some are gone.
+"""The shares of a step: micro-batches dealt to members, and dealt again when some are gone.
 
 What a member has computed of a step it keeps until the step commits. When others are lost, only what they had not
 handed in is dealt to those who are left.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MemberSummary:
-    """What a member brings to a new view."""
+    """The commit and the finished micro-batches that a member brings to a new view."""
 
     committed: int = 0  # steps
     epoch: int = 0
@@ -24,7 +24,7 @@ class MemberSummary:
 
 @dataclass(frozen=True)
 class Settlement:
-    """Where a view begins."""
+    """The newest commit at which a view begins, the ranks that have it, and those that must be healed."""
 
     sources: tuple[int, ...]  # ranks that have the newest commit
     behind: tuple[int, ...]  # ranks that must be healed

@@ -1,1 +1,1 @@
-"""What an elastic run leaves behind: the ledger of samples and the timeline of changes, checked and shown."""
+"""The record of an elastic run: the ledger of samples and the timeline of changes, checked and shown."""

@@ -1,4 +1,4 @@
-"""Whether a run consumed every sample exactly once per epoch: the check of its ledger.
+"""The check whether a run consumed every sample exactly once per epoch, made of its ledger.
 
 The check trusts nobody: what a step consumed follows from the headers alone, and is compared with what agents
 recorded. Reading is one thing (`records.read_ledger`), judging another (`audit`, which is pure).
@@ -13,10 +13,10 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
-from weft.elastic.columns import plural
 from weft.elastic.data.order import SampleOrder, TrainingStep
 from weft.elastic.history.records import Ledger, LedgerHeader, LedgerHistory, StepRecord, history, read_ledger
 from weft.elastic.history.samples import Span, format_span, size_of, tile
+from weft.text import plural
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LedgerProblem:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one worker has put in."""
+    """The contribution of one worker: steps, micro-batches and samples."""
 
     steps: int = 0
     micro_batches: int = 0
@@ -60,7 +60,7 @@ class EpochReport:
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerReport:
-    """What the check found."""
+    """The result of the check of a ledger."""
 
     header: LedgerHeader
     files: tuple[str, ...]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from weft.elastic.columns import columns, format_share, plural
 from weft.elastic.history.ledger import LedgerReport
 from weft.elastic.history.samples import SampleUse, format_span
+from weft.text import format_share, format_table, plural
 
 _MOST_PROBLEMS = 10
 
@@ -17,7 +17,7 @@ def render_report(report: LedgerReport) -> str:
         said = "no" if not row.ok else "yes" if row.finished else "so far"
         numbers = (row.epoch, row.steps, row.samples, row.missing, row.twice)
         epochs.append((*map(str, numbers), said))
-    lines = columns(epochs, {"ok"})
+    lines = format_table(epochs, {"ok"})
     total = sum(given.samples for given in report.contributions.values())
     workers: list[tuple[str, ...]] = [("worker", "steps", "micro-batches", "samples", "share")]
     workers += [
@@ -31,7 +31,7 @@ def render_report(report: LedgerReport) -> str:
         for worker, given in report.contributions.items()
     ]
     if report.contributions:
-        lines += ["", *columns(workers, {"worker"})]
+        lines += ["", *format_table(workers, {"worker"})]
     return "\n".join([*lines, "", verdict(report)])
 
 
@@ -85,4 +85,4 @@ def render_uses(sample: int, found: Sequence[SampleUse], epoch: int | None) -> s
         )
         for use in found
     ]
-    return "\n".join(columns(rows, {"worker", "counts"}))
+    return "\n".join(format_table(rows, {"worker", "counts"}))

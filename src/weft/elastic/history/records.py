@@ -18,7 +18,7 @@ from weft.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerHeader:
-    """What the samples of all steps follow from; the same for all hosts of a run."""
+    """The facts that the samples of all steps follow from; the same for all hosts of a run."""
 
     run: str
     host: str

@@ -1,4 +1,4 @@
-"""What happened in an elastic run: the events its agents noted, and the changes of membership they tell of.
+"""The timeline of an elastic run: the events its agents noted, and the changes of membership they tell of.
 
 A change is one view that was agreed on. Its phases are told as offsets from the moment somebody noticed why it was
 needed. Each moment is by the clock of the host that noted it, and clocks of hosts may differ by milliseconds: what

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weft.elastic.columns import aligned, format_bytes, format_share, plural, widths_of
 from weft.elastic.history.timeline import Event, MembershipChange, ended, standstills
+from weft.text import TableLayout, format_share, format_size, plural, table_layout
 
 _HEADS = ("view", "at", "change", "workers", "agreed", "grouped", "healed", "first step", "pause")
 # Room for rows that are not known yet when the first is printed.
@@ -77,7 +77,8 @@ def summarise(found: Sequence[MembershipChange], events: Sequence[Event]) -> Tim
 def render_table(found: Sequence[MembershipChange], start: float) -> str:
     """All rows; `start` is the time `at` counts from."""
     rows = [_HEADS, *(_cells(change, start) for change in found)]
-    return "\n".join([*_lines(rows, widths_of(rows)), NOTE])
+    layout = _layout(rows)
+    return "\n".join([*map(layout.line, rows), NOTE])
 
 
 NOTE = "agreed, grouped, healed, first step: ms after the detection; pause: ms in which nobody could step"
@@ -87,17 +88,17 @@ def stream_rows(found: Iterable[MembershipChange], start: float, *, heads: bool)
     """Rows that are printed as they come, below heads printed before."""
     usual = _USUAL + _HEADS[len(_USUAL) :]
     rows = [_cells(change, start) for change in found]
-    return _lines([_HEADS, *rows] if heads else rows, widths_of([_HEADS, usual]))
+    return list(map(_layout([_HEADS, usual]).line, [_HEADS, *rows] if heads else rows))
 
 
-def _lines(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
-    return list(aligned(rows, widths, {"change", "workers"}, heads=_HEADS))
+def _layout(rows: Sequence[Sequence[str]]) -> TableLayout:
+    return table_layout(rows, {"change", "workers"})
 
 
 def _cells(change: MembershipChange, start: float) -> tuple[str, ...]:
     healed = _ms(change.healed_s)
     if change.healed_bytes:
-        healed += f" ({format_bytes(change.healed_bytes)})"
+        healed += f" ({format_size(change.healed_bytes, decimal=True, trimmed=True)})"
     return (
         str(change.view),
         format_clock(change.detected_t - start),

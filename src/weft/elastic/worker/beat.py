@@ -20,7 +20,7 @@ _PHASE, _SINCE, _STEPS, _MICROS, _BUSY_S, _LENIENT = range(6)
 
 @dataclass(frozen=True)
 class WorkerProgress:
-    """What a worker last wrote."""
+    """The progress that a worker last wrote: its phase, steps, micro-batches and times."""
 
     phase: int
     since: float  # monotonic seconds of this host, when the phase began

@@ -1,4 +1,4 @@
-"""How the members of a new view tell each other what they bring: a card of numbers from each, gathered by all."""
+"""The handshake of a new view: each member's card of numbers, which says what it brings, is gathered by all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.errors import UsageError
 
 @dataclass(frozen=True)
 class MemberCard:
-    """What one member says of itself."""
+    """The numbers that one member tells the others of itself."""
 
     summary: MemberSummary
     data: int  # the same for all who read the same data in the same way

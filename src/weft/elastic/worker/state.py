@@ -1,4 +1,4 @@
-"""What a run must not lose: the objects registered with it, as one row of tensors and a small rest.
+"""The state of a run: the objects registered with it, as one row of tensors and a small rest.
 
 Anything with `state_dict` and `load_state_dict` can be registered. Its tensors are not copied; they are handed out as
 memory, to be sent in slices or written to disk, and put in place by `load_state_dict`.

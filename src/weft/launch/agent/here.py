@@ -1,4 +1,4 @@
-"""Whether a host name means the machine we are on."""
+"""A test whether a host name means the machine we are on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host says of itself before a run: its topology, its versions, its limits, its clock."""
+"""The survey of a host before a run: its topology, its versions, its limits, its clock."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ROOM = 64  # pieces of output of one host that may wait to be printed; then its 
 
 @dataclass(frozen=True)
 class AgentCommand:
-    """How to start the agent of one host."""
+    """The command that starts the agent of one host."""
 
     host: str
     argv: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What workers print: every line to the terminal with its rank before it, every byte to the rank's own log."""
+"""The console: lines that workers print go to the terminal with their rank, every byte to the rank's own log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run ended: which rank failed first, with what, and what a person should look at."""
+"""The outcome of a run: which rank failed first, with what, and what a person should look at."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Outcome:
 
 @dataclass
 class RankRecord:
-    """What is known of one rank while the run goes on; times are the launcher's."""
+    """The facts known of one rank while the run goes on; times are the launcher's."""
 
     code: int | None = None
     ended_at: float | None = None

@@ -1,4 +1,4 @@
-"""What mpirun and srun start in place of a worker: it makes the worker one of a Weft run, and tells how it ended.
+"""The program that mpirun and srun start for a worker: it makes the worker one of a Weft run, and tells how it ended.
 
     mpirun -n 4 -x WEFT_ORDERS python -m weft.launch.engines.adopt -- python train.py
 

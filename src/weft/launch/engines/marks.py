@@ -1,4 +1,4 @@
-"""How the end of a worker is told where its output is all that comes back: a mark that no program prints.
+"""Marks that tell the end of a worker where its output is all that comes back: a mark that no program prints.
 
 `weft.launch.engines.adopt` writes one to the standard error of the worker it started; the launcher takes it out again.
 """

@@ -69,7 +69,7 @@ def parse_version(path: str, text: str) -> Mpirun:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What a line needs besides the plan."""
+    """The facts that an mpirun line needs besides the plan."""
 
     rankfile: str | None = None  # its path; None: bind nothing
     ssh: tuple[str, ...] | None = None  # the client and its options; None: all workers are on this machine

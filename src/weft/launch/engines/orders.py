@@ -1,4 +1,4 @@
-"""What every worker of a run is told, in one environment variable, where mpirun or srun starts them.
+"""The orders for every worker of a run, in one environment variable, where mpirun or srun starts them.
 
 It needs no shared folder, and it is plain letters, so that no shell and no launcher on its way can garble it.
 The words of a world repeat themselves: a thousand workers fit in some ten kilobytes.

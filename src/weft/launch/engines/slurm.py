@@ -36,7 +36,7 @@ _STEP = ("srun", "--overlap", "--cpu-bind=none", "--export=ALL")
 
 @dataclass(frozen=True)
 class Allocation:
-    """What Slurm gave us."""
+    """The allocation that Slurm gave us."""
 
     hosts: tuple[str, ...]
     tasks: tuple[int, ...] | None  # of each host; None: the user did not ask for a number

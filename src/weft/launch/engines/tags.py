@@ -1,4 +1,4 @@
-"""Who said what: parting the output of mpirun or srun into that of its ranks.
+"""Tags of output lines: parting the output of mpirun or srun into that of its ranks.
 
 Each of them writes the output of all ranks to its own, with a tag that names the rank. A tag mostly starts a line,
 but Open MPI 4 and MPICH put one before every piece they read, and a rank may end without an end of line. What has
@@ -16,7 +16,7 @@ from weft.launch.control.conductor import STARTER
 
 @dataclass(frozen=True)
 class TagStyle:
-    """How one starter writes its tags: the rank is the first group, the stream, if it is told, the second."""
+    """The form of one starter's tags: the rank is the first group, the stream, if it is told, the second."""
 
     tag: re.Pattern[str]
     unfinished: re.Pattern[str]  # the end of a chunk that may yet become a tag

@@ -1,4 +1,4 @@
-"""Which network cards a setting means: `--interface`, `GLOO_SOCKET_IFNAME`, `NCCL_SOCKET_IFNAME`.
+"""Rules that name network cards: `--interface`, `GLOO_SOCKET_IFNAME`, `NCCL_SOCKET_IFNAME`.
 
 Gloo and our own option take names. NCCL takes beginnings of names, `=` for whole names, `^` for all but these.
 """

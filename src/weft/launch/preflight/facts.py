@@ -1,4 +1,4 @@
-"""What a preflight finds out (`Facts`) and what it makes of it (`Finding`), as data.
+"""The facts that a preflight finds out (`Facts`) and its judgements on them (`CheckFinding`), as data.
 
 A finding is about one host, about a pair (from, to), or, with no host, about all of them. A failure would break
 the run; a warning would slow it or puzzle its user.
@@ -34,7 +34,7 @@ class CheckFinding:
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """How far a host's clock is ahead of ours, and how wrong that may be: half a round trip."""
+    """The offset of a host's clock from ours, and how wrong that may be: half a round trip."""
 
     ahead_s: float
     error_s: float

@@ -1,4 +1,4 @@
-"""What a preflight concludes: facts about some hosts go in, findings come out. Pure."""
+"""The conclusions of a preflight: facts about some hosts go in, findings come out. Pure."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _NAMED_HOSTS = 4  # more are counted
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightReport:
-    """What a preflight found about some hosts."""
+    """The findings of a preflight about some hosts."""
 
     hosts: tuple[str, ...]
     findings: tuple[CheckFinding, ...]

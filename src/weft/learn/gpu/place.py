@@ -1,4 +1,4 @@
-"""Where a fit runs: on this machine's cores, or on an accelerator. torch is imported only for the latter."""
+"""The place where a fit runs: on this machine's cores, or on an accelerator. torch is imported only for the latter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users hand in, as tensors: tables on the accelerator are taken as they are, others are brought there."""
+"""Users' arrays as tensors: tables on the accelerator are taken as they are, others are brought there."""
 
 from __future__ import annotations
 

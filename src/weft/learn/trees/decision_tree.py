@@ -63,7 +63,7 @@ class SharedCodes:
 
 
 class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn has no types
-    """What our two kinds of tree add to scikit-learn's: another way to grow them."""
+    """The mixin that our two kinds of tree add to scikit-learn's: another way to grow them."""
 
     _shared: SharedCodes | None = None  # set by a forest for as long as it fits
     _room: int | None = None  # bytes of codes that may stay in memory

@@ -33,7 +33,7 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """What TreeEnsemble wants of all trees; leaves are in the order of the trees, and of their nodes."""
+    """The arrays that TreeEnsemble wants of all trees; leaves are in the order of the trees, and of their nodes."""
 
     roots: Array
     features: Array

@@ -29,7 +29,7 @@ ASKED_OF_TREES = ("tree_method", "max_bins")
 
 
 class HistogramForest:
-    """What our two kinds of forest add to scikit-learn's: one table of codes for all trees, and threads."""
+    """The mixin that our two kinds of forest add to scikit-learn's: one table of codes for all trees, and threads."""
 
     n_jobs: int | None
     oob_score: Any

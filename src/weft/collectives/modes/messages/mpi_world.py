@@ -20,7 +20,7 @@ from weft.errors import CollectiveError
 
 
 class Closable(Protocol):
-    """What uses MPI."""
+    """A user of MPI that can be closed."""
 
     def close(self) -> None: ...
 
@@ -36,7 +36,7 @@ _SIGNS = (
 
 @dataclass(frozen=True)
 class MpiOffer:
-    """What one member says of its MPI."""
+    """The MPI of one member, as it offers it to the others."""
 
     rank: int = -1  # in the MPI world, which may number its ranks otherwise than the group does
     size: int = 0  # of that world; 0: not in one

@@ -35,7 +35,7 @@ _NOT_WIDE = (1 << _WIDE_BIT) - 1
 
 
 class Turns:
-    """Where in the slabs the next piece goes: the same on all ranks, as long as they make the same calls.
+    """The place in the slabs where the next piece goes: the same on all ranks, as long as they make the same calls.
 
     Places are a half, a quarter, ... of a slab. A rank that writes a piece has met the others over the one before, so
     they are done with all but that one; and no place overlaps the one before it.

@@ -75,7 +75,7 @@ class Flow:
 
 
 class HeaderExchange(Flow):
-    """What goes before a flow: the header of both sides, which must be the same."""
+    """The exchange before a flow: the header of both sides, which must be the same."""
 
     def __init__(self, header: bytes, *, sends: bool, takes: bool) -> None:
         self.landing = torch.empty(HEADER_BYTES, dtype=torch.uint8)

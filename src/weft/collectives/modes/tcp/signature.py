@@ -1,4 +1,4 @@
-"""What a call is, in one number: ranks that meet over different ones are not to mix their bytes."""
+"""The signature of a call, in one number: ranks that meet over different ones are not to mix their bytes."""
 
 from __future__ import annotations
 

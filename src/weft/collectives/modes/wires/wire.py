@@ -91,7 +91,7 @@ def _split(encoded: Tensor, blocks: int) -> tuple[Tensor, Tensor]:
 
 
 class Feedback:
-    """What encoding lost of each tensor, to be added to it next time.
+    """The rounding error that encoding left of each tensor, to be added to it next time.
 
     The caller says which tensor it is. No more than one step of the block at hand is added at a time, and the rest is
     kept: so a tensor whose gradients have become small is not flooded with what is left of large ones, a block of zeros
@@ -157,7 +157,7 @@ class TensorHomes:
 
 
 class Memories:
-    """Which tensor is which, by the memory it lives in.
+    """The identities of tensors, by the memory they live in.
 
     Memory that has not been freed between two calls holds the same tensor: a bucket of DDP, a gradient that is kept. A
     tensor made anew for each call is a new one each time, and has no history.

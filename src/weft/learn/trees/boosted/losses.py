@@ -1,4 +1,4 @@
-"""What boosting minimises: a loss of raw predictions, its derivatives, and where to begin.
+"""The losses that boosting minimises: a function of raw predictions, its derivatives, and where to begin.
 
 Raw predictions are (rows, outputs): one output for numbers and two classes, one for each of several classes.
 """

@@ -1,4 +1,4 @@
-"""What both kinds of boosting share: checking, rounds, when to stop, predictions."""
+"""The base of both kinds of boosting: checking, rounds, when to stop, predictions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENDLESS = 1 << 30
 
 
 class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What both kinds of boosting share."""
+    """The base of both kinds of boosting."""
 
     trees_: list[list[BoostedTree]]  # of each round, one for each output
     start_: Array

@@ -39,7 +39,7 @@ UNITS = 64  # of a packed derivative, on average in a leaf, that are digits enou
 
 @dataclass(frozen=True)
 class RoundSettings:
-    """How each tree is grown, and how far its leaves step."""
+    """The settings of a round: how each tree is grown, and how far its leaves step."""
 
     rate: float
     max_depth: int

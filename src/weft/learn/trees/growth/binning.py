@@ -30,7 +30,7 @@ LINE = 64  # bytes that the processor fetches at once
 
 @dataclass(frozen=True)
 class Bins:
-    """Where columns are cut: a code is how many of `cuts` lie below the value."""
+    """The cuts of columns into bins: a code is how many of `cuts` lie below the value."""
 
     cuts: Array  # (columns, 256) float32, filled up with infinity
     low: Array  # (columns, 256) float64: where a bin begins, as thresholds see it

@@ -45,7 +45,7 @@ class TreeSettings:
 
 @dataclass(frozen=True)
 class Target:
-    """What a tree predicts: codes of `classes` classes, or numbers where that is 0."""
+    """The target of a tree: codes of `classes` classes, or numbers where that is 0."""
 
     values: Array
     classes: int

@@ -1,4 +1,4 @@
-"""Which histograms of a level are added up from rows, and which are a parent's less a sibling's."""
+"""The histograms of a level: which are added up from rows, and which are a parent's less a sibling's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Family:
 
 @dataclass(frozen=True)
 class LevelPlan:
-    """What to do for one level; slots are places in a pool of histograms."""
+    """The plan of one level; slots are places in a pool of histograms."""
 
     nodes: tuple[int, ...]  # that may be split
     slots: tuple[int, ...]  # of each of them

@@ -1,4 +1,4 @@
-"""How a tree is grown: by scikit-learn's exact search over sorted values, or on histograms; decided from the shape."""
+"""The method by which a tree is grown, decided from the shape: exact search over sorted values, or histograms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CRITERIA = ("gini", "entropy", "log_loss", "squared_error")
 
 @dataclass(frozen=True)
 class TreeTask:
-    """What the choice depends on."""
+    """The facts that the choice of a method depends on."""
 
     rows: int
     outputs: int = 1

@@ -1,4 +1,4 @@
-"""How the numbers that a split is judged by share 64-bit words, as whole numbers.
+"""The packing of the numbers that a split is judged by into 64-bit words, as whole numbers.
 
 A histogram adds up one word for each row and feature, and most of the time of a fit is spent there: two numbers in one
 word cost as much as one. Whole numbers are also exact: sums do not depend on the order, on threads or on workers.
@@ -54,7 +54,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class Extent:
-    """What the packing depends on, of all workers' rows together."""
+    """The extent that the packing depends on, of all workers' rows together."""
 
     rows: int
     weight: float  # the sum of all weights

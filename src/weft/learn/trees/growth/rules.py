@@ -1,4 +1,4 @@
-"""When a node of a tree may be split, and what a cut is judged by: decided once, for all nodes."""
+"""The rules of splitting, decided once for all nodes: when a node may be split, and what a cut is judged by."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class SplitRules:
-    """When a node may be split, and what a cut is judged by."""
+    """The rules by which a node may be split and a cut is judged."""
 
     packing: Packing
     criterion: int

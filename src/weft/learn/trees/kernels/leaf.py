@@ -1,4 +1,4 @@
-"""What the rows of each leaf add up to."""
+"""Sums over the rows of each leaf."""
 
 from __future__ import annotations
 
