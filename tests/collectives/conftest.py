@@ -1,4 +1,7 @@
-"""Workers of the contract under the real launcher, on this machine and on the virtual cluster."""
+"""Workers of the contract under the real launcher, on this machine and on the virtual cluster.
+
+On this machine, launcher and workers are forks of a process that has torch loaded (tests/forking).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.cluster import VirtualCluster
+from tests.forking.server import ForkServer
 from tests.launch.conftest import WEFT, Shell
 
 WORKERS = Path(__file__).with_name("workers")
@@ -17,14 +21,19 @@ PATH = str(Path(__file__).parents[2])  # for the workers
 class Bench:
     """Runs a worker script, and shows what it said if it failed."""
 
-    def __init__(self, shell: Shell) -> None:
-        self.shell = shell
+    def __init__(self, shell: Shell, forks: ForkServer) -> None:
+        self.shell, self.forks = shell, forks
 
     def runs(
         self, script: str, workers: int, *args: str, options: Sequence[str] = (), **env: str
     ) -> subprocess.CompletedProcess[str]:
         command = ["run", "-n", str(workers), *options, str(WORKERS / script), *args]
-        return self.shell.weft(*command, timeout=200, PYTHONPATH=PATH, **env)
+        variables = {"PYTHONPATH": PATH, **env}
+        if "mpi" in options:  # mpirun starts its own workers
+            return self.shell.weft(*command, timeout=200, **variables)
+        return self.forks.weft(
+            command, env=self.shell.environment(variables), cwd=self.shell.folder, timeout=200
+        )
 
     def passes(self, script: str, workers: int, *args: str, options: Sequence[str] = (), **env: str) -> str:
         done = self.runs(script, workers, *args, options=options, **env)
@@ -68,8 +77,14 @@ class Bench:
         return output
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkServer]:
+    with ForkServer() as server:
+        yield server
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, forks: ForkServer) -> Iterator[Bench]:
     shell = Shell(tmp_path)
-    yield Bench(shell)
+    yield Bench(shell, forks)
     shell.close()

@@ -30,7 +30,7 @@ class Shell:
         return subprocess.run(
             [WEFT, *args],
             cwd=self.folder,
-            env=self._environment(env),
+            env=self.environment(env),
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -42,7 +42,7 @@ class Shell:
         process = subprocess.Popen(
             [WEFT, *args],
             cwd=self.folder,
-            env=self._environment(env),
+            env=self.environment(env),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -55,7 +55,7 @@ class Shell:
         (found,) = [path for path in (self.folder / "weft-runs").iterdir() if path.is_dir()]
         return found
 
-    def _environment(self, extra: dict[str, str]) -> dict[str, str]:
+    def environment(self, extra: dict[str, str]) -> dict[str, str]:
         # Nothing of the machine the tests run on may leak into a run.
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         return {**kept, "XDG_CACHE_HOME": str(self.folder / "cache"), **extra}
