@@ -6,8 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -229,7 +230,16 @@ time.sleep(60)
 """
 
 
-def test_nothing_outlives_a_crash(new_cluster: Callable[..., VirtualCluster]) -> None:
+@pytest.fixture
+def own_temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder for temporary files that no cluster of another test sweeps meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield
+
+
+def test_nothing_outlives_a_crash(own_temporary: None, new_cluster: Callable[..., VirtualCluster]) -> None:
     root = Path(__file__).parents[2]
     with subprocess.Popen([PYTHON, "-c", CRASH], cwd=root, stdout=subprocess.PIPE, text=True) as crashing:
         assert crashing.stdout is not None
