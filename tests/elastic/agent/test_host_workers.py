@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -85,15 +86,20 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def run(test: Callable[[Host], Coroutine[Any, Any, None]]) -> None:
-    async def whole() -> None:
-        host = Host()
-        try:
-            await asyncio.wait_for(test(host), 30)
-        finally:
-            asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
-            host.workers.close()
+    """Run a test in a process of its own: an agent ends, and reaps, every process below its own."""
+    child = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(_whole(test)))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
 
-    asyncio.run(whole())
+
+async def _whole(test: Callable[[Host], Coroutine[Any, Any, None]]) -> None:
+    host = Host()
+    try:
+        await asyncio.wait_for(test(host), 30)
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
+        host.workers.close()
 
 
 def test_a_worker_is_heard_killed_and_replaced_under_a_new_name() -> None:
