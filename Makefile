@@ -13,7 +13,7 @@ BIN := .venv/bin
 # Long tests wait for processes more than they compute, so more of them than there are cores.
 JOBS ?= 3
 # loadgroup: tests that share a fixture which takes seconds to make run in one process.
-PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadgroup --slowest build/slowest.txt
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadgroup --slowest=build/slowest.txt
 QUICK := smoke or not (cluster or slurm or mpi or checks or clients or long)
 # Without compiled files beside them, every worker that a test starts would compile our modules again.
 export PYTHONDONTWRITEBYTECODE :=
