@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from weft.text import format_table
+
 RESULTS = Path(__file__).resolve().parent / "results"
 COMPARISONS = {"<=": operator.le, ">=": operator.ge}
 
@@ -117,12 +119,7 @@ def markdown(part: Part) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in (header, *rows)
-    ]
-    return "".join(line.rstrip() + "\n" for line in lines)
+    return "".join(f"{line}\n" for line in format_table((header, *rows), left=header))
 
 
 def main() -> None:

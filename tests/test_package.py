@@ -47,9 +47,9 @@ def test_every_public_name_is_there() -> None:
         _ = weft.nothing
 
 
-def test_the_readme_shows_the_example_that_is_tested() -> None:
-    readme = (ROOT / "README.md").read_text()
-    (snippet,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+@pytest.mark.parametrize("page", ["README.md", "docs/start/first-run.md"])
+def test_a_page_shows_the_example_that_is_tested(page: str) -> None:
+    (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert snippet == (ROOT / "examples" / "ten_lines.py").read_text()
 
 
