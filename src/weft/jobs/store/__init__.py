@@ -1,0 +1,1 @@
+"""The store: everything the service knows, in SQLite or PostgreSQL."""

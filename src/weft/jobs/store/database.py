@@ -1,0 +1,153 @@
+"""The database of the service: opened from an address, brought to today's schema, written by one thread.
+
+    database = Database.open("sqlite:////var/lib/weft/weft.db")        or "postgresql://user@host/weft"
+    await database.write(lambda connection: connection.execute(...))   in a transaction shared with others
+    await database.read(lambda connection: ...)
+
+Many small writes a second are cheap only together: the writer takes all that wait into one transaction. Each has a
+savepoint of its own, so one that fails undoes nothing but itself, and none is answered before the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from weft.errors import UsageError
+from weft.jobs.store.schema import upgrade
+
+READERS = 4  # threads that answer questions at the same time
+MOST_TOGETHER = 512  # writes in one transaction
+BUSY_MS = 30_000  # for which SQLite waits for another process's write
+T = TypeVar("T")
+Work = Callable[[sa.Connection], T]
+
+
+class Database:
+    """One database; `write` and `read` may be called from any thread."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self.engine = engine
+        self._pending: SimpleQueue[tuple[Work[Any], Future[Any]] | None] = SimpleQueue()
+        self._readers = ThreadPoolExecutor(READERS, "database-reader")
+        self._writer = threading.Thread(target=self._write_all, name="database-writer", daemon=True)
+        self._writer.start()
+
+    @classmethod
+    def open(cls, address: str) -> Database:
+        """Open a database, make or upgrade its tables; a newer schema than ours is refused."""
+        engine = make_engine(address)
+        try:
+            upgrade(engine)
+        except BaseException as error:
+            engine.dispose()
+            if not isinstance(error, sa.exc.OperationalError):
+                raise
+            reason = str(error.orig).strip().splitlines()[0] if error.orig else str(error)
+            shown = engine.url.render_as_string(hide_password=True)
+            raise UsageError(
+                f"the database must be reachable, got {shown}: {reason}; check --database"
+            ) from None
+        return cls(engine)
+
+    def close(self) -> None:
+        """Finish what waits to be written, and let the database go."""
+        self._pending.put(None)
+        self._writer.join()
+        self._readers.shutdown()
+        self.engine.dispose()
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Write within the next transaction; the result comes after its commit."""
+        result: Future[T] = Future()
+        self._pending.put((work, result))
+        return result
+
+    async def write(self, work: Work[T]) -> T:
+        return await asyncio.wrap_future(self.submit(work))
+
+    async def read(self, work: Work[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self.ask, work)
+
+    def ask(self, work: Work[T]) -> T:
+        """Read in this thread."""
+        with self.engine.connect() as connection:
+            return work(connection)
+
+    # -- the writer -------------------------------------------------------------------------------
+
+    def _write_all(self) -> None:
+        open_ = True
+        while open_:
+            first = self._pending.get()
+            if first is None:
+                return
+            batch = [first]
+            with suppress(Empty):
+                while len(batch) < MOST_TOGETHER:
+                    another = self._pending.get_nowait()
+                    if another is None:
+                        open_ = False
+                        break
+                    batch.append(another)
+            self._write(batch)
+
+    def _write(self, batch: list[tuple[Work[Any], Future[Any]]]) -> None:
+        done: list[tuple[Future[Any], Any]] = []
+        try:
+            with self.engine.execution_options(writes=True).begin() as connection:
+                for work, result in batch:
+                    try:
+                        with connection.begin_nested():
+                            done.append((result, work(connection)))
+                    except Exception as error:  # the caller's, who is told
+                        result.set_exception(error)
+        except Exception as error:  # the commit failed, or the connection is gone: nothing was written
+            for _, result in batch:
+                if not result.done():
+                    result.set_exception(error)
+            return
+        for result, value in done:
+            result.set_result(value)
+
+
+def make_engine(address: str) -> sa.Engine:
+    """Return an engine for SQLite or PostgreSQL."""
+    try:
+        url = sa.make_url(address)
+    except sa.exc.ArgumentError:
+        url = sa.URL.create("unknown")
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        raise UsageError(
+            "the database must be sqlite:///PATH or postgresql://USER@HOST/NAME, "
+            f"got {address.partition('://')[0] + '://...'!r}; leave --database out for SQLite"
+        )
+    if url.get_backend_name() == "postgresql":
+        return sa.create_engine(url, pool_size=READERS + 1, pool_pre_ping=True)
+    engine = sa.create_engine(url, pool_size=READERS + 1, connect_args={"timeout": BUSY_MS / 1000})
+    sa.event.listen(engine, "connect", _set_up_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, record: Any) -> None:
+    """Readers go on while one writes; a commit outlives the process, and with FULL a loss of power, too."""
+    # Python's sqlite3 begins transactions late and breaks savepoints; SQLAlchemy says BEGIN itself (_begin_sqlite).
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={BUSY_MS}"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    # A reader that turns into a writer fails when another has written meanwhile, so writers say so from the start.
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

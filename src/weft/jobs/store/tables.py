@@ -1,0 +1,256 @@
+"""The tables of the store. Times are whole milliseconds since 1970; documents are JSON text.
+
+Rows of `event` are never changed and their ids only grow, so a reader who knows the last id it saw misses nothing.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+# SQLite numbers rows by itself only where the key is INTEGER.
+Id = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _id() -> Column[int]:
+    return Column("id", Id, primary_key=True, autoincrement=True)
+
+
+def _job(*, key: bool = False) -> Column[int]:
+    return Column("job_id", Id, ForeignKey("job.id", ondelete="CASCADE"), nullable=False, primary_key=key)
+
+
+user = Table(
+    "user_account",
+    metadata,
+    _id(),
+    Column("name", String(100), nullable=False, unique=True),
+    Column("password_hash", String(200)),  # NULL: logs in by a link or a token alone
+    Column("role", String(20), nullable=False),  # viewer, member, admin
+    Column("disabled", Boolean, nullable=False, server_default=false()),
+    Column("created_ms", BigInteger, nullable=False),
+)
+token = Table(
+    "token",
+    metadata,
+    _id(),
+    Column("user_id", Id, ForeignKey("user_account.id", ondelete="CASCADE"), nullable=False),
+    Column("kind", String(20), nullable=False),  # api, session, link
+    Column("name", String(100), nullable=False),
+    Column("digest", String(64), nullable=False, unique=True),  # SHA-256 of the token, which is shown once
+    Column("scopes", String(200), nullable=False),
+    Column("expires_ms", BigInteger),
+    Column("used_ms", BigInteger),
+    Column("created_ms", BigInteger, nullable=False),
+)
+job = Table(
+    "job",
+    metadata,
+    _id(),
+    Column("name", String(200), nullable=False),
+    Column("project", String(100), nullable=False),
+    Column("user_id", Id, ForeignKey("user_account.id"), nullable=False),
+    Column("kind", String(20), nullable=False),  # run, tracked (reported by a foreign client)
+    Column("state", String(20), nullable=False),
+    Column("wanted", String(20)),  # what somebody asked for and is not done yet: stop, pause
+    Column("queue", String(100), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("snapshot", String(64)),  # digest of the code
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("workers", Integer, nullable=False, server_default="0"),
+    Column("progress", Float),  # 0 to 1, where the job tells
+    Column("cause", String(20)),  # of a failure
+    Column("message", Text),  # the last sentence about its state
+    Column("not_before_ms", BigInteger, nullable=False, server_default="0"),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("queued_ms", BigInteger, nullable=False),
+    Column("started_ms", BigInteger),
+    Column("ended_ms", BigInteger),
+    Column("pinned", Boolean, nullable=False, server_default=false()),
+    Column("parent_id", Id, ForeignKey("job.id", ondelete="SET NULL")),  # cloned or retried from
+    Index(None, "state", "priority"),
+    Index(None, "project", "id"),
+    Index(None, "user_id", "id"),
+    Index(None, "ended_ms"),
+)
+attempt = Table(
+    "attempt",
+    metadata,
+    _id(),
+    _job(),
+    Column("number", Integer, nullable=False),
+    Column("run_dir", Text, nullable=False),
+    Column("allocation", Text, nullable=False),
+    Column("keeper_pid", Integer),
+    Column("keeper_started", BigInteger),  # clock ticks since boot: a pid alone may be another's by now
+    Column("boot_id", String(64)),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
+    Column("outcome", Text),
+    UniqueConstraint("job_id", "number"),
+)
+dependency = Table(
+    "dependency",
+    metadata,
+    _job(key=True),
+    Column("after_id", Id, ForeignKey("job.id", ondelete="CASCADE"), primary_key=True),
+)
+event = Table(
+    "event",
+    metadata,
+    _id(),
+    Column("time_ms", BigInteger, nullable=False),
+    Column("topic", String(100), nullable=False),  # jobs, job:7, hosts
+    Column("kind", String(50), nullable=False),
+    Column("data", Text, nullable=False),
+    Index(None, "topic", "id"),
+    sqlite_autoincrement=True,  # ids are never used again, even after the newest rows are gone
+)
+param = Table(
+    "param",
+    metadata,
+    _job(key=True),
+    Column("name", String(250), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+tag = Table(
+    "tag",
+    metadata,
+    _job(key=True),
+    Column("name", String(250), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+metric = Table(
+    "metric",
+    metadata,
+    _id(),
+    _job(),
+    Column("name", String(250), nullable=False),
+    Column("points", BigInteger, nullable=False, server_default="0"),
+    Column("last", Float),
+    Column("last_step", BigInteger),
+    Column("last_ms", BigInteger),
+    Column("lowest", Float),
+    Column("highest", Float),
+    UniqueConstraint("job_id", "name"),
+)
+metric_batch = Table(
+    "metric_batch",
+    metadata,
+    _id(),
+    _job(),
+    Column("source", String(100), nullable=False),
+    Column("sequence", BigInteger, nullable=False),  # of the source: a batch sent again changes nothing
+    Column("data", LargeBinary),  # points as they came; NULL once they are packed into chunks
+    UniqueConstraint("job_id", "source", "sequence"),
+)
+Index(
+    "ix_metric_batch_unpacked",
+    metric_batch.c.job_id,
+    metric_batch.c.id,
+    sqlite_where=metric_batch.c.data.is_not(None),
+    postgresql_where=metric_batch.c.data.is_not(None),
+)
+metric_chunk = Table(
+    "metric_chunk",
+    metadata,
+    Column("metric_id", Id, ForeignKey("metric.id", ondelete="CASCADE"), primary_key=True),
+    Column("level", Integer, primary_key=True),
+    Column("first", BigInteger, primary_key=True),  # number of its first point or bucket
+    Column("count", Integer, nullable=False),
+    Column("first_step", BigInteger, nullable=False),
+    Column("last_step", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+host = Table(
+    "host",
+    metadata,
+    Column("name", String(250), primary_key=True),
+    Column("state", String(20), nullable=False),  # up, drained, lost
+    Column("labels", Text, nullable=False),
+    Column("rack", String(100), nullable=False),
+    Column("capacity", Text, nullable=False),
+    Column("seen_ms", BigInteger),
+    Column("message", Text),
+)
+usage = Table(  # of users, in seconds of the whole cluster, decayed to the time it was last added to
+    "usage",
+    metadata,
+    Column("user_id", Id, ForeignKey("user_account.id", ondelete="CASCADE"), primary_key=True),
+    Column("amount", Float, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+)
+snapshot = Table(
+    "snapshot",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("manifest", Text, nullable=False),  # path, mode and digest of each file
+    Column("git_commit", String(64)),
+    Column("git_dirty", Boolean, nullable=False, server_default=false()),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+)
+finding = Table(
+    "finding",
+    metadata,
+    _id(),
+    _job(),
+    Column("rule", String(50), nullable=False),
+    Column("severity", String(20), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("evidence", Text, nullable=False),
+    Column("action", String(50)),  # that was taken
+    Column("first_ms", BigInteger, nullable=False),
+    Column("last_ms", BigInteger, nullable=False),
+    UniqueConstraint("job_id", "rule"),
+)
+secret = Table(
+    "secret",
+    metadata,
+    Column("user_id", Id, ForeignKey("user_account.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", String(200), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+)
+lease = Table(
+    "lease",
+    metadata,
+    Column("name", String(50), primary_key=True),
+    Column("holder", String(100), nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),
+)
+audit = Table(
+    "audit",
+    metadata,
+    _id(),
+    Column("time_ms", BigInteger, nullable=False),
+    Column("user_name", String(100), nullable=False),
+    Column("action", String(50), nullable=False),
+    Column("target", String(250), nullable=False),
+    Column("detail", Text, nullable=False),
+    Index(None, "time_ms"),
+)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import sqlalchemy as sa
+
+from weft.errors import UsageError
+from weft.jobs.store import tables
+from weft.jobs.store.database import Database
+
+pytestmark = pytest.mark.xdist_group("databases")  # a server is started for them
+
+
+def add_host(name: str) -> sa.Insert:
+    return sa.insert(tables.host).values(name=name, state="up", labels="[]", rack="", capacity="{}")
+
+
+def names(database: Database) -> list[str]:
+    return database.ask(lambda c: list(c.scalars(sa.select(tables.host.c.name).order_by(tables.host.c.name))))
+
+
+def test_what_was_written_is_there_when_it_is_opened_again(address: str) -> None:
+    first = Database.open(address)
+    first.submit(lambda c: c.execute(add_host("a"))).result()
+    first.close()
+    again = Database.open(address)
+    assert names(again) == ["a"]
+    again.close()
+
+
+def test_the_schema_is_what_the_tables_say(database: Database) -> None:
+    found = sa.inspect(database.engine)
+    for table in tables.metadata.sorted_tables:
+        assert {column["name"] for column in found.get_columns(table.name)} == set(table.c.keys())
+        assert len(found.get_indexes(table.name)) >= len(table.indexes)
+
+
+def test_a_write_that_fails_undoes_nothing_but_itself(database: Database) -> None:
+    held = threading.Event()
+    results = [database.submit(lambda c: held.wait(10))]  # the others gather behind it, into one transaction
+    results += [database.submit(lambda c, n=name: c.execute(add_host(n))) for name in ("a", "b", "a", "c")]  # type: ignore[misc]
+    held.set()
+    errors = [result.exception(timeout=10) for result in results]
+    assert [type(error) for error in errors] == [
+        type(None),
+        type(None),
+        type(None),
+        sa.exc.IntegrityError,
+        type(None),
+    ]
+    assert names(database) == ["a", "b", "c"]
+
+
+def test_many_threads_write_and_read(database: Database) -> None:
+    def work(thread: int) -> None:
+        for number in range(25):
+            database.submit(lambda c, n=number: c.execute(add_host(f"{thread}-{n}"))).result(timeout=60)  # type: ignore[misc]
+            assert f"{thread}-{number}" in names(database)  # one's own write is seen at once
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(names(database)) == 100
+
+
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(address: str) -> None:
+    made = Database.open(address)
+    made.submit(lambda c: c.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))).result()
+    made.close()
+    with pytest.raises(UsageError, match="got '9999', which a newer one made"):
+        Database.open(address)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("mysql://x/y", "must be sqlite:///PATH or postgresql"),
+        ("nonsense", "must be sqlite:///PATH or postgresql"),
+        ("sqlite:////nowhere/at/all.db", "must be reachable, got sqlite:////nowhere/at/all.db"),
+        ("postgresql://u:secret@/x?host=/nowhere", "must be reachable, got postgresql"),
+    ],
+)
+def test_addresses_that_cannot_be_opened(wrong: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Database.open(wrong)
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_two_services_may_start_at_once(address: str) -> None:
+    code = "import sys; from weft.jobs.store.database import Database; Database.open(sys.argv[1]).close()"
+    services = [subprocess.Popen([sys.executable, "-c", code, address]) for _ in range(2)]
+    assert [service.wait(60) for service in services] == [0, 0]
