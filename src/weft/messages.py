@@ -30,6 +30,11 @@ SHOWN_BYTES = 200  # of a line that cannot be read, in the error
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The root of all messages. A subclass repeats `frozen=True`, and names its tag with `tag=`."""
 
+    def fields(self) -> dict[str, Any]:
+        """Return the tag and the fields as they stand on the wire, as a dict of the caller's own."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
+
 
 M = TypeVar("M", bound=Message)
 

@@ -12,14 +12,23 @@ everywhere. Case and spaces do not matter.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from weft.errors import UsageError
 
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
-_SIZE = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(?:([kmgt])(i?b)?|b)?\s*", re.IGNORECASE)
+_SIZE = re.compile(
+    r"\s*((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(?:([kmgt])(i?b)?|b)?\s*", re.IGNORECASE | re.ASCII
+)
+_MOST_DIGITS = 300  # of a number: Python reads no integer of 5000, and no float above 1e308
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([smhdw])", re.IGNORECASE)
+_DURATION = re.compile(r"\s*(?:\d{1,12}(?:\.\d{1,9})?\s*[smhdw]\s*)+", re.IGNORECASE)
+LONGEST_DURATION_S = 3650 * 86400.0  # ten years
 LARGEST_SIZE = 1 << 62  # bytes: sums of a few sizes still fit into 64 bits
+SHOWN_CHARACTERS = 80  # of a refused value, in the error
 ROUNDS_UP = 0.9995  # of a unit: from here on three figures show the next unit, 1 MB in place of 1000 kB
 
 
@@ -37,10 +46,10 @@ def parse_size(
     size = _bytes_in(given)
     if size is None:
         raise error(
-            f"{name} must be a number of bytes such as 20GB, 512MiB or 16e9, got {given!r}; write {write}"
+            f"{name} must be a number of bytes such as 20GB, 512MiB or 16e9, got {shorten(given)}; write {write}"
         )
     if not 1 <= size <= LARGEST_SIZE:
-        raise error(f"{name} must be at least 1 byte and below 2^62, got {given!r}; write {write}")
+        raise error(f"{name} must be at least 1 byte and below 2^62, got {shorten(given)}; write {write}")
     return int(size)
 
 
@@ -48,12 +57,34 @@ def _bytes_in(given: str | int | float) -> float | None:
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         return given
     found = _SIZE.fullmatch(str(given))
-    if found is None:
+    if found is None or len(found[1]) > _MOST_DIGITS:
         return None
     number, letter, suffix = found.groups()
     base = 1000 if suffix and suffix.lower() == "b" else 1024
     unit = base ** _POWERS[letter.lower()] if letter else 1
     return (int(number) if number.isdecimal() else float(number)) * unit
+
+
+def parse_duration(
+    given: str | int | float, name: str = "a duration", *, error: type[UsageError] = UsageError
+) -> float:
+    """Return the seconds that "90s", "4h", "1h30m", "2 d" or a number stands for."""
+    seconds = _seconds_in(given)
+    if seconds is None or not 0 <= seconds <= LONGEST_DURATION_S:
+        raise error(
+            f"{name} must be a time up to ten years such as 90s, 30m or 1h30m, got {given!r}; write 4h"
+        )
+    return seconds
+
+
+def _seconds_in(given: str | int | float) -> float | None:
+    if isinstance(given, (int, float)) and not isinstance(given, bool):
+        return float(given)
+    if re.fullmatch(r"\s*\d{1,12}(\.\d{1,9})?\s*", str(given)):
+        return float(given)
+    if not _DURATION.fullmatch(str(given)) or not str(given).strip():
+        return None
+    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in _DURATION_PART.findall(str(given)))
 
 
 def format_size(
@@ -120,6 +151,26 @@ def plural(count: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{count} {noun[:-1]}ies"
     return f"{count} {noun}s"
+
+
+def shorten(value: object, most: int = SHOWN_CHARACTERS) -> str:
+    """Return a value as an error shows it: in quotes if it is text, and cut where it is long."""
+    text = f"an integer of {value.bit_length()} bits" if _is_huge(value) else repr(value)
+    return text if len(text) <= most else f"{text[: most - 4]}...{text[-1]}"
+
+
+def _is_huge(value: object) -> TypeGuard[int]:
+    """Return whether a number is an integer that Python writes out as no text."""
+    return isinstance(value, int) and value.bit_length() > 1024
+
+
+def suggestion(given: str, known: Iterable[str]) -> str:
+    """Return the advice for a name that is not known: `did you mean target?`, or the names to choose from."""
+    from difflib import get_close_matches
+
+    names = sorted(map(str, known))
+    near = get_close_matches(given, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"write {', '.join(names)}"
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,12 @@ _USER = r"(?:[A-Za-z0-9_][\w.-]*@)?"
 _NAME = re.compile(rf"{_USER}[A-Za-z0-9_][\w.-]*", re.ASCII)
 _ADDRESS = re.compile(rf"({_USER})([^\[\]@]*:[^\[\]@]*:[^\[\]@]*)", re.ASCII)  # IPv6: two colons or more
 _ADDRESS_IN_BRACKETS = re.compile(rf"({_USER})\[([^\[\]]*:[^\[\]]*)\](?::(.*))?", re.ASCII)
+_SCOPE = re.compile(r"[A-Za-z0-9][\w.-]{0,14}", re.ASCII)  # Linux's names of cards, and their numbers
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[\]]*\])")
 _SLOTS = re.compile(r"(\S+)\s+slots\s*=\s*(\S+)(?:\s+max[_-]slots\s*=\s*\d+)?")
+
+
+MOST_WORKERS = 65_536  # of one run: more is a slip of the keyboard
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,11 @@ def _entries(item: str, where: str) -> list[HostEntry]:
 
 
 def _ipv6(text: str) -> str:
+    _, percent, scope = text.partition("%")
+    if percent and not _SCOPE.fullmatch(scope):
+        raise HostListError(
+            f"the scope of an address must be the name of a network card, got {scope!r} in {text!r}; write fe80::1%eth0"
+        )
     try:
         IPv6Address(text)
     except ValueError as error:
@@ -100,7 +109,7 @@ def _ipv6(text: str) -> str:
 def _workers(text: str | None, item: str) -> int | None:
     if text is None:
         return None
-    if not re.fullmatch(r"0*[1-9][0-9]{0,5}", text):
+    if not re.fullmatch(r"0*[1-9][0-9]{0,5}", text, re.ASCII):
         raise HostListError(
             f"the workers of a host must be a whole number of at least 1, got {text!r} in {item!r}; "
             "mend the number, or leave it out"
