@@ -13,8 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from testing.forking.server import ForkServer
+from testing.shell import Shell
 
-pytest_plugins = ["tests.cluster.fixtures", "tests.slowest"]
+pytest_plugins = ["testing.cluster.fixtures", "testing.order", "testing.slowest"]
 
 # A child that lost its parent becomes ours, so that a launcher cannot lose its workers unseen.
 PR_SET_CHILD_SUBREAPER = 36
@@ -23,6 +25,21 @@ if hasattr(ctypes.CDLL(None), "prctl"):
 
 # Python starts these once per process, when first needed, and ends them itself.
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """A folder in which a test writes scripts and calls `weft`; what was started there ends with the test."""
+    built = Shell(tmp_path)
+    yield built
+    built.close()
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkServer]:
+    """A server of which `weft` and Python programs are forks, with torch loaded; it is made when first asked for."""
+    with ForkServer() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.cluster.cluster import VirtualCluster
-from tests.cluster.namespaces import entered
-from tests.cluster.waiting import wait_until
+from testing.cluster.cluster import VirtualCluster
+from testing.cluster.namespaces import entered
+from testing.cluster.waiting import wait_until
 
 PYTHON = sys.executable
 
@@ -222,7 +222,7 @@ def test_two_clusters_do_not_meet(cluster: VirtualCluster, shared_cluster: Virtu
 
 CRASH = """
 import time
-from tests.cluster.cluster import VirtualCluster
+from testing.cluster.cluster import VirtualCluster
 cluster = VirtualCluster(2)
 cluster.popen(["sleep", "3600"], on="h1")
 print(cluster.folder, flush=True)
@@ -276,7 +276,7 @@ def test_a_rate_must_be_readable(cluster: VirtualCluster, rate: str) -> None:
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.cluster.require import missing_tools, require
+    from testing.cluster.require import missing_tools, require
 
     monkeypatch.setattr(shutil, "which", lambda tool: None)
     monkeypatch.setattr("os.geteuid", lambda: 0)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cluster.cluster import VirtualCluster
-from tests.cluster.require import require
-from tests.cluster.slurm import Slurm, missing
-from tests.cluster.waiting import wait_until
+from testing.cluster.cluster import VirtualCluster
+from testing.cluster.require import require
+from testing.cluster.slurm import Slurm, missing
+from testing.cluster.waiting import wait_until
 
 
 def test_srun_spreads_tasks_over_nodes(slurm: Slurm) -> None:

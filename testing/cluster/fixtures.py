@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.cluster import cluster as virtual
-from tests.cluster import slurm as virtual_slurm
-from tests.cluster.cluster import VirtualCluster
-from tests.cluster.require import require
-from tests.cluster.slurm import Slurm
+from testing.cluster import cluster as virtual
+from testing.cluster import slurm as virtual_slurm
+from testing.cluster.cluster import VirtualCluster
+from testing.cluster.require import require
+from testing.cluster.slurm import Slurm
 
 _MARKERS = {"cluster": "cluster", "new_cluster": "cluster", "shared_cluster": "cluster", "slurm": "slurm"}
 # Fixtures that take seconds to make: one process of xdist runs all tests of each (--dist loadgroup).

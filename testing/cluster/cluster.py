@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import psutil
-from tests.cluster import scratch, ssh, wires
-from tests.cluster.namespaces import Machine, entered, missing_rights
-from tests.cluster.require import missing_tools
-from tests.cluster.waiting import wait_until
+from testing.cluster import scratch, ssh, wires
+from testing.cluster.namespaces import Machine, entered, missing_rights
+from testing.cluster.require import missing_tools
+from testing.cluster.waiting import wait_until
 
 HEAD = "head"
 

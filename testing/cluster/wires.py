@@ -6,7 +6,7 @@ import ipaddress
 import re
 import subprocess
 
-from tests.cluster.namespaces import entered
+from testing.cluster.namespaces import entered
 
 _UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.cluster.cluster import VirtualCluster
-from tests.cluster.require import missing_tools
-from tests.cluster.waiting import wait_until
+from testing.cluster.cluster import VirtualCluster
+from testing.cluster.require import missing_tools
+from testing.cluster.waiting import wait_until
 
 CPUS_PER_NODE = 4  # what Slurm is told; the hosts really share the processors of this machine
 

@@ -1,0 +1,204 @@
+"""A process with torch loaded, of which the programs of many tests are forks, and the commands that ask for them."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+from testing.forking.client import NOT_FORKED
+from testing.forking.programs import WEFT, ForkingPopen, Program, become, fork, program_of
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("weft", "python", "python3")
+PRELOADED = (
+    "torch",
+    "torch._dynamo",  # DistributedDataParallel and the optimizers import it
+    "torch.nn.parallel",
+    "torch.distributed.checkpoint",
+    "weft.collectives.watching.group",
+    "weft.elastic.agent.main",
+    "weft.launch.agent.agent",
+    "weft.cli.training.run",
+)
+# What loads of tables and of exported models take seconds for: tests of these ask for it.
+TABLES = ("sklearn.ensemble", "sklearn.linear_model", "numba", "pandas", "pyarrow.parquet")
+EXPORTS = ("onnx", "onnxscript", "torch.onnx._internal.exporter._core")  # onnxruntime has a thread
+_MOST_BYTES = 1 << 18  # of a request: a command line and an environment
+_PR_SET_PDEATHSIG = 1
+
+
+class ForkServer:
+    """Runs `weft` and Python programs as forks, as many at once as are asked for."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(prefix="weft-forks-")
+        self.bin, self._pids = Path(self._folder.name, "bin"), Path(self._folder.name, "pids")
+        self._write_commands()
+        self.weft, self.python = str(self.bin / "weft"), str(self.bin / "python")
+        self._address = str(Path(self._folder.name, "socket"))
+        self._loaded: set[str] = set()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self._address)
+            listener.listen(64)  # who connects before torch is loaded waits
+            kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "testing.forking.server", str(listener.fileno())],
+                # Read when the libraries are loaded. The workers of a test are more than there are cores, and a peer
+                # that is lost is an ordinary event, of which torch's store would print pages.
+                env={
+                    **kept,
+                    "PYTHONPATH": str(ROOT),
+                    "OMP_WAIT_POLICY": "PASSIVE",
+                    "TORCH_CPP_LOG_LEVEL": "ERROR",
+                    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+                },
+                cwd=ROOT,
+                pass_fds=(listener.fileno(),),
+            )
+
+    def _write_commands(self) -> None:
+        self.bin.mkdir()
+        self._pids.mkdir()
+        source = Path(__file__).with_name("client.py").read_text()
+        for name in COMMANDS:
+            self.bin.joinpath(name).write_text(f"#!{sys.executable} -IS\n{source}")
+            self.bin.joinpath(name).chmod(0o755)
+
+    def load(self, *modules: str) -> Self:
+        """Import modules into the server, for all programs that are started from now on."""
+        if not set(modules) <= self._loaded:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+                connection.settimeout(300)  # on a busy machine
+                connection.connect(self._address)
+                connection.send(json.dumps({"load": modules}).encode())
+                assert connection.recv(64), "the fork server ended"
+            self._loaded.update(modules)
+        return self
+
+    def run(
+        self, args: Sequence[str], *, env: Mapping[str, str], cwd: Path, timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `weft` to its end."""
+        return subprocess.run(
+            [self.weft, *args],
+            env=dict(env),
+            cwd=cwd,
+            timeout=timeout,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+
+    def pid_of(self, command: subprocess.Popen[str]) -> int:
+        """Return the pid of the program that a command asked for, once the program runs."""
+        return int((self._pids / str(command.pid)).read_text())
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+        self._folder.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Server:
+    """Forks a program for each connection; tells its pid, and when it has ended, its code."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def serve(self) -> None:
+        self._load(PRELOADED)
+        while True:
+            for key, _ in self._selector.select():
+                key.data()
+
+    def _load(self, modules: Sequence[str]) -> None:
+        for name in modules:
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # or the collector of each fork would copy every page
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        request, descriptors, _, _ = socket.recv_fds(connection, _MOST_BYTES, 3)
+        told = json.loads(request or b"{}")
+        if "load" in told:
+            self._load(told["load"])
+            connection.send(b"loaded")
+        program = _asked(told["argv"]) if "argv" in told else None
+        if program is not None:
+            self._start(program, told, connection, descriptors)
+        else:
+            if "argv" in told:
+                connection.send(NOT_FORKED)
+            connection.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _start(
+        self, program: Program, told: dict[str, Any], connection: socket.socket, streams: Sequence[int]
+    ) -> None:
+        pid = fork(program, told["env"], partial(_take_place, told["cwd"], streams, os.getpid()))
+        connection.send(str(pid).encode())
+        handle = os.pidfd_open(pid)
+        ended = partial(self._ended, pid, handle, connection)
+        self._selector.register(handle, selectors.EVENT_READ, ended)
+        self._selector.register(connection, selectors.EVENT_READ, partial(self._left, pid, connection))
+
+    def _left(self, pid: int, connection: socket.socket) -> None:
+        """End a program whose caller was killed."""
+        self._selector.unregister(connection)
+        os.kill(pid, signal.SIGKILL)
+
+    def _ended(self, pid: int, handle: int, connection: socket.socket) -> None:
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self._selector.unregister(handle)
+        os.close(handle)
+        if connection in self._selector.get_map():
+            self._selector.unregister(connection)
+            connection.send(str(code).encode())
+        connection.close()
+
+
+def _asked(argv: Sequence[str]) -> Program | None:
+    name, *args = argv
+    return program_of([WEFT if name == "weft" else sys.executable, *args])
+
+
+def _take_place(cwd: str, streams: Sequence[int], parent: int) -> None:
+    """Put a fork where its caller is; it ends with the server, however that ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.closerange(3, 1024)
+    os.chdir(cwd)
+    subprocess.Popen = ForkingPopen  # type: ignore[misc]
+    os.execv = become  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _Server(socket.socket(fileno=int(sys.argv[1]))).serve()

@@ -1,0 +1,159 @@
+"""Wrong command lines, made up from the parsers of `weft` themselves: every verb, every option, every argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+from hypothesis import strategies as st
+from testing.wrong_commands.values import any_text, wrong_values
+
+from weft.cli import group
+from weft.cli.models.serve import keys
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A command line, what is wrong with it, and whether it must be refused."""
+
+    argv: tuple[str, ...]
+    wrong: str
+    refused: bool
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb, its parser, and a right command line of it: options, then arguments by name."""
+
+    name: str
+    command: click.Command
+    options: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+
+# verb: the options and the arguments that make a right command line
+RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "run": (("--dry-run",), ("train.py",)),
+    "bench": ((), ()),
+    "check": (("-H", "a,b"), ()),
+    "topology": ((), ()),
+    "rankfile": ((), ()),
+    "learn fit": (("--target", "y"), ("table.csv",)),
+    "learn explain": ((), ("model.pkl",)),
+    "data convert": (("--target", "y"), ("table.csv", "made")),
+    "serve": (("--port", "0", "--grpc-port", "0"), ("model.onnx",)),
+    "serve keys add": ((), ("bob",)),
+    "serve keys list": ((), ()),
+    "serve keys revoke": ((), ("ann",)),
+    "client infer": ((), ("http://127.0.0.1:1", "m", "request.json")),
+    "client status": ((), ("http://127.0.0.1:1",)),
+    "export": (("-o", "new.onnx", "--shape", "3"), ("nets.py:net",)),
+    "model show": (("--store", "store", "--runs", "0"), ("m",)),
+    "model push": (("--store", "store2"), ("model.onnx", "n")),
+    "model list": (("--store", "store"), ()),
+    "model tag": (("--store", "store"), ("m@9", "canary")),
+    "model untag": (("--store", "store"), ("m@canary",)),
+    "model pull": (("--store", "store", "-o", "pulled.onnx"), ("m",)),
+    "model rm": (("--store", "store"), ("m@1",)),
+    "model verify": (("--store", "store"), ("m",)),
+    "scale": ((), ("run",)),
+    "ledger": ((), ("run",)),
+    "timeline": ((), ("run",)),
+}
+# Options that are read only beside others, or that are the only ones of their kind.
+BESIDE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("detect_within", "start_within", "slow", "witness", "checkpoint", "checkpoint_every", "discover"),
+        ("--elastic", "1:2"),
+    ),
+    "calibration": ("--precision", "int8"),
+    "tls_cert": ("--tls-key", "notes.txt"),
+    "tls_key": ("--tls-cert", "notes.txt"),
+    "fetch_from": ("--detect-url",),
+}
+
+
+def verbs() -> list[Verb]:
+    """Return every verb of the command line; one without a right command line above is an error."""
+    found = [*_walk(group, ()), *_walk(keys, ("serve", "keys"))]
+    return [Verb(name, command, *RIGHT[name]) for name, command in found]
+
+
+def _walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from _walk(inner, (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+def wrong_lines(verb: Verb) -> st.SearchStrategy[CommandLine]:
+    """Return command lines of a verb that are wrong in one place."""
+    ways = [st.sampled_from(_misspelt(verb))]
+    for param in verb.command.params:
+        if isinstance(param, click.Argument):
+            ways.append(_wrong_argument(verb, param))
+        elif isinstance(param, click.Option) and not param.is_flag:
+            ways.append(_wrong_option(verb, param))
+        elif isinstance(param, click.Option) and not param.secondary_opts:
+            ways.append(
+                st.just(_line(verb, (f"{param.opts[-1]}=1",), f"{param.opts[-1]} with a value", True))
+            )
+    return st.one_of(ways)
+
+
+def _line(verb: Verb, more: tuple[str, ...], wrong: str, refused: bool) -> CommandLine:
+    options = verb.options
+    if "--sample" in more or "--shape" in more:  # one of the two is enough
+        options = tuple(word for word in options if word not in ("--shape", "3"))
+    return CommandLine((*verb.name.split(), *options, *more, *verb.arguments), wrong, refused)
+
+
+def _misspelt(verb: Verb) -> list[CommandLine]:
+    name = verb.name.split()
+    lines = [
+        _line(verb, ("--no-such-option",), "an unknown option", True),
+        _line(verb, ("--no-such-option=3",), "an unknown option with a value", True),
+        _line(verb, ("-£",), "an unknown letter", True),
+        CommandLine((*name[:-1], name[-1] + "x", *verb.arguments), "an unknown verb", True),
+    ]
+    # `weft run` hands on everything after the script, and some verbs take any number of arguments.
+    if not any(param.nargs == -1 for param in verb.command.params):
+        lines.append(CommandLine((*name, *verb.arguments, *("more",) * 3), "arguments too many", True))
+    if any(param.required for param in verb.command.params):
+        lines.append(CommandLine(tuple(name), "nothing given", True))
+    return lines
+
+
+def _wrong_option(verb: Verb, param: click.Option) -> st.SearchStrategy[CommandLine]:
+    flag = max(param.opts, key=len)
+    beside = BESIDE.get(param.name or "", ())
+    wrong = wrong_values(verb.name, param)
+
+    def line(value: str, refused: bool) -> CommandLine:
+        return _line(verb, (*beside, flag, value), f"{flag} {value!r:.40}", refused)
+
+    if wrong is None:
+        return any_text().map(lambda value: line(value, False))
+    return wrong.map(lambda value: line(value, True))
+
+
+def _wrong_argument(verb: Verb, param: click.Argument) -> st.SearchStrategy[CommandLine]:
+    arguments = [each for each in verb.command.params if isinstance(each, click.Argument)]
+    place = arguments.index(param)
+    wrong = wrong_values(verb.name, param)
+
+    def line(value: str, refused: bool) -> CommandLine:
+        given = [*verb.arguments]
+        given[place : place + 1] = [value]
+        dashes = () if verb.name == "run" else ("--",)  # to run, it would say that any command follows
+        argv = (*verb.name.split(), *verb.options, *dashes, *given)
+        return CommandLine(argv, f"{param.name} {value!r:.40}", refused)
+
+    if wrong is None:
+        return any_text().map(lambda value: line(value, False))
+    return wrong.map(lambda value: line(value, True))
