@@ -1,6 +1,6 @@
 """Workers of the contract under the real launcher, on this machine and on the virtual cluster.
 
-On this machine, launcher and workers are forks of a process that has torch loaded (tests/forking).
+On this machine, launcher and workers are forks of a process that has torch loaded (testing/forking).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.cluster.cluster import VirtualCluster
-from tests.forking.server import ForkServer
-from tests.launch.conftest import WEFT, Shell
+from testing.cluster.cluster import VirtualCluster
+from testing.forking.server import ForkServer
+from testing.shell import WEFT, Shell
 
 WORKERS = Path(__file__).with_name("workers")
 PATH = str(Path(__file__).parents[2])  # for the workers
@@ -31,7 +31,7 @@ class Bench:
         variables = {"PYTHONPATH": PATH, **env}
         if "mpi" in options:  # mpirun starts its own workers
             return self.shell.weft(*command, timeout=200, **variables)
-        return self.forks.weft(
+        return self.forks.run(
             command, env=self.shell.environment(variables), cwd=self.shell.folder, timeout=200
         )
 
@@ -75,12 +75,6 @@ class Bench:
                 raise
         assert process.returncode == 0, output[-8000:] + errors[-2000:]
         return output
-
-
-@pytest.fixture(scope="session")
-def forks() -> Iterator[ForkServer]:
-    with ForkServer() as server:
-        yield server
 
 
 @pytest.fixture

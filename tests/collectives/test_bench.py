@@ -155,12 +155,12 @@ def bench(*args: str) -> Result:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ("--op allreduce", "--op must be one of all_reduce, .*got 'allreduce'"),
+        ("--op allreduce", "--op must be among all_reduce, .*got 'allreduce'; did you mean all_reduce"),
         ("--dtype float31", "--dtype must be one of"),
         ("--sizes 2", "at least one float32 of 4 bytes"),
         ("--sizes 4KiB --max 1MiB", "drop --min, --max and --factor"),
-        ("--factor 0.5", "by --factor above 1"),
-        ("--iterations 0", "--iterations must be at least 1"),
+        ("--factor 0.5", "--factor must be a number above 1"),
+        ("--iterations 0", "--iterations must be a whole number between 1"),
         ("--against goo", "--against must name some of gloo, .*got 'goo'"),
         ("--against gloo,gloo", "each rival once"),
         ("--against weft:mode=rung", "a mode must be one of .*got 'rung'"),
@@ -169,7 +169,8 @@ def bench(*args: str) -> Result:
         ("--against nccl", "add --device cuda or drop nccl"),
         ("--against mpi", "must run under mpirun, got --engine auto; add --engine mpi"),
         ("--against mpi --device cuda --engine mpi", "must be measured in main memory"),
-        ("--plot nowhere/a.svg", "in a folder that exists"),
+        ("--plot nowhere/a.svg", "its folder does not exist"),
+        ("--min 1 --max 1e18 --factor 1.0001", "at most 1000 sizes, got more"),
     ],
 )
 def test_bad_requests_are_refused_before_anything_starts(

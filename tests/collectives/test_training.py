@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.cluster.cluster import VirtualCluster
+from testing.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import Bench
 
 

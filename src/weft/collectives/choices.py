@@ -1,4 +1,4 @@
-"""A user's choices about reductions, from text: a mode for each dimension, and a wire. Pure, and without torch.
+"""A user's choices about reductions, from text: modes, a wire, backends to replace. Pure, and without torch.
 
 p               explore in every dimension
 shm,ring        shm inside a host, ring from there on out
@@ -29,6 +29,8 @@ DDL_LETTERS = {
 LEVELS = ("accelerator", "host", "rack", "aisle")  # innermost first
 
 WIRES = ("fp32", "bf16", "fp16", "int8")
+
+REPLACEABLE = ("gloo",)  # backends of torch in whose place ours can serve
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,17 @@ def _dimensions(sizes: str, text: str) -> tuple[int, ...]:
             f"got {len(given)} in {text!r}"
         )
     return tuple(map(int, given))
+
+
+def parse_replace(text: str) -> frozenset[str]:
+    """Read what `--replace` and `WEFT_REPLACE` may hold: names of torch's backends, joined by commas; none is none."""
+    names = [name.strip().lower() for name in text.split(",")] if text.strip() else []
+    if unknown := [name for name in names if name not in REPLACEABLE]:
+        raise UsageError(
+            f"a backend to replace must be one of {', '.join(REPLACEABLE)}, got {unknown[0]!r}; "
+            "write --replace gloo"
+        )
+    return frozenset(names)
 
 
 def parse_wire(text: str) -> str:

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from weft.collectives.members import Arrangement, Layout, Stretch, arrange, in_turns
 from weft.collectives.modes.mode import Background, Bounds, Mode, Pending, even_bounds
+from weft.collectives.modes.serial_thread import SerialThread
 from weft.collectives.reduction import Reduction
-from weft.collectives.serial_thread import SerialThread
 
 CHUNK_BYTES = 1 << 20
 COPY_CHUNK_BYTES = 4 << 20  # of all parts together

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 from weft.collectives.modes.wires.int8_exchange import block_parts, decode_into, sum_of_terms
 from weft.collectives.modes.wires.wire import BlockInt8, Feedback
+from weft.collectives.torch_private import GradBucket
 
 
 def bf16_hook(group: dist.ProcessGroup | None, bucket: GradBucket) -> Future[Tensor]:

@@ -16,8 +16,8 @@ from torch import Tensor
 from weft.collectives.hierarchy import CHUNK_BYTES, CHUNKS_UNDER_WAY, Hierarchy, in_order
 from weft.collectives.members import Layout
 from weft.collectives.modes.mode import Background, Mode, Pending
+from weft.collectives.modes.serial_thread import BackgroundCall, SerialThread
 from weft.collectives.reduction import Reduction
-from weft.collectives.serial_thread import BackgroundCall, SerialThread
 
 
 class Levels(Hierarchy):

@@ -9,8 +9,10 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import sys
 from typing import Any
 
+from weft.collectives.choices import parse_replace
 from weft.collectives.settings import CollectiveSettings, settings_from_env
 
 NAMES = ("weft", "ddl")
@@ -22,20 +24,58 @@ def autoload() -> None:
 
     if not dist.is_available():
         return
+    from weft.collectives import torch_private
+
     for name in NAMES:
-        if name.upper() not in dist.Backend._plugins:
-            dist.Backend.register_backend(name, _create, extended_api=True, devices=["cpu", "cuda"])
+        if not torch_private.is_registered(name):
+            devices = list(torch_private.device_names())
+            dist.Backend.register_backend(name, _create, extended_api=True, devices=devices)
+    torch_private.let_groups_monitor(_is_ours)
+    if "WEFT_RUN_ID" in os.environ:  # a worker of `weft run`, which chose the address
+        from weft.collectives.rendezvous import use_for_env
+
+        use_for_env(torch_private.rendezvous_handlers())
+    if replaced := parse_replace(os.environ.get("WEFT_REPLACE", "")):
+        torch_private.replace_backends(functools.partial(_chosen, replaced), _tell_of_replacement)
+
+
+def _is_ours(group: Any) -> bool:
+    """Return whether a group was made by this backend, whatever name torch calls it by."""
+    import torch.distributed as dist
+
+    return isinstance(group, dist.ProcessGroup) and group.name() == NAMES[0]
+
+
+def _chosen(replaced: frozenset[str], asked: str) -> str | None:
+    """Return the backend to use in place of the one that was asked for; None: the same. `--replace` names some."""
+    from weft.collectives import torch_private
+
+    return NAMES[0] if torch_private.backends_in(asked) <= replaced else None
+
+
+def _tell_of_replacement(asked: str, group: Any, is_world: bool) -> None:
+    if is_world and group.rank() == 0:
+        from weft.collectives import torch_private
+
+        names = ",".join(sorted(torch_private.backends_in(asked)))
+        print(
+            f'weft: the backend is "{NAMES[0]}" in place of "{names}" (--replace)',
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _create(options: Any, given: object) -> Any:
     """Make a group: torch calls this, with the `pg_options` that its user gave."""
-    from weft.collectives.groups.roll import group_of
+    from weft.collectives.groups.roll import group_of, unless_in_vain
 
     leave_at_exit()
     settings = _settings(given)
     with group_of(options.global_ranks_in_group):
         made = (options.store, options.group_rank, options.group_size, options.timeout)
-        return _group_class(settings)(*made, settings)
+        return unless_in_vain(
+            lambda: _group_class(settings)(*made, settings), discard=lambda group: group.shutdown()
+        )
 
 
 def _settings(given: object) -> CollectiveSettings:
@@ -71,15 +111,16 @@ def leave_at_exit() -> None:
 
 def _leave(pid: int) -> None:
     import torch.distributed as dist
-    from torch.distributed.distributed_c10d import _world as torch_world
+
+    from weft.collectives import torch_private
 
     if not dist.is_initialized() or os.getpid() != pid:
         return
-    ours = [group for group in torch_world.pg_map if group.name() == "weft"]
+    ours = [group for group in torch_private.groups_of_process() if _is_ours(group)]
     for group in ours:
         if getattr(group, "busy", False):
             group.abort()  # nobody waits for what is still under way
-    if any("nccl" in config for config in torch_world.pg_backend_config.values()):
+    if any("nccl" in config for config in torch_private.backends_of_process()):
         for group in ours:  # the end of NCCL's may wait for peers that are gone
             group.shutdown()
     else:

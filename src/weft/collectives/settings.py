@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from weft.collectives.choices import WIRES, ModeChoice, parse_mode, parse_wire
 from weft.collectives.modes.messages.mpi_world import MpiOffer, offer_from
 from weft.collectives.watching.settings import Watching, watching_from_env
+from weft.secret import VARIABLE as SECRET_VARIABLE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class LauncherFacts:
     aisle: str = ""
     network_card: str = ""  # the interface that collectives shall use
     leader_address: str = ""  # of the host of rank 0
+    secret: str = field(default="", repr=False)  # of the run, by which its workers know each other
     run_folder: str = ""  # where this run keeps its files, on hosts that have the folder
     mpi: MpiOffer = field(default_factory=MpiOffer)  # the MPI world that the launcher has put this process in
 
@@ -71,6 +73,7 @@ def facts_from_env(environ: Mapping[str, str]) -> LauncherFacts:
         aisle=environ.get("WEFT_AISLE", ""),
         network_card=environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0],
         leader_address=environ.get("MASTER_ADDR", ""),
+        secret=environ.get(SECRET_VARIABLE, ""),
         run_folder=environ.get("WEFT_RUN_DIR", ""),
         mpi=offer_from(environ),
     )

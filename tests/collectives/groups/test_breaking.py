@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.cluster.cluster import VirtualCluster
+from testing.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import PATH, WORKERS, Bench
 
 from weft.collectives.groups.blame import Suspicion, judge

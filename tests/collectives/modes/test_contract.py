@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.cluster.cluster import VirtualCluster
+from testing.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import Bench
 
 THEMES = ("reductions.py", "copies.py", "traffic.py")

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from weft.cli import group
-from weft.collectives.choices import DDL_LETTERS, ModeChoice, parse_mode, parse_wire
+from weft.collectives.choices import DDL_LETTERS, ModeChoice, parse_mode, parse_replace, parse_wire
 from weft.collectives.ddl_options import DdlOptions, parse_ddl_options
 from weft.collectives.settings import settings_from_env
 from weft.errors import TopologyError, UsageError
@@ -125,6 +125,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--mode pigeon", "got 'pigeon'"),
         ("--mode b:3x2x1x1", "3 accelerators x 2 hosts x 1 rack x 1 aisle = 6 but there are 2 workers"),
         ("--wire fp8", "got 'fp8'"),
+        ("--replace mpi", "must be one of gloo, got 'mpi'"),
     ],
 )
 def test_the_launcher_refuses_before_anything_starts(folder: Path, typed: str, complaint: str) -> None:
@@ -136,6 +137,12 @@ def test_the_launcher_refuses_before_anything_starts(folder: Path, typed: str, c
 
 
 def test_the_launcher_passes_them_on(folder: Path) -> None:
-    typed = "run -n 2 --mode b:2x1x1x1 --wire bf16 --dry-run --json train.py"
+    typed = "run -n 2 --mode b:2x1x1x1 --wire bf16 --replace gloo --dry-run --json train.py"
     plan = json.loads(CliRunner().invoke(group, typed.split()).stdout)
     assert (plan["env"]["WEFT_MODE"], plan["env"]["WEFT_WIRE"]) == ("b:2x1x1x1", "bf16")
+    assert plan["env"]["WEFT_REPLACE"] == "gloo"
+
+
+def test_backends_to_replace() -> None:
+    assert parse_replace("") == parse_replace(" ") == frozenset()
+    assert parse_replace(" Gloo ") == {"gloo"}

@@ -62,7 +62,7 @@ def ring_makers(size: int) -> list[Callable[[], Mode]]:
                 listeners[index],
                 addresses,
                 index=index,
-                secret=b"0123456789abcdef",
+                secret="0123456789abcdef",
                 timeout_s=TIMEOUT_S,
                 describe=describe,
             )

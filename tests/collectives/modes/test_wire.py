@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 import torch
-from tests.cluster.cluster import VirtualCluster
+from testing.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import Bench
 from torch import Tensor
 
@@ -155,7 +155,7 @@ def rings(size: int, wires: list[str]) -> Iterator[list[Background]]:
     """Peers in threads, joined by real connections."""
     listeners = [listen("127.0.0.1") for _ in range(size)]
     addresses = [("127.0.0.1", listener.getsockname()[1]) for listener in listeners]
-    secret = secrets.token_bytes(16)
+    secret = secrets.token_hex(16)
 
     def join(index: int) -> tuple[Ring, Mesh]:
         mesh = Mesh(
@@ -174,6 +174,20 @@ def rings(size: int, wires: list[str]) -> Iterator[list[Background]]:
     finally:
         for ring, _ in made:
             ring.close()
+
+
+def test_a_mesh_does_not_wait_for_a_peer_that_died_before_it_called() -> None:
+    listener = listen("127.0.0.1")
+    with pytest.raises(PeerError, match="peer 1 died"):
+        Mesh(
+            listener,
+            [listener.getsockname()[:2], ("127.0.0.1", 1)],
+            index=0,
+            secret=secrets.token_hex(16),
+            timeout_s=300,
+            describe=lambda peer, what: f"peer {peer} {what}",
+            lives=lambda peer: False,
+        )
 
 
 def in_threads(size: int, work: Callable[[int], T]) -> list[T]:

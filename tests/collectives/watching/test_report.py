@@ -149,11 +149,17 @@ def test_what_is_asked_by_variables() -> None:
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (("--report", "0"), "--report must be a whole number from 1 on, got 0; write --report 10"),
-        (("--verify", "-3"), "--verify must be a whole number from 1 on, got -3; write --verify 100"),
+        (
+            ("--report", "0"),
+            "--report must be a whole number between 1 and 1000000000, got '0'; write --report 1",
+        ),
+        (
+            ("--verify", "-3"),
+            "--verify must be a whole number between 1 and 1000000000, got '-3'; write --verify 1",
+        ),
         (("--trace", "."), "--trace must be a file that can be written"),
         (("--trace", "train.py/out.json"), "which is no folder; write --trace out.json"),
-        (("--report", "some"), "'some' is not a valid integer"),
+        (("--report", "some"), "--report must be a whole number between 1 and 1000000000, got 'some'"),
         (("--env", "WEFT_VERIFY=x"), "WEFT_VERIFY must be a whole number, 0 for never, got 'x'"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.cluster import VirtualCluster
+from testing.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import PATH, WORKERS, Bench
 
 

@@ -31,6 +31,7 @@ BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
 ELEMENT_BYTES = {
     "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int32": 4, "int64": 8,
 }  # fmt: skip
+MOST_SIZES = 1000  # of one range: each is measured for some time
 OURS = "weft"
 RIVALS = ("gloo", "mpi", "nccl", "copies")
 # weft:mode=shm+ring is a second group of ours, made with WEFT_MODE=shm,ring: a comma parts rivals already.
@@ -48,9 +49,13 @@ def size_range(least: int, most: int, factor: float) -> tuple[int, ...]:
         raise UsageError(
             f"a range of sizes must grow from --min to --max by --factor above 1, got {least}, {most} and {factor:g}"
         )
-    sizes = []
+    sizes: list[int] = []
     size = least
     while size <= most:
+        if len(sizes) == MOST_SIZES:
+            raise UsageError(
+                f"a range must be of at most {MOST_SIZES} sizes, got more by --factor {factor:g}; use a larger factor"
+            )
         sizes.append(size)
         size = max(size + 1, round(size * factor))
     return tuple(sizes)

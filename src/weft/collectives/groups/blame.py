@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from torch._C._distributed_c10d import Store
-
 from weft.collectives.members import GroupMember
+from weft.collectives.torch_private import Store
 
 PATIENCE_S = 1.0  # for the others to say whom they suspect
 

@@ -1,4 +1,4 @@
-"""The operations that only copy: broadcast, all_gather; and barrier. They take values as bytes, of whatever type."""
+"""The operations that only copy: broadcast, all_gather. They take values as bytes, of whatever type."""
 
 from __future__ import annotations
 
@@ -90,6 +90,3 @@ class CopyOperations(Group):
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
-
-    def barrier(self, opts: Any = None) -> Work:
-        return self._submit(Call("barrier"), lambda: self._hierarchy.barrier(), opts, [])

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, Store
 
 from weft.collectives.groups.blame import first_cause
 from weft.collectives.groups.call import SIGNATURE_BYTES, Call, compare
@@ -26,11 +25,13 @@ from weft.collectives.groups.threads import on_one_thread
 from weft.collectives.groups.work import CollectiveJob, JobQueue, Work
 from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.settings import CollectiveSettings
+from weft.collectives.torch_private import PrefixStore, Store, device_names
 from weft.errors import CollectiveError, MismatchError, PeerError
 
 # torch's stubs give what callers may write, in several forms each; a group in Python is called in one form only, with
 # `opts` by position or by name.
 _ProcessGroup: Any = dist.ProcessGroup
+GLOO_CONNECT = timedelta(seconds=10)  # for the peers of an elastic run to connect, once they have met
 
 
 class Group(_ProcessGroup):  # type: ignore[misc]
@@ -45,7 +46,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._doing = Call("the meeting of the group")
         self._broken: BaseException | None = None
         self.settings = settings  # those of the world hold for groups that are made in it
+        self._timeout = timeout
         self._calls = 0
+        self._monitored = 0  # monitored barriers so far
         self._watched_over = watched_over()
         self._store: Any = store_of_this_life(store, rank, size, timeout)
         self._queue = JobQueue("weft-collectives")
@@ -55,7 +58,18 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._hierarchy = on_one_thread(meeting.hierarchy)
         self._devices: dict[torch.device, OnDevice] = {}
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
-        self._gloo: Any = dist.ProcessGroupGloo(PrefixStore("gloo", self._store), rank, size, timeout)
+        self._gloo: Any = self._connect_gloo(timeout)
+
+    def _connect_gloo(self, timeout: timedelta) -> Any:
+        """Make the Gloo group that carries what has no mode of ours.
+
+        Gloo cannot be interrupted while it waits for a peer to connect, so a group that may be given up does not wait
+        long: all peers have just been there.
+        """
+        connecting = min(timeout, GLOO_CONNECT) if self._watched_over else timeout
+        made = dist.ProcessGroupGloo(PrefixStore("gloo", self._store), self._rank, self._size, connecting)
+        made._set_default_timeout(timeout)
+        return made
 
     # -- who we are -----------------------------------------------------------------------------------
 
@@ -89,6 +103,20 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     @property
     def group_name(self) -> str:
         return self._name
+
+    # What parts of torch ask a group before they use it; its C++ base knows no backend of ours.
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(name) for name in device_names()]
+
+    def _get_backend(self, device: torch.device) -> Any:
+        """Return Gloo's group of the same members, for whatever wants to talk to the backend of a device."""
+        if torch.device(device).type not in device_names():
+            raise RuntimeError(
+                f"a device must be one of {', '.join(device_names())}, got {device}; use one of them"
+            )
+        return self._gloo
 
     # -- jobs -----------------------------------------------------------------------------------------
 
@@ -156,7 +184,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._break(error)
         message = str(error)
         if str(call) not in message:  # what torch and Gloo raise
-            message = f"{call} failed: {error}"
+            message = f"{call} {'timed out' if 'Timed out' in message else 'failed'}: {error}"
         named = False
         if not self._watched_over:
             message, named = first_cause(self._store, self._members, self._rank, message, str(call))

@@ -195,10 +195,13 @@ class Meeting:
             index=ranks.index(self.rank),
             timeout_s=self.timeout_s,
             describe=lambda peer, what: f"{members[peer]} {what} during {self._operation()}",
-            lives=lambda peer: members[peer].host != here or lives(members[peer].pid),
+            lives=lambda peer: (
+                not roll.in_vain() and (members[peer].host != here or lives(members[peer].pid))
+            ),
             whole_world=self._is_whole_world,
             wire=wire,
             homes=self.homes,
+            secret=self.settings.launcher.secret,
             prepared=prepared,
         )
 

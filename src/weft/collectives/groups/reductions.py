@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from weft.collectives.groups.barriers import Barriers
 from weft.collectives.groups.call import Call
 from weft.collectives.groups.contiguous import flat, plain, put, put_back
 from weft.collectives.groups.copies import CopyOperations
@@ -18,8 +19,8 @@ from weft.collectives.modes.mode import bounds_of
 from weft.collectives.reduction import Reduction, reduction_of
 
 
-class WeftGroup(CopyOperations, GlooTraffic):
-    """One group of ranks under the backend "weft": reductions through the hierarchy, copies, and Gloo's traffic.
+class WeftGroup(CopyOperations, Barriers, GlooTraffic):
+    """One group of ranks under the backend "weft": reductions and copies through the hierarchy, and Gloo's traffic.
 
     Some operations have two names: torch 2.13 calls the second ones `..._single`, and still takes the first.
     """

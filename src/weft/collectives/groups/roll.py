@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from datetime import timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import DistError
 
 from weft.collectives.groups.blame import lives
 from weft.collectives.members import GroupMember
 from weft.collectives.process import process
+from weft.collectives.torch_private import PrefixStore
 from weft.errors import CollectiveError, PeerError
 
 LOOK_S = 0.2  # between two looks at who is still there
 PATIENCE_S = 1.0  # a process that is being ended closes its connections before it is seen dead
+IN_VAIN_LOOK_S = 0.005  # between two looks whether what another thread does is in vain
+
+_Made = TypeVar("_Made")
 
 _ranks: ContextVar[Sequence[int]] = ContextVar(
     "ranks", default=()
@@ -49,6 +53,66 @@ def interruptible(in_vain: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         _in_vain.reset(token)
+
+
+def in_vain() -> bool:
+    """Whether it is known that somebody will not come to the group that is being made."""
+    known = _in_vain.get()
+    return known is not None and known()
+
+
+def unless_in_vain(make: Callable[[], _Made], discard: Callable[[_Made], object]) -> _Made:
+    """Return what `make` makes, or raise PeerError as soon as that is in vain.
+
+    Neither torch's store nor Gloo nor a socket's `accept` can be interrupted, so `make` is called in another thread
+    where it may turn out to be in vain. That thread is left behind then; `discard` is called with what it still makes.
+    """
+    if _in_vain.get() is None:
+        return make()
+    making = _Making(make, discard)
+    while not making.done.wait(IN_VAIN_LOOK_S):
+        if in_vain() and making.give_up():
+            raise PeerError("a member was lost while the group was made")
+    return making.result()
+
+
+class _Making(Generic[_Made]):
+    """A thread that makes something which may be given up before it is there."""
+
+    def __init__(self, make: Callable[[], _Made], discard: Callable[[_Made], object]) -> None:
+        self._make, self._discard = make, discard
+        self._made: list[_Made] = []
+        self._error: BaseException | None = None
+        self._given_up = False
+        self._lock = threading.Lock()
+        self.done = threading.Event()
+        # Not a daemon: a thread that is in C++ while Python ends would end the process by an abort.
+        threading.Thread(target=copy_context().run, args=(self._run,), name="weft-meeting").start()
+
+    def _run(self) -> None:
+        try:
+            made = self._make()
+        except BaseException as error:  # it is raised where the result is awaited
+            self._error = error
+        else:
+            with self._lock:
+                if not self._given_up:
+                    self._made.append(made)
+            if self._given_up:
+                with suppress(Exception):
+                    self._discard(made)
+        self.done.set()
+
+    def give_up(self) -> bool:
+        """Return whether it was given up in time: nothing was made before."""
+        with self._lock:
+            self._given_up = not self._made
+            return self._given_up
+
+    def result(self) -> _Made:
+        if self._error is not None:
+            raise self._error
+        return self._made[0]
 
 
 def watched_over() -> bool:
@@ -160,7 +224,7 @@ class _Waiting:
             raise CollectiveError(
                 f"all ranks of a group must come to it within {self._timeout_s:g} s, got no sign of "
                 f"{', '.join(map(_name, ranks))}; see what became of them, and that all ranks make the same groups in "
-                "the same order"
+                "the same order (timed out)"
             )
 
     def rest_for(self, others: Sequence[GroupMember], key: str) -> None:
@@ -171,7 +235,7 @@ class _Waiting:
             raise PeerError(f"{' and '.join(map(str, dead))} died while the group was made")
         if self._over:
             raise CollectiveError(
-                f"the ranks of a group must connect within {self._timeout_s:g} s, got nothing for {key!r}; "
+                f"the ranks of a group must connect within {self._timeout_s:g} s, got nothing for {key!r} (timed out); "
                 "see what became of the others"
             )
 
@@ -180,8 +244,7 @@ class _Waiting:
         return time.monotonic() >= self._deadline
 
     def _time_to_look(self) -> bool:
-        in_vain = _in_vain.get()
-        if in_vain is not None and in_vain():
+        if in_vain():
             raise PeerError("a member was lost while the group was made")
         time.sleep(self._pause_s)
         self._pause_s = min(0.1, self._pause_s * 1.3)

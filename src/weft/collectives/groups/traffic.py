@@ -221,12 +221,13 @@ class GlooTraffic(Group):
         def explain(error: Exception) -> CollectiveError:
             if isinstance(error, CollectiveError):
                 return error
+            late = "Timed out" in str(error)  # Gloo's words
             if peer is None:
-                return CollectiveError(f"{call} failed: {error}")
-            if "Timed out" in str(error):
+                return CollectiveError(f"{call} {'timed out' if late else 'failed'}: {error}")
+            if late:
                 return PeerError(
                     f"{self._members[peer]} must have the other side of {call} in time, with the same shape, type and "
-                    f"tag, got none: {error}"
+                    f"tag, got none (timed out): {error}"
                 )
             return PeerError(f"{self._members[peer]} was lost during {call}: {error}")
 

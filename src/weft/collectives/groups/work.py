@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import Work as TorchWork
 
+from weft.collectives.torch_private import TorchWork
 from weft.errors import CollectiveError
 
 
@@ -148,22 +148,35 @@ class Work(TorchWork):
         self._job = job
         self._queue = queue
         self._future: torch.futures.Future[list[Tensor]] | None = None
+        self._limit_s: float | None = None  # the operation's own timeout
+        self._give_up: Callable[[float], Exception] | None = None
+
+    def fail_after(self, limit_s: float, give_up: Callable[[float], Exception]) -> None:
+        """Give the operation a timeout of its own; `give_up` ends it and returns the error to raise."""
+        self._limit_s, self._give_up = limit_s, give_up
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         if timeout and not self._job.done:  # zero is torch's word for none
-            self._finish_within(timeout.total_seconds())
+            limit_s = timeout.total_seconds()
+            if not self.finished_within(limit_s):
+                raise CollectiveError(
+                    f"the operation must end within {limit_s:g} s, got no end (timed out); it goes on"
+                )
+        elif self._limit_s is not None and self._give_up is not None:
+            if not self.finished_within(self._limit_s):
+                raise self._give_up(self._limit_s)
         else:
             self._queue.finish(self._job)
         if self._job.error is not None:
             raise self._job.error
         return True
 
-    def _finish_within(self, seconds: float) -> None:
+    def finished_within(self, seconds: float) -> bool:
+        """Let the group's own thread carry out the operation; return whether it ended in time."""
         done = threading.Event()
         self._job.when_done(done.set)
         self._queue.hurry()
-        if not done.wait(seconds):
-            raise CollectiveError(f"the operation must end within {seconds:g} s, got none; it goes on")
+        return done.wait(seconds)
 
     def is_completed(self) -> bool:
         if not self._job.done:

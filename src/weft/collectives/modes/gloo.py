@@ -8,12 +8,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore
 
 from weft.collectives.modes.mode import Bounds
 from weft.collectives.modes.peers import DimensionPeers
 from weft.collectives.modes.tcp.flow import Flow
 from weft.collectives.reduction import Reduction
+from weft.collectives.torch_private import PrefixStore
 from weft.errors import PeerError
 
 OPERATORS = {
@@ -82,4 +82,6 @@ class Gloo:
         try:
             work.wait()
         except RuntimeError as error:
-            raise PeerError(f"a peer was lost: {error}") from error
+            raise PeerError(
+                f"a peer {'timed out' if 'Timed out' in str(error) else 'was lost'}: {error}"
+            ) from error

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore
 
 from weft.collectives.modes.gloo import OPERATORS
 from weft.collectives.modes.mode import Bounds, even_bounds
-from weft.collectives.modes.peers import DimensionPeers
+from weft.collectives.modes.peers import DimensionPeers, did_not_come
 from weft.collectives.reduction import Reduction
+from weft.collectives.torch_private import PrefixStore
 from weft.errors import PeerError
 
 _OPERATORS = {name: operator for name, operator in OPERATORS.items() if name not in ("BAND", "BOR", "BXOR")}
@@ -149,9 +149,7 @@ class Nccl:
                 if (peer := self._lost()) is not None:
                     self._give_up(self._describe(peer, "died"))
                 if now - began > self._timeout_s:
-                    self._give_up(
-                        self._describe(self._next_peer, f"did not come within {self._timeout_s:g} s")
-                    )
+                    self._give_up(self._describe(self._next_peer, did_not_come(self._timeout_s)))
             if work is not None:
                 self._check(work)
 

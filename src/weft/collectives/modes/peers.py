@@ -12,6 +12,16 @@ from weft.collectives.modes.wires.wire import TensorHomes
 Describe = Callable[[int, str], str]  # a sentence about a peer, from its index and what happened to it
 
 
+def did_not_come(timeout_s: float) -> str:
+    """Return what to say of a peer that has not arrived at a call in time; scripts look for "timed out"."""
+    return f"did not come within {timeout_s:g} s (timed out)"
+
+
+def let_nothing_through(timeout_s: float) -> str:
+    """Return what to say of a peer whose connection has been silent for too long; scripts look for "timed out"."""
+    return f"let nothing through for {timeout_s:g} s (timed out)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class DimensionPeers:
     """Some members of a group that are to be connected, in the order of their indices."""
@@ -26,6 +36,7 @@ class DimensionPeers:
     whole_world: bool = False  # the group has all ranks of the run; programs may have many smaller ones
     wire: str = "fp32"  # the form of float32 sums
     homes: TensorHomes = field(default_factory=TensorHomes)  # of the group
+    secret: str = field(default="", repr=False)  # of the run; empty where its launcher gave none
     prepared: Any = None  # what the mode's `prepare` gave for the whole group
 
     @property

@@ -19,7 +19,7 @@ from torch import Tensor
 from weft.collectives.modes.messages import mpi_world
 from weft.collectives.modes.messages.passage import Passage, PassageMover, Steps, Waits
 from weft.collectives.modes.mode import Bounds, even_bounds
-from weft.collectives.modes.peers import DimensionPeers
+from weft.collectives.modes.peers import DimensionPeers, did_not_come
 from weft.collectives.reduction import Reduction
 from weft.collectives.settings import LauncherFacts
 from weft.errors import PeerError
@@ -220,7 +220,7 @@ class Mpi:
         if self._closed:
             raise PeerError(self._describe(self._others[0], "was given up"))  # by another thread of ours
         if missing and idle_s >= self._timeout_s:
-            raise self._lost(missing, f"did not come within {self._timeout_s:g} s")
+            raise self._lost(missing, did_not_come(self._timeout_s))
 
     def _hear(self) -> None:
         """Raise if a peer has said that it leaves."""

@@ -196,7 +196,9 @@ class MpiWorld:
         if not made:
             process.broken.set()
             names = ", ".join(map(str, peers))
-            raise CollectiveError(f"MPI must connect ranks {names} within {timeout_s:g} s, got nothing")
+            raise CollectiveError(
+                f"MPI must connect ranks {names} within {timeout_s:g} s, got nothing (timed out)"
+            )
         made[0].Set_errhandler(self.mpi.ERRORS_RETURN)
         return made[0]
 

@@ -14,7 +14,9 @@ import ctypes
 import mmap
 import os
 import platform
+import re
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,16 +25,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from weft.collectives.modes.peers import DimensionPeers
+from weft.collectives.modes.peers import DimensionPeers, did_not_come
+from weft.collectives.modes.shared_memory.waiting import Spinner
 from weft.errors import CollectiveError, PeerError
 
 HOME = Path("/dev/shm")
 PREFIX = "weft-arena-"
+_NAME = re.compile(rf"{PREFIX}[0-9a-zA-Z-]+")
 FAR_BYTES, ALL_FAR_BYTES = 32 << 20, 128 << 20  # shared at most, by a rank and by a host
 _LINE = 64  # bytes between two counters: each has a cache line of its own
 _PAGE = mmap.PAGESIZE
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "ppc64le": 221}.get(platform.machine())
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
+MISSED_WAKE_S = 0.002  # a sleeping rank looks by itself this often, should a wake be missed
 _NEEDS_FENCE = platform.machine() != "x86_64"
 
 
@@ -133,7 +138,8 @@ class Arena:
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._fence = threading.Lock()
         # Where every peer has a core, a short spin beats going to sleep.
-        self._spins = 2000 if self.size <= len(os.sched_getaffinity(0)) or _cores() >= self.size else 20
+        core_for_each = self.size <= len(os.sched_getaffinity(0)) or _cores() >= self.size
+        self._spinner = Spinner(core_for_each=core_for_each)
 
     def slab(self, peer: int) -> Tensor:
         """The memory that peer `peer` fills, as bytes."""
@@ -168,12 +174,8 @@ class Arena:
         counters, base = self._counters, peer * 8
         if counters[base] >= count:
             return
-        for spin in range(self._spins):
-            if counters[base] >= count:
-                return
-            if spin & 15 == 15:
-                os.sched_yield()
-        self._sleep_until(peer, count, timeout_s, describe)
+        if not self._spinner.saw(counters, base, count):
+            self._sleep_until(peer, count, timeout_s, describe)
         if _NEEDS_FENCE:
             with self._fence:
                 pass
@@ -187,7 +189,7 @@ class Arena:
         counters[mine] = count
         try:
             while (seen := counters[base]) < count:
-                self._wait(base, seen, 0.002)
+                self._wait(base, seen, MISSED_WAKE_S)
                 now = time.monotonic()
                 if now >= next_look:
                     next_look = now + 0.2
@@ -198,7 +200,7 @@ class Arena:
                     if self._counters is not counters:
                         raise PeerError(describe(peer, "was given up"))  # by another thread of ours
                     if now >= deadline:
-                        raise PeerError(describe(peer, f"did not come within {timeout_s:g} s"))
+                        raise PeerError(describe(peer, did_not_come(timeout_s)))
         finally:
             counters[mine] = 0
 
@@ -254,7 +256,24 @@ def create(name: str, size: int, slab_bytes: int, home: Path = HOME) -> int:
 
 
 def attach(name: str, home: Path = HOME) -> int:
-    return os.open(home / name, os.O_RDWR | os.O_CLOEXEC)
+    """Open the file that another rank made and return its descriptor.
+
+    The name comes from the store, to which others may have written: it must be one that `new_name` makes, and the file
+    must be a plain one of our own user.
+    """
+    if not _NAME.fullmatch(name):
+        raise CollectiveError(
+            f"memory to share must be named {PREFIX}..., got {name!r} from the store; is a stranger on this network?"
+        )
+    descriptor = os.open(home / name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        os.close(descriptor)
+        raise CollectiveError(
+            f"memory to share must be a file of user {os.geteuid()}, got {home / name} of user {status.st_uid}; "
+            "run all workers of a host as one user"
+        )
+    return descriptor
 
 
 def unlink(name: str, home: Path = HOME) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from weft.collectives.modes.peers import let_nothing_through
 from weft.collectives.modes.tcp.mesh import Mesh, bytes_of
 from weft.errors import PeerError
 
@@ -26,7 +27,7 @@ def exchange(mesh: Mesh, out: Mapping[int, Tensor], into: Mapping[int, Tensor]) 
             ready = selector.select(mesh.timeout_s)
             if not ready:
                 peer = next(iter(receiving or sending))
-                raise PeerError(mesh.describe(peer, f"let nothing through for {mesh.timeout_s:g} s"))
+                raise PeerError(mesh.describe(peer, let_nothing_through(mesh.timeout_s)))
             for key, events in ready:
                 if events & selectors.EVENT_WRITE:
                     _move(mesh, key.data, sending, out=True)

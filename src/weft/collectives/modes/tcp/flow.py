@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from weft.collectives.modes.peers import let_nothing_through
 from weft.collectives.modes.tcp.mesh import Mesh, bytes_of
 from weft.collectives.modes.tcp.signature import DIFFERS, HEADER_BYTES
 from weft.collectives.reduction import Reduction
@@ -258,7 +259,7 @@ class Pump:
             self._watch(peer, wanted.get(peer, 0))
         if not self._selector.select(self._mesh.timeout_s):
             peer = self._left if reading else self._right
-            raise PeerError(self._mesh.describe(peer, f"let nothing through for {self._mesh.timeout_s:g} s"))
+            raise PeerError(self._mesh.describe(peer, let_nothing_through(self._mesh.timeout_s)))
         self._hush()
 
     def _watch(self, peer: int, events: int) -> None:

@@ -7,17 +7,20 @@ import ctypes
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from weft.collectives.modes.peers import Describe
+from weft.collectives.modes.peers import Describe, did_not_come
 from weft.collectives.settings import LauncherFacts
-from weft.errors import PeerError
+from weft.errors import ConnectError, PeerError
+from weft.secret import admit, greet, receive
 from weft.topology.network import cards, source_address
 
-_HELLO = struct.Struct("!I16s")  # who calls, and the secret of the group
+_CALLER = struct.Struct("!I")  # the index of the peer that calls
+_STRANGER_S = 5.0  # for a caller to prove that it is one of the peers
 _BUFFER_BYTES = 4 << 20
+_LOOK_S = 0.2  # between two looks whether a peer that has not called yet is still there
 
 
 def own_address(facts: LauncherFacts) -> str:
@@ -46,10 +49,12 @@ class Mesh:
         addresses: Sequence[tuple[str, int]],
         *,
         index: int,
-        secret: bytes,
+        secret: str,
         timeout_s: float,
         describe: Describe,
+        lives: Callable[[int], bool] = lambda peer: True,
     ) -> None:
+        self._lives = lives
         self.index = index
         self.size = len(addresses)
         self.timeout_s = timeout_s
@@ -70,29 +75,39 @@ class Mesh:
             if connection is not None:
                 connection.setblocking(False)
 
-    def _call(self, peer: int, address: tuple[str, int], secret: bytes, deadline: float) -> socket.socket:
+    def _call(self, peer: int, address: tuple[str, int], secret: str, deadline: float) -> socket.socket:
         try:
             connection = socket.create_connection(address, timeout=max(0.1, deadline - time.monotonic()))
         except OSError as error:
             raise PeerError(self.describe(peer, f"could not be reached at {address[0]}: {error}")) from error
         _tune(connection)
-        connection.sendall(_HELLO.pack(self.index, secret))
+        try:
+            connection.sendall(_CALLER.pack(self.index))
+            greet(connection, secret)
+        except (OSError, ConnectError) as error:
+            connection.close()
+            raise PeerError(self.describe(peer, f"could not be met at {address[0]}: {error}")) from error
         return connection
 
-    def _answer(self, listener: socket.socket, secret: bytes, deadline: float) -> None:
+    def _answer(self, listener: socket.socket, secret: str, deadline: float) -> None:
         missing = self.sockets.index(None, self.index + 1)
-        listener.settimeout(max(0.1, deadline - time.monotonic()))
+        listener.settimeout(_LOOK_S)
         try:
             connection, _ = listener.accept()
         except TimeoutError as error:
-            raise PeerError(self.describe(missing, f"did not call within {self.timeout_s:g} s")) from error
-        connection.settimeout(5.0)
+            if not self._lives(missing):
+                raise PeerError(self.describe(missing, "died")) from error
+            if time.monotonic() > deadline:
+                raise PeerError(self.describe(missing, did_not_come(self.timeout_s))) from error
+            return
+        connection.settimeout(_STRANGER_S)
         try:
-            caller, told = _HELLO.unpack(connection.recv(_HELLO.size, socket.MSG_WAITALL))
-        except (OSError, struct.error):
+            (caller,) = _CALLER.unpack(receive(connection, _CALLER.size))
+            admit(connection, secret)
+        except (OSError, ConnectError):
             connection.close()  # a port scanner, or a caller that has died
             return
-        if told != secret or not self.index < caller < self.size:
+        if not self.index < caller < self.size or self.sockets[caller] is not None:
             connection.close()
             return
         _tune(connection)

@@ -9,7 +9,6 @@ Small tensors take the direct way instead: everyone sends to everyone, in one ho
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Sequence
 
@@ -17,13 +16,14 @@ import torch
 from torch import Tensor
 
 from weft.collectives.modes.mode import Background, Bounds, even_bounds
-from weft.collectives.modes.peers import DimensionPeers
+from weft.collectives.modes.peers import DimensionPeers, let_nothing_through
 from weft.collectives.modes.tcp.flow import Flow, FlowStep, Pump
 from weft.collectives.modes.tcp.mesh import Mesh, bytes_of, listen
 from weft.collectives.modes.tcp.signature import DIFFERS, HEADER_BYTES, header
 from weft.collectives.modes.wires.light import light
 from weft.collectives.reduction import Reduction
 from weft.errors import MismatchError, PeerError
+from weft.secret import new_secret, secret_for
 
 DIRECT_BYTES = 1 << 15
 
@@ -47,8 +47,6 @@ class Ring:
         address = peers.members[peers.index].address
         listener = listen(address)
         peers.store.set(f"{peers.name}/{peers.index}", f"{address} {listener.getsockname()[1]}")
-        if peers.index == 0:
-            peers.store.set(f"{peers.name}/secret", secrets.token_hex(8))
         addresses = []
         for peer in range(peers.size):
             address, _, port = peers.store.get(f"{peers.name}/{peer}").decode().rpartition(" ")
@@ -57,9 +55,10 @@ class Ring:
             listener,
             addresses,
             index=peers.index,
-            secret=peers.store.get(f"{peers.name}/secret"),
+            secret=_secret_of(peers),
             timeout_s=peers.timeout_s,
             describe=peers.describe,
+            lives=peers.lives,
         )
         return light(cls(mesh), mesh, peers.wire, peers.homes)
 
@@ -176,7 +175,7 @@ class Ring:
                     what = self._mesh.describe(peer, DIFFERS)
                     raise MismatchError(f"{what}; use --debug to see both sides")
         except TimeoutError as error:
-            silence = f"let nothing through for {self._mesh.timeout_s:g} s"
+            silence = let_nothing_through(self._mesh.timeout_s)
             raise PeerError(self._mesh.describe(peer, silence)) from error
         except OSError as error:
             raise PeerError(
@@ -188,3 +187,17 @@ class Ring:
     def close(self) -> None:
         self._pump.close()
         self._mesh.close()
+
+
+def _secret_of(peers: DimensionPeers) -> str:
+    """Return the secret by which the peers know each other.
+
+    It is made of the run's, which `weft run` gives to its workers alone. Other launchers give none: peers then agree on
+    one through the store, which keeps out strays, but nobody who can reach the store.
+    """
+    if peers.secret:
+        return secret_for(peers.secret, peers.name)
+    if peers.index == 0:
+        peers.store.set(f"{peers.name}/secret", new_secret())
+    agreed: bytes = peers.store.get(f"{peers.name}/secret")
+    return agreed.decode()

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from weft.collectives.choices import WIRES
 from weft.collectives.modes.mode import Background, Bounds, Pending
+from weft.collectives.modes.serial_thread import BackgroundCall, SerialThread
 from weft.collectives.modes.tcp.exchange import exchange
 from weft.collectives.modes.tcp.mesh import Mesh
 from weft.collectives.modes.wires.int8_exchange import block_parts, decode_into, sum_of_terms
 from weft.collectives.modes.wires.wire import BlockInt8, Cast, Feedback, Memories, TensorHomes
 from weft.collectives.reduction import Reduction
-from weft.collectives.serial_thread import BackgroundCall, SerialThread
 from weft.errors import MismatchError
 
 LIGHT_BYTES = 1 << 15  # up to here the way counts, not the bytes
