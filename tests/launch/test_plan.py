@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.launch.sites import sites
+from tests.launch.sites import machine, sites
 
 from weft.errors import TopologyError, UsageError, WeftError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
+from weft.launch.engines.local import lone_site
 from weft.launch.plan import HostSite, LaunchPlan, make_plan, render_plan
 from weft.topology.hostlist import HostEntry, parse_hosts
 from weft.topology.rankfile import parse_rankfile, render
@@ -91,11 +92,30 @@ def test_a_world_that_cannot_be_says_why(asked: dict[str, Any], complaint: str) 
         ({"max_restarts": -1}, "must not be negative, got -1"),
         ({"workers": 2, "per_host": 2}, "got both; drop one"),
         ({"lost_after_s": 0.0}, "more than 0 seconds"),
+        ({"lost_after_s": float("nan")}, "more than 0 seconds"),
+        ({"grace_s": float("nan")}, "--grace must not be negative"),
+        ({"grace_s": float("inf")}, "neither more than 1000000, got inf"),
+        ({"grace_s": 1e300}, "neither more than 1000000"),
+        ({"workers": 99999999999999999999}, "must be at most 65536"),
+        ({"per_host": 65537}, "must be at most 65536"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(asked: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         LaunchConfig(command=Command("command", "true"), **asked)
+
+
+def test_a_run_of_more_workers_than_anybody_has_is_refused_at_once() -> None:
+    with pytest.raises(UsageError, match="at most 65536 workers, got 131072 on 2 hosts"):
+        plan(sites(2), hosts="h1:65536,h2:65536")
+
+
+def test_a_host_alone_uses_loopback_or_the_card_that_was_named() -> None:
+    host = machine("h1")
+    assert (lone_site("h1", host, None).address, lone_site("h1", host, None).interface) == ("127.0.0.1", "lo")
+    assert lone_site("h1", host, "eth0").address == "10.0.0.1"
+    with pytest.raises(UsageError, match="must be a card of h1 that is up, got 'nocard'; it has lo, eth0"):
+        lone_site("h1", host, "nocard")
 
 
 def test_hosts_that_differ_are_named() -> None:

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from weft.collectives.choices import parse_mode, parse_wire
+from weft.collectives.choices import parse_mode, parse_replace, parse_wire
 from weft.collectives.watching.settings import check_every, check_trace
 from weft.errors import UsageError
 from weft.launch.command import Command
-from weft.topology.hostlist import HostEntry
+from weft.secret import VARIABLE as SECRET_VARIABLE
+from weft.topology.hostlist import MOST_WORKERS, HostEntry
 from weft.topology.rankfile import Rankfile, RankOrder
 
+LONGEST_S = 1_000_000  # 11 days: the system cannot wait for more than 24 at once
 EngineName = Literal["auto", "local", "ssh", "mpi", "slurm"]
 
 
@@ -28,6 +30,7 @@ class LaunchConfig:
     engine: EngineName = "auto"
     mode: str | None = None  # passed to the collectives
     wire: str | None = None  # the form of gradients between hosts
+    replace: str | None = None  # backends of torch in whose place ours serves, joined by commas
     report: int | None = None  # steps from one table of times to the next
     trace: Path | None = None  # a timeline, written by rank 0 at the end
     verify: int | None = None  # all_reduces from one that is verified to the next
@@ -67,15 +70,19 @@ class LaunchConfig:
             )
         if self.max_restarts < 0:
             raise UsageError(f"--max-restarts must not be negative, got {self.max_restarts}; use 0 for none")
-        if self.grace_s < 0 or self.lost_after_s <= 0:
+        # NaN is within no bounds.
+        if not (0 <= self.grace_s <= LONGEST_S and 0 < self.lost_after_s <= LONGEST_S):
             raise UsageError(
                 "--grace must not be negative and --lost-after must be more than 0 seconds, "
-                f"got {self.grace_s:g} and {self.lost_after_s:g}; leave them out for 3 and 2.5"
+                f"neither more than {LONGEST_S}, got {self.grace_s:g} and {self.lost_after_s:g}; "
+                "leave them out for 3 and 2.5"
             )
         if self.mode is not None:
             parse_mode(self.mode)
         if self.wire is not None:
             parse_wire(self.wire)
+        if self.replace is not None:
+            parse_replace(self.replace)
         check_every("--report", self.report, 10)
         check_every("--verify", self.verify, 100)
         if self.trace is not None:
@@ -105,6 +112,8 @@ class LaunchConfig:
 def _positive(what: str, value: int | None) -> None:
     if value is not None and value < 1:
         raise UsageError(f"{what} must be at least 1, got {value}; leave it out for one per accelerator")
+    if value is not None and value > MOST_WORKERS:
+        raise UsageError(f"{what} must be at most {MOST_WORKERS}, got {value}; mend the number")
 
 
 # Carried to every host without being asked for: they change how a program computes or communicates,
@@ -122,5 +131,5 @@ def carried_variables(environ: dict[str, str] | None = None) -> dict[str, str]:
     return {
         name: value
         for name, value in source.items()
-        if name in CARRIED_NAMES or name.startswith(CARRIED_PREFIXES)
+        if (name in CARRIED_NAMES or name.startswith(CARRIED_PREFIXES)) and name != SECRET_VARIABLE
     }

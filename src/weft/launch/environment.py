@@ -37,6 +37,8 @@ def common_variables(
         run["WEFT_MODE"] = config.mode
     if config.wire is not None:
         run["WEFT_WIRE"] = config.wire
+    if config.replace is not None:
+        run["WEFT_REPLACE"] = config.replace
     if config.tcp:
         run["WEFT_TCP"] = "1"
     run |= watching_variables(config)

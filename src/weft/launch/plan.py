@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from weft.collectives.choices import parse_mode
@@ -16,10 +17,12 @@ from weft.errors import TopologyError, UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.environment import common_variables, worker_variables
+from weft.launch.masking import masked
 from weft.topology.alike import verify_alike
 from weft.topology.cpulist import format_cpulist
 from weft.topology.dimensions import Dimensions, infer_dimensions
 from weft.topology.host import Host
+from weft.topology.hostlist import MOST_WORKERS
 from weft.topology.placement import Placement, place
 from weft.topology.rankfile import Rankfile, RankLine, RankOrder, deal, rankfile_for
 
@@ -80,6 +83,7 @@ class LaunchPlan:
     env: tuple[tuple[str, str], ...]  # the same for every worker
     max_restarts: int
     rankfile: Rankfile | None
+    given_env: tuple[str, ...] = ()  # the variables that came with --env; their values are shown to nobody
 
     @property
     def world_size(self) -> int:
@@ -90,17 +94,22 @@ class LaunchPlan:
         return self.host_of(0)
 
     def host_of(self, rank: int) -> str:
-        return next(host.name for host in self.hosts for worker in host.workers if worker.rank == rank)
+        return self._hosts_by_rank[rank]
+
+    @cached_property
+    def _hosts_by_rank(self) -> dict[int, str]:
+        return {worker.rank: host.name for host in self.hosts for worker in host.workers}
 
     def to_json(self) -> dict[str, Any]:
+        """Return the plan as data to print or to keep; values that may be secret are masked."""
         data = asdict(self)
         data["sites"] = [site.named.to_json() if site.host else {"name": site.name} for site in self.sites]
-        data["env"] = dict(self.env)
+        data["env"] = masked(self.env, self.given_env)
         data["dimensions"] = str(self.dimensions)
         data["world_size"] = self.world_size
         for host in data["hosts"]:
             for worker in host["workers"]:
-                worker["env"] = dict(worker["env"])
+                worker["env"] = masked(worker["env"], self.given_env)
         return data
 
 
@@ -115,6 +124,11 @@ def make_plan(
 ) -> LaunchPlan:
     """Decide the whole run."""
     counts, slots = _who_runs_where(config, sites)
+    if sum(counts) > MOST_WORKERS:
+        raise UsageError(
+            f"a run must have at most {MOST_WORKERS} workers, got {sum(counts)} on {len(counts)} hosts; "
+            "name fewer hosts or lower their counts"
+        )
     hosts = [site.named for site in sites if site.host is not None]
     if len(hosts) > 1:
         verify_alike(hosts, allow_uneven=config.allow_uneven)
@@ -179,6 +193,7 @@ def make_plan(
         env=common,
         max_restarts=config.max_restarts,
         rankfile=_rankfile(config, sites, counts, dimensions),
+        given_env=tuple(name for name, _ in config.env if not name.startswith("WEFT_")),
     )
 
 
@@ -349,9 +364,9 @@ def render_plan(plan: LaunchPlan, commands: Sequence[Sequence[str]]) -> str:
             f"{host.interface or '-'} {host.address}"
         )
     lines += ["", "environment of every worker"]
-    lines += [f"  {name}={value}" for name, value in plan.env]
+    lines += [f"  {name}={value}" for name, value in masked(plan.env, plan.given_env).items()]
     lines += [f"environment of rank {rows[0][0]}"]
-    lines += [f"  {name}={value}" for name, value in rows[0][2].env]
+    lines += [f"  {name}={value}" for name, value in masked(rows[0][2].env, plan.given_env).items()]
     lines += ["", "commands"]
     lines += [f"  + {shlex.join(command)}" for command in commands]
     return "\n".join(lines)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +16,13 @@ from weft.launch.agent.processes import sweep
 
 def test_what_is_being_started_while_we_look_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Popen comes back while the kernel is still at the exec; until that is over, no environment is to be seen."""
-    looked: set[Path] = set()
+    looked: set[int] = set()
     look = processes._environment_of
 
-    def at_second_sight(entry: Path) -> bytes:
-        first = entry not in looked
-        looked.add(entry)
-        return b"" if first else look(entry)
+    def at_second_sight(pid: int) -> bytes:
+        first = pid not in looked
+        looked.add(pid)
+        return b"" if first else look(pid)
 
     monkeypatch.setattr(processes, "_environment_of", at_second_sight)
     mark = uuid.uuid4().hex

@@ -6,9 +6,10 @@ import sys
 import time
 
 import pytest
-from tests.cluster.waiting import wait_until
+from testing.cluster.waiting import wait_until
 
 from weft.errors import ConnectError
+from weft.launch.agent.protocol import CommandFailed, WorkerOutput, WorkersDone
 from weft.launch.control.agents import ROOM, AgentCommand, AgentPool
 from weft.launch.engines.local import explain_agent
 
@@ -17,7 +18,7 @@ CHATTERBOX = """
 import json
 for number in range({count}):
     print(json.dumps({{"event": "output", "rank": 0, "stream": "out", "text": str(number)}}))
-print(json.dumps({{"event": "done"}}), flush=True)
+print(json.dumps({{"event": "done", "attempt": 0}}), flush=True)
 """
 
 
@@ -34,9 +35,11 @@ def test_a_worker_that_prints_faster_than_we_can_has_to_wait() -> None:
         heard = []
         for _ in range(count):
             assert crew.inbox.qsize() <= ROOM + 1  # what is not output needs no room
-            heard.append(crew.hear(5.0)[1]["text"])
+            _, event = crew.hear(5.0)
+            assert isinstance(event, WorkerOutput)
+            heard.append(event.text)
         assert heard == [str(number) for number in range(count)]
-        assert crew.hear(5.0) == ("h1", {"event": "done"})
+        assert crew.hear(5.0) == ("h1", WorkersDone(0))
 
 
 def test_an_agent_that_cannot_be_started_takes_the_others_along() -> None:
@@ -51,3 +54,13 @@ def test_an_agent_that_cannot_be_started_takes_the_others_along() -> None:
 def test_output_that_nobody_takes_does_not_keep_us() -> None:
     with crew_of(CHATTERBOX.format(count=10 * ROOM)) as crew:
         wait_until(lambda: crew.inbox.qsize() == ROOM, "the inbox to be full")
+
+
+def test_a_message_of_another_version_is_a_failure_that_names_the_line() -> None:
+    with crew_of(
+        """print('welcome!'); print('{"event": "exit", "rank": "0", "code": 1}', flush=True)"""
+    ) as crew:
+        _, event = crew.hear(20.0)
+    assert isinstance(event, CommandFailed)
+    assert "rank must be int" in event.message
+    assert "same version of Weft" in event.message

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.launch.conftest import Shell
+from testing.shell import Shell
 
 # A worker that says its process id, and sleeps; with a child of its own that would outlive it.
 SLEEPER = """
@@ -54,6 +54,19 @@ def test_lines_are_prefixed_and_logs_kept(shell: Shell) -> None:
     assert json.loads((folder / "plan.json").read_text())["world_size"] == 2
     assert json.loads((folder / "outcome.json").read_text())["codes"] == {"0": 0, "1": 0}
     assert (folder / "RANKFILE").read_text().startswith("#host = ")
+
+
+def test_workers_share_a_secret_that_is_kept_nowhere(shell: Shell) -> None:
+    done = shell.weft("run", "-n", "2", "--", "printenv", "WEFT_RUN_SECRET", "HF_TOKEN", HF_TOKEN="hunter2")
+    assert done.returncode == 0, done.stderr
+    folder = shell.run_dir()
+    told = [(folder / f"rank-{rank}.log").read_text().split() for rank in range(2)]
+    assert told[0] == told[1]
+    assert len(told[0][0]) == 32
+    assert told[0][1] == "hunter2"
+    kept = [path.read_text() for path in folder.iterdir() if path.suffix != ".log"]
+    assert kept
+    assert not any(secret in text for text in kept for secret in told[0])
 
 
 def test_workers_are_pinned_to_their_cores(shell: Shell) -> None:
@@ -280,3 +293,20 @@ def test_init_works_under_weft_and_alone(shell: Shell) -> None:
         [sys.executable, script], cwd=shell.folder, capture_output=True, text=True, timeout=50, check=True
     )
     assert alone.stdout == "0 1 0 1 cpu 1 none\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--interface", "nocard"), "--interface must be a card of "),
+        (
+            ("--python", "/no/such/python"),
+            "--python must be an interpreter of this machine, got /no/such/python",
+        ),
+    ],
+)
+def test_what_this_machine_does_not_have_is_refused(shell: Shell, option: tuple[str, str], said: str) -> None:
+    refused = shell.weft("run", "-n", "2", *option, shell.script("pass"))
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert not (shell.folder / "weft-runs").exists()

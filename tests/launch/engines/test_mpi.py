@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.cluster.cluster import VirtualCluster
-from tests.cluster.waiting import wait_until
-from tests.launch.conftest import Shell
+from testing.cluster.cluster import VirtualCluster
+from testing.cluster.waiting import wait_until
+from testing.shell import Shell
 from tests.launch.engines.test_local import SLEEPER as LOCAL_SLEEPER
 from tests.launch.engines.test_local import pids_from
 from tests.launch.engines.test_ssh import SLEEPER, STUBBORN, Launcher

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.slurm import Slurm
-from tests.cluster.waiting import wait_until
-from tests.launch.conftest import WEFT, Shell
+from testing.cluster.slurm import Slurm
+from testing.cluster.waiting import wait_until
+from testing.shell import WEFT, Shell
 from tests.launch.engines.test_ssh import SLEEPER, STUBBORN
 from tests.launch.sites import sites
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.cluster import VirtualCluster
-from tests.cluster.waiting import wait_until
-from tests.launch.conftest import WEFT
+from testing.cluster.cluster import VirtualCluster
+from testing.cluster.waiting import wait_until
+from testing.shell import WEFT
 
 from weft.launch.engines.local import agent_argv
 from weft.launch.engines.ssh import explain_ssh, remote_command, ssh_argv
@@ -309,6 +309,21 @@ def test_ssh_never_asks_and_shares_its_connection() -> None:
     argv = ssh_argv("b", "true", config_file="cfg")
     assert argv[:3] == ("ssh", "-F", "cfg")
     assert {"BatchMode=yes", "ControlMaster=auto"} < set(argv)
+
+
+@pytest.mark.parametrize(("lost_after_s", "silences"), [(0.5, 3), (2.5, 4), (30.0, 31)])
+def test_ssh_does_not_give_a_silent_host_up_before_the_launcher_does(
+    lost_after_s: float, silences: int
+) -> None:
+    assert f"ServerAliveCountMax={silences}" in ssh_argv("b", "true", lost_after_s=lost_after_s)
+
+
+def test_a_connection_is_shared_only_with_runs_of_the_same_patience() -> None:
+    impatient, patient = (
+        next(part for part in ssh_argv("b", "true", lost_after_s=seconds) if part.startswith("ControlPath="))
+        for seconds in (2.0, 30.0)
+    )
+    assert impatient != patient
 
 
 def test_a_path_with_a_space_survives_the_remote_shell() -> None:

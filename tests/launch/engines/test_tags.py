@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.launch.agent.protocol import Message
+from weft.launch.agent.protocol import WorkerExited, WorkerOutput, WorkersDone, WorkersStarted
 from weft.launch.control.conductor import STARTER
 from weft.launch.engines.marks import Ended, MarkFinder, end_mark
 from weft.launch.engines.starter import Translator
@@ -116,28 +116,24 @@ def test_what_only_looks_like_a_mark_is_kept() -> None:
     assert finder.finish() == "\x1e"
 
 
-def output(text: str, stream: str = "err") -> Message:
-    return {"event": "output", "rank": STARTER, "stream": stream, "text": text}
-
-
-def exit_of(rank: int, code: int) -> Message:
-    return {"event": "exit", "rank": rank, "code": code}
+def output(text: str, stream: str = "err") -> WorkerOutput:
+    return WorkerOutput(STARTER, stream, text)
 
 
 def test_ends_become_events_and_who_was_asked_to_end_comes_last() -> None:
     translate = Translator(SLURM)
     assert translate(output(f"1: {end_mark(Ended(-15, asked=True))}")) == []
-    assert translate(output(f"0: {end_mark(Ended(7))}")) == [exit_of(0, 7)]
-    assert translate(exit_of(STARTER, 7)) == []
-    done: Message = {"event": "done", "attempt": 0}
-    assert translate(done) == [exit_of(1, -15), exit_of(STARTER, 7), done]
+    assert translate(output(f"0: {end_mark(Ended(7))}")) == [WorkerExited(0, 7)]
+    assert translate(WorkerExited(STARTER, 7)) == []
+    done = WorkersDone(0)
+    assert translate(done) == [WorkerExited(1, -15), WorkerExited(STARTER, 7), done]
 
 
 def test_a_new_attempt_starts_afresh() -> None:
     translate = Translator(MPICH)
     translate(output("[weft 0] no end of line"))
     translate(output("mpirun's own, no end of line", "out"))
-    done: Message = {"event": "done", "attempt": 0}
-    assert [event["text"] for event in translate(done)[:-1]] == ["mpirun's own, no end of line\n"]
+    done = WorkersDone(0)
+    assert translate(done)[:-1] == [output("mpirun's own, no end of line\n")]
     assert translate(output("a line\n")) == [output("a line\n")]
-    assert translate({"event": "started"}) == [{"event": "started"}]
+    assert translate(WorkersStarted(1, (7,))) == [WorkersStarted(1, (7,))]

@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.cluster.cluster import VirtualCluster
-from tests.launch.conftest import WEFT
+from testing.cluster.cluster import VirtualCluster
+from testing.shell import WEFT
 
 from weft.launch.preflight import progress_on
 

@@ -1,10 +1,10 @@
 """The agent: one short-lived process on each host of a run, started by the launcher.
 
-It starts that host's workers, passes on what they print, reports how they end, and sees to it that
-none of them outlives the run. It listens on no port: it hears the launcher on its standard input. When
-that ends (the launcher died) or falls silent (the cable was cut), it ends everything below it and goes.
+The agent starts the workers of its host, passes on what they print, reports how they end, and sees to it that none of
+them outlives the run. It listens on no port: commands come on its standard input. When that ends (the launcher died)
+or falls silent (the cable was cut), the agent ends everything below it and itself.
 
-Only the standard library is imported, so that it starts in tens of milliseconds; torch never is.
+Only the standard library is imported, so that an agent starts in tens of milliseconds; torch never is.
 """
 
 from __future__ import annotations
@@ -18,23 +18,53 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft.errors import MessageError
 from weft.launch.agent import processes
-from weft.launch.agent.protocol import Message, bytes_to_text, decode, encode
+from weft.launch.agent.protocol import (
+    AgentBeat,
+    AgentEvent,
+    AgentOrder,
+    BecomeProgram,
+    CommandFailed,
+    DismissAgent,
+    FilesFound,
+    FindFiles,
+    FindPort,
+    FindRoutes,
+    HostSurveyed,
+    LauncherBeat,
+    MeasureLink,
+    OpenProbePort,
+    PortFound,
+    ProbePortOpened,
+    ReachTargets,
+    RoutesFound,
+    StartWorkers,
+    StopWorkers,
+    TargetsReached,
+    WorkerExited,
+    WorkerOutput,
+    WorkersDone,
+    WorkersStarted,
+)
+from weft.launch.agent.wire import bytes_to_text, decode_order, encode, order_name
 
-BEAT_S = 0.5
-ORPHAN_GRACE_S = 1.0  # between the polite and the forced end when the launcher is gone
-CHUNK_BYTES = 1 << 16
+if TYPE_CHECKING:
+    from socket import socket
+
+BEAT_S = 0.5  # between two signs of life
+ORPHAN_GRACE_S = 1.0  # between the polite and the forced end of workers whose launcher is gone
+CHUNK_BYTES = 1 << 16  # read from a pipe at once
 
 
 @dataclass
-class Worker:
-    """One process we started, and whether it has ended."""
+class RunningWorker:
+    """One process that the agent started; its exit code once it has ended."""
 
     rank: int
     process: subprocess.Popen[bytes]
@@ -42,12 +72,12 @@ class Worker:
 
 
 @dataclass
-class Round:
-    """One attempt at running this host's workers."""
+class Attempt:
+    """One attempt at running the workers of this host."""
 
-    attempt: int
-    workers: dict[int, Worker] = field(default_factory=dict)  # by process id
-    kill_at: float | None = None  # when politeness ends
+    number: int
+    workers: dict[int, RunningWorker] = field(default_factory=dict)  # by process id
+    kill_at: float | None = None  # monotonic seconds; workers that were asked to end are then ended by force
 
     @property
     def over(self) -> bool:
@@ -55,19 +85,19 @@ class Round:
 
 
 class Agent:
-    """Carries out the launcher's words; see `protocol.py` for them."""
+    """Carries out the launcher's commands; see `protocol.py` for them."""
 
     def __init__(self, *, lost_after_s: float | None) -> None:
         self._lost_after_s = lost_after_s
-        self._commands: SimpleQueue[Message] = SimpleQueue()
+        self._commands: SimpleQueue[AgentOrder] = SimpleQueue()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._sending = threading.Lock()
         self._selector = selectors.DefaultSelector()
-        self._round: Round | None = None
+        self._current: Attempt | None = None
         self._open_pipes = 0
-        self._bye = False
+        self._dismissed = False
         self._next_beat = 0.0
-        self._probe_port: int | None = None
+        self._prober: socket | None = None  # where probes are answered, until workers start
 
     def serve(self) -> None:
         """Work until the launcher says bye."""
@@ -78,17 +108,17 @@ class Agent:
             signal.signal(number, lambda *_: self._abandon())
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         threading.Thread(target=self._hear, daemon=True).start()
-        while not self._bye:
+        while not self._dismissed:
             self._turn()
-        if self._round is not None:  # the launcher gave up, on an error of its own, say
+        if self._current is not None:  # the launcher gave up, on an error of its own, say
             self._abandon()
 
     # -- hearing ----------------------------------------------------------------------------------
 
     def _hear(self) -> None:
-        """Read the launcher's words; a silence or an end of file is the end of the run.
+        """Read the launcher's commands; a silence or an end of file is the end of the run.
 
-        A thread of its own: the main one may be blocked writing to a launcher that is no longer there.
+        It runs in a thread of its own: the main one may be blocked writing to a launcher that is no longer there.
         """
         pending = b""
         while True:
@@ -98,13 +128,17 @@ class Agent:
                 self._abandon()
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
-                message = decode(line, "do")
-                if message is not None and message["do"] != "beat":
-                    self._commands.put(message)
+                try:
+                    command = decode_order(line)
+                except MessageError as error:
+                    self._send(CommandFailed("read a command", str(error), 1))
+                    continue
+                if command is not None and not isinstance(command, LauncherBeat):
+                    self._commands.put(command)
                     os.write(self._wake_write, b"c")
 
     def _abandon(self) -> None:
-        """The launcher is gone: end every process below us, and ourselves."""
+        """End every process below this one, and this one: the launcher is gone."""
         for pid in processes.descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGTERM)
@@ -129,31 +163,31 @@ class Agent:
         now = time.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_S
-            self._send({"event": "beat"})
+            self._send(AgentBeat())
 
     def _until_next(self) -> float:
         deadlines = [self._next_beat]
-        if self._round and self._round.kill_at is not None:
-            deadlines.append(self._round.kill_at)
+        if self._current and self._current.kill_at is not None:
+            deadlines.append(self._current.kill_at)
         return max(0.0, min(deadlines) - time.monotonic())
 
     def _forward(self, pipe: Any, rank: int, stream: str) -> None:
         data = os.read(pipe.fileno(), CHUNK_BYTES)
         if data:
-            self._send({"event": "output", "rank": rank, "stream": stream, "text": bytes_to_text(data)})
+            self._send(WorkerOutput(rank, stream, bytes_to_text(data)))
         else:
             self._selector.unregister(pipe)
             pipe.close()
             self._open_pipes -= 1
 
     def _collect(self) -> None:
-        """Note who has ended; when all have, sweep what they left and say done."""
-        current = self._round
+        """Report the workers that have ended; after the last of them, end what they left behind."""
+        current = self._current
         for pid, code in processes.reap():
             worker = current.workers.get(pid) if current else None
             if worker is not None:  # the rest are orphans we adopted
                 worker.code = worker.process.returncode = code
-                self._send({"event": "exit", "rank": worker.rank, "code": code})
+                self._send(WorkerExited(worker.rank, code))
         if current is None:
             return
         if not current.over:
@@ -166,10 +200,10 @@ class Agent:
             for key, _ in self._selector.select():
                 if key.data is not None:
                     self._forward(key.fileobj, *key.data)
-        self._round = None
-        self._send({"event": "done", "attempt": current.attempt})
+        self._current = None
+        self._send(WorkersDone(current.number))
 
-    def _force(self, current: Round) -> None:
+    def _force(self, current: Attempt) -> None:
         for worker in current.workers.values():
             if worker.code is None:
                 processes.signal_group(worker.process.pid, signal.SIGKILL)
@@ -179,103 +213,109 @@ class Agent:
 
     # -- obeying ----------------------------------------------------------------------------------
 
-    def _obey(self, message: Message) -> None:
-        arguments = dict(message)
-        handler: Callable[..., None] = getattr(self, "_do_" + arguments.pop("do"))
+    def _obey(self, command: AgentOrder) -> None:
         try:
-            handler(**arguments)
+            self._carry_out(command)
         except Exception as error:  # whatever went wrong here, the launcher must hear of it
             code = 127 if isinstance(error, FileNotFoundError) else 1
-            self._send({"event": "failed", "during": message["do"], "message": f"{error}", "code": code})
+            self._send(CommandFailed(order_name(command), f"{error}", code))
 
-    def _do_start(self, attempt: int, cwd: str, env: dict[str, str], workers: list[dict[str, Any]]) -> None:
-        if self._round is not None:
-            raise RuntimeError(f"attempt {self._round.attempt} is still running")
-        current = Round(attempt)
-        self._round = current
-        for item in workers:
+    def _carry_out(self, command: AgentOrder) -> None:
+        match command:
+            case StartWorkers():
+                self._start(command)
+            case StopWorkers():
+                self._stop(command)
+            case DismissAgent():
+                self._dismissed = True
+            case BecomeProgram():
+                # With the same streams: the launcher waits for the first message of the other program.
+                os.execv(sys.executable, [sys.executable, "-P", "-m", command.module])
+            case FindFiles():
+                self._find_files(command)
+            case FindRoutes() | FindPort():
+                self._answer_about_network(command)
+            case OpenProbePort() | ReachTargets() | MeasureLink():
+                self._probe(command)
+
+    def _start(self, command: StartWorkers) -> None:
+        if self._current is not None:
+            raise RuntimeError(f"attempt {self._current.number} is still running")
+        self._stop_answering_probes()
+        current = Attempt(command.attempt)
+        self._current = current
+        for task in command.workers:
             process = processes.spawn(
-                item["argv"],
-                env={**os.environ, **env, **item["env"]},
-                cwd=cwd,
-                cpus=item["cpus"],
-                numa=item["numa"],
+                task.argv,
+                env={**os.environ, **command.env, **task.env},
+                cwd=command.cwd,
+                cpus=task.cpus,
+                numa=task.numa,
             )
-            current.workers[process.pid] = Worker(item["rank"], process)
+            current.workers[process.pid] = RunningWorker(task.rank, process)
             for pipe, stream in ((process.stdout, "out"), (process.stderr, "err")):
                 assert pipe is not None
-                self._selector.register(pipe, selectors.EVENT_READ, (item["rank"], stream))
+                self._selector.register(pipe, selectors.EVENT_READ, (task.rank, stream))
                 self._open_pipes += 1
-        started = {worker.rank: pid for pid, worker in current.workers.items()}
-        self._send({"event": "started", "attempt": attempt, "pids": started})
+        self._send(WorkersStarted(command.attempt, tuple(current.workers)))
 
-    def _do_stop(self, signal: int, grace_s: float) -> None:
-        current = self._round
+    def _stop_answering_probes(self) -> None:
+        """Close the port of the checks, which are over: nobody shall find it while workers run."""
+        if self._prober is not None:
+            from weft.launch.agent import probes
+
+            probes.stop(self._prober)
+            self._prober = None
+
+    def _stop(self, command: StopWorkers) -> None:
+        current = self._current
         if current is None:
             return
         for worker in current.workers.values():
             if worker.code is None:
-                processes.signal_group(worker.process.pid, signal)
-        current.kill_at = time.monotonic() + grace_s
+                processes.signal_group(worker.process.pid, command.signal)
+        current.kill_at = time.monotonic() + command.grace_s
 
-    def _do_bye(self) -> None:
-        self._bye = True
-
-    def _do_become(self, module: str) -> None:
-        """Go on as another program, with the same streams: the launcher waits for its first word."""
-        os.execv(sys.executable, [sys.executable, "-P", "-m", module])
-
-    def _do_survey(self) -> None:
+    def send_survey(self) -> None:
+        """Describe this host to the launcher."""
         from weft.launch.agent.survey import survey
 
-        self._send({"event": "survey", **survey().to_json()})
+        self._send(HostSurveyed(survey()))
 
-    def _do_look(self, cwd: str | None, script: str | None) -> None:
-        folder = Path(cwd or "/")
-        self._send(
-            {
-                "event": "look",
-                "cwd": folder.is_dir(),
-                "script": script is None or (folder / script).is_file(),
-                "clock_s": time.time(),
-            }
-        )
+    def _find_files(self, command: FindFiles) -> None:
+        folder, script = command.cwd or "/", command.script
+        there = script is None or os.path.isfile(os.path.join(folder, script))
+        self._send(FilesFound(cwd=os.path.isdir(folder), script=there, clock_s=time.time()))
 
-    def _do_route(self, to: list[str]) -> None:
+    def _answer_about_network(self, command: FindRoutes | FindPort) -> None:
+        from weft.ports import free_port, is_free
         from weft.topology.network import source_address
 
-        self._send({"event": "route", "sources": [source_address(address) for address in to]})
+        if isinstance(command, FindRoutes):
+            self._send(RoutesFound(tuple(source_address(address) for address in command.to)))
+        elif command.port is None:
+            self._send(PortFound(free_port(), free=True))
+        else:
+            self._send(PortFound(command.port, free=is_free(command.port)))
 
-    def _do_port(self, port: int | None) -> None:
-        from weft.ports import free_port, is_free
-
-        self._send({"event": "port", "port": free_port() if port is None else port, "free": is_free(port)})
-
-    def _do_listen(self) -> None:
-        from weft.launch.agent import probes as links
-
-        if self._probe_port is None:
-            self._probe_port = links.serve()
-        self._send({"event": "listen", "port": self._probe_port})
-
-    def _do_reach(self, targets: list[tuple[str, str, int]], timeout_s: float) -> None:
-        from weft.launch.agent import probes as links
+    def _probe(self, command: OpenProbePort | ReachTargets | MeasureLink) -> None:
+        """Answer, or send, probes; those that take a while in a thread, for workers must not wait for them."""
+        from weft.launch.agent import probes
 
         def work() -> None:
-            self._send({"event": "reach", "results": links.reach(targets, timeout_s)})
+            if isinstance(command, ReachTargets):
+                self._send(TargetsReached(probes.reach(command.targets, command.timeout_s)))
+            elif isinstance(command, MeasureLink):
+                self._send(probes.measure(command.address, command.port, command.seconds))
 
-        threading.Thread(target=work, daemon=True).start()
+        if isinstance(command, OpenProbePort):
+            self._prober = self._prober or probes.serve()
+            self._send(ProbePortOpened(self._prober.getsockname()[1]))
+        else:
+            threading.Thread(target=work, daemon=True).start()
 
-    def _do_measure(self, address: str, port: int, seconds: float) -> None:
-        from weft.launch.agent import probes as links
-
-        def work() -> None:
-            self._send({"event": "measure", **links.measure(address, port, seconds)})
-
-        threading.Thread(target=work, daemon=True).start()
-
-    def _send(self, message: Message) -> None:
-        data = encode(message)
+    def _send(self, event: AgentEvent) -> None:
+        data = encode(event)
         with self._sending, contextlib.suppress(BrokenPipeError):
             while data:
                 data = data[os.write(1, data) :]
@@ -286,7 +326,7 @@ def main(arguments: Sequence[str]) -> None:
     lost = arguments.index("--lost-after") + 1 if "--lost-after" in arguments else None
     agent = Agent(lost_after_s=float(arguments[lost]) if lost else None)
     if "--survey" in arguments:
-        agent._do_survey()
+        agent.send_survey()
     agent.serve()
 
 

@@ -11,7 +11,8 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+
+from weft.launch.agent.protocol import LinkMeasured, ProbeResult, ProbeTarget
 
 PINGS = 20
 BLOCK_BYTES = 1 << 18
@@ -19,20 +20,28 @@ SLICE_S = 0.02
 _PING_BYTES = 16
 
 
-def serve() -> int:
-    """Answer probes from a background thread for as long as this process lives; the port."""
+def serve() -> socket.socket:
+    """Answer probes from a background thread until `stop` is called with the listener that is returned."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     listener = socket.create_server(
         ("", 0), family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6
     )
     threading.Thread(target=_accept, args=(listener,), daemon=True).start()
-    port: int = listener.getsockname()[1]
-    return port
+    return listener
+
+
+def stop(listener: socket.socket) -> None:
+    """Answer no more callers; those that are being answered may go on."""
+    listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for them
+    listener.close()
 
 
 def _accept(listener: socket.socket) -> None:
     while True:
-        connection, peer = listener.accept()
+        try:
+            connection, peer = listener.accept()
+        except OSError:
+            return
         threading.Thread(target=_answer, args=(connection, peer[0]), daemon=True).start()
 
 
@@ -82,13 +91,12 @@ def plain_address(address: str) -> str:
     return address.removeprefix("::ffff:")
 
 
-def reach(targets: Sequence[Sequence[Any]], timeout_s: float) -> list[dict[str, Any]]:
-    """Try to connect to each (name, address, port), all at once."""
-    answers: list[dict[str, Any]] = [{} for _ in targets]
+def reach(targets: Sequence[ProbeTarget], timeout_s: float) -> tuple[ProbeResult, ...]:
+    """Try to connect to each target, all at once; the results in the same order."""
+    results: dict[int, ProbeResult] = {}
 
     def work(index: int) -> None:
-        name, address, port = targets[index]
-        answers[index] = _reach(name, address, port, timeout_s)
+        results[index] = _reach(targets[index], timeout_s)
 
     # Plain threads: importing an executor takes longer than all the rest of the agent's answer.
     threads = [threading.Thread(target=work, args=(index,)) for index in range(len(targets))]
@@ -96,37 +104,29 @@ def reach(targets: Sequence[Sequence[Any]], timeout_s: float) -> list[dict[str, 
         thread.start()
     for thread in threads:
         thread.join()
-    return answers
+    return tuple(results[index] for index in range(len(targets)))
 
 
-def _reach(name: str, address: str, port: int, timeout_s: float) -> dict[str, Any]:
-    answer: dict[str, Any] = {
-        "name": name,
-        "address": address,
-        "source": None,
-        "seen_as": None,
-        "error": None,
-    }
+def _reach(target: ProbeTarget, timeout_s: float) -> ProbeResult:
+    source = None
     try:
-        with socket.create_connection((address, port), timeout=timeout_s) as connection:
-            answer["source"] = plain_address(connection.getsockname()[0])
+        with socket.create_connection((target.address, target.port), timeout=timeout_s) as connection:
+            source = plain_address(connection.getsockname()[0])
             connection.sendall(b"w")
-            answer["seen_as"] = connection.recv(64).decode()
+            seen_as = connection.recv(64).decode()
     except OSError as error:
-        answer["error"] = "timed out" if isinstance(error, TimeoutError) else (error.strerror or str(error))
-    return answer
+        reason = "timed out" if isinstance(error, TimeoutError) else (error.strerror or str(error))
+        return ProbeResult(target.host, target.address, source, error=reason)
+    return ProbeResult(target.host, target.address, source, seen_as)
 
 
-def measure(address: str, port: int, seconds: float) -> dict[str, Any]:
-    """Round trip (the median of a few) and bandwidth (as counted by the receiver) to a peer that serves."""
+def measure(address: str, port: int, seconds: float) -> LinkMeasured:
+    """Measure the round trip (median of a few) and the bandwidth (counted by the receiver) to a peer that serves."""
     try:
-        return {
-            "rtt_ms": _round_trip_ms(address, port),
-            "mbps": _bandwidth_mbps(address, port, seconds),
-            "error": None,
-        }
+        rtt_ms = _round_trip_ms(address, port)
+        return LinkMeasured(_bandwidth_mbps(address, port, seconds), rtt_ms)
     except OSError as error:
-        return {"rtt_ms": None, "mbps": None, "error": error.strerror or str(error)}
+        return LinkMeasured(error=error.strerror or str(error))
 
 
 def _call(address: str, port: int, letter: bytes) -> socket.socket:

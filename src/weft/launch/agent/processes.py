@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -90,10 +90,10 @@ def signal_group(pid: int, number: int) -> None:
 def descendants(root: int) -> tuple[int, ...]:
     """Every living process below `root`, found in /proc."""
     children: dict[int, list[int]] = {}
-    for entry in _entries():
-        parent = _parent_of(entry)
+    for pid in _pids():
+        parent = _parent_of(pid)
         if parent is not None:
-            children.setdefault(parent, []).append(int(entry.name))
+            children.setdefault(parent, []).append(pid)
     found: list[int] = []
     queue = [root]
     while queue:
@@ -103,29 +103,49 @@ def descendants(root: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _entries() -> Iterator[Path]:
-    """The folder of each process in /proc."""
-    return (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
+def _pids() -> Iterator[int]:
+    """Yield the id of each process."""
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def _stat(entry: Path) -> list[str]:
-    """What the kernel tells of a process after its name, its state first; nothing if it is gone."""
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name of a process, its state first; none if it is gone."""
     try:
-        # The name in parentheses may hold spaces, parentheses and any bytes; fields count from the last one.
-        return (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
+            # The name in parentheses may hold spaces, parentheses and any bytes; fields count from the last one.
+            return file.read().rpartition(")")[2].split()
     except OSError:
         return []
 
 
-def _parent_of(entry: Path) -> int | None:
-    fields = _stat(entry)
+def _parent_of(pid: int) -> int | None:
+    fields = _stat(pid)
     return None if not fields or fields[0] == "Z" else int(fields[1])
 
 
 def is_stopped(pid: int) -> bool:
     """Whether a process was stopped by a signal or a debugger."""
-    fields = _stat(Path(f"/proc/{pid}"))
+    fields = _stat(pid)
     return bool(fields) and fields[0] in "Tt"
+
+
+@dataclass(frozen=True)
+class SessionUse:
+    """The use of the processor by all processes of one session."""
+
+    seconds: float  # used so far, by those that have ended too
+    ready: bool  # a process runs, or would if it were given a core, or waits for a disk
+
+
+def session_use(session: int) -> SessionUse:
+    """Add up what the processes of a worker's session have used, its children that have ended included."""
+    ticks, ready = 0, False
+    for pid in _pids():
+        fields = _stat(pid)
+        if len(fields) > 14 and int(fields[3]) == session:
+            ticks += sum(map(int, fields[11:15]))  # user and system time, and the same of children
+            ready |= fields[0] in "RD"
+    return SessionUse(ticks / os.sysconf("SC_CLK_TCK"), ready)
 
 
 def kill_descendants(root: int) -> int:
@@ -178,27 +198,28 @@ def _carriers(wanted: bytes) -> tuple[set[int], bool]:
     """Who has this in their environment, and whether there is one of whom that can not be said yet."""
     found: set[int] = set()
     unsure = False
-    for entry in _entries():
-        if int(entry.name) == os.getpid():
+    for pid in _pids():
+        if pid == os.getpid():
             continue
         try:
-            variables = _environment_of(entry)
+            variables = _environment_of(pid)
         except OSError:  # gone, or somebody else's
             continue
         if wanted in variables.split(b"\0"):
-            found.add(int(entry.name))
+            found.add(pid)
         elif not variables:
-            unsure |= _will_have_one(entry)
+            unsure |= _will_have_one(pid)
     return found, unsure
 
 
-def _environment_of(entry: Path) -> bytes:
-    return (entry / "environ").read_bytes()
+def _environment_of(pid: int) -> bytes:
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return file.read()
 
 
-def _will_have_one(entry: Path) -> bool:
+def _will_have_one(pid: int) -> bool:
     """Whether a process that showed no environment is in the middle of an exec, or just was."""
-    fields = _stat(entry)
+    fields = _stat(pid)
     if not fields or fields[0] in "ZX":
         return False
     size, begin, end = (int(fields[place]) for place in (20, 47, 48))

@@ -7,16 +7,55 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from weft.errors import ConnectError
+from weft.errors import ConnectError, MessageError
 from weft.launch.agent.agent import BEAT_S
-from weft.launch.agent.protocol import Message, decode, encode
+from weft.launch.agent.protocol import (
+    AgentBeat,
+    AgentClosed,
+    AgentEvent,
+    AgentOrder,
+    CommandFailed,
+    DismissAgent,
+    FilesFound,
+    FindFiles,
+    FindPort,
+    FindRoutes,
+    LauncherBeat,
+    LinkMeasured,
+    MeasureLink,
+    OpenProbePort,
+    PortFound,
+    ProbePortOpened,
+    ReachTargets,
+    RoutesFound,
+    TargetsReached,
+    WorkerOutput,
+)
+from weft.launch.agent.wire import decode_event, encode
+from weft.launch.control.escapes import strip_escapes
+
+if TYPE_CHECKING:
+    from weft.messages import Message
 
 ROOM = 64  # pieces of output of one host that may wait to be printed; then its workers wait
+ANSWERS: Mapping[type[AgentOrder], type[AgentEvent]] = {
+    FindFiles: FilesFound,
+    FindRoutes: RoutesFound,
+    OpenProbePort: ProbePortOpened,
+    ReachTargets: TargetsReached,
+    MeasureLink: LinkMeasured,
+    FindPort: PortFound,
+}
+
+# An event of an agent, or of the program that it went on as.
+PoolEvent: TypeAlias = "AgentEvent | Message"
+ReadEvent: TypeAlias = Callable[[bytes], "PoolEvent | None"]
+A = TypeVar("A")
 
 
 @dataclass(frozen=True)
@@ -34,10 +73,27 @@ class Explain(Protocol):
     def __call__(self, host: str, code: int | None, complaint: str) -> str: ...
 
 
+@dataclass(frozen=True)
+class HostAnswers:
+    """The answers of one host to several questions, each with the time at which it came."""
+
+    events: dict[type, PoolEvent] = field(default_factory=dict)  # by their types
+    heard_s: dict[type, float] = field(default_factory=dict)  # by the types of the events
+
+    def of(self, kind: type[A]) -> A:
+        """Return the answer of one type."""
+        event = self.events[kind]
+        assert isinstance(event, kind)
+        return event
+
+
 class Connection:
     """One agent process, or the ssh client in front of it."""
 
-    def __init__(self, command: AgentCommand, inbox: SimpleQueue[tuple[str, Message]]) -> None:
+    def __init__(
+        self, command: AgentCommand, inbox: SimpleQueue[tuple[str, PoolEvent]], read: ReadEvent
+    ) -> None:
+        self._read = read
         self.command = command
         self.host = command.host
         self.heard_at = time.monotonic()
@@ -67,15 +123,21 @@ class Connection:
         with self._process.stdout as lines:
             for line in lines:
                 self.heard_at = time.monotonic()
-                message = decode(line, "event")
-                if message is None or message["event"] == "beat":
+                event = self._event_in(line)
+                if event is None or isinstance(event, AgentBeat):
                     continue
-                if message["event"] == "output":
+                if isinstance(event, WorkerOutput):
                     self._wait_for_room()
-                self._inbox.put((self.host, message))
+                self._inbox.put((self.host, event))
         self._process.wait()
         self.closed = True
-        self._inbox.put((self.host, {"event": "closed"}))
+        self._inbox.put((self.host, AgentClosed()))
+
+    def _event_in(self, line: bytes) -> PoolEvent | None:
+        try:
+            return self._read(line)
+        except MessageError as error:
+            return CommandFailed("be understood", str(error), 1)
 
     def _wait_for_room(self) -> None:
         """Or a worker that prints faster than we can would fill our memory, and Ctrl-C would wait its turn."""
@@ -88,11 +150,15 @@ class Connection:
         """A piece of output has been taken from the inbox."""
         self._room.release()
 
-    def send(self, message: Message) -> None:
-        """Say something; a peer that is gone is noticed by the listening thread."""
+    def send(self, order: AgentOrder) -> None:
+        """Send a command; an agent that is gone is noticed by the listening thread."""
+        self.send_line(encode(order))
+
+    def send_line(self, line: bytes) -> None:
+        """Send a message that is encoded already."""
         assert self._process.stdin is not None
         with self._lock, contextlib.suppress(OSError, ValueError):
-            self._process.stdin.write(encode(message))
+            self._process.stdin.write(line)
             self._process.stdin.flush()
 
     @property
@@ -102,13 +168,13 @@ class Connection:
     def complaint(self) -> str:
         """What the agent, or ssh, wrote to its standard error."""
         self._complaints.seek(0)
-        return self._complaints.read().decode(errors="replace").strip()
+        return strip_escapes(self._complaints.read()).decode(errors="replace").strip()
 
     def dismiss(self) -> None:
         """Let the agent go."""
         self._closing = True
         self.make_room()
-        self.send({"do": "bye"})
+        self.send(DismissAgent())
         with self._lock, contextlib.suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -125,11 +191,16 @@ class Connection:
 
 
 class AgentPool:
-    """All agents of a run. A context: leaving it ends them."""
+    """All agents of a run. A context: leaving it ends them.
 
-    def __init__(self, commands: Sequence[AgentCommand], *, explain: Explain) -> None:
-        self.inbox: SimpleQueue[tuple[str, Message]] = SimpleQueue()
-        self._explain = explain
+    `read` turns a line of an agent into an event; agents that go on as another program may have events of their own.
+    """
+
+    def __init__(
+        self, commands: Sequence[AgentCommand], *, explain: Explain, read: ReadEvent = decode_event
+    ) -> None:
+        self.inbox: SimpleQueue[tuple[str, PoolEvent]] = SimpleQueue()
+        self._explain, self._read = explain, read
         self._over = threading.Event()
         self.connections: dict[str, Connection] = {}
         self._beating = threading.Thread(target=self._beat, name="weft-beat", daemon=True)
@@ -144,7 +215,7 @@ class AgentPool:
     def join(self, command: AgentCommand) -> None:
         """Start one more agent."""
         try:
-            connection = Connection(command, self.inbox)
+            connection = Connection(command, self.inbox, self._read)
         except OSError as error:
             raise ConnectError(
                 f"{command.argv[0]} must start here to reach {command.host}, got: {error.strerror}; install it"
@@ -164,75 +235,82 @@ class AgentPool:
     def _beat(self) -> None:
         while not self._over.wait(BEAT_S):
             for connection in self.connections.values():
-                connection.send({"do": "beat"})
+                connection.send(LauncherBeat())
 
-    def hear(self, timeout_s: float) -> tuple[str, Message]:
-        """The next thing that any agent said; raises `Empty` when nothing comes."""
-        host, message = self.inbox.get(timeout=timeout_s)
-        if message["event"] == "output" and host in self.connections:
+    def hear(self, timeout_s: float) -> tuple[str, PoolEvent]:
+        """Return the next event of any host; raise `Empty` when none comes."""
+        host, event = self.inbox.get(timeout=timeout_s)
+        if isinstance(event, WorkerOutput) and host in self.connections:
             self.connections[host].make_room()
-        return host, message
+        return host, event
 
-    def tell(self, message: Message, hosts: Iterable[str] | None = None) -> None:
+    def tell(self, order: AgentOrder, hosts: Iterable[str] | None = None) -> None:
+        """Send a command to some hosts, or to all."""
+        self.tell_line(encode(order), hosts)
+
+    def tell_line(self, line: bytes, hosts: Iterable[str] | None = None) -> None:
+        """Send a message that is encoded already to some hosts, or to all."""
         for host in self.connections if hosts is None else hosts:
-            self.connections[host].send(message)
+            self.connections[host].send_line(line)
 
-    def ask(self, questions: Mapping[str, Message], *, timeout_s: float) -> dict[str, Message]:
-        """Put a question to some hosts at once, and wait for all their answers."""
+    def ask(self, questions: Mapping[str, AgentOrder], kind: type[A], *, timeout_s: float) -> dict[str, A]:
+        """Put a question to some hosts at once, and wait for the answers of all of them, which are of this type."""
         for host, question in questions.items():
             self.connections[host].send(question)
-        return self.await_answers(
-            {host: question["do"] for host, question in questions.items()}, timeout_s=timeout_s
-        )
+        return self.await_answers(questions, kind, timeout_s=timeout_s)
 
-    def await_answers(self, awaited: Mapping[str, str], *, timeout_s: float) -> dict[str, Message]:
-        """Wait for one event of a given name from each host; every host that fails is named."""
-        answers, troubles = self.gather(
-            {host: (event,) for host, event in awaited.items()}, timeout_s=timeout_s
-        )
+    def await_answers(self, hosts: Iterable[str], kind: type[A], *, timeout_s: float) -> dict[str, A]:
+        """Wait for one event of this type from each host; every host that fails is named."""
+        awaited = dict.fromkeys(hosts, (kind,))
+        answers, troubles = self.gather(awaited, timeout_s=timeout_s)
         if troubles:
             raise ConnectError("\n".join(troubles[host] for host in awaited if host in troubles))
-        return {host: answers[host][event] for host, event in awaited.items()}
+        return {host: answers[host].of(kind) for host in awaited}
 
     def inquire(
-        self, questions: Mapping[str, Sequence[Message]], *, timeout_s: float
-    ) -> tuple[dict[str, dict[str, Message]], dict[str, str]]:
-        """Put several questions to some hosts at once; what `gather` gives."""
+        self, questions: Mapping[str, Sequence[AgentOrder]], *, timeout_s: float
+    ) -> tuple[dict[str, HostAnswers], dict[str, str]]:
+        """Put several questions to some hosts at once, and return what `gather` gives."""
         for host, several in questions.items():
             for question in several:
                 self.connections[host].send(question)
-        awaited = {host: [question["do"] for question in several] for host, several in questions.items()}
+        awaited = {
+            host: [ANSWERS[type(question)] for question in several] for host, several in questions.items()
+        }
         return self.gather(awaited, timeout_s=timeout_s)
 
     def gather(
-        self, awaited: Mapping[str, Iterable[str]], *, timeout_s: float
-    ) -> tuple[dict[str, dict[str, Message]], dict[str, str]]:
-        """Wait for events by name from each host: what came, and why some hosts' did not.
+        self, awaited: Mapping[str, Iterable[type]], *, timeout_s: float
+    ) -> tuple[dict[str, HostAnswers], dict[str, str]]:
+        """Wait for events of some types from each host: what came, and why that of some hosts did not.
 
-        A host is in the one or in the other. An answer is stamped with `heard_s`, our time when it came.
+        A host is in the one or in the other.
         """
-        answers: dict[str, dict[str, Message]] = {host: {} for host in awaited}
-        missing = {host: set(events) for host, events in awaited.items()}
+        answers = {host: HostAnswers() for host in awaited}
+        missing = {host: set(kinds) for host, kinds in awaited.items()}
         troubles: dict[str, str] = {}
         deadline = time.monotonic() + timeout_s
         while any(missing.values()):
             try:
-                host, message = self.hear(max(0.001, deadline - time.monotonic()))
+                host, event = self.hear(max(0.001, deadline - time.monotonic()))
             except Empty:
-                for host in (host for host, events in missing.items() if events):
+                for host in (host for host, kinds in missing.items() if kinds):
                     troubles[host] = (
                         f"{host} must answer within {timeout_s:g} s, got silence; is it up and not overloaded?"
                     )
                 break
             if not missing.get(host):
                 continue
-            if message["event"] in missing[host]:
-                missing[host].remove(message["event"])
-                answers[host][message["event"]] = {**message, "heard_s": time.time()}
-            elif message["event"] in ("closed", "failed"):
+            if type(event) in missing[host]:
+                missing[host].remove(type(event))
+                answers[host].events[type(event)] = event
+                answers[host].heard_s[type(event)] = time.time()
+            elif isinstance(event, CommandFailed):
                 missing[host].clear()
-                failed = message["event"] == "failed"
-                troubles[host] = f"{host}: {message['message']}" if failed else self.explain(host)
+                troubles[host] = f"{host}: {event.message}"
+            elif isinstance(event, AgentClosed):
+                missing[host].clear()
+                troubles[host] = self.explain(host)
         return {host: heard for host, heard in answers.items() if host not in troubles}, troubles
 
     def explain(self, host: str) -> str:

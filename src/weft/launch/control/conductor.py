@@ -10,13 +10,23 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
 
 from weft.launch.agent.agent import BEAT_S, ORPHAN_GRACE_S
-from weft.launch.agent.protocol import Message, text_to_bytes
-from weft.launch.control.agents import AgentPool
+from weft.launch.agent.protocol import (
+    AgentClosed,
+    CommandFailed,
+    SignalReceived,
+    StartWorkers,
+    StopWorkers,
+    WorkerExited,
+    WorkerOutput,
+    WorkersDone,
+    WorkerTask,
+)
+from weft.launch.agent.wire import text_to_bytes
+from weft.launch.control.agents import AgentPool, PoolEvent
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import (
     Failure,
@@ -30,30 +40,12 @@ from weft.launch.control.outcome import (
     shell_code,
 )
 from weft.launch.plan import LaunchPlan
+from weft.secret import VARIABLE as SECRET_VARIABLE
+from weft.secret import new_secret
 
 STARTER = -1  # the "rank" of a program that starts the workers for us (mpirun, srun)
 SETTLE_S = 0.5  # how long a rank that has already raised may take to end by itself
 _STOPPED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass(frozen=True)
-class WorkerTask:
-    """One process for an agent to start."""
-
-    rank: int
-    argv: tuple[str, ...]
-    env: tuple[tuple[str, str], ...] = ()
-    cpus: tuple[int, ...] = ()
-    numa: tuple[int, ...] = ()
-
-    def to_json(self) -> Message:
-        return {
-            "rank": self.rank,
-            "argv": list(self.argv),
-            "env": dict(self.env),
-            "cpus": list(self.cpus),
-            "numa": list(self.numa),
-        }
 
 
 def tasks_of(plan: LaunchPlan) -> dict[str, tuple[WorkerTask, ...]]:
@@ -63,7 +55,7 @@ def tasks_of(plan: LaunchPlan) -> dict[str, tuple[WorkerTask, ...]]:
             WorkerTask(
                 worker.rank,
                 plan.argv,
-                worker.env,
+                dict(worker.env),
                 worker.placement.cpus if worker.placement else (),
                 worker.placement.numa if worker.placement else (),
             )
@@ -73,7 +65,7 @@ def tasks_of(plan: LaunchPlan) -> dict[str, tuple[WorkerTask, ...]]:
     }
 
 
-Translate = Callable[[Message], Sequence[Message]]
+Translate = Callable[[PoolEvent], Sequence[PoolEvent]]
 
 
 class Conductor:
@@ -100,6 +92,7 @@ class Conductor:
         self._tasks = tasks
         self._console = console
         self._run_id = run_id
+        self._secret = new_secret()
         self._run_dir = run_dir
         self._grace_s = grace_s
         self._lost_after_s = lost_after_s
@@ -124,7 +117,7 @@ class Conductor:
         began = time.monotonic()
         restarts = 0
         # A handler may run in the middle of anything we do, so it only leaves a note.
-        with signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):
+        with signals_to(lambda number: self._crew.inbox.put(("", SignalReceived(number)))):
             while True:
                 self._attempt(restarts)
                 outcome = self._outcome(time.monotonic() - began, restarts)
@@ -158,20 +151,12 @@ class Conductor:
             "TORCHELASTIC_RUN_ID": self._run_id,
             "TORCHELASTIC_RESTART_COUNT": str(attempt),
             "WEFT_RUN_ID": self._run_id,
+            SECRET_VARIABLE: self._secret,
         }
         if self._run_dir is not None:
             env["WEFT_RUN_DIR"] = str(self._run_dir.absolute())
         for host, tasks in self._tasks.items():
-            self._crew.tell(
-                {
-                    "do": "start",
-                    "attempt": attempt,
-                    "cwd": self._plan.cwd,
-                    "env": env,
-                    "workers": [task.to_json() for task in tasks],
-                },
-                [host],
-            )
+            self._crew.tell(StartWorkers(attempt, self._plan.cwd, env, tuple(tasks)), [host])
         while not self._over():
             self._turn()
 
@@ -180,34 +165,34 @@ class Conductor:
 
     def _turn(self) -> None:
         try:
-            host, message = self._crew.hear(BEAT_S if self._stop_due is None else 0.05)
+            host, event = self._crew.hear(BEAT_S if self._stop_due is None else 0.05)
         except Empty:
             self._watch()
             return
-        for event in self._translate(message) if self._translate else (message,):
-            self._hear(host, event)
+        for translated in self._translate(event) if self._translate else (event,):
+            self._hear(host, translated)
         if self._crew.inbox.empty():
             self._watch()
 
-    def _hear(self, host: str, message: Message) -> None:
+    def _hear(self, host: str, event: PoolEvent) -> None:
         now = time.monotonic()
-        match message["event"]:
-            case "output":
-                self._output(message["rank"], message["stream"], message["text"], now)
-            case "exit":
-                record = self._record(message["rank"])
-                record.code, record.ended_at = message["code"], now
+        match event:
+            case WorkerOutput(rank, stream, text):
+                self._output(rank, stream, text, now)
+            case WorkerExited(rank, code):
+                record = self._record(rank)
+                record.code, record.ended_at = code, now
                 if record.failed:
                     self._stop_soon(now)
-            case "done":
+            case WorkersDone():
                 self._done.add(host)
-            case "closed" if host in self._tasks and host not in self._done and host not in self._lost:
+            case AgentClosed() if host in self._tasks and host not in self._done and host not in self._lost:
                 self._lose(host, f"lost: {self._crew.explain(host)}")
                 self._sweep(host)
-            case "failed":
-                self._lose(host, f"could not {message['during']}: {message['message']}", message["code"])
-            case "signal":
-                self._interrupt(message["number"])
+            case CommandFailed(during, message, code):
+                self._lose(host, f"could not {during}: {message}", code)
+            case SignalReceived(number):
+                self._interrupt(number)
 
     def _record(self, rank: int) -> RankRecord:
         return self._starter if rank == STARTER else self._records[rank]
@@ -242,7 +227,7 @@ class Conductor:
             self._stopped_at = time.monotonic()
         self._stop_due = None
         grace_s = self._grace_s if grace_s is None else grace_s
-        self._crew.tell({"do": "stop", "signal": self._polite(number), "grace_s": grace_s})
+        self._crew.tell(StopWorkers(self._polite(number), grace_s))
 
     def _interrupt(self, number: int) -> None:
         if self._interrupted_by is None:
@@ -252,7 +237,7 @@ class Conductor:
             )
             self._stop(number)
         else:
-            self._crew.tell({"do": "stop", "signal": signal.SIGKILL, "grace_s": 0.0})
+            self._crew.tell(StopWorkers(signal.SIGKILL, 0.0))
 
     def _lose(self, host: str, why: str, code: int = 1) -> None:
         self._lost[host] = why, code

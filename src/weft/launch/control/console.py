@@ -1,4 +1,7 @@
-"""The console: lines that workers print go to the terminal with their rank, every byte to the rank's own log."""
+"""The console: lines that workers print go to the terminal with their rank, every byte to the rank's own log.
+
+Sequences that would change the terminal are left out there (see `escapes.py`), and kept in the log.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from weft.launch.agent.protocol import text_to_bytes
+from weft.launch.agent.wire import text_to_bytes
+from weft.launch.control.escapes import strip_escapes
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _ERASE = b"\r\x1b[2K"
@@ -54,9 +58,9 @@ class Console:
         self._show_live(rank, rest)
 
     def say(self, text: str) -> None:
-        """A line of the launcher's own."""
+        """Print a line of the launcher's own."""
         self._erase()
-        self.err.write(text_to_bytes(text) + b"\n")
+        self.err.write(strip_escapes(text_to_bytes(text)) + b"\n")
         self.err.flush()
 
     def close(self) -> None:
@@ -81,6 +85,7 @@ class Console:
         """Print whole lines, all in one go: a worker may print a million."""
         self._erase()
         target, prefix = self.err if stream == "err" else self.out, self._prefix(rank)
+        lines = strip_escapes(lines)
         if b"\r" in lines:
             lines = b"\n".join(map(_final, lines.split(b"\n")))
         target.write(prefix + lines.replace(b"\n", b"\n" + prefix) + b"\n")
@@ -88,7 +93,7 @@ class Console:
 
     def _show_live(self, rank: int, text: bytes) -> None:
         if self._terminal and text.strip():
-            self.err.write(_ERASE + self._prefix(rank) + _final(text))
+            self.err.write(_ERASE + self._prefix(rank) + _final(strip_escapes(text)))
             self.err.flush()
             self._live = True
 

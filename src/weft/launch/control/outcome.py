@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.launch.control.escapes import strip_text
+
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINS = (
     "During handling of the above exception, another exception occurred:",
@@ -147,7 +149,7 @@ def shell_code(code: int) -> int:
 
 
 def render_failure(outcome: Outcome) -> str:
-    """The last screen of a failed run."""
+    """Return the last screen of a failed run, without what would change a terminal."""
     failure = outcome.failure
     if failure is None:
         return f"weft: stopped by {outcome.interrupted_by}" if outcome.interrupted_by else ""
@@ -162,7 +164,7 @@ def render_failure(outcome: Outcome) -> str:
         lines.append(f"weft: after {outcome.restarts} restart{'s' * (outcome.restarts > 1)}")
     if failure.log:
         lines.append(f"weft: log {failure.log}")
-    return "\n".join(lines)
+    return strip_text("\n".join(lines))
 
 
 def log_path(run_dir: Path | None, rank: int) -> str | None:

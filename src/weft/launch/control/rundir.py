@@ -15,6 +15,7 @@ from weft.launch.plan import LaunchPlan
 from weft.topology.rankfile import render
 
 HOME = Path("weft-runs")
+PRIVATE = 0o700  # the mode of a run's folder: what workers print may be for their user alone
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def _json(data: dict[str, Any]) -> str:
 
 
 def _take(chosen: Path) -> Path:
-    chosen.mkdir(parents=True, exist_ok=True)
+    chosen.mkdir(PRIVATE, parents=True, exist_ok=True)
     if (chosen / "plan.json").exists():
         raise UsageError(f"--run-dir must be new, got {chosen} which holds a run; name another")
     return chosen
@@ -70,7 +71,7 @@ def _new_folder(name: str) -> Path:
         ignore.write_text("*\n")
     for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
         try:
-            (HOME / (name + suffix)).mkdir()
+            (HOME / (name + suffix)).mkdir(PRIVATE)
         except FileExistsError:
             continue
         return HOME / (name + suffix)

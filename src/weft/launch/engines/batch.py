@@ -86,6 +86,7 @@ _OPTIONS = {
     "per_host": "--per-host",
     "mode": "--mode",
     "wire": "--wire",
+    "replace": "--replace",
     "report": "--report",
     "trace": "--trace",
     "verify": "--verify",

@@ -9,22 +9,43 @@ import contextlib
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from weft.errors import ConnectError, UsageError
 from weft.launch.address import Reach, candidates, card_used, choose_address
-from weft.launch.agent.here import LOOPBACK, is_this_machine
-from weft.launch.agent.protocol import Message
+from weft.launch.agent.here import is_this_machine
+from weft.launch.agent.protocol import (
+    FilesFound,
+    FindFiles,
+    FindPort,
+    HostSurveyed,
+    OpenProbePort,
+    PortFound,
+    ProbePortOpened,
+    ProbeTarget,
+    ReachTargets,
+    TargetsReached,
+)
 from weft.launch.agent.survey import Survey
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.control.agents import AgentCommand, AgentPool
-from weft.launch.engines.local import agent_argv, explain_agent
+from weft.launch.engines.local import agent_argv, explain_agent, lone_site
 from weft.launch.plan import HostSite, LaunchPlan
 
-ANSWER_TIMEOUT_S = 20.0
-REACH_TIMEOUT_S = 3.0
-SWEEP_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 20.0  # for all hosts to answer a question
+REACH_TIMEOUT_S = 3.0  # for one host to connect to another
+SWEEP_TIMEOUT_S = 5.0  # for what is left of a run on a host to be ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostKnowledge:
+    """The answers of hosts that need not be asked for again; None where nobody has asked yet."""
+
+    surveys: Mapping[str, Survey] | None = None
+    reached: Mapping[str, tuple[Reach, ...]] | None = None  # the tries of each host to connect to the leader
+    files_seen: bool = False  # every host has the folder and the script of the run
 
 
 class Hosts(ABC):
@@ -34,10 +55,7 @@ class Hosts(ABC):
         self._config = config
         self.names = config.host_names
         self.python = config.python or sys.executable
-        # Kept, so that what the preflight has found out is not asked again.
-        self.surveys: dict[str, Survey] = {}
-        self.reached: dict[str, tuple[Reach, ...]] = {}
-        self.looked = False
+        self._known = HostKnowledge()
         self._crew: AgentPool | None = None
 
     @abstractmethod
@@ -51,7 +69,11 @@ class Hosts(ABC):
     def keep(self, names: Sequence[str]) -> None:
         """Have nothing more to do with the other hosts."""
         self.names = tuple(names)
-        self.reached = {}  # another host may be the leader now
+        self._known = replace(self._known, reached=None)  # another host may be the leader now
+
+    def remember(self, known: HostKnowledge) -> None:
+        """Take over what the preflight has found out, so that the plan need not ask for it again."""
+        self._known = known
 
     def close(self) -> None:
         if self._crew is not None:
@@ -94,70 +116,67 @@ class Hosts(ABC):
             return next(line.host for line in self._config.rankfile.lines if line.rank == 0)
         return self.names[0]
 
-    def survey(self) -> dict[str, Survey]:
-        """Every host's description of itself."""
-        if not self.surveys:
-            awaited = dict.fromkeys(self.names, "survey")
-            answers = self.crew.await_answers(awaited, timeout_s=ANSWER_TIMEOUT_S)
-            self.surveys = {name: Survey.from_json(answers[name]) for name in self.names}
-        return self.surveys
+    def survey(self) -> Mapping[str, Survey]:
+        """Return every host's description of itself, which its agent sends once."""
+        surveys = self._known.surveys
+        if surveys is None:
+            answers = self.crew.await_answers(self.names, HostSurveyed, timeout_s=ANSWER_TIMEOUT_S)
+            surveys = {name: answers[name].survey for name in self.names}
+            self._known = replace(self._known, surveys=surveys)
+        return surveys
 
     def sites(self) -> tuple[HostSite, ...]:
         """The hosts as the planner needs them: with the address and the card that lead to the leader."""
         surveys = self.survey()
         if len(self.names) == 1:
             name = self.names[0]
-            return (HostSite(name=name, host=surveys[name].host, address=LOOPBACK, interface="lo"),)
+            return (lone_site(name, surveys[name].host, self._config.interface),)
         leader = self.leader
         tried = candidates(surveys[leader], self._config.interface)
-        if not self.reached:
-            self.reached = self._reach(leader, tried)
-        address = choose_address(leader, tried, self.reached)
-        return tuple(self._site(name, leader, address) for name in self.names)
+        reached = self._known.reached or self._reach(leader, tried)
+        address = choose_address(leader, tried, reached)
+        return tuple(
+            site_at(name, surveys[name], address)
+            if name == leader
+            else _site_towards(name, surveys[name], address, reached[name])
+            for name in self.names
+        )
 
     def _reach(self, leader: str, addresses: tuple[str, ...]) -> dict[str, tuple[Reach, ...]]:
-        port = self.crew.ask({leader: {"do": "listen"}}, timeout_s=ANSWER_TIMEOUT_S)[leader]["port"]
-        targets = [[leader, address, port] for address in addresses]
-        question = {"do": "reach", "targets": targets, "timeout_s": REACH_TIMEOUT_S}
-        others = [name for name in self.names if name != leader]
-        answers = self.crew.ask(dict.fromkeys(others, question), timeout_s=ANSWER_TIMEOUT_S)
+        """Have all other hosts connect to addresses of the leader."""
+        opened = self.crew.ask({leader: OpenProbePort()}, ProbePortOpened, timeout_s=ANSWER_TIMEOUT_S)
+        targets = tuple(ProbeTarget(leader, address, opened[leader].port) for address in addresses)
+        questions = dict.fromkeys(
+            (name for name in self.names if name != leader), ReachTargets(targets, REACH_TIMEOUT_S)
+        )
+        answers = self.crew.ask(questions, TargetsReached, timeout_s=ANSWER_TIMEOUT_S)
         return {
             name: tuple(
-                Reach(address=r["address"], source=r["source"], seen_as=r["seen_as"], error=r["error"])
-                for r in answers[name]["results"]
+                Reach(address=r.address, source=r.source, seen_as=r.seen_as, error=r.error)
+                for r in answer.results
             )
-            for name in others
+            for name, answer in answers.items()
         }
-
-    def _site(self, name: str, leader: str, leader_address: str) -> HostSite:
-        survey = self.surveys[name]
-        if name == leader:
-            return site_at(name, survey, leader_address)
-        source = next(reach.source for reach in self.reached[name] if reach.address == leader_address)
-        if source is None:
-            return HostSite(name=name, host=survey.host, address=leader_address, interface=None)
-        return site_at(name, survey, source)
 
     def port(self) -> int:
         """A port on the leader for the workers to meet at."""
         if self._crew is None:  # a dry run that asks no host
             return self._config.port or 29500
-        question = {self.leader: {"do": "port", "port": self._config.port}}
-        answer = self._crew.ask(question, timeout_s=ANSWER_TIMEOUT_S)[self.leader]
-        if not answer["free"]:
+        question = {self.leader: FindPort(self._config.port)}
+        found = self._crew.ask(question, PortFound, timeout_s=ANSWER_TIMEOUT_S)[self.leader]
+        if not found.free:
             raise UsageError(
                 f"--port must be free on {self.leader}, got {self._config.port} which is in use; "
                 "leave it out to have one picked"
             )
-        port: int = answer["port"]
-        return port
+        return found.port
 
     def look(self, plan: LaunchPlan) -> None:
         """Nothing is started anywhere unless every host has the folder and the script."""
-        if self.looked:
+        if self._known.files_seen:
             return
         question = look_question(plan.command, plan.cwd)
-        answers = self.crew.ask(dict.fromkeys(self.names, question), timeout_s=ANSWER_TIMEOUT_S)
+        answers = self.crew.ask(dict.fromkeys(self.names, question), FilesFound, timeout_s=ANSWER_TIMEOUT_S)
         for name, answer in answers.items():
             if (trouble := missing_files(name, answer, plan.command, plan.cwd)) is not None:
                 raise ConnectError(trouble)
@@ -183,14 +202,14 @@ class LocalHosts(Hosts):
         return argv
 
 
-def look_question(command: Command, cwd: str) -> Message:
-    """The question to a host whether it has the folder and the script of a run."""
-    return {"do": "look", "cwd": cwd, "script": command.target if command.kind == "script" else None}
+def look_question(command: Command, cwd: str) -> FindFiles:
+    """Return the question to a host whether it has the folder and the script of a run."""
+    return FindFiles(cwd, command.target if command.kind == "script" else None)
 
 
-def missing_files(name: str, answer: Message, command: Command, cwd: str) -> str | None:
+def missing_files(name: str, answer: FilesFound, command: Command, cwd: str) -> str | None:
     """The error for a host that answered that it lacks the folder or the script; None if it has both."""
-    for there, what in ((answer["cwd"], cwd), (answer["script"], command.target)):
+    for there, what in ((answer.cwd, cwd), (answer.script, command.target)):
         if not there:
             return f"every host must have {what}, got none on {name}; copy it there or share the folder"
     return None
@@ -200,3 +219,11 @@ def site_at(name: str, survey: Survey, address: str) -> HostSite:
     """A host that the others reach at one of its addresses, and the card that has the address."""
     card = card_used(survey.host, address)
     return HostSite(name=name, host=survey.host, address=address, interface=card.name if card else None)
+
+
+def _site_towards(name: str, survey: Survey, leader_address: str, tries: Sequence[Reach]) -> HostSite:
+    """A host that reaches the leader at one address, and the card that leads there."""
+    source = next(reach.source for reach in tries if reach.address == leader_address)
+    if source is None:
+        return HostSite(name=name, host=survey.host, address=leader_address, interface=None)
+    return site_at(name, survey, source)

@@ -6,6 +6,7 @@ leaves its workers behind when it is killed. Its variables and its restart seman
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from weft.launch.control.outcome import Outcome
 from weft.launch.plan import HostSite, LaunchPlan
 from weft.ports import free_port, is_free
 from weft.topology.detect import detect
+from weft.topology.host import Host
 
 
 def agent_argv(python: str = sys.executable) -> tuple[str, ...]:
@@ -30,6 +32,17 @@ def agent_argv(python: str = sys.executable) -> tuple[str, ...]:
 
 def explain_agent(host: str, code: int | None, complaint: str) -> str:
     return f"{host}: the agent ended (exit code {code})" + (f": {complaint}" if complaint else "")
+
+
+def lone_site(name: str, host: Host, interface: str | None) -> HostSite:
+    """Return the site of a host whose workers meet no others: on loopback, or on the card that the user named."""
+    if interface is None:
+        return HostSite(name=name, host=host, address=LOOPBACK, interface="lo")
+    for card in host.cards:
+        if card.name == interface and card.up and card.addresses:
+            return HostSite(name=name, host=host, address=card.addresses[0], interface=card.name)
+    known = ", ".join(card.name for card in host.cards if card.up and card.addresses)
+    raise UsageError(f"--interface must be a card of {name} that is up, got {interface!r}; it has {known}")
 
 
 class LocalEngine:
@@ -44,6 +57,11 @@ class LocalEngine:
             raise UsageError(
                 f"--engine local runs on this machine alone, got {', '.join(config.host_names)}; use --engine ssh"
             )
+        if config.python is not None and shutil.which(config.python) is None:
+            raise UsageError(
+                f"--python must be an interpreter of this machine, got {config.python}; "
+                f"leave it out for {sys.executable}"
+            )
         self._config = config
         self.python = config.python or sys.executable
         self._crew: AgentPool | None = None
@@ -55,7 +73,7 @@ class LocalEngine:
     def sites(self) -> tuple[HostSite, ...]:
         host = detect()
         name = self._config.host_names[0] if self._config.host_names else host.name
-        return (HostSite(name=name, host=host, address=LOOPBACK, interface="lo"),)
+        return (lone_site(name, host, self._config.interface),)
 
     def port(self) -> int:
         port = self._config.port

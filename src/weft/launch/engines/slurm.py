@@ -189,7 +189,9 @@ def write_batch_script(config: LaunchConfig, target: str) -> None:
         sys.stdout.write(script)
         return
     try:
-        Path(target).write_text(script)
+        path = Path(target)
+        path.touch(0o700)  # values of --env are in it
+        path.write_text(script)
     except OSError as error:
         raise UsageError(
             f"--sbatch must name a file that can be written, got {target}: {error.strerror}"

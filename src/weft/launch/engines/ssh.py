@@ -6,6 +6,7 @@ hosts, find the address and the cards to use, and later start the workers.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -24,18 +25,25 @@ from weft.launch.engines.hosts import Hosts
 from weft.launch.plan import HostSite, LaunchPlan, make_plan
 
 CONNECT_TIMEOUT_S = 5
+LEAST_SILENCES = 3  # seconds, at one question a second, for which a host may not answer ssh
 
 
-def ssh_argv(host: str, command: str, *, config_file: str | None = None) -> tuple[str, ...]:
-    """The ssh client for one host: never asks, notices a dead peer, shares its connection."""
+def ssh_argv(
+    host: str, command: str, *, config_file: str | None = None, lost_after_s: float = 0.0
+) -> tuple[str, ...]:
+    """The ssh client for one host: never asks, notices a dead peer, shares its connection.
+
+    The client must not give a silent host up before the launcher does, after `lost_after_s`.
+    """
+    silences = max(LEAST_SILENCES, math.ceil(lost_after_s) + 1)
     options = {
         "BatchMode": "yes",
         "ConnectTimeout": str(CONNECT_TIMEOUT_S),
         "ServerAliveInterval": "1",
-        "ServerAliveCountMax": "3",
+        "ServerAliveCountMax": str(silences),
         "ControlMaster": "auto",
-        # The same name may mean another host under another configuration.
-        "ControlPath": f"{_socket_folder()}/{zlib.crc32((config_file or '').encode()):08x}-%C",
+        # The same name may mean another host under another configuration; a shared connection keeps its own patience.
+        "ControlPath": f"{_socket_folder()}/{zlib.crc32(f'{config_file} {silences}'.encode()):08x}-%C",
         "ControlPersist": "60",
     }
     flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
@@ -123,7 +131,12 @@ class SshHosts(Hosts):
     """Hosts reached by ssh."""
 
     def start_on(self, name: str, argv: tuple[str, ...]) -> tuple[str, ...]:
-        return ssh_argv(name, remote_command(argv), config_file=os.environ.get("WEFT_SSH_CONFIG"))
+        return ssh_argv(
+            name,
+            remote_command(argv),
+            config_file=os.environ.get("WEFT_SSH_CONFIG"),
+            lost_after_s=self._config.lost_after_s,
+        )
 
     def explain(self, name: str, code: int | None, complaint: str) -> str:
         return explain_ssh(name, code, complaint, self.python)

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from weft.errors import UsageError
 from weft.launch.agent.processes import sweep
-from weft.launch.agent.protocol import Message
+from weft.launch.agent.protocol import WorkerExited, WorkerOutput, WorkersDone, WorkerTask
 from weft.launch.agent.sweep import marker
 from weft.launch.config import LaunchConfig
-from weft.launch.control.agents import AgentCommand, AgentPool
-from weft.launch.control.conductor import STARTER, Conductor, WorkerTask
+from weft.launch.control.agents import AgentCommand, AgentPool, PoolEvent
+from weft.launch.control.conductor import STARTER, Conductor
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.local import agent_argv
@@ -27,6 +27,8 @@ from weft.launch.engines.marks import Ended, MarkFinder
 from weft.launch.engines.orders import ROOM_BYTES, VARIABLE, Orders, WorkerOrders
 from weft.launch.engines.tags import Said, TagStyle, Untagger
 from weft.launch.plan import LaunchPlan
+from weft.secret import VARIABLE as SECRET_VARIABLE
+from weft.secret import new_secret
 
 # The starter carries these itself, and may put its own folders before them.
 _BY_STARTER = ("PATH", "LD_LIBRARY_PATH")
@@ -54,6 +56,7 @@ def orders_for(
     """What the workers of this plan are told; `pin`: their cores too, for the starter does not bind them."""
     env = {name: value for name, value in plan.env if name not in _BY_STARTER}
     env["TORCHELASTIC_RUN_ID"] = run_id
+    env[SECRET_VARIABLE] = new_secret()
     if run_dir is not None:
         env["WEFT_RUN_DIR"] = str(run_dir.absolute())
     workers = sorted((worker for host in plan.hosts for worker in host.workers), key=lambda w: w.rank)
@@ -97,23 +100,23 @@ class Translator:
         self._untaggers = {stream: Untagger(self._style, stream) for stream in ("out", "err")}
         self._marks: defaultdict[int, MarkFinder] = defaultdict(MarkFinder)
         self._own_line = ""
-        self._late: list[Message] = []
+        self._late: list[PoolEvent] = []
 
-    def __call__(self, message: Message) -> Sequence[Message]:
-        match message["event"]:
-            case "output" if message["rank"] == STARTER:
-                said = self._untaggers[message["stream"]].feed(message["text"])
+    def __call__(self, event: PoolEvent) -> Sequence[PoolEvent]:
+        match event:
+            case WorkerOutput(rank, stream, text) if rank == STARTER:
+                said = self._untaggers[stream].feed(text)
                 return [event for piece in said for event in self._events(piece)]
-            case "exit" if message["rank"] == STARTER:
+            case WorkerExited(rank) if rank == STARTER:
                 # The last words of its workers may still be on their way.
-                self._late.append(message)
+                self._late.append(event)
                 return []
-            case "done":
-                return [*self._last_events(), message]
+            case WorkersDone():
+                return [*self._last_events(), event]
             case _:
-                return [message]
+                return [event]
 
-    def _last_events(self) -> list[Message]:
+    def _last_events(self) -> list[PoolEvent]:
         said = [piece for untagger in self._untaggers.values() for piece in untagger.finish()]
         said += [Said(rank, "err", text) for rank, finder in self._marks.items() if (text := finder.finish())]
         events = [event for piece in said for event in self._events(piece)]
@@ -124,7 +127,7 @@ class Translator:
         self._begin()
         return events
 
-    def _events(self, said: Said) -> Iterator[Message]:
+    def _events(self, said: Said) -> Iterator[PoolEvent]:
         if said.rank == STARTER:
             # Whole lines: they stand on the terminal between those of the workers.
             lines, newline, self._own_line = (self._own_line + said.text).rpartition("\n")
@@ -136,7 +139,7 @@ class Translator:
             return
         for item in self._marks[said.rank].feed(said.text):
             if isinstance(item, Ended):
-                event = {"event": "exit", "rank": said.rank, "code": item.code}
+                event = WorkerExited(said.rank, item.code)
                 if item.asked:
                     self._late.append(event)
                 else:
@@ -145,8 +148,8 @@ class Translator:
                 yield _output(Said(said.rank, said.stream, item))
 
 
-def _output(said: Said) -> Message:
-    return {"event": "output", "rank": said.rank, "stream": said.stream, "text": said.text}
+def _output(said: Said) -> WorkerOutput:
+    return WorkerOutput(said.rank, said.stream, said.text)
 
 
 def run_starter(
@@ -176,7 +179,7 @@ def run_starter(
         )
     console.say("+ " + shlex.join(starter.argv))
     crew.join(AgentCommand(starter.name, agent_argv()))
-    task = WorkerTask(STARTER, starter.argv, tuple({VARIABLE: orders, **starter.env}.items()))
+    task = WorkerTask(STARTER, starter.argv, {VARIABLE: orders, **starter.env})
     conductor = Conductor(
         plan,
         crew,

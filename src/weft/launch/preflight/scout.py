@@ -18,11 +18,26 @@ from weft.errors import CheckError, ConnectError
 from weft.files import cache_folder
 from weft.launch.address import Reach, candidates, choose_address
 from weft.launch.agent.probes import rounds
-from weft.launch.agent.protocol import Message
-from weft.launch.agent.survey import Survey
+from weft.launch.agent.protocol import (
+    AgentOrder,
+    FilesFound,
+    FindFiles,
+    FindPort,
+    HostSurveyed,
+    LinkMeasured,
+    MeasureLink,
+    OpenProbePort,
+    PortFound,
+    ProbePortOpened,
+    ProbeResult,
+    ProbeTarget,
+    ReachTargets,
+    TargetsReached,
+)
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig, carried_variables
-from weft.launch.engines.hosts import ANSWER_TIMEOUT_S, REACH_TIMEOUT_S, Hosts
+from weft.launch.control.agents import HostAnswers
+from weft.launch.engines.hosts import ANSWER_TIMEOUT_S, REACH_TIMEOUT_S, HostKnowledge, Hosts
 from weft.launch.preflight import linkcache
 from weft.launch.preflight.cardrule import card_rules
 from weft.launch.preflight.facts import ClockOffset, ConnectAttempt, Facts
@@ -117,9 +132,9 @@ class _Scout:
             if measure != "never" and not any(knock.error for knock in facts.knocks):
                 facts = replace(facts, links=self._links(facts, measure, progress))
         surveys = {host: survey for host, survey in facts.surveys.items() if host not in self._troubles}
-        # So that the run, which is planned next, need not ask the same again.
-        self._hosts.surveys, self._hosts.reached = dict(facts.surveys), dict(facts.reached)
-        self._hosts.looked = files
+        self._hosts.remember(
+            HostKnowledge(surveys=facts.surveys, reached=facts.reached or None, files_seen=files)
+        )
         return replace(facts, surveys=surveys, troubles=dict(self._troubles))
 
     # -- who is there -----------------------------------------------------------------------------
@@ -128,33 +143,38 @@ class _Scout:
         """Await the surveys, then ask what takes no time: clock, files, port."""
         config, leader = self._config, self._hosts.leader
         answers, self._troubles = self._crew.gather(
-            dict.fromkeys(self._hosts.names, ("survey",)), timeout_s=ANSWER_TIMEOUT_S
+            dict.fromkeys(self._hosts.names, (HostSurveyed,)), timeout_s=ANSWER_TIMEOUT_S
         )
         script = config.command.target if files and config.command.kind == "script" else None
         cwd = str(config.cwd) if files else None
         # The clock first, for the next question may take a while and would blur it.
-        questions: dict[str, list[Message]] = {
-            host: [{"do": "look", "cwd": cwd, "script": script}, {"do": "listen"}] for host in answers
+        questions: dict[str, list[AgentOrder]] = {
+            host: [FindFiles(cwd, script), OpenProbePort()] for host in answers
         }
         if config.port is not None and leader in questions:
-            questions[leader].append({"do": "port", "port": config.port})
+            questions[leader].append(FindPort(config.port))
         asked_s = time.time()
         heard = self._ask(questions)
-        self._ports = {host: messages["listen"]["port"] for host, messages in heard.items()}
-        looks = {host: messages["look"] for host, messages in heard.items()}
+        self._ports = {host: answer.of(ProbePortOpened).port for host, answer in heard.items()}
+        found = {host: answer.of(FilesFound) for host, answer in heard.items()}
         return Facts(
             hosts=self._hosts.names,
             leader=leader,
-            surveys={host: Survey.from_json(answers[host]["survey"]) for host in looks},
+            surveys={host: answers[host].of(HostSurveyed).survey for host in heard},
             rules=card_rules(config.interface, {**carried_variables(), **dict(config.env)}),
-            clocks={host: _clock(asked_s, look["heard_s"], look["clock_s"]) for host, look in looks.items()},
-            missing={host: _missing(look, cwd, script) for host, look in looks.items()} if files else None,
+            clocks={
+                host: _clock(asked_s, heard[host].heard_s[FilesFound], files_found.clock_s)
+                for host, files_found in found.items()
+            },
+            missing={host: _missing(each, cwd, script) for host, each in found.items()} if files else None,
             port=config.port,
-            port_free=heard[leader]["port"]["free"] if config.port is not None and leader in heard else True,
+            port_free=heard[leader].of(PortFound).free
+            if config.port is not None and leader in heard
+            else True,
             allow_uneven=config.allow_uneven,
         )
 
-    def _ask(self, questions: dict[str, list[Message]]) -> dict[str, dict[str, Message]]:
+    def _ask(self, questions: dict[str, list[AgentOrder]]) -> dict[str, HostAnswers]:
         living = {host: several for host, several in questions.items() if host not in self._troubles}
         heard, troubles = self._crew.inquire(living, timeout_s=ANSWER_TIMEOUT_S)
         self._troubles |= troubles
@@ -184,7 +204,7 @@ class _Scout:
         asked = {host: targets for host in self._ports if host != facts.leader}
         return {
             host: tuple(
-                Reach(address=r["address"], source=r["source"], seen_as=r["seen_as"], error=_trouble(r))
+                Reach(address=r.address, source=r.source, seen_as=r.seen_as, error=_trouble(r))
                 for r in results
             )
             for host, results in self._try(asked).items()
@@ -201,17 +221,17 @@ class _Scout:
             ConnectAttempt(host, facts.leader, facts.address or "") for host in homes if host != facts.leader
         ]
         for host, results in self._try(asked).items():
-            knocks += [ConnectAttempt(host, r["name"], r["address"], r["error"]) for r in results]
+            knocks += [ConnectAttempt(host, r.host, r.address, r.error) for r in results]
         return replace(facts, knocks=tuple(knocks))
 
-    def _try(self, asked: dict[str, list[tuple[str, str]]]) -> dict[str, list[Message]]:
+    def _try(self, asked: dict[str, list[tuple[str, str]]]) -> dict[str, tuple[ProbeResult, ...]]:
         """Let each host connect to some (host, address), all at once."""
-        questions: dict[str, list[Message]] = {}
+        questions: dict[str, list[AgentOrder]] = {}
         for host, targets in asked.items():
             if targets:
-                probes = [[other, address, self._ports[other]] for other, address in targets]
-                questions[host] = [{"do": "reach", "targets": probes, "timeout_s": REACH_TIMEOUT_S}]
-        return {host: messages["reach"]["results"] for host, messages in self._ask(questions).items()}
+                probes = tuple(ProbeTarget(other, address, self._ports[other]) for other, address in targets)
+                questions[host] = [ReachTargets(probes, REACH_TIMEOUT_S)]
+        return {host: answer.of(TargetsReached).results for host, answer in self._ask(questions).items()}
 
     def _homes(self, facts: Facts) -> dict[str, str]:
         """The address at which each host is met by the others."""
@@ -261,36 +281,34 @@ class _Scout:
         for number, pairs in enumerate(schedule):
             if progress is not None:
                 progress(number, len(schedule))
-            there = {a: [self._probe(homes, b)] for a, b in pairs if b not in self._troubles}
+            there: dict[str, list[AgentOrder]] = {
+                a: [MeasureLink(homes[b], self._ports[b], SECONDS_PER_LINK)]
+                for a, b in pairs
+                if b not in self._troubles
+            }
             heard = self._ask(there)
-            found = {source: heard[source]["measure"] if source in heard else _LOST for source, _ in pairs}
+            found = {
+                source: heard[source].of(LinkMeasured) if source in heard else _LOST for source, _ in pairs
+            }
             links |= {(a, b): _link(a, b, found[a], found.get(b, found[a])) for a, b in pairs}
         if progress is not None and schedule:
             progress(len(schedule), len(schedule))
         return links
 
-    def _probe(self, homes: dict[str, str], target: str) -> Message:
-        return {
-            "do": "measure",
-            "address": homes[target],
-            "port": self._ports[target],
-            "seconds": SECONDS_PER_LINK,
-        }
+
+_LOST = LinkMeasured(error="a host fell silent")
 
 
-_LOST: Message = {"mbps": None, "rtt_ms": None, "error": "a host fell silent"}
-
-
-def _link(source: str, target: str, there: Message, back: Message) -> MeasuredLink:
+def _link(source: str, target: str, there: LinkMeasured, back: LinkMeasured) -> MeasuredLink:
     # Both directions start together. The first to start pings while the line is still empty, so the shorter
     # round trip is the true one.
-    trips = [found["rtt_ms"] for found in (there, back) if found["rtt_ms"] is not None]
+    trips = [found.rtt_ms for found in (there, back) if found.rtt_ms is not None]
     return MeasuredLink(
         source=source,
         target=target,
-        mbps=there["mbps"],
+        mbps=there.mbps,
         rtt_ms=min(trips) if trips else None,
-        error=there["error"],
+        error=there.error,
     )
 
 
@@ -299,18 +317,17 @@ def _clock(asked_s: float, heard_s: float, clock_s: float) -> ClockOffset:
     return ClockOffset(clock_s - (asked_s + heard_s) / 2, (heard_s - asked_s) / 2)
 
 
-def _missing(look: Message, cwd: str | None, script: str | None) -> tuple[str, ...]:
-    if not look["cwd"]:
+def _missing(found: FilesFound, cwd: str | None, script: str | None) -> tuple[str, ...]:
+    if not found.cwd:
         return (str(cwd),)
-    return () if look["script"] else (str(script),)
+    return () if found.script else (str(script),)
 
 
-def _trouble(result: Message) -> str | None:
+def _trouble(result: ProbeResult) -> str | None:
     """Why a try to connect did not lead to the leader."""
-    if result["error"] is None and result["source"] == result["address"]:
+    if result.error is None and result.source == result.address:
         return "the host has this address too"  # that of a bridge for containers, say
-    error: str | None = result["error"]
-    return error
+    return result.error
 
 
 def _common(leader: str, tried: Sequence[str], reached: dict[str, tuple[Reach, ...]]) -> str | None:
