@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.cluster import VirtualCluster
-from tests.elastic.watched import Watched
+from testing.cluster.cluster import VirtualCluster
+from testing.elastic.watched import Watched
 
 
 @pytest.fixture

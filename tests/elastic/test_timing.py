@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.elastic.config import ElasticConfig, parse_limits
+from weft.elastic.config import ElasticConfig
 from weft.elastic.timing import Timing
 from weft.errors import UsageError
 
@@ -23,14 +23,6 @@ def test_the_ladder_rises(detect_within: float) -> None:
 def test_what_cannot_be_kept_is_refused(detect_within: float) -> None:
     with pytest.raises(UsageError, match="detect_within must be between"):
         Timing(detect_within)
-
-
-def test_limits() -> None:
-    assert parse_limits("2:8") == (2, 8)
-    assert parse_limits("4") == (4, 4)
-    for text in ("a:b", "", "2:", "2:4:6"):
-        with pytest.raises(UsageError, match="MIN:MAX"):
-            parse_limits(text)
 
 
 @pytest.mark.parametrize(("least", "most"), [(3, 2), (0, 2), (-1, 1)])

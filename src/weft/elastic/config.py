@@ -39,14 +39,3 @@ class ElasticConfig:
         if self.checkpoint_every is not None and self.checkpoint_every < 1:
             raise UsageError(f"--checkpoint-every must be at least 1 step, got {self.checkpoint_every}")
         object.__setattr__(self, "timing", Timing(self.detect_within_s))
-
-
-def parse_limits(text: str) -> tuple[int, int]:
-    """Parse MIN:MAX workers, such as `2:8`; `4` is short for `4:4`."""
-    least, colon, most = text.partition(":")
-    try:
-        return int(least), int(most if colon else least)
-    except ValueError:
-        raise UsageError(
-            f"--elastic must be MIN:MAX, two numbers of workers, got {text!r}; write --elastic 2:4"
-        ) from None

@@ -56,6 +56,21 @@ class Timing:
         """For which a change of the view waits for other workers that join at the same time."""
         return self.detect_within / 10
 
+    @property
+    def all_idle_s(self) -> float:
+        """Without progress for this long, a worker that does nothing is stuck even if others make none either."""
+        return 15 * self.detect_within
+
+    @property
+    def busy_s(self) -> float:
+        """Without progress for this long, a worker that computes is stuck if all others wait for it."""
+        return 60 * self.detect_within
+
+    @property
+    def all_busy_s(self) -> float:
+        """Without progress for this long, a worker that computes is stuck even if others make none either."""
+        return 150 * self.detect_within
+
     def stuck_s(self, step_s: float) -> float:
-        """Without progress for this long, a worker whose steps usually take `step_s` is stuck."""
+        """Without progress for this long, an idle worker whose steps usually take `step_s` may be stuck."""
         return max(self.detect_within, self.steps_to_be_stuck * step_s)

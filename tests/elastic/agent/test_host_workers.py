@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from weft.elastic.agent.actions import GiveUpSlot, KillWorker, MarkCommit, SetState, StartAnother
+from weft.elastic.agent.launcher_messages import AgentSpec, ElasticEvent, WorkerExit, WorkerSlot
 from weft.elastic.agent.reactions import WorkerFacts
 from weft.elastic.agent.workers import HostWorkers
 from weft.elastic.membership.reports import WorkerState
-from weft.launch.agent.protocol import Message
+from weft.elastic.membership.view import View
+from weft.elastic.worker.messages import FromWorker, GroupBroken, WorkerHello
 
 # A worker that repeats its first message on its link, complains, and waits.
 SCRIPT = """
@@ -21,7 +24,7 @@ import json, os, socket, sys
 link = socket.socket(fileno=int(os.environ["WEFT_ELASTIC"].partition(",")[0]))
 welcome = json.loads(link.makefile().readline())
 print("first\\nlast words", file=sys.stderr, flush=True)
-link.sendall(json.dumps({"say": "hello", "name": welcome["name"]}).encode() + b"\\n")
+link.sendall(json.dumps({"say": "hello", "store_port": len(welcome["name"]), "heal_port": 2}).encode() + b"\\n")
 link.recv(1 << 16)
 """
 
@@ -33,27 +36,40 @@ class Journal:
 
 class Launcher:
     def __init__(self) -> None:
-        self.sent: list[Message] = []
+        self.sent: list[ElasticEvent] = []
 
-    def send(self, message: Message, *, may_drop: bool = False) -> None:
+    def send(self, message: ElasticEvent, *, may_drop: bool = False) -> None:
         self.sent.append(message)
 
 
 class Host:
     """The workers of a host with one slot, and what was told of them."""
 
-    def __init__(self) -> None:
-        spec = {
-            "slots": [{"number": 0, "rank": 3, "env": {}}],
-            "argv": [sys.executable, "-c", SCRIPT],
-            "env": {},
-            "cwd": "/",
-            "host": "a",
-            "life": "",
-            "secret": "secret",
-            "most": 1,
-        }
-        self.messages: list[tuple[WorkerFacts, Message]] = []
+    def __init__(self, script: str = SCRIPT) -> None:
+        spec = AgentSpec(
+            slots=(WorkerSlot(0, rank=3, env={}),),
+            argv=(sys.executable, "-c", script),
+            env={},
+            cwd="/",
+            run="run",
+            run_dir="/",
+            host="a",
+            agent="a",
+            address="127.0.0.1",
+            witness=False,
+            life="",
+            secret="secret",
+            least=1,
+            most=1,
+            expected=1,
+            detect_within_s=2.0,
+            start_within_s=30.0,
+            grace_s=5.0,
+            slow="report",
+            view=View(0, (), ("a",)),
+            roster={},
+        )
+        self.messages: list[tuple[WorkerFacts, FromWorker]] = []
         self.ends: list[tuple[WorkerFacts, int]] = []
         self.on_end: Callable[[WorkerFacts], None] = lambda worker: None
         journal: Any = Journal()
@@ -85,16 +101,16 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
-def run(test: Callable[[Host], Coroutine[Any, Any, None]]) -> None:
+def run(test: Callable[[Host], Coroutine[Any, Any, None]], script: str = SCRIPT) -> None:
     """Run a test in a process of its own: an agent ends, and reaps, every process below its own."""
-    child = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(_whole(test)))
+    child = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(_whole(test, script)))
     child.start()
     child.join()
     assert child.exitcode == 0
 
 
-async def _whole(test: Callable[[Host], Coroutine[Any, Any, None]]) -> None:
-    host = Host()
+async def _whole(test: Callable[[Host], Coroutine[Any, Any, None]], script: str) -> None:
+    host = Host(script)
     try:
         await asyncio.wait_for(test(host), 30)
     finally:
@@ -106,13 +122,14 @@ def test_a_worker_is_heard_killed_and_replaced_under_a_new_name() -> None:
     async def test(host: Host) -> None:
         host.workers.open()
         worker = await host.hears(1)
+        assert host.messages == [(worker, WorkerHello(store_port=len("a/0.0"), heal_port=2))]
         assert (worker.name, worker.state, worker.replaceable) == ("a/0.0", WorkerState.STARTING, True)
         host.workers.carry_out(SetState(worker.pid, WorkerState.MEMBER))
         host.on_end = lambda ended: host.workers.carry_out(StartAnother(ended.pid))
         host.workers.carry_out(KillWorker(worker.pid))
         ended, code = await host.ends_with(1)
         assert (ended.state, ended.last_error, code) == (WorkerState.MEMBER, "last words", -signal.SIGKILL)
-        assert host.launcher.sent[-1] == {"event": "exit", "rank": 3, "worker": "a/0.0", "code": -9}
+        assert host.launcher.sent[-1] == WorkerExit(3, "a/0.0", -signal.SIGKILL)
         assert not host.workers.empty
         host.workers.start_due(wanted=True)
         assert (await host.hears(2)).name == "a/0.1"
@@ -122,6 +139,29 @@ def test_a_worker_is_heard_killed_and_replaced_under_a_new_name() -> None:
     run(test)
 
 
+# A worker that says more than one read takes, and ends at once.
+TALKER = """
+import json, os, socket
+link = socket.socket(fileno=int(os.environ["WEFT_ELASTIC"].partition(",")[0]))
+link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+for number in range(200):
+    link.sendall(json.dumps({"say": "broken", "view": number, "why": 2000 * "x"}).encode() + b"\\n")
+os._exit(0)
+"""
+
+
+def test_all_that_a_worker_said_before_its_end_is_heard() -> None:
+    async def test(host: Host) -> None:
+        host.workers.open()
+        # The agent hears nothing until the worker has ended.
+        (worker,) = host.workers.facts()
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        await host.ends_with(1)
+        assert [m.view for _, m in host.messages if isinstance(m, GroupBroken)] == list(range(200))
+
+    run(test, TALKER)
+
+
 def test_a_worker_is_replaced_once_and_a_slot_that_is_given_up_stays_empty() -> None:
     async def test(host: Host) -> None:
         host.workers.open()
@@ -129,7 +169,7 @@ def test_a_worker_is_replaced_once_and_a_slot_that_is_given_up_stays_empty() -> 
         host.workers.carry_out(StartAnother(worker.pid, after_failure=True))
         (followed,) = host.workers.facts()
         assert (followed.replaceable, followed.slot_failures) == (False, 1)
-        host.workers.carry_out(MarkCommit(worker.pid, 1))
+        host.workers.carry_out(MarkCommit(worker.pid, 1, 1))
         assert host.workers.facts()[0].slot_failures == 0
         assert (host.workers.possible, host.workers.trouble) == (1, ("", 0))
         host.workers.carry_out(GiveUpSlot(worker.pid, "too slow", 1))

@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from weft.elastic.agent.peers import AgentAddress, Message, Peers
+from weft.elastic.agent.peer_messages import EvictWorker
+from weft.elastic.agent.peers import Peers
+from weft.elastic.membership.reports import AgentAddress, AgentReport, AgentStatus
+from weft.messages import Message
 
 RETRY_S = 0.05
 
@@ -32,7 +35,7 @@ class Endpoint:
         self.told.append(("met", peer))
 
     def heard(self, peer: str, message: Message) -> None:
-        self.told.append((message["kind"], peer))
+        self.told.append((message.worker if isinstance(message, EvictWorker) else "", peer))
 
     def parted(self, peer: str) -> None:
         self.told.append(("parted", peer))
@@ -69,9 +72,9 @@ def test_everyone_meets_everyone_and_words_come_in_order() -> None:
     async def test() -> None:
         a, b, c = agents = [Endpoint(name) for name in "abc"]
         await meet(*agents)
-        for kind in ("first", "second"):
-            c.peers.send("a", {"kind": kind})
-        a.peers.send_all({"kind": "all"})
+        for worker in ("first", "second"):
+            c.peers.send("a", EvictWorker(worker))
+        a.peers.send_all(EvictWorker("all"))
         await until(lambda: ("second", "c") in a.told and ("all", "a") in b.told and ("all", "a") in c.told)
         assert [what for what, who in a.told if who == "c"] == ["met", "first", "second"]
         for agent in agents:
@@ -142,6 +145,21 @@ def test_a_witness_calls_whatever_the_names_and_is_never_proven_dead() -> None:
     run(test)
 
 
+def status(name: str) -> AgentStatus:
+    return AgentStatus(
+        report=AgentReport(name, name, "127.0.0.1"),
+        view=0,
+        voters=(),
+        over="",
+        code=0,
+        possible=0,
+        trouble=("", 0),
+        micros={},
+        round_trip_s={},
+        roster={},
+    )
+
+
 def test_round_trips_are_known_after_some_beats() -> None:
     async def test() -> None:
         a, _ = agents = [Endpoint(name) for name in "ab"]
@@ -149,7 +167,7 @@ def test_round_trips_are_known_after_some_beats() -> None:
         assert a.peers.round_trip_s() == {}
         for _ in range(40):
             for agent in agents:
-                agent.peers.beat({"kind": "status"})
+                agent.peers.beat(status(agent.peers.name))
             await asyncio.sleep(0.002)
         assert 0 < a.peers.round_trip_s()["b"] < 1
         for agent in agents:

@@ -12,6 +12,7 @@ from weft.elastic.agent.actions import (
     AskToLeave,
     Broadcast,
     CheckSoon,
+    CountAlarm,
     EndRun,
     GiveUpSlot,
     KillWorker,
@@ -19,6 +20,8 @@ from weft.elastic.agent.actions import (
     MarkBroken,
     MarkCommit,
     MarkEvicted,
+    MarkHealed,
+    MarkSpared,
     Reaction,
     RenameWorker,
     ReportFailure,
@@ -30,9 +33,22 @@ from weft.elastic.agent.actions import (
     WriteCommit,
     WriteEvent,
 )
-from weft.elastic.agent.reactions import SLOT_TRIES, RunFacts, WorkerFacts
+from weft.elastic.agent.reactions import LIVES, SLOT_TRIES, RunFacts, WorkerFacts
+from weft.elastic.history.records import StepRecord
+from weft.elastic.launcher.announce import lines_about
 from weft.elastic.membership.reports import WorkerState
+from weft.elastic.membership.stalls import Stall
 from weft.elastic.membership.view import Member, View
+from weft.elastic.worker.messages import (
+    GroupBroken,
+    ReadyToJoin,
+    RunRefused,
+    StepCommitted,
+    WorkerFinished,
+    WorkerHealed,
+    WorkerHello,
+    WorkerLeaving,
+)
 
 STARTING, READY, MEMBER = WorkerState.STARTING, WorkerState.READY, WorkerState.MEMBER
 LEAVING, FINISHED = WorkerState.LEAVING, WorkerState.FINISHED
@@ -57,36 +73,37 @@ def without_events(actions: tuple[Reaction, ...]) -> list[Reaction]:
 
 
 def test_a_worker_that_is_ready_while_the_run_goes_on_is_reported_as_joining() -> None:
-    actions = reactions.on_message(worker(STARTING, "a/1.0"), {"say": "ready"}, RUN)
+    actions = reactions.on_message(worker(STARTING, "a/1.0"), ReadyToJoin(), RUN)
     assert without_events(actions) == [SetState(PID, READY), CheckSoon(), Broadcast()]
     assert events(actions) == ["detected"]
-    before = reactions.on_message(worker(STARTING), {"say": "ready"}, RunFacts(View(0, (), ("a",))))
+    before = reactions.on_message(worker(STARTING), ReadyToJoin(), RunFacts(View(0, (), ("a",))))
     assert events(before) == []
 
 
 def test_a_commit_is_written_and_clears_what_failed_before() -> None:
-    record = {"step": 4, "view": 1}
-    first = reactions.on_message(worker(MEMBER), {"say": "commit", "record": record, "first": True}, RUN)
-    assert without_events(first) == [MarkCommit(PID, 1), WriteCommit(record)]
+    record = StepRecord(step=4, epoch=0, start=0, stop=8, view=1, parts={"a/0.0": (0,)}, digest="d", t=0.0)
+    first = reactions.on_message(worker(MEMBER), StepCommitted(record, first=True), RUN)
+    assert without_events(first) == [MarkCommit(PID, 1, 5), WriteCommit(record)]
     assert events(first) == ["stepped"]
-    later = reactions.on_message(worker(MEMBER), {"say": "commit", "record": record, "first": False}, RUN)
-    assert later == (MarkCommit(PID, 1), WriteCommit(record))
+    later = reactions.on_message(worker(MEMBER), StepCommitted(record, first=False), RUN)
+    assert later == (MarkCommit(PID, 1, 5), WriteCommit(record))
 
 
 def test_what_a_worker_says_of_itself_is_noted() -> None:
-    hello = {"say": "hello", "store_port": 1, "heal_port": 2}
+    hello = WorkerHello(1, 2)
     assert reactions.on_message(worker(STARTING), hello, RUN) == (SetPorts(PID, 1, 2),)
-    broken = {"say": "broken", "view": 1, "why": "the link broke"}
+    broken = GroupBroken(1, "the link broke")
     assert reactions.on_message(worker(MEMBER), broken, RUN) == (MarkBroken(PID, 1), CheckSoon())
-    healed = {"say": "healed", "view": 1, "bytes": 3}
-    written = WriteEvent("healed", {"worker": "a/0.0", "view": 1, "bytes": 3})
-    assert reactions.on_message(worker(MEMBER), healed, RUN) == (written,)
+    healed = WorkerHealed(view=1, step=4, bytes=3, seconds=0.5, sources=("b/0.0",))
+    facts = {"view": 1, "step": 4, "bytes": 3, "seconds": 0.5, "sources": ("b/0.0",)}
+    written = WriteEvent("healed", {"worker": "a/0.0", **facts})
+    assert reactions.on_message(worker(MEMBER), healed, RUN) == (MarkHealed(PID, 4), written)
 
 
 def test_the_first_worker_to_finish_or_to_refuse_ends_the_run() -> None:
-    finished = reactions.on_message(worker(MEMBER), {"say": "finished"}, RUN)
+    finished = reactions.on_message(worker(MEMBER), WorkerFinished(), RUN)
     assert finished == (SetState(PID, FINISHED), EndRun("finished", 0))
-    refused = reactions.on_message(worker(MEMBER), {"say": "refused", "why": "no data", "code": 2}, RUN)
+    refused = reactions.on_message(worker(MEMBER), RunRefused("no data", 2), RUN)
     assert refused == (EndRun("no data", 2),)
 
 
@@ -97,7 +114,7 @@ def test_the_first_worker_to_finish_or_to_refuse_ends_the_run() -> None:
 def test_a_worker_that_takes_no_part_yet_goes_at_once_when_asked_and_is_replaced_once(
     state: WorkerState,
 ) -> None:
-    actions = reactions.on_message(worker(state), {"say": "leaving"}, RUN)
+    actions = reactions.on_message(worker(state), WorkerLeaving(), RUN)
     assert without_events(actions) == [AskToLeave(PID), CheckSoon(), Broadcast(), KillWorker(PID)]
     assert events(actions) == ["detected"]
     ended = reactions.on_end(worker(LEAVING), -signal.SIGKILL, RUN)
@@ -108,10 +125,10 @@ def test_a_worker_that_takes_no_part_yet_goes_at_once_when_asked_and_is_replaced
 
 
 def test_a_member_that_is_asked_to_leave_ends_its_step_and_is_asked_once() -> None:
-    actions = reactions.on_message(worker(MEMBER), {"say": "leaving"}, RUN)
+    actions = reactions.on_message(worker(MEMBER), WorkerLeaving(), RUN)
     assert without_events(actions) == [AskToLeave(PID), CheckSoon(), Broadcast()]
-    assert reactions.on_message(worker(LEAVING), {"say": "leaving"}, RUN) == ()
-    over = reactions.on_message(worker(FINISHED), {"say": "leaving"}, replace(RUN, over=True))
+    assert reactions.on_message(worker(LEAVING), WorkerLeaving(), RUN) == ()
+    over = reactions.on_message(worker(FINISHED), WorkerLeaving(), replace(RUN, over=True))
     assert over == (KillWorker(PID),)
 
 
@@ -152,10 +169,39 @@ def test_a_worker_that_is_killed_is_lost_and_another_starts() -> None:
 
 
 def test_a_stuck_worker_is_killed_and_reported_once() -> None:
-    actions = reactions.on_stuck(worker(MEMBER), 2.5, VIEW)
-    assert without_events(actions) == [MarkEvicted(PID, "no progress for 2.5 s"), KillWorker(PID)]
-    ended = reactions.on_end(replace(worker(MEMBER), evicted=True), -signal.SIGKILL, RUN)
+    actions = reactions.on_stuck(worker(MEMBER), Stall(2.5), VIEW, may_end=True)
+    why = "no progress for 2.5 s"
+    assert without_events(actions) == [MarkEvicted(PID, why), CountAlarm(PID), KillWorker(PID)]
+    ended = reactions.on_end(replace(worker(MEMBER), evicted=why), -signal.SIGKILL, RUN)
     assert ended == (CheckSoon(), StartAnother(PID), LeadNow())
+
+
+def test_a_stuck_worker_that_alone_has_the_newest_commit_is_waited_for_and_reported_once() -> None:
+    holder = replace(worker(MEMBER), commit=303)
+    actions = reactions.on_stuck(holder, Stall(12.0), VIEW, may_end=False)
+    assert without_events(actions) == [MarkSpared(PID)]
+    (spared,) = [action for action in actions if isinstance(action, WriteEvent)]
+    (line,) = lines_about({"event": spared.name, **spared.facts})
+    assert line == (
+        "a/0.0 makes no progress for 12.0 s; it is waited for, because it alone has the state after 303 steps"
+    )
+    assert reactions.on_stuck(replace(holder, spared=True), Stall(13.0), VIEW, may_end=False) == ()
+
+
+def test_a_stuck_worker_that_computes_is_told_of_busy() -> None:
+    actions = reactions.on_stuck(worker(MEMBER), Stall(130.0, computes=True), VIEW, may_end=True)
+    assert isinstance(actions[0], MarkEvicted)
+    assert actions[0].why.startswith("no progress for 130.0 s though it computes; ")
+    assert "run.busy()" in actions[0].why
+
+
+def test_a_slot_whose_workers_never_come_to_a_commit_is_given_up() -> None:
+    stuck = replace(worker(MEMBER, "a/0.9"), evicted="no progress for 64.0 s", slot_ends=LIVES - 1)
+    _, gave_up, _ = reactions.on_end(stuck, -signal.SIGKILL, RUN)
+    why = "10 workers in a row ended without a committed step, the last, a/0.9: no progress for 64.0 s"
+    assert gave_up == GiveUpSlot(PID, why, 1)
+    before = reactions.on_end(replace(stuck, slot_ends=LIVES - 2), -signal.SIGKILL, RUN)
+    assert StartAnother(PID) in before
 
 
 def test_a_slot_whose_workers_fail_again_and_again_is_given_up() -> None:
@@ -173,7 +219,7 @@ def test_a_slot_whose_workers_fail_again_and_again_is_given_up() -> None:
 
 def test_a_script_that_ends_before_the_run_is_not_started_again() -> None:
     actions = reactions.on_end(worker(MEMBER), 0, RUN)
-    gave_up = GiveUpSlot(PID, "a/0.0 ended before the run did", 1)
+    gave_up = GiveUpSlot(PID, "a/0.0 ended before the run did", 0)
     assert without_events(actions) == [CheckSoon(), gave_up, LeadNow()]
 
 

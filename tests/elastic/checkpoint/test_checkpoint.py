@@ -20,8 +20,9 @@ from weft.elastic.checkpoint.saver import REFUSED, TORN, RefusedError, Saver
 from weft.elastic.checkpoint.snapshot import PIECE_BYTES, Snapshot, cut, rows_of
 from weft.elastic.data.shares import MemberSummary
 from weft.elastic.membership.view import Member, View
-from weft.elastic.worker import state
+from weft.elastic.replica import state
 from weft.elastic.worker.link import FixedLink
+from weft.elastic.worker.messages import CheckpointSaved, FromWorker, WorkerHealed
 from weft.errors import UsageError
 
 DATA = {"length": 100, "batch": 16, "micro": 4, "seed": 0}
@@ -200,6 +201,21 @@ def test_the_last_ones_are_kept_and_what_never_became_whole_goes(tmp_path: Path)
     ]
 
 
+def test_files_of_others_in_old_checkpoints_stay(tmp_path: Path) -> None:
+    image = state.image_of(objects())
+    for step in (1, 2, 3):
+        save(tmp_path, image, step, 1)
+    (tmp_path / "step-00000001" / "notes.txt").write_text("the good one")
+    (tmp_path / "step-00000000").mkdir()
+    (tmp_path / "step-00000000" / "model.safetensors").write_text("of another program")
+    layout.sweep(tmp_path, 3, keep=1)
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert [path for path in found if "step-00000003" not in path] == [
+        "step-00000000/model.safetensors",
+        "step-00000001/notes.txt",
+    ]
+
+
 def test_a_disk_is_known_by_what_the_first_one_left_on_it(tmp_path: Path) -> None:
     assert layout.disk_of(tmp_path / "a", "run") == layout.disk_of(tmp_path / "a", "run")
     assert layout.disk_of(tmp_path / "a", "run") != layout.disk_of(tmp_path / "b", "run")
@@ -213,10 +229,10 @@ class Told(FixedLink):
     """Remembers what it is told."""
 
     def __init__(self) -> None:
-        self.news: list[dict[str, Any]] = []
+        self.news: list[FromWorker] = []
 
-    def tell(self, say: str, **news: Any) -> None:
-        self.news.append({"say": say, **news})
+    def tell(self, news: FromWorker) -> None:
+        self.news.append(news)
 
 
 class Crew:
@@ -288,10 +304,11 @@ def test_members_that_share_a_disk_share_the_work(tmp_path: Path) -> None:
     assert saved_steps(tmp_path) == [3, 2]
     assert len(layout.find(tmp_path)[0].parts) == 3
     for link in crew.links:
-        assert [news["step"] for news in link.news] == [1, 2, 3]
-        assert all(news["say"] == "saved" and news["bytes"] > 0 for news in link.news)
-        assert all(0 < news["blocking_s"] < 1 and news["seconds"] > 0 for news in link.news)
-    assert "skipped" not in crew.links[0].news[0]
+        saved = [news for news in link.news if isinstance(news, CheckpointSaved)]
+        assert [news.step for news in saved] == [1, 2, 3]
+        assert all(news.bytes > 0 for news in saved)
+        assert all(0 < news.blocking_s < 1 and news.seconds > 0 for news in saved)
+    assert "skipped" not in crew.links[0].news[0].fields()
 
 
 def test_hosts_without_a_shared_disk_have_a_whole_one_each(tmp_path: Path) -> None:
@@ -314,7 +331,7 @@ def test_none_saves_while_one_still_writes(tmp_path: Path, monkeypatch: pytest.M
     crew.step(3)
     crew.rest()
     assert saved_steps(tmp_path) == [3]
-    assert [news["skipped"] for link in crew.links for news in link.news] == [2, 2]
+    assert [news.fields()["skipped"] for link in crew.links for news in link.news] == [2, 2]
 
 
 def test_the_script_of_any_member_can_ask(tmp_path: Path) -> None:
@@ -411,7 +428,7 @@ def test_one_reads_the_newest_that_anyone_has(tmp_path: Path) -> None:
     ranks, (image,) = crew.resume()
     assert ranks == [1]
     assert crew.committed == [0, 4, 0, 0]
-    assert [news["say"] for news in crew.links[1].news] == ["healed"]
+    assert [type(news) for news in crew.links[1].news] == [WorkerHealed]
     assert state.load(image, crew.objects)["position"] == (4, 0, 4)
     crew.committed = [4] * 4
     crew.step(5)  # on three disks

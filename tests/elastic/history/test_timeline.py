@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -276,7 +277,7 @@ def test_the_command_gives_data_and_a_picture(tmp_path: Path) -> None:
     assert len(data["events"]) == len(events())
     ET.parse(tmp_path / "run.svg")
     refused = weft(str(tmp_path), "--plot", str(tmp_path / "no" / "run.svg"))
-    assert "--plot must be a file in a folder that exists" in str(refused.exception)
+    assert "run.svg (its folder does not exist)" in str(refused.exception)
 
 
 def test_following_a_run_that_is_over_prints_all(tmp_path: Path) -> None:
@@ -316,3 +317,12 @@ def test_the_page_shows_what_the_commands_print(tmp_path: Path, monkeypatch: pyt
     assert len(blocks) >= 3
     for typed, shown in blocks:
         assert CliRunner().invoke(group, typed.split()).stdout == shown, typed
+
+
+@pytest.mark.parametrize(
+    "change", [{"members": [1]}, {"who": "a/0"}, {"step": []}, {"t": 10**400}, {"view": "1"}]
+)
+def test_an_event_of_wrong_types_is_refused(change: dict[str, Any]) -> None:
+    event = {"t": 1.0, "host": "a", "event": "agreed", "view": 1} | change
+    with pytest.raises(UsageError, match="must be an event with its time"):
+        parse_event(event, "a.events.jsonl:3")

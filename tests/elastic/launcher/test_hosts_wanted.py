@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cluster.waiting import wait_until
+from testing.cluster.waiting import wait_until
 
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.hosts_wanted import HostsWanted, discover

@@ -8,6 +8,15 @@ from typing import Any
 import pytest
 
 from weft.elastic.launcher.recruits import Recruits
+from weft.launch.agent.protocol import (
+    AgentOrder,
+    BecomeProgram,
+    FilesFound,
+    FindFiles,
+    FindRoutes,
+    HostSurveyed,
+    RoutesFound,
+)
 from weft.launch.agent.survey import survey
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
@@ -20,12 +29,12 @@ class Calls:
     """A crew that remembers what it was to tell."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.told: list[tuple[str, type]] = []
 
     def join(self, command: Any) -> None: ...
 
-    def tell(self, message: dict[str, Any], hosts: list[str]) -> None:
-        self.told += [(name, message["do"]) for name in hosts]
+    def tell(self, order: AgentOrder, hosts: list[str]) -> None:
+        self.told += [(name, type(order)) for name in hosts]
 
 
 def test_a_host_beside_the_launcher_begins_when_only_the_witness_answers(
@@ -45,11 +54,11 @@ def test_a_host_beside_the_launcher_begins_when_only_the_witness_answers(
     here = survey()
     card = replace(here.host.cards[0], name="eth0", up=True, loopback=False, addresses=("10.0.0.3",))
     there = replace(here, host=replace(here.host, cards=(card,)))
-    called.hear(h1, {"event": "survey", **here.to_json()})
-    called.hear(h1, {"event": "look", "cwd": True, "script": True})
-    assert crew.told == [("h1", "look")]
-    called.hear(witness, {"event": "survey", **there.to_json()})
-    assert crew.told[1:] == [("h3-witness", "become"), ("h1", "route")]
-    called.hear(h1, {"event": "route", "sources": ["10.0.0.1"]})
-    assert crew.told[3:] == [("h1", "become")]
+    called.hear(h1, HostSurveyed(here))
+    called.hear(h1, FilesFound(cwd=True, script=True, clock_s=0.0))
+    assert crew.told == [("h1", FindFiles)]
+    called.hear(witness, HostSurveyed(there))
+    assert crew.told[1:] == [("h3-witness", BecomeProgram), ("h1", FindRoutes)]
+    called.hear(h1, RoutesFound(("10.0.0.1",)))
+    assert crew.told[3:] == [("h1", BecomeProgram)]
     assert h1.address == "10.0.0.1"

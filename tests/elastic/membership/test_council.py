@@ -8,7 +8,18 @@ import pytest
 from tests.elastic.membership.test_council_properties import World, view
 
 from weft.elastic.membership.council import Council, Decided, Send
+from weft.elastic.membership.council_messages import (
+    COUNCIL_MESSAGES,
+    Accept,
+    CouncilMessage,
+    Outbid,
+    Promise,
+    Proposal,
+    Propose,
+    ViewDecided,
+)
 from weft.elastic.membership.view import Member, View, order_members
+from weft.messages import Decoder, encode
 
 
 def world(names: str, voters: str | None = None, members: str | None = None) -> World:
@@ -48,7 +59,9 @@ def fenced(world: World) -> str:
 
 
 def kinds(world: World, pair: str) -> list[str]:
-    return [message["kind"] for message in world.queues[pair[0], pair[1]]]
+    """The kinds of the messages that wait to be delivered."""
+    waiting = world.queues[pair[0], pair[1]]
+    return [str(message.__struct_config__.tag) for message in waiting if isinstance(message, CouncilMessage)]
 
 
 def test_the_first_voter_needs_one_round_trip() -> None:
@@ -85,12 +98,16 @@ def test_one_alone_decides_at_once() -> None:
     assert not council.fenced
 
 
-def test_messages_are_json() -> None:
-    council = Council("b", view(0, "abc", "abc"))
-    sent = [*council.propose(view(1, "b", "b")), *council.met("a")]
-    words = [action.message for action in sent if isinstance(action, Send)]
-    assert len(words) == 4
-    assert words == json.loads(json.dumps(words))
+def test_messages_arrive_as_they_were_sent() -> None:
+    now, following = view(0, "abc", "abc"), view(1, "b", "b")
+    council = Council("b", now)
+    sent = [*council.propose(following), *council.met("a")]
+    requests = [action.message for action in sent if isinstance(action, Send)]
+    votes = [Promise(0, (1, 2)), Promise(0, (1, 2), Proposal((0, 0), following)), Accept(0, (1, 2))]
+    messages = [*requests, *votes, Propose(now, (1, 1), following), Outbid(0, (2, 0)), ViewDecided(following)]
+    assert {type(message) for message in messages} == set(COUNCIL_MESSAGES)
+    decoder = Decoder(*COUNCIL_MESSAGES)
+    assert [decoder.decode(encode(message)) for message in messages] == messages
 
 
 def test_a_view_must_be_the_next() -> None:
@@ -261,7 +278,9 @@ def test_the_highest_proposal_heard_is_taken_over() -> None:
     deliver(w, "db")  # b decides with c and d
     propose(w, "e")
     deliver(w, "ea", "ae", "ae", "ec", "ce")
-    assert w.queues["e", "d"][-1]["value"] == value.to_json()
+    request = w.queues["e", "d"][-1]
+    assert isinstance(request, Propose)
+    assert request.value == value
 
 
 def test_votes_for_an_old_ballot_do_not_count() -> None:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from itertools import combinations
 from typing import TypeVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.elastic.membership.council import Action, Council, Decided, Message, Send, is_quorum
+from weft.elastic.membership.council import Action, Council, Decided, Send, is_quorum
+from weft.elastic.membership.council_messages import CouncilMessage
 from weft.elastic.membership.view import Member, View
 
 T = TypeVar("T")
 
-LOST, GONE, MET = {"kind": "#lost"}, {"kind": "#gone"}, {"kind": "#met"}  # notices of the transport
+
+class Notice(Enum):
+    """A notice of the transport about a link."""
+
+    LOST, GONE, MET = range(3)
+
+
+LOST, GONE, MET = Notice.LOST, Notice.GONE, Notice.MET
 
 # Schedules are drawn as bytes: quick to draw, and they shrink well.
 schedules = st.binary(min_size=300, max_size=1000)
@@ -58,7 +67,7 @@ class World:
     def __init__(self, names: Sequence[str], start: View) -> None:
         self.councils = {name: Council(name, start) for name in names}
         self.alive = set(names)
-        self.queues: defaultdict[tuple[str, str], deque[Message]] = defaultdict(deque)
+        self.queues: defaultdict[tuple[str, str], deque[CouncilMessage | Notice]] = defaultdict(deque)
         self.linked: set[frozenset[str]] = set()
         self.speaking: set[tuple[str, str]] = set()  # who already uses the link, to whom
         self.doomed: dict[str, int] = {}  # actions to go until death
@@ -112,6 +121,7 @@ class World:
             self.speaking.add((name, sender))
             actions = council.met(sender)
         else:
+            assert isinstance(message, CouncilMessage)
             actions = council.receive(sender, message)
         rising = [before] + [action.view.number for action in actions if isinstance(action, Decided)]
         assert rising == sorted(set(rising))
@@ -127,7 +137,7 @@ class World:
                 if self.queues[pair] and pair[1] in self.alive:
                     self.deliver(pair)
 
-    def cut(self, one: str, other: str, notice: Message = LOST) -> None:
+    def cut(self, one: str, other: str, notice: Notice = LOST) -> None:
         """Break a link; each end notices in its own time."""
         if frozenset((one, other)) in self.linked:
             self.linked.discard(frozenset((one, other)))

@@ -6,7 +6,7 @@ import pytest
 
 from weft.elastic.membership.leader import Leader
 from weft.elastic.membership.policy import MembershipRules
-from weft.elastic.membership.reports import AgentReport, WorkerReport
+from weft.elastic.membership.reports import AgentReport, AgentStatus, WorkerReport, WorkerState
 from weft.elastic.membership.stragglers import Stragglers
 from weft.elastic.membership.view import Member, View
 from weft.elastic.timing import Timing
@@ -16,8 +16,23 @@ VIEW = View(1, tuple(Member(f"{host}/0.0", host, host, 0, "", 0, 0) for host in 
 
 
 def agent(name: str) -> AgentReport:
-    workers = () if name == "w" else (WorkerReport(f"{name}/0.0", 0, "member", stepped=1),)
+    workers = () if name == "w" else (WorkerReport(f"{name}/0.0", 0, WorkerState.MEMBER, stepped=1),)
     return AgentReport(name, name, "", workers, witness=name == "w")
+
+
+def status(name: str, **round_trip_s: float) -> AgentStatus:
+    return AgentStatus(
+        report=agent(name),
+        view=1,
+        voters=VIEW.voters,
+        over="",
+        code=0,
+        possible=1,
+        trouble=("", 0),
+        micros={},
+        round_trip_s=round_trip_s,
+        roster={},
+    )
 
 
 @pytest.mark.parametrize(("third", "slow"), [("w", 0), ("c", 2)])
@@ -30,7 +45,7 @@ def test_two_hosts_that_are_slow_to_each_other_are_not_slow_because_a_witness_is
         name: {peer: 0.5 if {name, peer} == {"a", "b"} else 0.001 for peer in living.keys() - {name}}
         for name in living
     }
-    statuses = {name: {"micros": {}, "round_trip_s": trips[name]} for name in living}
+    statuses = {name: status(name, **trips[name]) for name in living}
     decisions = [leader.decide(VIEW, living, statuses, 100.0 * (look + 1)) for look in range(3)]
     findings = [finding for decision in decisions for finding in decision.findings]
     assert [finding.workers for finding in findings] == [("a/0.0",), ("b/0.0",)][:slow]
@@ -41,7 +56,7 @@ def test_a_proposal_is_made_once_until_it_is_decided_or_tried_again() -> None:
     timing = Timing()
     leader = Leader(RULES, timing, Stragglers("report", 1), 2, now=100.0)
     living = {"a": agent("a")}  # b is lost
-    statuses: dict[str, dict[str, dict[str, float]]] = {"a": {"micros": {}, "round_trip_s": {}}}
+    statuses = {"a": status("a")}
     proposal = leader.decide(VIEW, living, statuses, 100.0).proposal
     assert proposal is not None
     assert (proposal.number, proposal.cause) == (2, "death: lost b/0.0")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.elastic.membership.policy import MembershipRules, ViewChange, choose_voters, next_view
-from weft.elastic.membership.reports import AgentReport, WorkerReport
+from weft.elastic.membership.reports import AgentReport, WorkerReport, WorkerState
 from weft.elastic.membership.speeds import LinkSpeeds, Speeds, slow_links, slow_members, weights_by_speed
 from weft.elastic.membership.view import Member, View
 
@@ -191,7 +191,7 @@ def test_laws_of_the_next_view(
     assert voters - new.agents <= {"w#1"}
     staying = [voter for voter in now.voters if voter in voters]
     assert list(new.voters[: len(staying)]) == staying, "who has voted keeps its place"
-    again = dict.fromkeys(members, "member")
+    again = dict.fromkeys(members, WorkerState.MEMBER)
     agents_then = [
         replace(a, workers=tuple(replace(r, state=again.get(r.worker, r.state)) for r in a.workers))
         for a in agents

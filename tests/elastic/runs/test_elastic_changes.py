@@ -10,16 +10,17 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.cluster.waiting import wait_until
-from tests.elastic.local_run import LocalRun
+from testing.cluster.waiting import wait_until
+from testing.elastic.local_run import WORKERS, LocalRun
+from testing.forking.server import ForkServer
 
 from weft.elastic.history.ledger import check
 from weft.elastic.history.records import read_ledger
 
 pytestmark = pytest.mark.long
 
-STEADY = str(Path(__file__).parents[1] / "workers" / "steady.py")
-SLOW_TO_HEAL = str(Path(__file__).parents[1] / "workers" / "slow_to_heal.py")
+STEADY = str(WORKERS / "steady.py")
+SLOW_TO_HEAL = str(WORKERS / "slow_to_heal.py")
 CHANGES = 20
 
 
@@ -35,10 +36,12 @@ def committed(run: LocalRun) -> int:
 
 
 @pytest.mark.timeout(600)  # ten workers are started again
-def test_twenty_losses_leaves_and_joins_at_random_over_200_steps(tmp_path: Path) -> None:
+def test_twenty_losses_leaves_and_joins_at_random_over_200_steps(tmp_path: Path, forks: ForkServer) -> None:
     hurry = tmp_path / "hurry"
     args = ["--steps", "200", "--pause", "0.15", "--hurry", str(hurry)]
-    run = LocalRun(tmp_path, "1:3", 3, args, flags=("--detect-within", "5", "--grace", "20"), script=STEADY)
+    run = LocalRun(
+        tmp_path, "1:3", 3, args, flags=("--detect-within", "5", "--grace", "20"), script=STEADY, forks=forks
+    )
     run.start().await_event("stepped")
     chance = random.Random(4)
     planned, killed, due = chance.randrange(4), 0, 0
@@ -73,7 +76,9 @@ def _signal(pid: int, number: int) -> None:
         return
 
 
-def test_who_is_asked_to_leave_is_replaced_while_its_host_is_wanted(tmp_path: Path) -> None:
+def test_who_is_asked_to_leave_is_replaced_while_its_host_is_wanted(
+    tmp_path: Path, forks: ForkServer
+) -> None:
     hurry = tmp_path / "hurry"
     args = [
         "--steps",
@@ -83,7 +88,9 @@ def test_who_is_asked_to_leave_is_replaced_while_its_host_is_wanted(tmp_path: Pa
         "--hurry",
         str(hurry),
     ]  # minutes, if a busy machine needs them
-    run = LocalRun(tmp_path, "2:3", 3, args, flags=("--detect-within", "10", "--grace", "1"), script=STEADY)
+    run = LocalRun(
+        tmp_path, "2:3", 3, args, flags=("--detect-within", "10", "--grace", "1"), script=STEADY, forks=forks
+    )
     run.start().await_event("stepped", worker="localhost/2.0")
     try:
         _signal(run.pid_of("localhost/2.0"), signal.SIGTERM)
@@ -106,17 +113,23 @@ def test_who_is_asked_to_leave_is_replaced_while_its_host_is_wanted(tmp_path: Pa
     assert "another worker takes the place of localhost/1.0: its host is still wanted" in run.output
 
 
-def test_the_others_compute_while_a_newcomer_is_healed(tmp_path: Path) -> None:
-    run = LocalRun(tmp_path, "1:2", 2, [str(tmp_path)], script=SLOW_TO_HEAL).start().finish()
+def test_the_others_compute_while_a_newcomer_is_healed(tmp_path: Path, forks: ForkServer) -> None:
+    run = LocalRun(tmp_path, "1:2", 2, [str(tmp_path)], script=SLOW_TO_HEAL, forks=forks).start().finish()
     assert (tmp_path / "computed").exists(), run.output
     is_sound(run, finished=2)
     assert {result["committed"] for result in run.results} == {120}
 
 
-def steady(folder: Path, limits: str, workers: int, slow: str, policy: str) -> LocalRun:
+def steady(forks: ForkServer, folder: Path, limits: str, workers: int, slow: str, policy: str) -> LocalRun:
     args = ["--steps", "60", "--pause", "0.04", "--slow", slow]
     run = LocalRun(
-        folder, limits, workers, args, flags=("--slow", policy, "--detect-within", "5"), script=STEADY
+        folder,
+        limits,
+        workers,
+        args,
+        flags=("--slow", policy, "--detect-within", "5"),
+        script=STEADY,
+        forks=forks,
     )
     return run.start().finish()
 
@@ -149,8 +162,8 @@ def is_sound(run: LocalRun, finished: int) -> None:
     assert check(run.run_dir).exact
 
 
-def test_a_slow_worker_gets_less_to_do(tmp_path: Path) -> None:
-    run = steady(tmp_path, "2:2", 2, "localhost/1=0.08", "rebalance")
+def test_a_slow_worker_gets_less_to_do(tmp_path: Path, forks: ForkServer) -> None:
+    run = steady(forks, tmp_path, "2:2", 2, "localhost/1=0.08", "rebalance")
     is_sound(run, finished=2)
     assert seen_at(run, "localhost/1.0") <= 20
     computed = shares(run, "localhost/1.0")
@@ -158,8 +171,8 @@ def test_a_slow_worker_gets_less_to_do(tmp_path: Path) -> None:
     assert computed[-1] == 1
 
 
-def test_a_slow_worker_is_sent_away(tmp_path: Path) -> None:
-    run = steady(tmp_path, "2:3", 3, "localhost/2=0.08", "evict")
+def test_a_slow_worker_is_sent_away(tmp_path: Path, forks: ForkServer) -> None:
+    run = steady(forks, tmp_path, "2:3", 3, "localhost/2=0.08", "evict")
     is_sound(run, finished=2)
     assert seen_at(run, "localhost/2.0") <= 20
     assert members(run) == ["localhost/0.0", "localhost/1.0"]

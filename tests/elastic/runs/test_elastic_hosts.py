@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.elastic.watched import Watched
+from testing.elastic.watched import Watched
 
 from weft.elastic.history import ledger
 
@@ -191,7 +191,7 @@ def test_a_script_that_cannot_run_fails_quickly_and_says_why(on_hosts: OnHosts) 
 def test_what_cannot_begin_is_refused(on_hosts: OnHosts) -> None:
     run = on_hosts(2)
     run.start("--elastic", "3:2", "-H", "h1,h2")
-    assert "--elastic must be MIN:MAX with 1 <= MIN <= MAX, got 3:2" in run.ends(code=2)
+    assert "--elastic must be MIN:MAX with 1 <= MIN <= MAX <= 65536, got '3:2'" in run.ends(code=2)
     run.start("--elastic", "2:2", "-H", "h1,nowhere")
     stderr = run.ends(code=2)
     assert "an elastic run must have at least 2 workers to begin, got 1 on h1" in stderr

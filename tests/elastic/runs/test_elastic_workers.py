@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.elastic.local_run import LocalRun, undisturbed
+from testing.elastic.local_run import TRAIN, LocalRun, undisturbed
+from testing.forking.server import ForkServer
 
 pytestmark = pytest.mark.long
 
@@ -22,11 +23,11 @@ def faults(*texts: str) -> list[str]:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Start:
+def start(tmp_path: Path, forks: ForkServer) -> Start:
     def begin(
         limits: str, workers: int, *args: str, flags: tuple[str, ...] = ("--detect-within", "2")
     ) -> LocalRun:
-        return LocalRun(tmp_path, limits, workers, ["--reproducible", *args], flags).start()
+        return LocalRun(tmp_path, limits, workers, ["--reproducible", *args], flags, forks=forks).start()
 
     return begin
 
@@ -58,17 +59,58 @@ def test_kills_while_starting_and_while_healing(start: Start) -> None:
 
 
 def test_workers_that_hang_are_replaced(start: Start) -> None:
-    """In a loop, in a deadlock beside a living thread, stopped; computing, and while the others wait with them."""
+    """In a deadlock beside a living thread, stopped; computing, and while the others wait with them."""
     asked = [
-        "localhost/1.0:2:spin-forward",
-        "localhost/1.1:4:deadlock-forward",
-        "localhost/1.2:6:stop-reduce",
-        "localhost/1.3:8:deadlock-reduce",
+        "localhost/1.0:4:deadlock-forward",
+        "localhost/1.1:6:stop-reduce",
+        "localhost/1.2:8:deadlock-reduce",
     ]
     run = start("2:2", 2, *faults(*asked)).finish()
     assert all(run.fired(fault) for fault in asked), run.output
     assert run.lost("stuck") == [fault.split(":")[0] for fault in asked]
     run.check(reference(), size=2)
+
+
+def test_a_worker_in_an_endless_loop_is_replaced_after_a_longer_time(start: Start) -> None:
+    """It computes, as a long validation does."""
+    fault = "localhost/1.0:2:spin-forward"
+    run = start("2:2", 2, *faults(fault), flags=("--detect-within", "0.4")).finish()
+    assert run.fired(fault)
+    assert run.lost("stuck") == ["localhost/1.0"]
+    assert "though it computes; long work inside the loop belongs into `with run.busy():`" in run.output
+    run.check(reference(), size=2)
+
+
+def test_nobody_is_taken_for_stuck_in_a_first_step_a_validation_or_a_wait_of_all(tmp_path: Path) -> None:
+    script = str(Path(TRAIN).with_name("slow_moments.py"))
+    run = LocalRun(tmp_path, "2:2", 2, flags=("--detect-within", "0.5"), script=script).start().finish()
+    assert run.code == 0, run.output
+    assert run.lost() == [], run.output
+    assert run.output.count("committed 8") == 2
+
+
+@pytest.mark.parametrize("how", ["break", "return", "exit"])
+def test_a_loop_that_all_workers_leave_early_is_a_normal_end(
+    tmp_path: Path, forks: ForkServer, how: str
+) -> None:
+    script = str(Path(TRAIN).with_name("early.py"))
+    run = LocalRun(tmp_path, "2:2", 2, ["--how", how], script=script, forks=forks).start().finish()
+    assert run.code == 0, run.output
+    assert run.output.count("left after 6") == (0 if how == "exit" else 2), run.output
+    assert run.lost() == []
+
+
+def test_a_worker_that_leaves_its_loop_alone_is_named_and_the_others_go_on(
+    tmp_path: Path, forks: ForkServer
+) -> None:
+    script = str(Path(TRAIN).with_name("early.py"))
+    alone = ["--how", "break", "--only", "localhost/1.0"]
+    run = LocalRun(tmp_path, "1:2", 2, alone, ("--detect-within", "0.5"), script, forks).start().finish()
+    assert run.code == 0, run.output
+    assert "localhost/1.0 left its loop after step 6, the others did not" in run.output
+    assert "the others go on without localhost/1.0" in run.output
+    assert "left after 6" in run.output
+    assert "left after 16" in run.output
 
 
 def test_a_worker_that_is_asked_to_leave_does_so_at_the_end_of_a_step(start: Start) -> None:
@@ -113,9 +155,33 @@ def test_a_scheduler_that_steps_once_an_epoch_does_so_whatever_happens(start: St
     run.check(reference("--per-epoch", "--epochs", "3"))
 
 
-def test_without_reproducible_the_result_is_close(tmp_path: Path) -> None:
+def test_several_backward_passes_and_batches_that_are_left_out(start: Start) -> None:
+    """A turn without a backward pass, a kill before the first reduction of a step, one before the second."""
+    script = ("--two-losses", "--leave-out", "--micro", "8", "--epochs", "3")
+    asked = ["localhost/1.0:4:kill-reduce", "localhost/1.1:9:kill-again"]
+    run = start("2:2", 2, *script, *faults(*asked)).finish()
+    assert all(run.fired(fault) for fault in asked), run.output
+    run.check(reference(*script), size=2)
+
+
+def test_a_step_that_is_applied_in_parts_is_undone_when_a_member_is_lost_between_them(
+    tmp_path: Path, forks: ForkServer
+) -> None:
+    script = str(Path(TRAIN).with_name("two_models.py"))
+    run = (
+        LocalRun(tmp_path, "2:2", 2, ["--kill", "localhost/1.0:5"], script=script, forks=forks)
+        .start()
+        .finish()
+    )
+    assert run.code == 0, run.output
+    assert run.lost("death") == ["localhost/1.0"]
+    assert {(result["committed"], result["steps"]) for result in run.results} == {(16, 16)}, run.output
+    assert len({result["digest"] for result in run.results}) == 1
+
+
+def test_without_reproducible_the_result_is_close(tmp_path: Path, forks: ForkServer) -> None:
     fault = "localhost/1.0:3:kill-forward"
-    run = LocalRun(tmp_path, "1:2", 2, faults(fault)).start().finish()
+    run = LocalRun(tmp_path, "1:2", 2, faults(fault), forks=forks).start().finish()
     assert run.code == 0
     assert run.fired(fault)
     expected = reference()["sum"]
@@ -141,14 +207,28 @@ def test_another_mode_serves_as_well(start: Start) -> None:
 
 
 @pytest.mark.smoke
-def test_survivors_keep_their_processes(start: Start) -> None:
-    run = start("1:2", 2, "--epochs", "30", "--pause", "0.02")
+def test_survivors_keep_their_processes(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path, "1:2", 2, ["--reproducible", "--epochs", "30", "--pause", "0.02"]).start()
     run.await_event("stepped", worker="localhost/1.0")
     survivor = run.pid_of("localhost/0.0")
     os.kill(run.pid_of("localhost/1.0"), signal.SIGKILL)
     run.finish()
     run.check(reference("--epochs", "30"))
     assert survivor in {result["pid"] for result in run.results}
+
+
+def test_a_second_death_while_the_others_meet_costs_nothing_that_was_committed(start: Start) -> None:
+    """The worker that is left waits in a group whose other member has died, and has the only copy of the state."""
+    run = start("1:3", 3, "--epochs", "30", "--pause", "0.02")
+    run.await_event("stepped", worker="localhost/2.0")
+    killed = [run.pid_of(f"localhost/{slot}.0") for slot in (0, 1)]
+    os.kill(killed[0], signal.SIGKILL)
+    run.await_event("agreed", kind="death")
+    os.kill(killed[1], signal.SIGKILL)
+    run.finish()
+    run.check(reference("--epochs", "30"))
+    assert run.lost("stuck") == []
+    assert "localhost/2.0" in {result["worker"] for result in run.results}
 
 
 def test_all_workers_killed_at_once_begin_again(start: Start) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.elastic.local_run import LocalRun, undisturbed
+from testing.elastic.local_run import LocalRun, undisturbed
+from testing.forking.server import ForkServer
 
 from weft.elastic.checkpoint import layout
 from weft.elastic.history.records import read_ledger
@@ -29,6 +30,7 @@ def started(
     *more: str,
     pause: str = "0.3",
     every: str = "3",
+    forks: ForkServer | None = None,
 ) -> LocalRun:
     """A run that takes its time until it is told to `go_on`."""
     folder.mkdir()
@@ -36,7 +38,7 @@ def started(
     if saved is not None:
         flags += ["--checkpoint", str(saved), "--checkpoint-every", every]
     args = ["--reproducible", "--epochs", "4", "--pause", pause, "--until", str(folder / "go"), *more]
-    return LocalRun(folder, limits, workers, args, flags).start()
+    return LocalRun(folder, limits, workers, args, flags, forks=forks).start()
 
 
 def go_on(run: LocalRun) -> None:
@@ -100,18 +102,18 @@ def test_everything_is_killed_and_started_again_with_another_number_of_workers(t
     assert layout.find(saved)[0].step == 28
 
 
-def test_what_can_not_be_a_folder_of_checkpoints_is_misuse(tmp_path: Path) -> None:
+def test_what_can_not_be_a_folder_of_checkpoints_is_misuse(tmp_path: Path, forks: ForkServer) -> None:
     """Found by each worker for itself: the run's exit code is theirs."""
     (tmp_path / "saved").touch()
-    run = started(tmp_path / "run", "1:1", 1, tmp_path / "saved").finish()
+    run = started(tmp_path / "run", "1:1", 1, tmp_path / "saved", forks=forks).finish()
     assert run.code == 2, run.output
     assert "--checkpoint must be a folder that can be written, got" in run.output.splitlines()[-1]
     assert "Traceback" not in run.output
 
 
-def test_all_workers_are_killed_and_then_the_agent(tmp_path: Path) -> None:
+def test_all_workers_are_killed_and_then_the_agent(tmp_path: Path, forks: ForkServer) -> None:
     saved = tmp_path / "saved"
-    run = started(tmp_path / "run", "2:2", 2, saved)
+    run = started(tmp_path / "run", "2:2", 2, saved, forks=forks)
     await_saved(run, saved, 3)
     kill(workers_of(run))
     back = run.await_event("stepped", worker="localhost/0.1")
@@ -127,8 +129,8 @@ def test_all_workers_are_killed_and_then_the_agent(tmp_path: Path) -> None:
     assert resumed[1] > resumed[0] >= 3
 
 
-def test_a_run_whose_only_host_is_taken_away_ends(tmp_path: Path) -> None:
-    run = started(tmp_path / "run", "1:1", 1, None, pause="2")
+def test_a_run_whose_only_host_is_taken_away_ends(tmp_path: Path, forks: ForkServer) -> None:
+    run = started(tmp_path / "run", "1:1", 1, None, pause="2", forks=forks)
     run.await_event("started")
     (agent,) = psutil.Process(run.pid).children()
     agent.terminate()
@@ -137,8 +139,8 @@ def test_a_run_whose_only_host_is_taken_away_ends(tmp_path: Path) -> None:
     assert "a run must have a host to go on, got none" in run.output
 
 
-def test_without_a_checkpoint_it_begins_anew(tmp_path: Path) -> None:
-    run = started(tmp_path / "run", "1:1", 1, None)
+def test_without_a_checkpoint_it_begins_anew(tmp_path: Path, forks: ForkServer) -> None:
+    run = started(tmp_path / "run", "1:1", 1, None, forks=forks)
     run.await_event("stepped", worker="localhost/0.0")
     kill(workers_of(run))
     go_on(run)
@@ -147,11 +149,13 @@ def test_without_a_checkpoint_it_begins_anew(tmp_path: Path) -> None:
     run.check(reference(*RESULT), size=1)
 
 
-def test_a_member_lost_while_all_save_costs_no_more_than_that_checkpoint(tmp_path: Path) -> None:
+def test_a_member_lost_while_all_save_costs_no_more_than_that_checkpoint(
+    tmp_path: Path, forks: ForkServer
+) -> None:
     saved = tmp_path / "saved"
     fault = "localhost/1.0:9:kill-reduce"  # each step is saved: the thread writes the one before
     args = ("--save-all", "--fault", fault)
-    run = started(tmp_path / "run", "1:2", 2, saved, *args, pause="0", every="1").finish()
+    run = started(tmp_path / "run", "1:2", 2, saved, *args, pause="0", every="1", forks=forks).finish()
     assert run.fired(fault)
     run.check(reference(*RESULT))
     found = layout.find(saved)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-from tests.elastic.local_run import environment
+from testing.elastic.local_run import WORKERS, environment
 
-SCRIPT = Path(__file__).parents[1] / "workers" / "api.py"
+SCRIPT = WORKERS / "api.py"
 
 
 def test_in_a_world_of_one() -> None:
@@ -21,4 +20,4 @@ def test_in_a_world_of_one() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("done") == 6
+    assert done.stdout.count("done") == 11

@@ -16,8 +16,9 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from weft.elastic.agent import reactions
 from weft.elastic.agent.actions import (
@@ -33,18 +34,43 @@ from weft.elastic.agent.actions import (
 )
 from weft.elastic.agent.journal import Journal
 from weft.elastic.agent.launcher_link import LauncherLink, accept_launcher, listen_for_launcher
-from weft.elastic.agent.peers import AgentAddress, Message, Peers
+from weft.elastic.agent.launcher_messages import (
+    AgentAttached,
+    AgentBegun,
+    AgentSpec,
+    BeginOrder,
+    ElasticOrder,
+    EndOrder,
+    JournalEvent,
+    LeaveOrder,
+    RosterUpdate,
+    StatusEvent,
+    StopOrder,
+    WorkerFailed,
+)
+from weft.elastic.agent.peer_messages import EvictWorker, StatusBeat
+from weft.elastic.agent.peers import Peers
 from weft.elastic.agent.reactions import RunFacts, WorkerFacts
 from weft.elastic.agent.workers import HostWorkers
+from weft.elastic.membership.copies import may_end
 from weft.elastic.membership.council import Action, Council, Decided, Send, is_quorum
+from weft.elastic.membership.council_messages import CouncilMessage, ViewDecided
+from weft.elastic.membership.endings import end_of_loops, end_of_slots
 from weft.elastic.membership.leader import Leader
 from weft.elastic.membership.policy import MembershipRules
-from weft.elastic.membership.reports import AgentReport, WorkerState
+from weft.elastic.membership.reports import AgentAddress, AgentReport, AgentStatus, WorkerState
 from weft.elastic.membership.stragglers import SlowFinding, Stragglers
 from weft.elastic.membership.view import View
 from weft.elastic.timing import Timing
+from weft.elastic.worker.messages import FromWorker
+from weft.messages import Message
 
-URGENT_KINDS = ("death", "broken", "start")  # changes of the view that do not wait for the end of a step
+URGENT_KINDS = (
+    "death",
+    "broken",
+    "left",
+    "start",
+)  # changes of the view that do not wait for the end of a step
 ALONE_S = (
     600.0  # until an agent that reaches neither its launcher nor a quorum of the others ends its workers
 )
@@ -53,35 +79,32 @@ ALONE_S = (
 class ElasticAgent:
     """The agent of one host."""
 
-    def __init__(self, spec: Message, launcher: LauncherLink, port: int) -> None:
+    def __init__(self, spec: AgentSpec, launcher: LauncherLink, port: int) -> None:
         self.spec = spec
-        self.name: str = spec["agent"]
-        self.host: str = spec["host"]
-        self.witness: bool = spec["witness"]
+        self.name, self.host, self.witness = spec.agent, spec.host, spec.witness
         self.launcher = launcher
-        self.timing = Timing(spec["detect_within"])
+        self.timing = Timing(spec.detect_within_s)
         self.rules = MembershipRules(
-            least=spec["least"],
-            most=spec["most"],
+            least=spec.least,
+            most=spec.most,
             gather_s=self.timing.gather_s,
             broken_s=self.timing.broken_s,
             waiting_s=self.timing.detect_within,
-            start_within_s=spec["start_within"],
+            start_within_s=spec.start_within_s,
         )
-        self.where = AgentAddress(self.host, spec["address"], 0 if self.witness else port)
-        self.council = Council(self.name, View.from_json(spec["view"]))
-        self.peers = Peers(
-            self.name, spec["secret"], self, retry_s=self.timing.retry_s, calls_all=self.witness
-        )
-        self.journal = Journal(Path(spec["run_dir"]), self.host, spec["run"], tell=self._send_event)
+        self.where = AgentAddress(self.host, spec.address, 0 if self.witness else port)
+        self.council = Council(self.name, spec.view)
+        self.peers = Peers(self.name, spec.secret, self, retry_s=self.timing.retry_s, calls_all=self.witness)
+        self.journal = Journal(Path(spec.run_dir), self.host, spec.run, tell=self._send_event)
         self.workers = HostWorkers(
             spec, self.journal, launcher, on_message=self._on_worker_message, on_end=self._on_worker_end
         )
         now = time.monotonic()
-        stragglers = Stragglers(spec["slow"], self.rules.least)
-        self.leader = Leader(self.rules, self.timing, stragglers, spec["expected"], now=now)
-        self.statuses: dict[str, Message] = {}  # the last status of every other agent
+        stragglers = Stragglers(spec.slow, self.rules.least)
+        self.leader = Leader(self.rules, self.timing, stragglers, spec.expected, now=now)
+        self.statuses: dict[str, AgentStatus] = {}  # the last status of every other agent
         self.committed = 0  # steps, as far as this host knows
+        self.saved = False  # there is a checkpoint, as far as this host knows
         self.leaving = False  # this host is taken away from the run
         self.over = ""  # "finished", or why the run failed
         self.code = 0  # the exit code of a run that is over
@@ -91,6 +114,7 @@ class ElasticAgent:
         self._next_beat = 0.0
         self._checked_at = now
         self._not_alone_at = now
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -99,12 +123,12 @@ class ElasticAgent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
-        listener = listen_for_launcher(self.spec["run"], self.host)
+        listener = listen_for_launcher(self.spec.run, self.host)
         if listener is not None:
-            loop.add_reader(listener.fileno(), self._on_launcher_back, listener)
+            loop.add_reader(listener.fileno(), lambda: self._start(self._on_launcher_back(listener)))
         self.workers.open()
-        self.launcher.send({"event": "begun"})
-        self._add_peers(self.spec["roster"])
+        self.launcher.send(AgentBegun())
+        self._add_peers(self.spec.roster)
         while not self._done():
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), self.timing.look_s)
@@ -129,6 +153,7 @@ class ElasticAgent:
         self._check_workers()
         if not self.over:
             self._lead(now)
+            self._end_if_loops_ended()
             self._end_if_too_few()
             self._end_if_alone(now)
         if self._kill_at is not None and now >= self._kill_at:
@@ -141,27 +166,22 @@ class ElasticAgent:
         """Send the status of this agent to the others and to the launcher."""
         self._next_beat = time.monotonic() + self.timing.beat_s
         status = self._status()
-        self.peers.beat({"kind": "status", **status})
-        self.launcher.send({"event": "status", **status})
+        self.peers.beat(status)
+        self.launcher.send(StatusEvent(status))
 
-    def _status(self) -> Message:
-        return {
-            "report": self._report().to_json(),
-            "view": self.council.view.number,
-            "voters": self.council.view.voters,
-            "over": self.over,
-            "code": self.code,
-            "leaving": self.leaving,
-            "committed": self.committed,
-            "possible": 0 if self.leaving else self.workers.possible,
-            "trouble": self.workers.trouble,
-            "micros": self.workers.micros(),
-            "round_trip_s": self.peers.round_trip_s(),
-            "roster": {
-                name: [where.host, where.address, where.port]
-                for name, where in [*self.peers.roster().items(), (self.name, self.where)]
-            },
-        }
+    def _status(self) -> AgentStatus:
+        return AgentStatus(
+            report=self._report(),
+            view=self.council.view.number,
+            voters=self.council.view.voters,
+            over=self.over,
+            code=self.code,
+            possible=0 if self.leaving else self.workers.possible,
+            trouble=self.workers.trouble,
+            micros=self.workers.micros(),
+            round_trip_s=self.peers.round_trip_s(),
+            roster={**self.peers.roster(), self.name: self.where},
+        )
 
     def _report(self) -> AgentReport:
         reports = self.workers.reports()
@@ -169,7 +189,7 @@ class ElasticAgent:
 
     # -- its own workers --------------------------------------------------------------------------
 
-    def _on_worker_message(self, worker: WorkerFacts, message: Message) -> None:
+    def _on_worker_message(self, worker: WorkerFacts, message: FromWorker) -> None:
         self._carry_out(reactions.on_message(worker, message, self._run_facts()))
 
     def _on_worker_end(self, worker: WorkerFacts, code: int) -> None:
@@ -178,12 +198,14 @@ class ElasticAgent:
     def _check_workers(self) -> None:
         stays = not self.over and not self.leaving
         self.workers.start_due(wanted=stays)
-        for worker, idle_s in self.workers.stuck(self.timing):
-            self._carry_out(reactions.on_stuck(worker, idle_s, self.council.view))
+        for worker, stall in self.workers.stuck(self.timing, self._waits_s()):
+            reports = [report for agent in self._living().values() for report in agent.workers]
+            ends = may_end(worker.name, reports, idle_s=stall.idle_s, saved=self.saved)
+            self._carry_out(reactions.on_stuck(worker, stall, self.council.view, may_end=ends))
         if stays:
             workers, view = self.workers.facts(), self.council.view
             others_stay = self._others_stay()
-            grace_s: float = self.spec["grace"]
+            grace_s = self.spec.grace_s
             self._carry_out(reactions.on_clock(workers, view, grace_s=grace_s, others_stay=others_stay))
 
     def _evict_here(self, name: str) -> None:
@@ -193,6 +215,12 @@ class ElasticAgent:
 
     def _run_facts(self) -> RunFacts:
         return RunFacts(self.council.view, bool(self.over), self.leaving, self.committed)
+
+    def _waits_s(self) -> dict[str, float]:
+        """Seconds for which each member of the view, here or elsewhere, has waited for the others."""
+        reports = {each.worker: each.waits_s for agent in self._living().values() for each in agent.workers}
+        names = [member.worker for member in self.council.view.members]
+        return {name: reports[name] for name in names if name in reports}
 
     def _others_stay(self) -> bool:
         """Whether a member, here or elsewhere, is not about to leave."""
@@ -204,14 +232,15 @@ class ElasticAgent:
         for action in actions:
             match action:
                 case WriteEvent(name, facts):
+                    self.saved = self.saved or name == "saved"
                     self.journal.event(name, **facts)
                 case WriteHeader(header):
                     self.journal.header(dict(header))
                 case WriteCommit(record):
-                    self.committed = max(self.committed, record["step"] + 1)
-                    self.journal.commit(dict(record))
+                    self.committed = max(self.committed, record.step + 1)
+                    self.journal.commit(record)
                 case ReportFailure(why):
-                    self.launcher.send({"event": "failed", "why": why})
+                    self.launcher.send(WorkerFailed(why))
                 case EndRun(how, code):
                     self.end(how, code)
                 case CheckSoon():
@@ -231,10 +260,10 @@ class ElasticAgent:
         living = {self.name: self._report()}
         for name, status in self.statuses.items():
             if self.peers.silent_for(name) < self.timing.silence_s:
-                living[name] = AgentReport.from_json(status["report"])
+                living[name] = status.report
         return living
 
-    def _status_of(self, agent: str) -> Message:
+    def _status_of(self, agent: str) -> AgentStatus:
         return self.statuses[agent] if agent != self.name else self._status()
 
     def _lead(self, now: float) -> None:
@@ -256,7 +285,7 @@ class ElasticAgent:
 
     def _act_on_slow(self, view: View, finding: SlowFinding) -> None:
         who = list(finding.workers)
-        policy = self.spec["slow"]
+        policy = self.spec.slow
         self.journal.event(
             "detected", view=view.number, kind="slow", who=who, cause=finding.cause, policy=policy
         )
@@ -265,7 +294,7 @@ class ElasticAgent:
                 if member.agent == self.name:
                     self._evict_here(member.worker)
                 else:
-                    self.peers.send(member.agent, {"kind": "evict", "worker": member.worker})
+                    self.peers.send(member.agent, EvictWorker(member.worker))
 
     def _report_loss(self, agent: str, cause: str) -> None:
         """Write down that a host is lost, once for each view."""
@@ -279,7 +308,7 @@ class ElasticAgent:
         """Carry out what the council asks for."""
         for action in actions:
             if isinstance(action, Send):
-                self.peers.send(action.to, {"kind": "council", "word": action.message})
+                self.peers.send(action.to, action.message)
             elif isinstance(action, Decided):
                 self._adopt(action.view)
 
@@ -315,26 +344,26 @@ class ElasticAgent:
 
     def heard(self, peer: str, message: Message) -> None:
         """A message of this peer came."""
-        match message["kind"]:
-            case "council":
-                self._agree(self.council.receive(peer, message["word"]))
-            case "status":
-                self._on_status(peer, message)
-            case "evict":
-                self._evict_here(message["worker"])
+        match message:
+            case CouncilMessage():
+                self._agree(self.council.receive(peer, message))
+            case StatusBeat():
+                self._on_status(peer, message.status)
+            case EvictWorker():
+                self._evict_here(message.worker)
 
-    def _on_status(self, peer: str, status: Message) -> None:
+    def _on_status(self, peer: str, status: AgentStatus) -> None:
         before = self.statuses.get(peer)
         self.statuses[peer] = status
-        self._add_peers(status["roster"])
-        if status["over"] and not self.over:
-            self.end(status["over"], status["code"], tell=False)
+        self._add_peers(status.roster)
+        if status.over and not self.over:
+            self.end(status.over, status.code, tell=False)
         if before is None or _worker_states(before) != _worker_states(status):
             self._changed.set()
 
-    def _add_peers(self, roster: Message) -> None:
+    def _add_peers(self, roster: Mapping[str, AgentAddress]) -> None:
         for name, where in roster.items():
-            self.peers.add(name, AgentAddress(*where))
+            self.peers.add(name, where)
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -347,19 +376,27 @@ class ElasticAgent:
         self.journal.event("finished" if finished else "failed", cause=how, code=code)
         view = self.council.view
         self._carry_out(reactions.on_run_over(self.workers.facts(), view, finished=finished))
-        self._kill_at = time.monotonic() + self.spec["grace"]
+        self._kill_at = time.monotonic() + self.spec.grace_s
         if tell:
             self._beat()
         self._changed.set()
 
+    def _end_if_loops_ended(self) -> None:
+        """End the run if the scripts of all members have left their loops, or of so many that too few are left."""
+        living = self._living().values()
+        found = end_of_loops(
+            self.council.view, living, least=self.rules.least, patience_s=self.rules.waiting_s
+        )
+        if found is not None:
+            self.end(found.how, found.code)
+
     def _end_if_too_few(self) -> None:
-        """End the run as failed if fewer workers can ever be there than it needs."""
+        """End the run if fewer workers can ever be there than it needs."""
         statuses = [self._status_of(agent) for agent in self._living()]
-        if sum(status["possible"] for status in statuses) >= self.rules.least:
-            return
-        trouble, code = next((status["trouble"] for status in statuses if status["trouble"][0]), ("", 0))
-        if trouble:
-            self.end(trouble, code)
+        troubles = [status.trouble for status in statuses if status.trouble[0]]
+        found = end_of_slots(sum(status.possible for status in statuses), self.rules.least, troubles)
+        if found is not None:
+            self.end(found.how, found.code)
 
     def _end_if_alone(self, now: float) -> None:
         """End the run here if neither a launcher nor a quorum is reached for long: nobody else would ever end it."""
@@ -374,7 +411,7 @@ class ElasticAgent:
             self.workers.kill()
             return
         self._leave()
-        asyncio.get_running_loop().call_later(self.spec["grace"] + self.timing.detect_within, self._on_signal)
+        asyncio.get_running_loop().call_later(self.spec.grace_s + self.timing.detect_within, self._on_signal)
 
     def _leave(self) -> None:
         """Have all workers leave, those that take part at the end of their step; then the agent ends."""
@@ -384,33 +421,37 @@ class ElasticAgent:
 
     # -- the launcher -----------------------------------------------------------------------------
 
-    def obey(self, message: Message) -> None:
+    def obey(self, order: ElasticOrder) -> None:
         """Do what the launcher asks for."""
-        match message["do"]:
-            case "roster":
-                self._add_peers(message["roster"])
-            case "over":
-                self.end(message["how"], message["code"])
-            case "begin":  # all agents that had decided on a view are dead
-                self._agree(self.council.receive("", {"kind": "decided", "view": message["view"]}))
-            case "leave" if not self.leaving:  # without a limit: the host stays as long as it takes
+        match order:
+            case RosterUpdate():
+                self._add_peers(order.roster)
+            case EndOrder():
+                self.end(order.how, order.code)
+            case BeginOrder():  # all agents that had decided on a view are dead
+                self._agree(self.council.receive("", ViewDecided(order.view)))
+            case LeaveOrder() if not self.leaving:  # without a limit: the host stays as long as it takes
                 self._leave()
-            case "stop":
-                if message.get("now"):
+            case StopOrder():
+                if order.now:
                     self.workers.kill()
                 self.end("stopped on request")
 
-    def _on_launcher_back(self, listener: socket.socket) -> None:
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _on_launcher_back(self, listener: socket.socket) -> None:
         """Attach a launcher that had lost this agent."""
-        connection = accept_launcher(listener)
+        connection = await accept_launcher(listener, self.spec.secret)
         if connection is not None:
             self.launcher.attach(connection)
-            where = {"address": self.where.address, "port": self.where.port}
-            self.launcher.send({"event": "attached", "agent": self.name, **where})
+            self.launcher.send(AgentAttached(self.name, self.where.address, self.where.port))
 
-    def _send_event(self, event: Message) -> None:
-        self.launcher.send({"event": "news", "news": event})
+    def _send_event(self, event: dict[str, Any]) -> None:
+        self.launcher.send(JournalEvent(event))
 
 
-def _worker_states(status: Message) -> list[tuple[str, str]]:
-    return [(worker["worker"], worker["state"]) for worker in status["report"]["workers"]]
+def _worker_states(status: AgentStatus) -> list[tuple[str, WorkerState]]:
+    return [(worker.worker, worker.state) for worker in status.report.workers]

@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from weft.elastic.history.lines import EVENTS, LEDGER, mend, read_lines, trace_file
+from weft.elastic.history.records import StepRecord
 from weft.errors import UsageError
 
-Message = dict[str, Any]
+JournalLine = dict[str, Any]
 
 
 class Journal:
     """The files of one agent. `tell` is called with each event, and with the first error."""
 
-    def __init__(self, run_dir: Path, host: str, run: str, *, tell: Callable[[Message], None]) -> None:
+    def __init__(self, run_dir: Path, host: str, run: str, *, tell: Callable[[JournalLine], None]) -> None:
         self._run_dir, self._host, self._run, self._tell = run_dir, host, run, tell
         self._files: dict[Path, BinaryIO] = {}
         self._trouble = ""  # the first error
@@ -34,19 +35,19 @@ class Journal:
         self._write(trace_file(self._run_dir, self._host, EVENTS), line)
         self._tell(line)
 
-    def header(self, header: Message) -> None:
+    def header(self, header: JournalLine) -> None:
         """Write the header of the ledger; every worker sends one, the first is enough."""
         if not self._has_header:
             self._has_header = True
             line = {"header": {"run": self._run, "host": self._host, **header}}
             self._write(trace_file(self._run_dir, self._host, LEDGER), line)
 
-    def commit(self, record: Message) -> None:
+    def commit(self, record: StepRecord) -> None:
         """Write the record of a committed step; every worker sends one, the first is enough."""
-        this = record["step"], record["view"]
+        this = record.step, record.view
         if this[::-1] > self._last[::-1]:
             self._last = this
-            self._write(trace_file(self._run_dir, self._host, LEDGER), record)
+            self._write(trace_file(self._run_dir, self._host, LEDGER), record.to_json())
 
     def output(self, slot: int, data: bytes) -> None:
         """Write the output of a worker: kept on its host too, for a run whose launcher is gone."""
@@ -56,7 +57,7 @@ class Journal:
         for file in self._files.values():
             file.close()
 
-    def _write(self, path: Path, line: Message) -> None:
+    def _write(self, path: Path, line: JournalLine) -> None:
         self._append(path, json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
     def _append(self, path: Path, data: bytes) -> None:

@@ -4,8 +4,9 @@ The launcher may be gone, or there but not reading. Neither may hold up the agen
 that are only to be shown are dropped when too much waits.
 
 A launcher that was cut off, and reaches the host again, finds the agent it had started there: the agent listens on an
-abstract socket, named after the run and the host, that goes with the process. Only processes of the same user are let
-in. The process that the launcher starts anew on the host relays lines between the two.
+abstract socket, named after the run and the host, that goes with the process. Any user of the host may take that name
+once the agent is gone, so each end sees that the other is a process of the same user, and has it prove that it knows
+the secret of the run, before anything is said. The process that the launcher starts anew relays lines between the two.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ import hashlib
 import os
 import socket
 import struct
+import sys
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 
-from weft.launch.agent.protocol import Message, decode, encode
+from weft.elastic.agent.launcher_messages import ORDER_DECODER, ElasticEvent, ElasticOrder, OrderBeat
+from weft.errors import ConnectError, MessageError
+from weft.launch.agent.protocol import WorkerOutput
+from weft.launch.agent.wire import encode as encode_output
+from weft.messages import encode
+from weft.secret import admit, greet
 
 BACKLOG_BYTES = (
     8 << 20
@@ -28,6 +35,8 @@ BACKLOG_BYTES = (
 CHUNK_BYTES = 1 << 16  # read at a time
 LONGEST_LINE_BYTES = 64 << 20
 DRAIN_S = 2.0  # for a launcher to take the last messages of an agent
+PROOF_S = 5.0  # for a launcher that comes back to prove that it knows the secret of the run
+LOOK_S = 0.2  # between two looks whether the launcher is still there
 
 
 class LauncherLink:
@@ -40,7 +49,7 @@ class LauncherLink:
         self._unsent_bytes = 0
         self._closed = False  # nothing can be sent any more, until the launcher comes back
         self.lost = False  # nothing will be received any more, until the launcher comes back
-        self._received: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._received: asyncio.Queue[bytes | None] = asyncio.Queue()  # lines; None: the launcher is gone
         self._unread = b""
         self._loop = asyncio.get_running_loop()
         os.set_blocking(1, False)
@@ -79,20 +88,29 @@ class LauncherLink:
             return
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            message = decode(line, "do")
-            if message is not None and message["do"] != "beat":
-                self._received.put_nowait(message)
+            self._received.put_nowait(line)
 
-    async def messages(self) -> AsyncIterator[Any]:
-        """The launcher's messages, until it is gone."""
-        while (message := await self._received.get()) is not None:
-            yield message
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The launcher's messages as they came, until it is gone."""
+        while (line := await self._received.get()) is not None:
+            yield line
 
-    def send(self, message: Message, *, may_drop: bool = False) -> None:
+    async def orders(self) -> AsyncIterator[ElasticOrder]:
+        """The launcher's messages that ask for something, until it is gone."""
+        async for line in self.lines():
+            try:
+                order = ORDER_DECODER.find(line)
+            except MessageError as error:  # of another version of Weft: the run must not end for it
+                print(f"weft: {error}", file=sys.stderr, flush=True)
+                continue
+            if order is not None and not isinstance(order, OrderBeat):
+                yield order
+
+    def send(self, message: ElasticEvent | WorkerOutput, *, may_drop: bool = False) -> None:
         """Send a message without waiting; it is dropped where too much waits already."""
         limit = BACKLOG_BYTES if may_drop else 4 * BACKLOG_BYTES
         if not self._closed and self._unsent_bytes <= limit:
-            self.send_line(encode(message))
+            self.send_line(encode_output(message) if isinstance(message, WorkerOutput) else encode(message))
 
     def send_line(self, line: bytes) -> None:
         """Send a message that is encoded already, without waiting."""
@@ -144,28 +162,59 @@ def listen_for_launcher(run: str, host: str) -> socket.socket | None:
     return listener
 
 
-def accept_launcher(listener: socket.socket) -> socket.socket | None:
-    """Accept a connection, if it comes from a process of the same user or of root."""
+async def accept_launcher(listener: socket.socket, secret: str) -> socket.socket | None:
+    """Accept a connection, if it comes from a process of the same user that knows the secret of the run."""
     try:
         connection, _ = listener.accept()
     except OSError:
         return None
-    _, user, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if user not in (0, os.getuid()):
-        connection.close()
-        return None
-    return connection
+    connection.settimeout(PROOF_S)
+    return await _proven(connection, partial(admit, connection, secret))
 
 
-def connect_to_agent(run: str, host: str) -> socket.socket | None:
-    """Connect to the agent of the run that is on this host already; None if none is."""
+async def connect_to_agent(run: str, host: str, secret: str, launcher: LauncherLink) -> socket.socket | None:
+    """Connect to the agent of the run that is on this host already; None if none is.
+
+    An agent that was stopped answers when it goes on; until then it has the run, and is waited for. Raises
+    ConnectError if the launcher goes first.
+    """
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(_socket_name(run, host))
     except OSError:
         connection.close()
         return None
-    return connection
+    proving = asyncio.ensure_future(_proven(connection, partial(greet, connection, secret)))
+    while not proving.done() and not launcher.lost:
+        await asyncio.wait({proving}, timeout=LOOK_S)
+    if not proving.done():
+        connection.shutdown(socket.SHUT_RDWR)  # ends the wait for a proof
+        await proving
+        raise ConnectError("an agent that has the run must answer before its launcher goes, got no answer")
+    return await proving
+
+
+async def _proven(connection: socket.socket, prove: Callable[[], None]) -> socket.socket | None:
+    """Return a connection whose other end is of this user and has proven itself; otherwise close it."""
+    proven = False
+    try:
+        if _user_of(connection) in (0, os.getuid()):
+            # In a thread: the other end may take its time, and this one has workers to look after.
+            await asyncio.get_running_loop().run_in_executor(None, prove)
+            proven = True
+    except (OSError, ConnectError):
+        pass
+    finally:
+        if not proven:
+            connection.close()
+    return connection if proven else None
+
+
+def _user_of(connection: socket.socket) -> int:
+    """Return the user of the process that opened the other end of a connection."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+    user: int = struct.unpack("iII", credentials)[1]
+    return user
 
 
 async def relay(launcher: LauncherLink, agent: socket.socket) -> None:
@@ -182,8 +231,8 @@ async def relay(launcher: LauncherLink, agent: socket.socket) -> None:
 
 
 async def _relay_to_agent(launcher: LauncherLink, writer: asyncio.StreamWriter) -> None:
-    async for message in launcher.messages():
-        writer.write(encode(message))
+    async for line in launcher.lines():
+        writer.write(line + b"\n")
 
 
 async def _relay_to_launcher(reader: asyncio.StreamReader, launcher: LauncherLink) -> None:

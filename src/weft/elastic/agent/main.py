@@ -15,7 +15,8 @@ from pathlib import Path
 from weft.elastic.agent.agent import ElasticAgent
 from weft.elastic.agent.journal import read_outcome
 from weft.elastic.agent.launcher_link import LONGEST_LINE_BYTES, LauncherLink, connect_to_agent, relay
-from weft.elastic.agent.peers import Message
+from weft.elastic.agent.launcher_messages import AgentDone, AgentListening, AgentSpec, OrderBye
+from weft.errors import ConnectError
 
 
 async def serve() -> int:
@@ -32,7 +33,7 @@ async def serve() -> int:
     listener = _listen()
     port = listener.getsockname()[1]
     server = await asyncio.start_server(called, sock=listener, limit=LONGEST_LINE_BYTES)
-    launcher.send({"event": "hello", "port": port, "token": secrets.token_hex(4)})
+    launcher.send(AgentListening(port, secrets.token_hex(4)))
     spec = await _receive_spec(launcher)
     if spec is None or await _is_taken_care_of(spec, launcher):
         return 0
@@ -43,7 +44,7 @@ async def serve() -> int:
     finally:
         obeying.cancel()
         server.close()
-    launcher.send({"event": "done", "over": agent.over, "code": agent.code})
+    launcher.send(AgentDone(agent.over, agent.code))
     await launcher.drain()
     return code
 
@@ -55,33 +56,36 @@ def _listen() -> socket.socket:
     return socket.create_server(("", 0))
 
 
-async def _receive_spec(launcher: LauncherLink) -> Message | None:
+async def _receive_spec(launcher: LauncherLink) -> AgentSpec | None:
     """Wait for the description of the run; None if the launcher has no use for this agent."""
-    async for message in launcher.messages():
-        if message["do"] == "elastic":
-            spec: Message = message
-            return spec
-        if message["do"] == "bye":
+    async for order in launcher.orders():
+        if isinstance(order, AgentSpec):
+            return order
+        if isinstance(order, OrderBye):
             return None
     return None
 
 
-async def _is_taken_care_of(spec: Message, launcher: LauncherLink) -> bool:
+async def _is_taken_care_of(spec: AgentSpec, launcher: LauncherLink) -> bool:
     """Return whether an earlier agent on this host still has the run, until it goes, or had brought it to its end."""
-    if (earlier := connect_to_agent(spec["run"], spec["host"])) is not None:
+    try:
+        earlier = await connect_to_agent(spec.run, spec.host, spec.secret, launcher)
+    except ConnectError:
+        return True
+    if earlier is not None:
         await relay(launcher, earlier)
         return True
-    over, code = read_outcome(Path(spec["run_dir"]), spec["host"]) if spec["life"] else ("", 0)
+    over, code = read_outcome(Path(spec.run_dir), spec.host) if spec.life else ("", 0)
     if over:
-        launcher.send({"event": "done", "over": over, "code": code})
+        launcher.send(AgentDone(over, code))
         await launcher.drain()
     return bool(over)
 
 
 async def _obey(launcher: LauncherLink, agent: ElasticAgent) -> None:
     while True:  # a launcher that is gone may come back
-        async for message in launcher.messages():
-            agent.obey(message)
+        async for order in launcher.orders():
+            agent.obey(order)
 
 
 def main() -> None:

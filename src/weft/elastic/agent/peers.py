@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import json
 import socket
 import time
 from collections import deque
@@ -18,27 +17,23 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol
 
-from weft.elastic.secret import NONCE_BYTES, PROOF_BYTES, is_proof, nonce, proof
+from weft.elastic.agent.peer_messages import PEER_DECODER, StatusBeat
+from weft.elastic.membership.reports import AgentAddress, AgentStatus
+from weft.errors import MessageError
+from weft.messages import Message, encode
+from weft.secret import NONCE_BYTES, PROOF_BYTES, is_proof, nonce, proof
 
-Message = dict[str, Any]
 BACKLOG_BYTES = (
     4 << 20
 )  # unsent bytes above which a peer counts as not reading: what waits for it is out of date
 LONGEST_LINE_BYTES = 64 << 20
 ROUND_TRIPS = 15  # remembered of each peer
+# Errors of a connection after which a peer is called again.
+BROKEN_CONNECTION = (OSError, EOFError, ValueError, MessageError, asyncio.TimeoutError)
 GREET_S = 5.0  # for both ends of a new connection to prove themselves
 DRAIN_S = 0.5  # for a peer to take the last messages of an agent that ends
 LAST_CALLS = 10  # to a peer that may be dead
 LAST_CALL_S = 0.05  # for which a peer that took such a call must keep it open to count as alive
-
-
-@dataclass(frozen=True)
-class AgentAddress:
-    """The host of an agent, and the address and port at which it listens; port 0: it only calls."""
-
-    host: str
-    address: str
-    port: int
 
 
 class PeerListener(Protocol):
@@ -114,13 +109,13 @@ class Peers:
         if peer.writer.transport.get_write_buffer_size() > BACKLOG_BYTES:
             self._drop(peer)
             return
-        peer.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        peer.writer.write(encode(message))
 
-    def beat(self, message: Message) -> None:
-        """Send a message to all, with this host's clock and the age of theirs: they learn the round trip from it."""
+    def beat(self, status: AgentStatus) -> None:
+        """Send the status of this agent to all, with its clock and the age of theirs: they learn the round trip."""
         now = time.monotonic()
-        echoes = {p.name: [p.stamp[0], now - p.stamp[1]] for p in self._peers.values() if p.stamp is not None}
-        self.send_all({**message, "stamp": now, "echoes": echoes})
+        echoes = {p.name: (p.stamp[0], now - p.stamp[1]) for p in self._peers.values() if p.stamp is not None}
+        self.send_all(StatusBeat(status, now, echoes))
 
     def round_trip_s(self) -> dict[str, float]:
         """Return the usual round trip to each peer, where enough of them were measured."""
@@ -129,10 +124,10 @@ class Peers:
         ]
         return {peer.name: median(peer.round_trips) for peer in full}
 
-    def _measure(self, peer: _Peer, message: Message) -> None:
+    def _measure(self, peer: _Peer, beat: StatusBeat) -> None:
         now = time.monotonic()
-        peer.stamp = message["stamp"], now
-        if (echo := message["echoes"].get(self.name)) is not None:
+        peer.stamp = beat.stamp, now
+        if (echo := beat.echoes.get(self.name)) is not None:
             peer.round_trips.append(now - echo[0] - echo[1])
 
     def send_all(self, message: Message) -> None:
@@ -188,7 +183,7 @@ class Peers:
             except (TimeoutError, OSError):
                 pass
             else:
-                with contextlib.suppress(OSError, EOFError, ValueError, asyncio.TimeoutError):
+                with contextlib.suppress(*BROKEN_CONNECTION):
                     await asyncio.wait_for(self._greet(reader, writer), GREET_S)
                     await self._talk(peer, reader, writer)
                 writer.close()
@@ -206,7 +201,7 @@ class Peers:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Talk with an agent that calls. The connection of one that is not known yet is closed: it calls again."""
-        with contextlib.suppress(OSError, EOFError, ValueError, asyncio.TimeoutError):
+        with contextlib.suppress(*BROKEN_CONNECTION):
             name = await asyncio.wait_for(self._admit(reader, writer), GREET_S)
             peer = self._peers.get(name)
             if peer is not None and not peer.dead:
@@ -234,8 +229,8 @@ class Peers:
         try:
             while line := await reader.readline():
                 peer.heard_at = time.monotonic()
-                message = json.loads(line)
-                if "stamp" in message:
+                message = PEER_DECODER.decode(line)
+                if isinstance(message, StatusBeat):
                     self._measure(peer, message)
                 self._listener.heard(peer.name, message)
             ended = True

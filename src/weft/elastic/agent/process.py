@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
+from weft.elastic.agent.activity import WorkerActivity
+from weft.elastic.agent.launcher_messages import WorkerSlot
 from weft.elastic.membership.reports import WorkerReport, WorkerState
+from weft.elastic.membership.stalls import FIRST_TIME_S, Stall, is_stuck
 from weft.elastic.timing import Timing
 from weft.elastic.worker.beat import WAITING, BeatPage, WorkerProgress
-from weft.elastic.worker.link import DESCRIPTOR
+from weft.elastic.worker.link import DESCRIPTORS
+from weft.elastic.worker.messages import FROM_WORKER, DrainWorker, FromWorker, NewView, ToWorker
 from weft.launch.agent import processes
+from weft.messages import encode
 
 CHUNK_BYTES = 1 << 16  # read from a worker's link or output at a time
-TAIL_CHARACTERS = 16_000  # of a worker's standard error that are kept to explain its failure
+TAIL_BYTES = 16_000  # of a worker's standard error that are kept to explain its failure
 # Seconds for a worker to form a group, or to find that it cannot: connecting to a peer that has died takes half of
 # them, and a busy machine the rest. A worker that is killed too soon takes with it state that it alone may have.
 ANSWER_S = 10.0
-FIRST_TIME_S = 300.0  # for work that may take long the first time: compiling kernels, opening files
 STEP_S_KEPT = 0.8  # share of the old estimate that stays when a step's duration is measured anew
 
 # Losing a peer is an ordinary event in an elastic run; torch's store would print pages about it.
 QUIET_ENV = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
-
-
-@dataclass(frozen=True)
-class WorkerSlot:
-    """A place for one worker on this host."""
-
-    number: int
-    rank: int  # under which the output of its workers is shown
-    env: Mapping[str, str]
-    cpus: Sequence[int] = ()
-    numa: Sequence[int] = ()
 
 
 class WorkerProcess:
@@ -60,7 +50,7 @@ class WorkerProcess:
                     **os.environ,
                     **env,
                     **slot.env,
-                    DESCRIPTOR: f"{theirs.fileno()},{self._page.descriptor}",
+                    DESCRIPTORS: f"{theirs.fileno()},{self._page.descriptor},{os.fstat(theirs.fileno()).st_ino}",
                 },
                 cwd=cwd,
                 cpus=slot.cpus,
@@ -69,14 +59,18 @@ class WorkerProcess:
             )
         finally:
             theirs.close()
+        self._activity = WorkerActivity(self.process.pid)
         self.code: int | None = None  # the exit code, once the process has ended
         self.store_port = self.heal_port = 0
         self.evicted = ""  # why the agent ended this worker
         self.followed = False  # another worker is started in its slot, even while this one is there
         self.stepped = -1  # the last view in which it committed a step
+        self.commit = 0  # steps of the newest commit whose state it holds
+        self.spared = False  # it makes no progress, and is not ended because it alone holds that commit
         self._state, self._state_since = WorkerState.STARTING, time.monotonic()
         self._broken, self._broken_at = -1, 0.0
-        self._stderr_tail = ""
+        self._left, self._left_at = -1, 0.0
+        self._stderr_tail = b""
         self._unread = b""
         self._unsent = b""
         self._step_s = 0.0  # how long a step usually takes; 0: not known yet
@@ -112,12 +106,16 @@ class WorkerProcess:
     @property
     def last_error(self) -> str:
         """The last line that the worker wrote to its standard error."""
-        lines = self._stderr_tail.strip().splitlines()
+        lines = self._stderr_tail.decode(errors="replace").strip().splitlines()
         return lines[-1].strip() if lines else ""
 
     def mark_broken(self, view: int) -> None:
         """Note that the worker has no group in this view."""
         self._broken, self._broken_at = view, time.monotonic()
+
+    def mark_left(self, committed: int) -> None:
+        """Note that the script of the worker has left its loop after so many committed steps."""
+        self._left, self._left_at = committed, time.monotonic()
 
     def report(self) -> WorkerReport:
         """Describe the worker to whoever leads."""
@@ -131,7 +129,13 @@ class WorkerProcess:
             since=round(now - self._state_since, 3),
             broken=self._broken,
             broken_for=round(now - self._broken_at, 3),
+            commit=self.commit,
+            idle_s=round(self._idle_s(now), 3),
+            ending=bool(self.evicted),
             stepped=self.stepped,
+            left=self._left,
+            left_for=round(now - self._left_at, 3) if self._left >= 0 else 0.0,
+            waits_s=round(max(0.0, self._page.read().waits_for(now)), 3),
             waiting_s=round(self._waiting_too_long_s(now), 3),
         )
 
@@ -140,23 +144,37 @@ class WorkerProcess:
         waits_s = self._page.read().waits_for(now)
         return max(-1.0, waits_s - 3 * self._step_s if self._step_s else waits_s - FIRST_TIME_S)
 
+    def _idle_s(self, now: float) -> float:
+        """Seconds without progress where progress, or an answer, is to be expected."""
+        asked_s = now - self._asked_at if self._asked_at is not None else 0.0
+        stopped_s = now - self._stopped_at if self._stopped_at is not None else 0.0
+        return max(asked_s, stopped_s, self._page.read().stuck_for(now))
+
     # -- progress ---------------------------------------------------------------------------------
 
     def progress(self) -> WorkerProgress:
         return self._page.read()
 
-    def stuck_s(self, timing: Timing) -> float | None:
-        """Return the seconds without progress if they are too many, None otherwise."""
+    def find_stuck(self, timing: Timing, *, others_wait_s: float, alarms: int) -> Stall | None:
+        """Return the stall of a worker that makes no progress, if it has lasted too long."""
         now = time.monotonic()
         progress = self._page.read()
         self._measure_steps(progress.steps, now)
         if idle_s := self._unresponsive_s(now, timing, waits=progress.phase == WAITING):
-            return idle_s
-        limit = timing.stuck_s(self._step_s)
-        if progress.lenient:
-            limit = max(limit, FIRST_TIME_S)
+            return Stall(idle_s)
         idle_s = progress.stuck_for(now)
-        return idle_s if idle_s > limit else None
+        if idle_s < timing.detect_within / 4:  # as in most looks
+            self._activity.rest()
+            return None
+        stall = Stall(
+            idle_s,
+            self._step_s,
+            first_time=progress.lenient,
+            computes=self._activity.look(now),
+            others_wait_s=others_wait_s,
+            alarms=alarms,
+        )
+        return stall if is_stuck(stall, timing) else None
 
     def _measure_steps(self, steps: int, now: float) -> None:
         before, since = self._counted
@@ -181,11 +199,11 @@ class WorkerProcess:
 
     # -- link and output --------------------------------------------------------------------------
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: ToWorker) -> None:
         """Send a message; bytes that a stopped worker does not take are kept for it."""
-        if message.get("urgent"):
+        if isinstance(message, NewView) and message.urgent:
             self._asked_at = self._asked_at or time.monotonic()
-        self._unsent += json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        self._unsent += encode(message)
         self.flush()
 
     def flush(self) -> None:
@@ -194,31 +212,25 @@ class WorkerProcess:
             while self._unsent:
                 self._unsent = self._unsent[self.link.send(self._unsent) :]
 
-    def receive(self) -> list[dict[str, Any]] | None:
-        """Return the messages that have come; None if no more will."""
-        try:
-            data = self.link.recv(CHUNK_BYTES)
-        except BlockingIOError:
-            return []
-        except OSError:
-            return None
-        if not data:
-            return None
-        self._asked_at = None
+    def receive(self) -> tuple[list[FromWorker], bool]:
+        """Return the messages that have come, and whether more may follow."""
+        data, open_ = _read_all(self.link)
+        if data:
+            self._asked_at = None
         *lines, self._unread = (self._unread + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        return [FROM_WORKER.decode(line) for line in lines], open_
 
-    def keep_output(self, stream: str, text: str) -> None:
+    def keep_output(self, stream: str, data: bytes) -> None:
         """Keep the end of the standard error, which may explain a failure."""
         if stream == "err":
-            self._stderr_tail = (self._stderr_tail + text)[-TAIL_CHARACTERS:]
+            self._stderr_tail = (self._stderr_tail + data)[-TAIL_BYTES:]
 
     # -- the end ----------------------------------------------------------------------------------
 
     def ask_to_leave(self) -> None:
         """Have the worker leave at the end of its step."""
         self.state = WorkerState.LEAVING
-        self.send({"do": "drain"})
+        self.send(DrainWorker())
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal to the worker and to all processes it started."""
@@ -232,3 +244,16 @@ class WorkerProcess:
         """Close the link and the progress page of a process that has ended."""
         self.link.close()
         self._page.close()
+
+
+def _read_all(link: socket.socket) -> tuple[bytes, bool]:
+    """Read what a link that does not block holds by now; return it, and whether the other end is still open."""
+    chunks = []
+    try:
+        while chunk := link.recv(CHUNK_BYTES):
+            chunks.append(chunk)
+    except BlockingIOError:
+        return b"".join(chunks), True
+    except OSError:
+        pass
+    return b"".join(chunks), False

@@ -7,14 +7,14 @@ so on. It reads frozen facts and returns a tuple of actions, which the agent car
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from weft.elastic.agent.actions import (
     AskToLeave,
     Broadcast,
     CheckSoon,
+    CountAlarm,
     EndRun,
     GiveUpSlot,
     KillWorker,
@@ -22,6 +22,9 @@ from weft.elastic.agent.actions import (
     MarkBroken,
     MarkCommit,
     MarkEvicted,
+    MarkHealed,
+    MarkLeft,
+    MarkSpared,
     Reaction,
     RenameWorker,
     ReportFailure,
@@ -35,9 +38,26 @@ from weft.elastic.agent.actions import (
     WriteHeader,
 )
 from weft.elastic.membership.reports import WorkerState
+from weft.elastic.membership.stalls import Stall
 from weft.elastic.membership.view import View
+from weft.elastic.worker.messages import (
+    CheckpointSaved,
+    DataHeader,
+    FromWorker,
+    GroupBroken,
+    GroupFormed,
+    LoopLeft,
+    ReadyToJoin,
+    RunRefused,
+    StepCommitted,
+    WorkerFinished,
+    WorkerHealed,
+    WorkerHello,
+    WorkerLeaving,
+)
 from weft.launch.control.outcome import describe_code
 
+LIVES = 10  # workers of one slot that may end, however they end, without a commit between them
 SLOT_TRIES = 3  # workers of one slot that may fail without a commit between them before the slot is given up
 
 
@@ -48,9 +68,12 @@ class WorkerFacts:
     pid: int
     name: str
     state: WorkerState
-    evicted: bool = False  # this agent ended the worker, or asks it to leave, because it is stuck or slow
+    spared: bool = False  # it makes no progress, and is not ended because it alone holds the newest commit
+    commit: int = 0  # steps of the newest commit whose state the worker holds
+    evicted: str = ""  # why this agent ended the worker, or asks it to leave: it is stuck or slow
     replaceable: bool = True  # its slot is not given up, and no other worker was started in its place yet
     slot_failures: int = 0  # workers of its slot that failed since the last commit there
+    slot_ends: int = 0  # workers of its slot that were replaced since the last commit there
     leaving_s: float = 0.0  # seconds since the worker was asked to leave
     last_error: str = ""  # the last line that the worker wrote to its standard error
 
@@ -65,29 +88,38 @@ class RunFacts:
     committed: int = 0  # steps
 
 
-def on_message(worker: WorkerFacts, message: Mapping[str, Any], run: RunFacts) -> tuple[Reaction, ...]:
+def on_message(worker: WorkerFacts, message: FromWorker, run: RunFacts) -> tuple[Reaction, ...]:
     """React to a message of a worker."""
-    match message["say"]:
-        case "hello":
-            return (SetPorts(worker.pid, message["store_port"], message["heal_port"]),)
-        case "header":
-            return (WriteHeader(message["header"]),)
-        case "ready":
+    match message:
+        case WorkerHello(store_port, heal_port):
+            return (SetPorts(worker.pid, store_port, heal_port),)
+        case DataHeader(header):
+            return (WriteHeader(header),)
+        case ReadyToJoin():
             return _on_ready(worker, run)
-        case "broken":
-            return MarkBroken(worker.pid, message["view"]), CheckSoon()
-        case "leaving":
+        case GroupBroken(view):
+            return MarkBroken(worker.pid, view), CheckSoon()
+        case WorkerLeaving():
             return _on_leaving(worker, run)
-        case "commit":
+        case StepCommitted():
             return _on_commit(worker, message)
-        case "refused":
-            return (EndRun(message["why"], message["code"]),)
-        case "finished":
+        case LoopLeft(committed):
+            return MarkLeft(worker.pid, committed), CheckSoon(), Broadcast()
+        case RunRefused(why, code):
+            return (EndRun(why, code),)
+        case WorkerFinished():
             return SetState(worker.pid, WorkerState.FINISHED), EndRun("finished", 0)
-        case ("grouped" | "healed" | "saved") as event:
-            facts = {name: value for name, value in message.items() if name != "say"}
-            return (WriteEvent(event, {"worker": worker.name, **facts}),)
+        case WorkerHealed():
+            return MarkHealed(worker.pid, message.step), _told(worker, message)
+        case GroupFormed() | CheckpointSaved():
+            return (_told(worker, message),)
     return ()
+
+
+def _told(worker: WorkerFacts, message: FromWorker) -> WriteEvent:
+    """The event that a message of a worker is kept as."""
+    facts = message.fields()
+    return WriteEvent(facts.pop("say"), {"worker": worker.name, **facts})
 
 
 def _on_ready(worker: WorkerFacts, run: RunFacts) -> tuple[Reaction, ...]:
@@ -107,11 +139,11 @@ def _on_leaving(worker: WorkerFacts, run: RunFacts) -> tuple[Reaction, ...]:
     return actions
 
 
-def _on_commit(worker: WorkerFacts, message: Mapping[str, Any]) -> tuple[Reaction, ...]:
-    record = message["record"]
-    stepped = {"view": record["view"], "worker": worker.name, "step": record["step"]}
-    first = (WriteEvent("stepped", stepped),) if message["first"] else ()
-    return MarkCommit(worker.pid, record["view"]), *first, WriteCommit(record)
+def _on_commit(worker: WorkerFacts, message: StepCommitted) -> tuple[Reaction, ...]:
+    record = message.record
+    stepped = {"view": record.view, "worker": worker.name, "step": record.step}
+    first = (WriteEvent("stepped", stepped),) if message.first else ()
+    return MarkCommit(worker.pid, record.view, record.step + 1), *first, WriteCommit(record)
 
 
 def on_end(worker: WorkerFacts, code: int, run: RunFacts) -> tuple[Reaction, ...]:
@@ -138,11 +170,19 @@ def _failed_at_the_end(worker: WorkerFacts, code: int) -> tuple[Reaction, ...]:
 def _follow(worker: WorkerFacts, code: int, *, in_vain: bool) -> tuple[Reaction, ...]:
     """Start another worker in the place of one that ended; not if it failed before any worker committed a step."""
     if code == 0:
-        return (GiveUpSlot(worker.pid, f"{worker.name} ended before the run did", 1),)
+        return (GiveUpSlot(worker.pid, f"{worker.name} ended before the run did", 0),)
     failed = code > 0  # not by a signal
     if failed and (in_vain or worker.slot_failures + 1 >= SLOT_TRIES):
         return (GiveUpSlot(worker.pid, describe_failure(worker, code), code),)
+    if worker.slot_ends + 1 >= LIVES:
+        return (GiveUpSlot(worker.pid, _describe_lives(worker, code), 1),)
     return (StartAnother(worker.pid, after_failure=failed),) if worker.replaceable else ()
+
+
+def _describe_lives(worker: WorkerFacts, code: int) -> str:
+    """Say that no worker of a slot comes to a commit, and how the last of them ended."""
+    last = worker.evicted or describe_code(code)
+    return f"{LIVES} workers in a row ended without a committed step, the last, {worker.name}: {last}"
 
 
 def _replace(worker: WorkerFacts) -> tuple[Reaction, ...]:
@@ -200,10 +240,20 @@ def on_too_slow(worker: WorkerFacts) -> tuple[Reaction, ...]:
     return MarkEvicted(worker.pid, "too slow"), gave_up, AskToLeave(worker.pid)
 
 
-def on_stuck(worker: WorkerFacts, idle_s: float, view: View) -> tuple[Reaction, ...]:
-    """React to a worker that makes no progress: kill it."""
-    why = f"no progress for {idle_s:.1f} s"
-    return MarkEvicted(worker.pid, why), _detected("stuck", worker, why, view), KillWorker(worker.pid)
+def on_stuck(worker: WorkerFacts, stall: Stall, view: View, *, may_end: bool) -> tuple[Reaction, ...]:
+    """React to a worker that makes no progress: kill it, and be more patient with those that follow.
+
+    A worker that alone holds the newest commit is waited for instead (`membership/copies.py`).
+    """
+    why = f"no progress for {stall.idle_s:.1f} s"
+    if not may_end:
+        cause = f"{why}; it is waited for, because it alone has the state after {worker.commit} steps"
+        spared = WriteEvent("spared", {"view": view.number, "worker": worker.name, "cause": cause})
+        return () if worker.spared else (MarkSpared(worker.pid), spared)
+    if stall.computes:
+        why += " though it computes; long work inside the loop belongs into `with run.busy():`"
+    detected = _detected("stuck", worker, why, view)
+    return MarkEvicted(worker.pid, why), CountAlarm(worker.pid), detected, KillWorker(worker.pid)
 
 
 def on_clock(

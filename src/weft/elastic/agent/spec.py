@@ -1,22 +1,23 @@
-"""The description of the run that an agent is given when it begins: all it needs to go on without its launcher."""
+"""The description of the run for the agent of one host, made from the plan and the settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from weft.elastic.agent.launcher_messages import AgentSpec, WorkerSlot
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.recruits import HostRecord
+from weft.elastic.membership.reports import AgentAddress
 from weft.elastic.membership.view import View
-from weft.launch.agent.protocol import Message
 from weft.launch.plan import LaunchPlan
+from weft.secret import VARIABLE as SECRET_VARIABLE
 
 # Variables that each worker finds out for itself, when it joins.
 _FOUND_BY_WORKERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_DIMENSIONS")
 
 
-def agent_spec(
+def make_agent_spec(
     host: HostRecord,
     plan: LaunchPlan,
     elastic: ElasticConfig,
@@ -27,8 +28,8 @@ def agent_spec(
     expected: int,
     secret: str,
     view: View,
-    roster: Mapping[str, list[Any]],
-) -> Message:
+    roster: Mapping[str, AgentAddress],
+) -> AgentSpec:
     """Describe the run to the agent of one host: its slots, the rules for all, where the other agents are."""
     env = {
         **dict(plan.env),
@@ -36,49 +37,49 @@ def agent_spec(
         "WEFT_RUN_DIR": str(run_dir),
         "TORCHELASTIC_RUN_ID": run,
         "WEFT_HOST": host.name,
+        SECRET_VARIABLE: secret,
     }
     if elastic.checkpoint is not None:
         env["WEFT_CHECKPOINT"] = str(elastic.checkpoint)
     if elastic.checkpoint_every is not None:
         env["WEFT_CHECKPOINT_EVERY"] = str(elastic.checkpoint_every)
-    return {
-        "do": "elastic",
-        "run": run,
-        "run_dir": str(run_dir),
-        "host": host.name,
-        "agent": host.agent,
-        "witness": host.witness,
-        "life": f"{host.lives}-" if host.lives else "",
-        "address": host.address,
-        "cwd": plan.cwd,
-        "env": _without_found(env),
-        "argv": list(plan.argv),
-        "slots": _slots(host),
-        "least": elastic.least,
-        "most": elastic.most,
-        "expected": expected,
-        "detect_within": elastic.detect_within_s,
-        "start_within": elastic.start_within_s,
-        "slow": elastic.slow,
-        "grace": grace_s,
-        "secret": secret,
-        "view": view.to_json(),
-        "roster": dict(roster),
-    }
+    return AgentSpec(
+        run=run,
+        run_dir=str(run_dir),
+        host=host.name,
+        agent=host.agent,
+        witness=host.witness,
+        life=f"{host.lives}-" if host.lives else "",
+        address=host.address,
+        cwd=plan.cwd,
+        env=_without_found(env),
+        argv=tuple(plan.argv),
+        slots=_slots(host),
+        least=elastic.least,
+        most=elastic.most,
+        expected=expected,
+        detect_within_s=elastic.detect_within_s,
+        start_within_s=elastic.start_within_s,
+        slow=elastic.slow,
+        grace_s=grace_s,
+        secret=secret,
+        view=view,
+        roster=dict(roster),
+    )
 
 
-def _slots(host: HostRecord) -> list[Message]:
+def _slots(host: HostRecord) -> tuple[WorkerSlot, ...]:
     workers = host.plan.workers if host.plan else ()
-    return [
-        {
-            "number": worker.local_rank,
-            "rank": rank,
-            "env": _without_found(dict(worker.env)),
-            "cpus": list(worker.placement.cpus) if worker.placement else [],
-            "numa": list(worker.placement.numa) if worker.placement else [],
-        }
+    return tuple(
+        WorkerSlot(
+            number=worker.local_rank,
+            rank=rank,
+            env=_without_found(dict(worker.env)),
+            cpus=tuple(worker.placement.cpus) if worker.placement else (),
+            numa=tuple(worker.placement.numa) if worker.placement else (),
+        )
         for worker, rank in zip(workers, host.ranks, strict=True)
-    ]
+    )
 
 
 def _without_found(env: Mapping[str, str]) -> dict[str, str]:

@@ -11,16 +11,20 @@ import select
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
 from weft.elastic.agent.actions import (
     AskToLeave,
+    CountAlarm,
     GiveUpSlot,
     KillWorker,
     MarkBroken,
     MarkCommit,
     MarkEvicted,
+    MarkHealed,
+    MarkLeft,
+    MarkSpared,
     RenameWorker,
     SendOver,
     SendView,
@@ -31,12 +35,16 @@ from weft.elastic.agent.actions import (
 )
 from weft.elastic.agent.journal import Journal
 from weft.elastic.agent.launcher_link import LauncherLink
-from weft.elastic.agent.process import CHUNK_BYTES, WorkerProcess, WorkerSlot
+from weft.elastic.agent.launcher_messages import AgentSpec, WorkerExit, WorkerSlot
+from weft.elastic.agent.process import CHUNK_BYTES, WorkerProcess
 from weft.elastic.agent.reactions import WorkerFacts
 from weft.elastic.membership.reports import WorkerReport, WorkerState
+from weft.elastic.membership.stalls import Alarms, Stall
 from weft.elastic.timing import Timing
+from weft.elastic.worker.messages import FromWorker, NewView, RunFinished, WelcomeWorker
 from weft.launch.agent import processes
-from weft.launch.agent.protocol import Message, bytes_to_text
+from weft.launch.agent.protocol import WorkerOutput
+from weft.launch.agent.wire import bytes_to_text
 
 # Seconds before another worker is started in a slot, by how many workers have ended there in a row.
 RESTART_PAUSES_S = (0.0, 1.0, 2.0, 5.0)
@@ -51,16 +59,16 @@ class HostWorkers:
 
     def __init__(
         self,
-        spec: Message,
+        spec: AgentSpec,
         journal: Journal,
         launcher: LauncherLink,
         *,
-        on_message: Callable[[WorkerFacts, Message], None],
+        on_message: Callable[[WorkerFacts, FromWorker], None],
         on_end: Callable[[WorkerFacts, int], None],
     ) -> None:
         self._spec, self._journal, self._launcher = spec, journal, launcher
         self._on_message, self._on_end = on_message, on_end
-        self._slots = {slot["number"]: WorkerSlot(**slot) for slot in spec["slots"]}
+        self._slots = {slot.number: slot for slot in spec.slots}
         self._processes: dict[int, WorkerProcess] = {}  # by process id
         self._incarnations: defaultdict[int, int] = defaultdict(int)  # names given so far, by slot
         self._ends: defaultdict[int, int] = defaultdict(int)  # workers replaced in a row, by slot
@@ -68,6 +76,7 @@ class HostWorkers:
         self._given_up: dict[
             int, tuple[str, int]
         ] = {}  # by slot: why, and the exit code that follows from it
+        self._alarms = Alarms()
         self._starting_at: dict[int, float] = {}  # by slot: when the next worker starts there
 
     # -- what there is ----------------------------------------------------------------------------
@@ -84,8 +93,11 @@ class HostWorkers:
 
     @property
     def trouble(self) -> tuple[str, int]:
-        """Why the first slot was given up, and the exit code of a run that fails because of it; ("", 0) if none was."""
-        return next(iter(self._given_up.values()), ("", 0))
+        """Why a slot was given up, and the exit code of a run that ends because of it; ("", 0) if none was.
+
+        A slot whose script ended with exit code 0 counts if there is no other.
+        """
+        return max(self._given_up.values(), key=lambda trouble: bool(trouble[1]), default=("", 0))
 
     def facts(self) -> tuple[WorkerFacts, ...]:
         """The facts on every worker that is alive."""
@@ -94,19 +106,22 @@ class HostWorkers:
     def reports(self) -> tuple[WorkerReport, ...]:
         return tuple(worker.report() for worker in self._alive())
 
-    def micros(self) -> dict[str, list[float]]:
+    def micros(self) -> dict[str, tuple[int, float]]:
         """How many micro-batches each worker has computed, and in how many seconds."""
         progress = {worker.name: worker.progress() for worker in self._alive()}
-        return {name: [each.micros, each.busy_s] for name, each in progress.items()}
+        return {name: (each.micros, each.busy_s) for name, each in progress.items()}
 
-    def stuck(self, timing: Timing) -> Iterator[tuple[WorkerFacts, float]]:
-        """Members that make no progress, each with the seconds since its last."""
+    def stuck(self, timing: Timing, waits_s: Mapping[str, float]) -> Iterator[tuple[WorkerFacts, Stall]]:
+        """Members that have made no progress for too long; `waits_s`: for how long each member has waited."""
         for worker in self._alive():
             worker.flush()
             if not worker.evicted and worker.state in (WorkerState.MEMBER, WorkerState.LEAVING):
-                idle_s = worker.stuck_s(timing)
-                if idle_s is not None:
-                    yield self._facts_of(worker), idle_s
+                others = [seconds for name, seconds in waits_s.items() if name != worker.name]
+                stall = worker.find_stuck(
+                    timing, others_wait_s=min(others, default=0.0), alarms=self._alarms.count
+                )
+                if stall is not None:
+                    yield self._facts_of(worker), stall
 
     def _alive(self) -> list[WorkerProcess]:
         return [worker for worker in self._processes.values() if worker.alive]
@@ -117,9 +132,12 @@ class HostWorkers:
             pid=worker.pid,
             name=worker.name,
             state=worker.state,
-            evicted=bool(worker.evicted),
+            spared=worker.spared,
+            commit=worker.commit,
+            evicted=worker.evicted,
             replaceable=not worker.followed and slot not in self._given_up,
             slot_failures=self._failures[slot],
+            slot_ends=self._ends[slot],
             leaving_s=worker.leaving_s,
             last_error=worker.last_error,
         )
@@ -145,18 +163,11 @@ class HostWorkers:
 
     def _start(self, slot: WorkerSlot) -> None:
         worker = WorkerProcess(
-            self._new_name(slot), slot, self._spec["argv"], env=self._spec["env"], cwd=self._spec["cwd"]
+            self._new_name(slot), slot, self._spec.argv, env=self._spec.env, cwd=self._spec.cwd
         )
         self._processes[worker.pid] = worker
         self._journal.event("started", worker=worker.name, pid=worker.pid)
-        worker.send(
-            {
-                "do": "welcome",
-                "name": worker.name,
-                "secret": self._spec["secret"],
-                "most": self._spec["most"],
-            }
-        )
+        worker.send(WelcomeWorker(name=worker.name, secret=self._spec.secret, most=self._spec.most))
         loop = asyncio.get_running_loop()
         loop.add_reader(worker.link.fileno(), self._receive, worker)
         for pipe, stream in _outputs(worker):
@@ -167,7 +178,7 @@ class HostWorkers:
         number = self._incarnations[slot.number]
         self._incarnations[slot.number] += 1
         # A host that comes back has an agent with another name, whose workers must not be taken for the old ones.
-        return f"{self._spec['host']}/{slot.number}.{self._spec['life']}{number}"
+        return f"{self._spec.host}/{slot.number}.{self._spec.life}{number}"
 
     # -- acting -----------------------------------------------------------------------------------
 
@@ -182,17 +193,27 @@ class HostWorkers:
                 worker.store_port, worker.heal_port = store_port, heal_port
             case MarkBroken(_, view):
                 worker.mark_broken(view)
-            case MarkCommit(_, view):
+            case MarkLeft(_, committed):
+                worker.mark_left(committed)
+            case MarkHealed(_, steps):
+                worker.commit = steps
+            case MarkSpared():
+                worker.spared = True
+            case MarkCommit(_, view, steps):
+                worker.commit, worker.spared = steps, False
+                self._alarms = self._alarms.committed()
                 worker.stepped = view
                 self._ends[slot] = self._failures[slot] = 0
             case MarkEvicted(_, why):
                 worker.evicted = why
+            case CountAlarm():
+                self._alarms = self._alarms.raised()
             case RenameWorker():
                 worker.name = self._new_name(worker.slot)
             case SendView(_, view, urgent):
-                worker.send({"do": "view", "view": view.to_json(), "name": worker.name, "urgent": urgent})
+                worker.send(NewView(view, worker.name, urgent))
             case SendOver():
-                worker.send({"do": "over"})
+                worker.send(RunFinished())
             case AskToLeave():
                 worker.ask_to_leave()
             case KillWorker(_, number):
@@ -224,10 +245,9 @@ class HostWorkers:
     # -- listening --------------------------------------------------------------------------------
 
     def _receive(self, worker: WorkerProcess) -> None:
-        messages = worker.receive()
-        if messages is None:
+        messages, may_follow = worker.receive()
+        if not may_follow:
             asyncio.get_running_loop().remove_reader(worker.link.fileno())
-            return
         for message in messages:
             self._on_message(self._facts_of(worker), message)
 
@@ -238,12 +258,9 @@ class HostWorkers:
         except BlockingIOError:
             return
         if data:
-            text = bytes_to_text(data)
-            worker.keep_output(stream, text)
+            worker.keep_output(stream, data)
             self._journal.output(worker.slot.number, data)
-            self._launcher.send(
-                {"event": "output", "rank": worker.slot.rank, "stream": stream, "text": text}, may_drop=True
-            )
+            self._launcher.send(WorkerOutput(worker.slot.rank, stream, bytes_to_text(data)), may_drop=True)
             return
         asyncio.get_running_loop().remove_reader(pipe.fileno())
         pipe.close()
@@ -266,7 +283,7 @@ class HostWorkers:
         processes.signal_group(worker.pid, signal.SIGKILL)  # what it started and left behind
         asyncio.get_running_loop().remove_reader(worker.link.fileno())
         worker.close()
-        self._launcher.send({"event": "exit", "rank": worker.slot.rank, "worker": worker.name, "code": code})
+        self._launcher.send(WorkerExit(worker.slot.rank, worker.name, code))
         self._on_end(facts, code)
 
     def _receive_the_rest(self, worker: WorkerProcess) -> None:

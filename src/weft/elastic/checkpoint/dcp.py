@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, Writ
 
 from weft.elastic.checkpoint.layout import SavedCheckpoint, TornError, verify
 from weft.elastic.checkpoint.snapshot import TensorPiece, rows_of
-from weft.elastic.worker.state import StateImage, empty_like
+from weft.elastic.replica.state import StateImage, empty_like
 
 REST = "weft.rest"  # what is not tensors
 

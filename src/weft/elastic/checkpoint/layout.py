@@ -28,6 +28,8 @@ from weft.errors import WeftError
 MANIFEST = "part.json"
 _STEP = re.compile(r"step-(\d{8,})")
 _PART = re.compile(r"part-(\d+)-of-(\d+)")
+_PART_DRAFT = re.compile(r"\.part-\d+-of-\d+\.[0-9a-f]{8}")
+_METADATA = re.compile(r"\.metadata(\.[0-9a-f]{8})?")  # and its draft
 _CHUNK_BYTES = 8 << 20
 _STALE_S = 86400.0
 
@@ -180,7 +182,18 @@ def sweep(directory: Path, newest: int, keep: int) -> None:
     kept = whole[:keep]
     for step, folder in _folders(directory):
         if step < newest and step not in kept:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the parts, the drafts and the metadata of a checkpoint, and its folder where nothing else is in it."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if _PART.fullmatch(path.name) or _PART_DRAFT.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+            elif _METADATA.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+        folder.rmdir()
 
 
 # -- disks -----------------------------------------------------------------------------------------

@@ -27,8 +27,9 @@ from weft.elastic.checkpoint.cadence import Cadence
 from weft.elastic.checkpoint.snapshot import Snapshot, cut
 from weft.elastic.data.shares import MemberSummary
 from weft.elastic.membership.view import View
-from weft.elastic.worker import state
+from weft.elastic.replica import state
 from weft.elastic.worker.link import AgentLink
+from weft.elastic.worker.messages import CheckpointSaved, WorkerHealed
 from weft.errors import UsageError
 from weft.version import __version__
 
@@ -167,12 +168,13 @@ class Saver:
             if saved.step == step:
                 seconds = round(time.monotonic() - began, 4)
                 self._link.tell(
-                    "healed",
-                    view=view.number,
-                    step=step,
-                    bytes=image.nbytes,
-                    seconds=seconds,
-                    sources=[str(saved.folder)],
+                    WorkerHealed(
+                        view=view.number,
+                        step=step,
+                        bytes=image.nbytes,
+                        seconds=seconds,
+                        sources=(str(saved.folder),),
+                    )
                 )
                 return image
         return None
@@ -243,10 +245,9 @@ class Saver:
         }
         blocking_s = time.perf_counter() - began
         skipped, self._skipped = self._skipped, 0
-        news = {"blocking_s": round(blocking_s, 6)} | ({"skipped": skipped} if skipped else {})
 
         def write() -> None:
-            self._write(about, share, now, pieces, copies, news)
+            self._write(about, share, now, pieces, copies, round(blocking_s, 6), skipped)
 
         self._thread = threading.Thread(target=write, name="weft-checkpoint")
         self._thread.start()
@@ -258,7 +259,8 @@ class Saver:
         image: state.StateImage,
         pieces: Sequence[Any],
         copies: Sequence[torch.Tensor],
-        news: dict[str, Any],
+        blocking_s: float,
+        skipped: int,
     ) -> None:
         from weft.elastic.checkpoint import dcp  # seconds, once: no part of what a checkpoint costs
 
@@ -278,9 +280,9 @@ class Saver:
             _warn(f"step {about['step']} could not be saved in {self.directory}: {error!r}; training goes on")
             return
         nbytes = sum(copy.nbytes for copy in copies)
-        self.cadence.cost_s = news["blocking_s"] + time.thread_time() - busy
+        self.cadence.cost_s = blocking_s + time.thread_time() - busy
         seconds = round(time.perf_counter() - began, 4)
-        self._link.tell("saved", step=about["step"], seconds=seconds, bytes=nbytes, **news)
+        self._link.tell(CheckpointSaved(about["step"], nbytes, seconds, blocking_s, skipped))
 
 
 def _torn(found: Sequence[layout.SavedCheckpoint]) -> str:

@@ -6,10 +6,10 @@ appends to a file of an earlier life, an agent calls `mend`; a broken line elsew
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from weft.documents import parse_json
 from weft.errors import UsageError
 
 LEDGER, EVENTS = "ledger", "events"
@@ -42,7 +42,7 @@ def read_lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
         if not line:
             continue
         try:
-            data = json.loads(line)
+            data = parse_json(line)
         except ValueError:  # of the text or of its encoding
             data = None
         if isinstance(data, dict):

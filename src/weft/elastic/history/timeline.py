@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+
+from weft.documents import describe_mismatch
 from weft.elastic.history.lines import EVENTS, read_lines, trace_files
 from weft.errors import UsageError
 
@@ -97,6 +100,19 @@ class MembershipChange:
         return asdict(self) | derived
 
 
+class EventLine(msgspec.Struct, frozen=True):
+    """The fields of an event that are read here; an agent may write others beside them."""
+
+    t: Annotated[float, msgspec.Meta(ge=0, le=1e12)]  # seconds
+    event: str
+    host: str | None = None
+    view: int | None = None
+    members: tuple[str, ...] | None = None
+    who: tuple[str, ...] | None = None
+    step: int | None = None
+    bytes: int | float | None = None
+
+
 def read_events(run_dir: Path) -> tuple[Event, ...]:
     """The events of all hosts that have left some here, by time."""
     lines = [line for path in trace_files(run_dir, EVENTS) for line in read_lines(path)]
@@ -104,14 +120,16 @@ def read_events(run_dir: Path) -> tuple[Event, ...]:
 
 
 def parse_event(data: dict[str, Any], where: str) -> Event:
-    rest = dict(data)
-    t, host, name, view = (rest.pop(key, None) for key in ("t", "host", "event", "view"))
-    if not isinstance(t, int | float) or not isinstance(name, str) or not isinstance(view, int | None):
+    """Return the event of one line of an agent's file, whose known fields must be of their types."""
+    try:
+        line = msgspec.convert(data, EventLine)
+    except msgspec.ValidationError as wrong:
         raise UsageError(
-            f"{where} must be an event with its time `t` and its name `event`, got {str(data)[:60]}; "
-            "is the file an agent's?"
-        )
-    return Event(t=float(t), host=str(host), event=name, view=view, about=rest)
+            f"{where} must be an event with its time `t` and its name `event`, got {str(data)[:60]} "
+            f"({describe_mismatch(str(wrong), EventLine)}); is the file an agent's?"
+        ) from None
+    about = {name: value for name, value in data.items() if name not in ("t", "host", "event", "view")}
+    return Event(t=line.t, host=str(line.host), event=line.event, view=line.view, about=about)
 
 
 def changes(events: Iterable[Event]) -> tuple[MembershipChange, ...]:

@@ -16,6 +16,8 @@ def lines_about(event: dict[str, Any]) -> Iterator[str]:
             yield f"{who} is {event['cause']} ({event['policy']})"
         case "detected" if event["kind"] == "leave":
             yield f"{who} leaves: {event['cause']}"
+        case "spared":
+            yield f"{event['worker']} makes {event['cause']}"
         case "replaced":
             yield f"another worker takes the place of {event['worker']}: {event['cause']}"
         case "agreed" if event["host"] == event["members"][0].partition("/")[0]:

@@ -11,14 +11,30 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from queue import Empty
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from weft.elastic.agent.spec import agent_spec
+from weft.elastic.agent.launcher_messages import (
+    AgentAttached,
+    AgentBegun,
+    AgentDone,
+    AgentListening,
+    BeginOrder,
+    ElasticEvent,
+    ElasticOrder,
+    EndOrder,
+    JournalEvent,
+    LeaveOrder,
+    RosterUpdate,
+    StatusEvent,
+    StopOrder,
+    WorkerFailed,
+)
+from weft.elastic.agent.spec import make_agent_spec
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.announce import lines_about
 from weft.elastic.launcher.decisions import (
@@ -32,15 +48,17 @@ from weft.elastic.launcher.hosts_wanted import SCALE_FILE, HostsWanted
 from weft.elastic.launcher.recruits import HostRecord, HostState, Recruits
 from weft.elastic.launcher.underlying import underlying_launch
 from weft.elastic.membership.policy import choose_voters
+from weft.elastic.membership.reports import AgentAddress, AgentStatus, WorkerState
 from weft.elastic.membership.view import View
-from weft.elastic.secret import new_secret
 from weft.errors import ConnectError
 from weft.files import write_whole
 from weft.launch.agent.here import is_this_machine
 from weft.launch.agent.processes import sweep
-from weft.launch.agent.protocol import Message, text_to_bytes
+from weft.launch.agent.protocol import AgentClosed, CommandFailed, SignalReceived, WorkerOutput
 from weft.launch.agent.sweep import marker
+from weft.launch.agent.wire import text_to_bytes
 from weft.launch.config import LaunchConfig
+from weft.launch.control.agents import PoolEvent
 from weft.launch.control.conductor import signals_to
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Failure, Outcome
@@ -48,6 +66,8 @@ from weft.launch.control.rundir import RunDir
 from weft.launch.engines.engine import choose_engine
 from weft.launch.engines.hosts import LocalHosts
 from weft.launch.engines.ssh import SshHosts
+from weft.messages import encode
+from weft.secret import new_secret
 from weft.topology.detect import detect
 
 LOOK_S = 0.5  # between two looks at which hosts are wanted
@@ -101,7 +121,7 @@ class ElasticLauncher:
 
             absent = check_present_hosts(self._config)
         # A signal may come in the middle of anything, so its handler only leaves a message.
-        with signals_to(lambda number: self._crew.inbox.put(("", {"event": "signal", "number": number}))):
+        with signals_to(lambda number: self._crew.inbox.put(("", SignalReceived(number)))):
             for name in names:
                 if name in absent:
                     self._recruits.miss(name, absent[name])
@@ -170,10 +190,10 @@ class ElasticLauncher:
         for host in here:
             self._start(host)
 
-    def _roster(self) -> dict[str, list[Any]]:
+    def _roster(self) -> dict[str, AgentAddress]:
         """The addresses of all agents that take part, or are about to, by name."""
         return {
-            host.agent: [host.name, host.address, 0 if host.witness else host.port]
+            host.agent: AgentAddress(host.name, host.address, 0 if host.witness else host.port)
             for host in self._hosts.values()
             if host.state in (HostState.LISTENING, HostState.RUNNING)
         }
@@ -183,7 +203,7 @@ class ElasticLauncher:
         assert self._recruits.plan is not None
         assert self._folder is not None
         assert self._first is not None
-        spec = agent_spec(
+        spec = make_agent_spec(
             host,
             self._recruits.plan,
             self._elastic,
@@ -195,7 +215,7 @@ class ElasticLauncher:
             view=self._first,
             roster={name: where for name, where in self._roster().items() if name != host.agent},
         )
-        self._crew.tell(spec, [host.name])
+        self._tell(spec, [host])
         host.state, host.view = HostState.RUNNING, -1
         host.lives += 1
 
@@ -229,10 +249,10 @@ class ElasticLauncher:
     def _hear_next(self, timeout_s: float) -> None:
         """Take in one message of an agent, or a signal."""
         try:
-            name, message = self._crew.hear(timeout_s)
+            name, event = self._crew.hear(timeout_s)
         except Empty:
             return
-        self._hear(self._hosts.get(name), message)
+        self._hear(self._hosts.get(name), event)
 
     def _scale(self) -> None:
         """Call the hosts that are newly wanted."""
@@ -253,65 +273,72 @@ class ElasticLauncher:
         for host in hosts_to_dismiss(self._hosts, wanted, self._elastic.least):
             self._say(f"{host.name} is no longer wanted; its workers leave")
             host.state, host.dismissed = HostState.LEAVING, True
-            self._crew.tell({"do": "leave"}, [host.name])
+            self._tell(LeaveOrder(), [host])
 
-    def _hear(self, host: HostRecord | None, message: Message) -> None:
+    def _hear(self, host: HostRecord | None, event: PoolEvent) -> None:
         if host is None:
-            if message["event"] == "signal":
-                self._interrupt(message["number"])
+            if isinstance(event, SignalReceived):
+                self._interrupt(event.number)
             return
-        handler: Callable[[HostRecord, Message], None] | None = getattr(self, f"_on_{message['event']}", None)
-        if handler is not None:
-            handler(host, message)
-        else:
-            self._recruits.hear(host, message)
+        match event:
+            case ElasticEvent():
+                self._on_event(host, event)
+            case WorkerOutput():
+                assert self._console is not None
+                self._console.write(event.rank, event.stream, text_to_bytes(event.text))
+            case AgentClosed():
+                self._on_closed(host)
+            case CommandFailed():
+                self._failures.append(f"{host.name}: could not {event.during}: {event.message}")
+            case _:
+                self._recruits.hear(host, event)
+
+    def _on_event(self, host: HostRecord, event: ElasticEvent) -> None:
+        """Take in a message of an elastic agent."""
+        match event:
+            case AgentListening():
+                self._recruits.on_listening(host, event)
+            case AgentBegun():  # the others shall know where the new agent is
+                self._tell(RosterUpdate(self._roster()), self._running())
+            case AgentAttached():  # the agent was cut off from this launcher
+                host.agent, host.address, host.port = event.agent, event.address, event.port
+                self._say(f"{host.name} is back")
+            case StatusEvent():
+                self._on_status(host, event.status)
+            case JournalEvent():
+                for line in lines_about(event.news):
+                    self._say(line)
+            case WorkerFailed():
+                self._failures.append(event.why)
+            case AgentDone():
+                host.state = HostState.DONE
+                if event.over and not self._over:
+                    self._end(event.over, event.code)
+
+    def _tell(self, order: ElasticOrder, hosts: Iterable[HostRecord]) -> None:
+        self._crew.tell_line(encode(order), [host.name for host in hosts])
+
+    def _running(self) -> list[HostRecord]:
+        return [host for host in self._hosts.values() if host.state == HostState.RUNNING]
 
     def _on_listening(self, host: HostRecord) -> None:
         """Have an agent that listens begin at once, if the run has begun."""
         if self._first is not None:
             self._start(host)
 
-    def _on_begun(self, host: HostRecord, message: Message) -> None:
-        """Tell all agents where a new one is."""
-        running = [other.name for other in self._hosts.values() if other.state == HostState.RUNNING]
-        self._crew.tell({"do": "roster", "roster": self._roster()}, running)
-
-    def _on_attached(self, host: HostRecord, message: Message) -> None:
-        """Go on with an agent that was cut off from this launcher."""
-        host.agent, host.address, host.port = message["agent"], message["address"], message["port"]
-        self._say(f"{host.name} is back")
-
-    def _on_output(self, host: HostRecord, message: Message) -> None:
-        assert self._console is not None
-        self._console.write(message["rank"], message["stream"], text_to_bytes(message["text"]))
-
-    def _on_status(self, host: HostRecord, message: Message) -> None:
-        host.view = message["view"]
+    def _on_status(self, host: HostRecord, status: AgentStatus) -> None:
+        host.view = status.view
         if host.view >= self._view:
-            self._view, self._voters = host.view, set(message["voters"])
-        states = [worker["state"] for worker in message["report"]["workers"]]
-        host.workers = sum(state in ("ready", "member") for state in states)
-
-    def _on_news(self, host: HostRecord, message: Message) -> None:
-        for line in lines_about(message["news"]):
-            self._say(line)
-
-    def _on_failed(self, host: HostRecord, message: Message) -> None:
-        why = message.get("why") or f"{host.name}: could not {message['during']}: {message['message']}"
-        self._failures.append(why)
-
-    def _on_done(self, host: HostRecord, message: Message) -> None:
-        host.state = HostState.DONE
-        if message["over"] and not self._over:
-            self._end(message["over"], message["code"])
+            self._view, self._voters = host.view, set(status.voters)
+        states = [worker.state for worker in status.report.workers]
+        host.workers = sum(state in (WorkerState.READY, WorkerState.MEMBER) for state in states)
 
     def _end(self, how: str, code: int) -> None:
         self._over, self._code = how, code
-        running = [other.name for other in self._hosts.values() if other.state == HostState.RUNNING]
         # An agent may be cut off from the others, so all are told.
-        self._crew.tell({"do": "over", "how": how, "code": code}, running)
+        self._tell(EndOrder(how, code), self._running())
 
-    def _on_closed(self, host: HostRecord, message: Message) -> None:
+    def _on_closed(self, host: HostRecord) -> None:
         if host.state in (HostState.DONE, HostState.LEAVING):
             host.state = HostState.GONE
             return
@@ -336,11 +363,11 @@ class ElasticLauncher:
 
     def _begin_anew(self) -> None:
         """Have new agents make a view of their own, as all others are dead; workers resume from a checkpoint."""
-        here = [host for host in self._hosts.values() if host.state == HostState.RUNNING]
+        here = self._running()
         self._say("all hosts were lost; those that are back begin again from what was saved")
         self._first = View(self._view + 1, (), _choose_voters(here), "start: all hosts were lost")
         self._view, self._voters = self._first.number, set(self._first.voters)
-        self._crew.tell({"do": "begin", "view": self._first.to_json()}, [host.name for host in here])
+        self._tell(BeginOrder(self._first), here)
 
     def _interrupt(self, number: int) -> None:
         again = self._interrupted is not None
@@ -349,7 +376,7 @@ class ElasticLauncher:
             return
         if not again:
             self._say(f"{signal.Signals(number).name}: ending the run (again to end it at once)")
-        self._crew.tell({"do": "stop", "now": again})
+        self._crew.tell_line(encode(StopOrder(again)))
 
     def _say(self, text: str) -> None:
         if self._console is not None:

@@ -11,15 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from weft.elastic.agent.launcher_messages import AgentListening, read_event
 from weft.errors import ConnectError
 from weft.launch.address import candidates
 from weft.launch.agent.here import LOOPBACK
-from weft.launch.agent.protocol import Message
+from weft.launch.agent.protocol import BecomeProgram, FilesFound, FindRoutes, HostSurveyed, RoutesFound
 from weft.launch.agent.survey import Survey
 from weft.launch.config import LaunchConfig, carried_variables
-from weft.launch.control.agents import AgentPool
+from weft.launch.control.agents import AgentPool, PoolEvent
 from weft.launch.engines.hosts import Hosts, LocalHosts, look_question, missing_files, site_at
-from weft.launch.engines.local import explain_agent
+from weft.launch.engines.local import explain_agent, lone_site
 from weft.launch.plan import HostPlan, HostSite, LaunchPlan, make_plan
 from weft.topology.detect import detect
 
@@ -78,7 +79,7 @@ class Recruits:
     ) -> None:
         self.config = config
         self.hosts: dict[str, HostRecord] = {}
-        self.crew = AgentPool([], explain=self._explain)
+        self.crew = AgentPool([], explain=self._explain, read=read_event)
         self.plan: LaunchPlan | None = None  # of the first host; but for its workers that of any
         self._reached, self._on_listening = hosts, on_listening
         self._next_rank = 0
@@ -121,23 +122,25 @@ class Recruits:
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def hear(self, host: HostRecord, message: Message) -> None:
+    def hear(self, host: HostRecord, event: PoolEvent) -> None:
         """Take in what a host answers on its way into the run."""
-        match message["event"]:
-            case "survey":
-                self._on_survey(host, message)
-            case "look":
-                self._on_look(host, message)
-            case "route":
-                self._on_route(host, message)
-            case "hello":
-                host.port, host.agent = message["port"], f"{host.name}#{message['token']}"
-                host.state, host.tries = HostState.LISTENING, 0
-                self._on_listening(host)
+        match event:
+            case HostSurveyed(survey):
+                self._on_survey(host, survey)
+            case FilesFound():
+                self._on_files(host, event)
+            case RoutesFound():
+                self._on_routes(host, event)
 
-    def _on_survey(self, host: HostRecord, message: Message) -> None:
+    def on_listening(self, host: HostRecord, event: AgentListening) -> None:
+        """Note that the elastic agent of a host listens."""
+        host.port, host.agent = event.port, f"{host.name}#{event.token}"
+        host.state, host.tries = HostState.LISTENING, 0
+        self._on_listening(host)
+
+    def _on_survey(self, host: HostRecord, survey: Survey) -> None:
         """Ask a host that described itself whether it has what the run needs."""
-        host.survey = Survey.from_json(message)
+        host.survey = survey
         host.state = HostState.SURVEYED
         if host.witness:  # it has nothing to run, and the others do not call it
             host.has_files, host.address = True, LOOPBACK
@@ -145,8 +148,8 @@ class Recruits:
             return
         self.crew.tell(look_question(self.config.command, str(self.config.cwd)), [host.name])
 
-    def _on_look(self, host: HostRecord, message: Message) -> None:
-        trouble = missing_files(host.name, message, self.config.command, str(self.config.cwd))
+    def _on_files(self, host: HostRecord, found: FilesFound) -> None:
+        trouble = missing_files(host.name, found, self.config.command, str(self.config.cwd))
         if trouble is not None:
             host.trouble = trouble
             self.crew.connections[host.name].dismiss()
@@ -160,8 +163,7 @@ class Recruits:
         """Find the address at which the other hosts reach this one."""
         assert host.survey is not None
         if isinstance(self._reached, LocalHosts):
-            site = HostSite(name=host.name, host=host.survey.host, address=LOOPBACK, interface="lo")
-            self._place(host, site)
+            self._place(host, lone_site(host.name, host.survey.host, self.config.interface))
             return
         own = candidates(host.survey, self.config.interface)
         if not self._reached.is_here(host.machine) or self.config.interface is not None:
@@ -170,13 +172,13 @@ class Recruits:
         others = [other for other in self.hosts.values() if other is not host]
         known = [candidates(other.survey, None)[:1] for other in others if other.survey is not None]
         if any(known):  # the way to any of them is the way to all
-            self.crew.tell({"do": "route", "to": next(filter(None, known))}, [host.name])
+            self.crew.tell(FindRoutes(tuple(next(filter(None, known)))), [host.name])
         elif not any(other.state == HostState.CALLED for other in others):
             self._place(host, site_at(host.name, host.survey, (*own, LOOPBACK)[0]))
 
-    def _on_route(self, host: HostRecord, message: Message) -> None:
+    def _on_routes(self, host: HostRecord, found: RoutesFound) -> None:
         assert host.survey is not None
-        source = message["sources"][0] or candidates(host.survey, self.config.interface)[0]
+        source = found.sources[0] or candidates(host.survey, self.config.interface)[0]
         self._place(host, site_at(host.name, host.survey, source))
 
     def _place(self, host: HostRecord, site: HostSite) -> None:
@@ -198,7 +200,7 @@ class Recruits:
         self._begin_agent(host)
 
     def _begin_agent(self, host: HostRecord) -> None:
-        self.crew.tell({"do": "become", "module": AGENT}, [host.name])
+        self.crew.tell(BecomeProgram(AGENT), [host.name])
         self._locate_the_rest()
 
     def _locate_the_rest(self) -> None:

@@ -6,16 +6,24 @@ start an agent on a host, so it must still be there.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import msgspec
+
+from weft.documents import read_document
 from weft.elastic.launcher.hosts_wanted import SCALE_FILE
 from weft.errors import UsageError
 from weft.files import write_whole
 from weft.topology.hostlist import HostEntry, read_hostfile
+
+
+class RunControl(msgspec.Struct, frozen=True):
+    """The part of `control.json` that is read here: the hosts a run was started with, and its launcher's process."""
+
+    hosts: tuple[HostEntry, ...]
+    launcher: int | None = None
 
 
 def scale(
@@ -40,7 +48,7 @@ def wanted_hosts(run_dir: Path) -> tuple[HostEntry, ...]:
     file = run_dir / "elastic" / SCALE_FILE
     if file.exists():
         return read_hostfile(file)
-    return tuple(HostEntry(**entry) for entry in _control(run_dir)["hosts"])
+    return _control(run_dir).hosts
 
 
 def _changed(
@@ -61,22 +69,21 @@ def _changed(
     return tuple(left.values())
 
 
-def _control(run_dir: Path) -> dict[str, Any]:
-    try:
-        control: dict[str, Any] = json.loads((run_dir / "elastic" / "control.json").read_text())
-    except (OSError, ValueError):
+def _control(run_dir: Path) -> RunControl:
+    path = run_dir / "elastic" / "control.json"
+    if not path.exists():
         raise UsageError(
             f"{run_dir} must be an elastic run of ours, got no elastic/control.json; was it started with --elastic?"
-        ) from None
-    return control
+        )
+    return read_document(path, RunControl)
 
 
 def _require_running(run_dir: Path) -> None:
     control = _control(run_dir)
     if (run_dir / "outcome.json").exists():
         raise UsageError(f"a run must still go on to be scaled, got {run_dir} which has ended")
-    pid = control.get("launcher")
-    if isinstance(pid, int) and not _is_alive(pid):
+    pid = control.launcher
+    if pid is not None and not _is_alive(pid):
         raise UsageError(
             f"a run must have its launcher to be scaled, got {run_dir} whose launcher (process {pid}) is gone; its "
             "hosts go on to the end of the run"

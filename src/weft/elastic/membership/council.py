@@ -24,12 +24,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
 
+from weft.elastic.membership.council_messages import (
+    Accept,
+    Ballot,
+    CouncilHello,
+    CouncilMessage,
+    CouncilVote,
+    Outbid,
+    Prepare,
+    Promise,
+    Proposal,
+    Propose,
+    ViewDecided,
+    ViewMessage,
+)
 from weft.elastic.membership.view import View
-
-Message = dict[str, Any]
-Ballot = tuple[int, int]  # round, index of the voter
 
 # The ballot of the first voter, once, without asking: no voter can have promised or proposed anything below it.
 FIRST: Ballot = (0, 0)
@@ -40,7 +50,7 @@ class Send:
     """Send a message to another agent; without a connection it is dropped, and `met` repeats what matters."""
 
     to: str
-    message: Message
+    message: CouncilMessage
 
 
 @dataclass(frozen=True)
@@ -59,12 +69,6 @@ def is_quorum(voters: Sequence[str], votes: Set[str], gone: Set[str] = frozenset
     if 2 * len(given) == len(voters) and voters[0] in given:
         return bool(given)
     return 2 * len(given) > len(voters) or (bool(given) and given | gone >= set(voters))
-
-
-@dataclass(frozen=True)
-class _Proposal:
-    ballot: Ballot
-    value: View
 
 
 @dataclass
@@ -93,7 +97,7 @@ class Council:
     def _forget(self) -> None:
         """Begin the instance of the present view."""
         self._promised = FIRST
-        self._heard: _Proposal | None = None  # of the highest ballot; accepted, unless promised is higher
+        self._heard: Proposal | None = None  # of the highest ballot; accepted, unless promised is higher
         self._highest = FIRST  # ballot that any voter used, as far as is known here
         self._wish: View | None = None  # the view that was proposed here
         self._try: _Try | None = None
@@ -129,7 +133,7 @@ class Council:
         self._whole.discard(peer)
         # The try goes first: with the hello, the peer may rely on having heard all.
         request = [self._request(self._try)] if self._try and peer in self.view.voters else []
-        return [Send(peer, message) for message in [*request, self._message("hello")]]
+        return [Send(peer, message) for message in [*request, CouncilHello(self.view)]]
 
     def lost(self, peer: str) -> list[Action]:
         """Note that the connection broke and messages may be lost: a later death of the peer proves nothing."""
@@ -145,48 +149,46 @@ class Council:
             self._gone.add(voter)
         return self._count()
 
-    def receive(self, sender: str, message: Message) -> list[Action]:
+    def receive(self, sender: str, message: CouncilMessage) -> list[Action]:
         """Take in a message. A sender that asks about an older view is told of the present one."""
-        kind = message["kind"]
-        if kind in ("promise", "accept", "outbid"):
-            return self._reply(sender, message) if message["number"] == self.view.number else []
-        view = View.from_json(message["view"])
-        learned = self._learn(view)
-        if kind == "hello":
+        if isinstance(message, CouncilVote):
+            return self._count_vote(sender, message) if message.number == self.view.number else []
+        assert isinstance(message, ViewMessage)
+        learned = self._learn(message.view)
+        if isinstance(message, CouncilHello):
             self._whole.add(sender)
-        if kind != "decided" and view.number < self.view.number:
-            return [Send(sender, self._message("decided"))]
-        if kind in ("prepare", "propose") and {self.me, sender} <= set(self.view.voters):
-            return learned + self._answer(sender, message)
+        if not isinstance(message, ViewDecided) and message.view.number < self.view.number:
+            return [Send(sender, ViewDecided(self.view))]
+        if isinstance(message, (Prepare, Propose)) and {self.me, sender} <= set(self.view.voters):
+            return [*learned, Send(sender, self._vote(message))]
         return learned
 
-    def _answer(self, sender: str, message: Message) -> list[Action]:
+    def _vote(self, request: Prepare | Propose) -> CouncilVote:
         """Vote for a request, or say what stands against it."""
-        ballot = _ballot(message)
-        if message["kind"] == "propose":
-            self._hear(_Proposal(ballot, View.from_json(message["value"])))
+        number, ballot = self.view.number, request.ballot
+        if isinstance(request, Propose):
+            self._hear(Proposal(ballot, request.value))
         if ballot < self._promised:
-            return [self._vote("outbid", sender, self._promised)]
+            return Outbid(number, self._promised)
         self._promise(ballot)
-        if message["kind"] == "propose":
-            return [self._vote("accept", sender, ballot)]
-        heard = self._heard and {"ballot": list(self._heard.ballot), "value": self._heard.value.to_json()}
-        return [self._vote("promise", sender, ballot, heard=heard)]
+        return (
+            Accept(number, ballot) if isinstance(request, Propose) else Promise(number, ballot, self._heard)
+        )
 
-    def _reply(self, sender: str, message: Message) -> list[Action]:
+    def _count_vote(self, sender: str, vote: CouncilVote) -> list[Action]:
         """Count a vote for the ballot of this agent, or learn that there is a higher one."""
-        ballot = _ballot(message)
-        self._highest = max(self._highest, ballot)
+        self._highest = max(self._highest, vote.ballot)
         attempt = self._try
-        awaited = attempt and (attempt.ballot, "accept" if attempt.value else "promise")
-        if attempt is None or awaited != (ballot, message["kind"]) or sender not in self.view.voters:
+        if attempt is None or attempt.ballot != vote.ballot or sender not in self.view.voters:
             return []
-        if heard := message.get("heard"):
-            self._hear(_Proposal(_ballot(heard), View.from_json(heard["value"])))
+        if not isinstance(vote, Accept if attempt.value else Promise):
+            return []
+        if isinstance(vote, Promise) and vote.heard is not None:
+            self._hear(vote.heard)
         attempt.votes.add(sender)
         return self._count()
 
-    def _hear(self, proposal: _Proposal) -> None:
+    def _hear(self, proposal: Proposal) -> None:
         if self._heard is None or proposal.ballot > self._heard.ballot:
             self._heard = proposal
 
@@ -205,7 +207,7 @@ class Council:
         return asked + self._count()
 
     def _issue(self, ballot: Ballot, value: View) -> list[Action]:
-        self._hear(_Proposal(ballot, value))
+        self._hear(Proposal(ballot, value))
         return self._begin(_Try(ballot, value))
 
     def _count(self) -> list[Action]:
@@ -219,7 +221,7 @@ class Council:
             return self._issue(attempt.ballot, value)
         told = dict.fromkeys(self.view.voters + attempt.value.voters)
         decided = self._learn(attempt.value)
-        return decided + [Send(voter, self._message("decided")) for voter in told if voter != self.me]
+        return decided + [Send(voter, ViewDecided(self.view)) for voter in told if voter != self.me]
 
     def _enough(self, votes: Set[str]) -> bool:
         agents = self.view.agents
@@ -234,20 +236,7 @@ class Council:
         self._forget()
         return [Decided(view)]
 
-    def _request(self, attempt: _Try) -> Message:
-        ballot = list(attempt.ballot)
+    def _request(self, attempt: _Try) -> Prepare | Propose:
         if attempt.value is None:
-            return self._message("prepare", ballot=ballot)
-        return self._message("propose", ballot=ballot, value=attempt.value.to_json())
-
-    def _message(self, kind: str, **more: Any) -> Message:
-        """Make a message that brings the present view along, for agents that do not know it yet."""
-        return {"kind": kind, "view": self.view.to_json(), **more}
-
-    def _vote(self, kind: str, to: str, ballot: Ballot, **more: Any) -> Send:
-        return Send(to, {"kind": kind, "number": self.view.number, "ballot": list(ballot), **more})
-
-
-def _ballot(message: Message) -> Ballot:
-    round_, index = message["ballot"]
-    return round_, index
+            return Prepare(self.view, attempt.ballot)
+        return Propose(self.view, attempt.ballot, attempt.value)

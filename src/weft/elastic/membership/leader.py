@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from weft.elastic.membership.policy import MembershipRules, next_view
-from weft.elastic.membership.reports import AgentReport, WorkerState
+from weft.elastic.membership.reports import AgentReport, AgentStatus, WorkerState
 from weft.elastic.membership.stragglers import SlowFinding, Stragglers
 from weft.elastic.membership.view import View
 from weft.elastic.timing import Timing
@@ -47,7 +46,7 @@ class Leader:
         self,
         view: View,
         living: Mapping[str, AgentReport],
-        statuses: Mapping[str, Mapping[str, Any]],
+        statuses: Mapping[str, AgentStatus],
         now: float,
     ) -> LeaderDecision:
         """Decide what should follow.
@@ -58,7 +57,7 @@ class Leader:
             states = [worker.state for agent in living.values() for worker in agent.workers]
             self._first_ready_at = now if WorkerState.READY in states else None
         with_workers = {agent: statuses[agent] for agent, report in living.items() if not report.witness}
-        micros = {worker: counts for each in statuses.values() for worker, counts in each["micros"].items()}
+        micros = {worker: counts for each in statuses.values() for worker, counts in each.micros.items()}
         findings = (
             *self._look_at_links(view, with_workers, now),
             *self._stragglers.look_at_speeds(view, micros),
@@ -89,7 +88,7 @@ class Leader:
         return replace(change.view, cause=f"{change.kind}: {change.view.cause}")
 
     def _look_at_links(
-        self, view: View, statuses: Mapping[str, Mapping[str, Any]], now: float
+        self, view: View, statuses: Mapping[str, AgentStatus], now: float
     ) -> Iterator[SlowFinding]:
         """Look for slow links now and then; links to a witness do not count, as no gradients are reduced over them."""
         if now < self._links_due_at:
@@ -98,7 +97,7 @@ class Leader:
         round_trip_s = {
             (agent, peer): seconds
             for agent, status in statuses.items()
-            for peer, seconds in status["round_trip_s"].items()
+            for peer, seconds in status.round_trip_s.items()
             if peer in statuses
         }
         yield from self._stragglers.look_at_links(view, round_trip_s)

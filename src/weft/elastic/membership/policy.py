@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from weft.elastic.membership.endings import describe_left, members_who_left
 from weft.elastic.membership.reports import AgentReport, WorkerReport, WorkerState
 from weft.elastic.membership.view import Member, View, order_members
 
@@ -31,7 +32,7 @@ class ViewChange:
 
     view: View
     urgent: bool
-    kind: str  # death, join, leave, slow, broken, start
+    kind: str  # death, join, leave, left, slow, broken, start
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,22 @@ class _Situation:
         return [member for member in self.staying if self.report(member).state == WorkerState.LEAVING]
 
     @cached_property
+    def left(self) -> list[Member]:
+        """Members that have left their loops early."""
+        return [member for member in self.staying if self.report(member).left >= 0]
+
+    @cached_property
+    def left_alone(self) -> tuple[WorkerReport, ...]:
+        """The reports of members that have left their loops early while the others go on."""
+        return members_who_left(map(self.report, self.staying), self.rules.waiting_s)
+
+    @cached_property
     def ready(self) -> list[Member]:
-        """Workers that are no members and could be."""
+        """Workers that are no members and could be, those with the newest commit first."""
         members = {member.worker for member in self.staying}
         return [
             _member(*self.here[name])
-            for name in sorted(self.here)
+            for name in sorted(self.here, key=lambda name: (-self.here[name][1].commit, name))
             if self.here[name][1].state == WorkerState.READY and name not in members
         ]
 
@@ -111,6 +122,8 @@ def next_view(
         return _first_view(now, waited_s, expected)
     if now.lost:
         return _change(now, now.staying, now.ready, "death", f"lost {_names(now.lost)}", urgent=True)
+    if now.left_alone:
+        return _without_left(now)
     if now.leaving:
         change = _without_leaving(now)
         if change is not None:
@@ -119,7 +132,7 @@ def next_view(
         return _change(now, now.staying, now.ready, "broken", "the group broke", urgent=True)
     if min(age_s, *(now.report(member).waiting_s for member in now.staying)) >= rules.waiting_s:
         return _change(now, now.staying, now.ready, "broken", "all wait for each other", urgent=True)
-    if not now.stepped(now.staying):
+    if not now.stepped(now.staying) or now.left:
         return None
     if now.ready and len(now.staying) < rules.most and now.broken_s < 0:
         newest_s = min(now.report(member).since for member in now.ready)
@@ -141,6 +154,15 @@ def _first_view(now: _Situation, waited_s: float, expected: int | None) -> ViewC
     if ready < now.rules.least or (ready < wanted and waited_s < now.rules.start_within_s):
         return None
     return _change(now, [], now.ready, "start", "the run begins", urgent=True)
+
+
+def _without_left(now: _Situation) -> ViewChange | None:
+    """Go on without the members that left their loops alone, if another one has the training state."""
+    names = {report.worker for report in now.left_alone}
+    rest = [member for member in now.staying if member.worker not in names]
+    if not any(now.report(member).has_state for member in rest):
+        return None
+    return _change(now, rest, now.ready, "left", describe_left(now.left_alone), urgent=True)
 
 
 def _without_leaving(now: _Situation) -> ViewChange | None:

@@ -1,10 +1,9 @@
-"""Reports of the agents on their workers: the facts from which the leader decides who takes part."""
+"""Reports of the agents on themselves and their workers: the facts from which the leader decides who takes part."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 
 class WorkerState(StrEnum):
@@ -24,17 +23,25 @@ class WorkerReport:
 
     worker: str
     slot: int
-    state: str  # a WorkerState
+    state: WorkerState
     store_port: int = 0
     heal_port: int = 0
     since: float = 0.0  # seconds for which the worker has been in that state
     broken: int = -1  # the view whose group the worker could not form, or lost
     broken_for: float = 0.0  # seconds since the worker said so
+    commit: int = 0  # steps of the newest commit whose state the worker holds
+    idle_s: float = 0.0  # seconds without progress where progress is to be expected
+    ending: bool = False  # its agent has ended it, or asks it to leave
     stepped: int = -1  # the last view in which the worker committed a step: it has the training state
-    waiting_s: float = -1.0  # seconds for which the worker has waited for the others; -1: it does not wait
+    left: int = -1  # committed steps after which the worker left its loop early; -1: it has not
+    left_for: float = 0.0  # seconds since then
+    waits_s: float = 0.0  # seconds for which the worker has waited for the others; 0: it does not wait
+    waiting_s: float = -1.0  # the same beyond what is usual; -1: it does not wait
 
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
+    @property
+    def has_state(self) -> bool:
+        """Whether the worker has committed a step, in any view, and so has the training state."""
+        return self.stepped >= 0
 
 
 @dataclass(frozen=True)
@@ -47,9 +54,29 @@ class AgentReport:
     workers: tuple[WorkerReport, ...] = ()
     witness: bool = False  # the agent votes and has no workers, so that either of two hosts may be lost
 
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "workers": [worker.to_json() for worker in self.workers]}
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> AgentReport:
-        return cls(**{**data, "workers": tuple(WorkerReport(**worker) for worker in data["workers"])})
+@dataclass(frozen=True)
+class AgentAddress:
+    """The host of an agent, and the address and port at which it listens; port 0: it only calls."""
+
+    host: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentStatus:
+    """All that an agent tells the other agents and the launcher of itself, again and again."""
+
+    report: AgentReport
+    view: int  # the number of the newest view that the agent knows
+    voters: tuple[str, ...]  # of that view
+    over: str  # how the run ended; empty while it goes on
+    code: int  # the exit code of a run that is over
+    possible: int  # workers that the host can have
+    trouble: tuple[
+        str, int
+    ]  # why a slot was given up, and the exit code that follows from it; ("", 0) if none was
+    micros: dict[str, tuple[int, float]]  # by worker: micro-batches computed, and the seconds they took
+    round_trip_s: dict[str, float]  # by agent
+    roster: dict[str, AgentAddress]  # all agents that this one knows, itself included

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from weft.elastic.membership.speeds import LinkSpeeds, Speeds, slow_links, weights_by_speed
@@ -32,16 +32,16 @@ class Stragglers:
         """Forget the shares that were wanted for the view before the one that was decided."""
         self._weights = None
 
-    def weights(self, view: View, micros: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
+    def weights(self, view: View, micros: Mapping[str, tuple[int, float]]) -> dict[str, float] | None:
         """Return other shares for the members of the view; None if the present ones will do."""
         return self._weights if _is_complete(view, micros) else None
 
-    def look_at_speeds(self, view: View, micros: Mapping[str, Sequence[float]]) -> Iterator[SlowFinding]:
+    def look_at_speeds(self, view: View, micros: Mapping[str, tuple[int, float]]) -> Iterator[SlowFinding]:
         """Find slow members, from the micro-batches that each worker has computed and the seconds they took."""
         if not _is_complete(view, micros):
             return
         now = {member.worker: member.weight for member in view.members}
-        if not self._speeds.look({worker: (int(micros[worker][0]), micros[worker][1]) for worker in now}):
+        if not self._speeds.look({worker: micros[worker] for worker in now}):
             return
         for worker in sorted(self._speeds.slow - self._reported):
             factor = self._speeds.seconds[worker] / self._speeds.usual
@@ -67,6 +67,6 @@ class Stragglers:
         return SlowFinding(workers, cause, evict)
 
 
-def _is_complete(view: View, micros: Mapping[str, Sequence[float]]) -> bool:
+def _is_complete(view: View, micros: Mapping[str, tuple[int, float]]) -> bool:
     """Return whether there are several members to compare, and the counts of all of them are known."""
     return view.size > 1 and all(member.worker in micros for member in view.members)

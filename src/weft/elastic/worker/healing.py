@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from weft.elastic.data.shares import Settlement
 from weft.elastic.membership.view import View
+from weft.elastic.replica.state import StateImage
+from weft.elastic.replica.state_transfer import StateServer, StateSource, fetch
 from weft.elastic.worker.beat import HEALING, Beat
 from weft.elastic.worker.link import AgentLink
-from weft.elastic.worker.state import StateImage
-from weft.elastic.worker.state_transfer import StateServer, StateSource, fetch
+from weft.elastic.worker.messages import WorkerHealed
 
 
 class Healing:
@@ -44,12 +45,13 @@ class Healing:
             on_slice=lambda: self._beat.say(HEALING),
         )
         self._link.tell(
-            "healed",
-            view=view.number,
-            bytes=healed.image.nbytes,
-            seconds=round(healed.seconds, 4),
-            sources=list(healed.sources),
-            step=settlement.base.committed,
+            WorkerHealed(
+                view=view.number,
+                step=settlement.base.committed,
+                bytes=healed.image.nbytes,
+                seconds=round(healed.seconds, 4),
+                sources=tuple(healed.sources),
+            )
         )
         return healed.image
 

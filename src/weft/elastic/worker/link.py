@@ -1,25 +1,33 @@
-"""A worker's link to the agent of its host: views come in, news go out, one JSON object a line.
-
-Agent to worker: `welcome` (the run's secret and limits), `view` (what is decided, and what this worker is called),
-`drain` (leave at the next step), `over` (all others are done).
-Worker to agent, `say`: hello, ready, grouped, healed, commit, broken, leaving, saved, header, refused, finished.
-"""
+"""A worker's link to the agent of its host: views come in, news go out, one JSON object a line (`messages.py`)."""
 
 from __future__ import annotations
 
-import json
+import fcntl
 import os
 import socket
+import stat
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 from weft.elastic.membership.view import View
+from weft.elastic.worker.messages import (
+    FROM_AGENT,
+    DrainWorker,
+    FromWorker,
+    GroupBroken,
+    NewView,
+    RunFinished,
+    RunRefused,
+    ToWorker,
+    WelcomeWorker,
+)
 from weft.errors import CollectiveError, UsageError
+from weft.messages import encode
 
-DESCRIPTOR = "WEFT_ELASTIC"  # the variable that holds ours, and the beat's
-Message = dict[str, Any]
+# The variable that holds the descriptors of a worker's link and of its progress page, and the link's inode.
+DESCRIPTORS = "WEFT_ELASTIC"
 
 
 class RunOver(Exception):  # noqa: N818 (it is not an error)
@@ -39,19 +47,19 @@ class AgentLink:
         self._urgent = -1  # the newest view for which the end of the step is not waited for: somebody is lost
         self.name = ""
         self.drain = False
-        self._welcome: Message | None = None
+        self._welcome: WelcomeWorker | None = None
         threading.Thread(target=self._listen, name="weft-link", daemon=True).start()
 
-    def tell(self, say: str, **news: Any) -> None:
-        """Say something; an agent that is gone takes us with it, so nothing is to be done about that here."""
-        data = json.dumps({"say": say, **news}, separators=(",", ":")).encode() + b"\n"
+    def tell(self, news: FromWorker) -> None:
+        """Send a message; an agent that is gone takes us with it, so nothing is to be done about that here."""
+        data = encode(news)
         with self._sending:
             try:
                 self._connection.sendall(data)
             except OSError:
                 self._end()
 
-    def welcome(self) -> Message:
+    def welcome(self) -> WelcomeWorker:
         """What the agent tells every worker first."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._welcome is not None)
@@ -69,10 +77,24 @@ class AgentLink:
                 raise SystemExit(1)
             return self.view
 
+    def await_end(self, view: int) -> bool:
+        """Wait for what becomes of a run whose loop the script has left early in a view.
+
+        Return True if the run is over, as all members left, and False if the others go on without this worker.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._over or self._left_out(view))
+            if self._closed and not self._over:
+                raise SystemExit(1)
+            return self._over
+
+    def _left_out(self, view: int) -> bool:
+        return self.view is not None and self.view.number > view and self.view.rank_of(self.name) is None
+
     def refuse(self, error: UsageError, *, for_all: bool) -> NoReturn:
         """We cannot take part, or nobody can: say why, and end as what is misused does."""
         if for_all:  # it is told once, at the end of the run
-            self.tell("refused", why=str(error), code=error.exit_code)
+            self.tell(RunRefused(str(error), error.exit_code))
         else:
             print(f"weft: {error}", file=sys.stderr, flush=True)
         raise SystemExit(error.exit_code)
@@ -88,36 +110,33 @@ class AgentLink:
         with self._connection.makefile("rb") as lines:
             try:
                 for line in lines:
-                    self._hear(json.loads(line))
+                    if line.endswith(b"\n"):  # or the agent died in the middle of it
+                        self._hear(FROM_AGENT.decode(line))
             except OSError:
                 pass
         self._end()
 
-    def _hear(self, message: Message) -> None:
-        match message["do"]:
-            case "drain":
-                self.drain = True
-            case "welcome":
-                with self._changed:
-                    self._welcome, self.name = message, message["name"]
-                    self._changed.notify_all()
-            case "over":
-                with self._changed:
-                    self._over = True
-                    self._changed.notify_all()
-            case "view":
-                self._hear_view(message)
-
-    def _hear_view(self, message: Message) -> None:
-        view = View.from_json(message["view"])
+    def _hear(self, message: ToWorker) -> None:
         with self._changed:
-            if self.view is None or view.number > self.view.number:
-                self.view, self.name = view, message["name"]
-                if message["urgent"]:
-                    self._urgent = view.number
+            match message:
+                case DrainWorker():
+                    self.drain = True
+                case WelcomeWorker(name=name):
+                    self._welcome, self.name = message, name
+                case RunFinished():
+                    self._over = True
+                case NewView():
+                    self._hear_view(message)
             self._changed.notify_all()
-        if message["urgent"]:
+        if isinstance(message, NewView) and message.urgent:
             self.on_urgent()
+
+    def _hear_view(self, message: NewView) -> None:
+        view = message.view
+        if self.view is None or view.number > self.view.number:
+            self.view, self.name = view, message.name
+            if message.urgent:
+                self._urgent = view.number
 
     def _end(self) -> None:
         """The agent is gone. It would not let us live, so nobody waits for us any more."""
@@ -133,10 +152,10 @@ class FixedLink(AgentLink):
         self.view, self.name, self.drain = view, view.members[rank].worker, False
         self.on_urgent = lambda: None
 
-    def tell(self, say: str, **news: Any) -> None:
-        if say == "broken":
+    def tell(self, news: FromWorker) -> None:
+        if isinstance(news, GroupBroken):
             raise CollectiveError(
-                f"{news['why']}; start the script with weft run --elastic to have it go on without those who are lost"
+                f"{news.why}; start the script with weft run --elastic to have it go on without those who are lost"
             )
 
     def refuse(self, error: UsageError, *, for_all: bool) -> NoReturn:
@@ -147,16 +166,34 @@ class FixedLink(AgentLink):
         assert self.view is not None
         return self.view
 
+    def await_end(self, view: int) -> bool:
+        return True
+
     def lost_someone(self, number: int) -> bool:
         return False
 
 
-def inherited() -> tuple[socket.socket, int] | None:
-    """The link and the beat that an agent left us, once; a child of ours must not find them again."""
-    given = os.environ.pop(DESCRIPTOR, None)
+def inherited(environ: Mapping[str, str]) -> tuple[socket.socket, int] | None:
+    """Take the link and the progress page that an agent left this process; None if there are none, or no longer.
+
+    The variable outlives the descriptors in it. Both are moved to other numbers, so neither a second call nor a child
+    of this process takes what has those numbers by then for a link: that would have another inode.
+    """
+    given = environ.get(DESCRIPTORS)
     if given is None:
         return None
-    link, page = map(int, given.split(","))
-    os.set_inheritable(link, False)
-    os.set_inheritable(page, False)
-    return socket.socket(fileno=link), page
+    link, page, inode = map(int, given.split(","))
+    try:
+        found = os.fstat(link)
+    except OSError:
+        return None
+    if not stat.S_ISSOCK(found.st_mode) or found.st_ino != inode:
+        return None
+    return socket.socket(fileno=_move(link)), _move(page)
+
+
+def _move(descriptor: int) -> int:
+    """Give an open file another number, which children do not inherit, and close the one it had."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return moved

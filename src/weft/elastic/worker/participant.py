@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from weft.collectives.modes.tcp.mesh import own_address
+from weft.collectives.settings import CollectiveSettings
 from weft.elastic.checkpoint.saver import RefusedError, Saver
 from weft.elastic.data.feed import SampleSource
 from weft.elastic.membership.view import View
-from weft.elastic.worker import state
+from weft.elastic.replica import state
+from weft.elastic.replica.replica import Replica
+from weft.elastic.worker import misuse
 from weft.elastic.worker.beat import OUTSIDE, Beat
 from weft.elastic.worker.group import ViewGroup
 from weft.elastic.worker.healing import Healing
 from weft.elastic.worker.link import AgentLink, RunOver
+from weft.elastic.worker.messages import DataHeader, WorkerHello
 from weft.elastic.worker.regrouping import Regrouping
-from weft.elastic.worker.replica import Replica
 from weft.elastic.worker.training_loop import TrainingLoop
 from weft.errors import UsageError
 
@@ -27,18 +31,25 @@ class Participant:
     """One worker: its link to the agent, what its script registers, and, once it has arrived, its training loop."""
 
     def __init__(
-        self, link: AgentLink, beat: Beat, *, address: str, secret: str, reproducible: bool = False
+        self,
+        link: AgentLink,
+        beat: Beat,
+        *,
+        settings: CollectiveSettings,
+        secret: str,
+        reproducible: bool = False,
     ) -> None:
+        address = own_address(settings.launcher)
         self._link, self._beat, self._reproducible = link, beat, reproducible
         self._healing = Healing(link, beat, address, secret)
-        self._group = ViewGroup(link, address)
+        self._group = ViewGroup(link, address, secret, settings)
         self._source: SampleSource | None = None
         self._loop: TrainingLoop | None = None  # from the arrival on
         self.objects: dict[str, Any] = {}
         self.on_leave: Callable[[], object] | None = None
         self.saver = Saver(link, secret)
-        link.on_urgent = self._group.abort
-        link.tell("hello", store_port=self.store_port, heal_port=self.heal_port)
+        link.on_urgent = self._group.abort_outdated
+        link.tell(WorkerHello(self.store_port, self.heal_port))
 
     @property
     def name(self) -> str:
@@ -57,7 +68,7 @@ class Participant:
     def attend(self, source: SampleSource) -> None:
         """Take the samples from this source."""
         self._source = source
-        self._link.tell("header", header=source.header())
+        self._link.tell(DataHeader(source.header()))
 
     def register(self, objects: Mapping[str, Any]) -> None:
         """Keep these objects through every change of membership."""
@@ -71,6 +82,7 @@ class Participant:
                 raise UsageError(
                     "run.loader and run.register must come before run.epochs, got neither or one"
                 )
+            misuse.watch_optimizers(self.objects)
             self._loop = self._arrive(Replica(self.objects, self._source, reproducible=self._reproducible))
         return self._loop
 

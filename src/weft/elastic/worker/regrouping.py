@@ -16,13 +16,14 @@ import torch.distributed as dist
 from weft.elastic.checkpoint.saver import Saver
 from weft.elastic.data.shares import MemberSummary, Settlement, settle
 from weft.elastic.membership.view import View
-from weft.elastic.worker import state
+from weft.elastic.replica import state
+from weft.elastic.replica.replica import InView, Replica
 from weft.elastic.worker.beat import WAITING, Beat
 from weft.elastic.worker.group import BROKEN, ViewGroup
 from weft.elastic.worker.handshake import MemberCard, introduce
 from weft.elastic.worker.healing import Healing
 from weft.elastic.worker.link import AgentLink
-from weft.elastic.worker.replica import InView, Replica
+from weft.elastic.worker.messages import GroupBroken, GroupFormed, ReadyToJoin
 
 
 class Regrouping:
@@ -53,22 +54,22 @@ class Regrouping:
         self._beat.say(WAITING)
         formed = place.view.number if place is not None else -1
         if error is not None:
-            self._link.tell("broken", view=formed, why=str(error))
+            self._link.tell(GroupBroken(formed, str(error)))
         elif place is None:
-            self._link.tell("ready")
+            self._link.tell(ReadyToJoin())
         while True:
             view = self._link.await_view(formed)
             rank = view.rank_of(self._link.name)
             if rank is None:
                 formed, self._stays = view.number, False  # we were left out; perhaps we are let in again
                 self._leave_if_asked()
-                self._link.tell("ready")
+                self._link.tell(ReadyToJoin())
                 continue
             try:
                 return self._form(view, rank)
             except BROKEN as error:
                 formed = view.number
-                self._link.tell("broken", view=view.number, why=f"{type(error).__name__}: {error}")
+                self._link.tell(GroupBroken(view.number, f"{type(error).__name__}: {error}"))
 
     def _leave_if_asked(self) -> None:
         if self._link.drain:
@@ -79,7 +80,7 @@ class Regrouping:
     def _form(self, view: View, rank: int) -> InView:
         self._healing.over()
         self._group.form(view, rank)
-        self._link.tell("grouped", view=view.number)
+        self._link.tell(GroupFormed(view.number))
         summaries = self._resume(view, rank, self._introduce(view))
         settlement = settle(summaries)
         if settlement.behind:

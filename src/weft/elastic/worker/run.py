@@ -16,32 +16,38 @@ for all its micro-batches and all members; before that, `optimizer.step()` and `
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import IterableDataset
 
 from weft import context
+from weft.collectives.choices import parse_mode
 from weft.collectives.modes.tcp.mesh import own_address
-from weft.collectives.settings import facts_from_env
+from weft.collectives.settings import CollectiveSettings, settings_from_env
 from weft.elastic.data.feed import Collate, MapFeed, SampleSource, StreamFeed, seeded
 from weft.elastic.data.order import SampleOrder, TrainingStep
 from weft.elastic.data.shares import deal
 from weft.elastic.membership.view import Member, View
-from weft.elastic.secret import new_secret
+from weft.elastic.torch_private import mark_scheduler_aware
+from weft.elastic.worker import misuse
 from weft.elastic.worker.beat import Beat
 from weft.elastic.worker.link import AgentLink, FixedLink, inherited
+from weft.elastic.worker.messages import WorkerLeaving
 from weft.elastic.worker.participant import Participant
 from weft.errors import UsageError
+from weft.secret import new_secret
 
 
 def join(
@@ -62,45 +68,46 @@ def join(
     from weft.collectives.register import autoload
 
     autoload()
-    given = inherited()
+    uncaught = misuse.watch_exceptions()
+    given = inherited(os.environ)
     device = context.device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    # Groups are made anew at every change: nothing is tried out then, as mode `explore` would.
-    os.environ["WEFT_MODE"] = os.environ.get("WEFT_MODE") or "ring"
+    settings = _settings(os.environ)
     if given is None:
-        participant, most = _fixed_world(reproducible)
+        participant, most = _fixed_world(settings, reproducible)
     else:
         link = AgentLink(given[0])
         welcome = link.welcome()
-        address = own_address(facts_from_env(os.environ))
         participant = Participant(
-            link,
-            Beat.at(given[1]),
-            address=address,
-            secret=welcome["secret"],
-            reproducible=reproducible,
+            link, Beat.at(given[1]), settings=settings, secret=welcome.secret, reproducible=reproducible
         )
-        most = welcome["most"]
+        most = welcome.most
         _leave_on_sigterm(link)
     participant.on_leave = on_leave
     folder = Path(checkpoint).absolute() if checkpoint is not None else None
     participant.saver.configure(folder, checkpoint_every)
-    return Run(participant, device, most)
+    return Run(participant, device, most, uncaught)
 
 
-def _fixed_world(reproducible: bool) -> tuple[Participant, int]:
+def _settings(environ: Mapping[str, str]) -> CollectiveSettings:
+    """Read the settings of the groups. They are made anew at every change: mode `explore` would measure each time."""
+    settings = settings_from_env(environ)
+    return settings if environ.get("WEFT_MODE") else replace(settings, mode=parse_mode("ring"))
+
+
+def _fixed_world(settings: CollectiveSettings, reproducible: bool) -> tuple[Participant, int]:
     """A world of the size another launcher gave it: everyone is in the one view there is."""
     import torch.distributed as dist
 
-    place = context.init()
+    place = context.init_with(settings)
     secrets = [new_secret()]
     dist.broadcast_object_list(secrets)
     link = FixedLink(View(0, (_nobody(),), ()), 0)
     participant = Participant(
         link,
         Beat(),
-        address=own_address(facts_from_env(os.environ)),
+        settings=settings,
         secret=secrets[0],
         reproducible=reproducible,
     )
@@ -109,7 +116,7 @@ def _fixed_world(reproducible: bool) -> tuple[Participant, int]:
         agent=place.host,
         host=place.host,
         slot=place.local_rank,
-        address=own_address(facts_from_env(os.environ)),
+        address=own_address(settings.launcher),
         store_port=participant.store_port,
         heal_port=participant.heal_port,
     )
@@ -128,7 +135,7 @@ def _leave_on_sigterm(link: AgentLink) -> None:
     """SIGTERM asks this worker to leave at the end of the step, unless the script has its own answer to it."""
 
     def ask(*_: object) -> None:  # in a thread: we may be in the middle of telling something else
-        threading.Thread(target=link.tell, args=("leaving",), daemon=True).start()
+        threading.Thread(target=link.tell, args=(WorkerLeaving(),), daemon=True).start()
 
     main = threading.current_thread() is threading.main_thread()
     if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -138,8 +145,10 @@ def _leave_on_sigterm(link: AgentLink) -> None:
 class Run:
     """This worker's handle on the run."""
 
-    def __init__(self, participant: Participant, device: torch.device, most: int) -> None:
-        self._participant = participant
+    def __init__(
+        self, participant: Participant, device: torch.device, most: int, uncaught: misuse.Uncaught
+    ) -> None:
+        self._participant, self._uncaught = participant, uncaught
         self._most = most
         self.device = device
         self._loader: Loader | None = None
@@ -181,8 +190,7 @@ class Run:
 
     def register(self, **objects: Any) -> None:
         """Keep these through every change: model, optimizer, scheduler, scaler, anything with `state_dict`."""
-        if not any(isinstance(value, torch.nn.Module) for value in objects.values()):
-            raise UsageError("a model must be registered, got none; call run.register(model=model, ...)")
+        misuse.check_registered(objects)
         self._participant.register(objects)
         for value in objects.values():
             _tame(value, self._participant)
@@ -190,7 +198,7 @@ class Run:
     def loader(
         self,
         dataset: Any,
-        batch: int,
+        batch: int | None = None,
         *,
         micro: int | None = None,
         shuffle: bool = True,
@@ -206,6 +214,7 @@ class Run:
         """
         if self._loader is not None:
             raise UsageError("a run has one loader, got a second; evaluate with a DataLoader of torch's")
+        batch = misuse.check_loader(dataset, batch, options)
         micro = micro or -(-batch // self._most)
         if isinstance(dataset, IterableDataset):
             feed: SampleSource = StreamFeed(
@@ -221,12 +230,22 @@ class Run:
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs that are left of so many; for a newcomer not all of them."""
         loop = self._participant.arrive()
-        while loop.replica.epoch < count:
-            epoch = loop.replica.epoch
-            loop.replica.reload_healed()
-            yield epoch
-            loop.skip_to_epoch(epoch + 1)
+        atexit.register(self._leave_early)  # of no effect once the loop has come to its end
+        try:
+            while loop.replica.epoch < count:
+                epoch = loop.replica.epoch
+                loop.replica.reload_healed()
+                yield epoch
+                loop.skip_to_epoch(epoch + 1)
+        except GeneratorExit:
+            if self._participant.applied and not sys.is_finalizing():
+                loop.close_ticket()  # the script has left its loop after a step that it applied
+            raise
         loop.finish()
+
+    def _leave_early(self) -> None:
+        if not self._uncaught.happened:
+            self._participant.loop.leave_early()
 
     def save(self) -> None:
         """Have the next commit saved, as well as those whose turn it is; any member may ask for it."""
@@ -309,11 +328,12 @@ def _tame(value: Any, participant: Participant) -> None:
         _patch(value, "step", functools.partial(_scaler_step, participant, value.step))
         for name in ("unscale_", "update"):
             _patch(value, name, functools.partial(_when_ready, participant, getattr(value, name)))
+    elif isinstance(value, AveragedModel):
+        _patch(value, "update_parameters", functools.partial(_average, participant, value.update_parameters))
 
 
 def _patch(value: Any, name: str, instead: Any) -> None:
-    # A scheduler looks for this mark, and warns if its own wrapper has been replaced by one without.
-    instead._wrapped_by_lr_sched = True
+    mark_scheduler_aware(instead)
     setattr(value, name, instead)
 
 
@@ -333,6 +353,7 @@ def _step(participant: Participant, original: Any, closure: Any = None) -> Any:
         raise UsageError("an optimizer in an elastic run must step without a closure, got one")
     if not participant.ready:
         return None
+    participant.loop.replica.keep_copy()
     result = original()
     participant.mark_applied()
     return result
@@ -341,9 +362,15 @@ def _step(participant: Participant, original: Any, closure: Any = None) -> Any:
 def _scaler_step(participant: Participant, original: Any, optimizer: Any, *args: Any) -> Any:
     if not participant.ready:
         return None
+    participant.loop.replica.keep_copy()
     result = original(optimizer, *args)
     participant.mark_applied()  # even if the scaler skipped it: the samples are consumed
     return result
+
+
+def _average(participant: Participant, original: Any, model: torch.nn.Module) -> None:
+    if participant.applied or not participant.in_turn:
+        original(model)
 
 
 def _when_ready(participant: Participant, original: Any, *args: Any) -> Any:

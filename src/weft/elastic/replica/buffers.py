@@ -33,6 +33,10 @@ class Buffers:
         """We have computed the first micro-batch of the step: its buffers will be everyone's."""
         self._next = self._copies()
 
+    def first_skipped(self) -> None:
+        """We have left out the first micro-batch of the step: it leaves no trace."""
+        self._next = [kept.clone() for kept in self.kept]
+
     def to_sum(self) -> dict[torch.dtype, Tensor]:
         """What to add up over the members, one tensor for each type: zeros but from whoever has what counts."""
         flat: dict[torch.dtype, Tensor] = {}

@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch._dynamo  # an optimizer loads it, and it sets a variable
 
-from weft.elastic.worker import state, state_transfer
-from weft.elastic.worker.state_transfer import StateServer, StateSource, fetch
+from weft.elastic.replica import state, state_transfer
+from weft.elastic.replica.state_transfer import StateServer, StateSource, fetch
 from weft.errors import ConnectError, UsageError
 
 
@@ -87,6 +87,15 @@ def test_without_any_source_it_is_told() -> None:
         server.close()
         with pytest.raises(ConnectError, match="must be there to heal from"):
             fetch(1, sources, "secret")
+
+
+def test_a_source_that_falls_silent_is_left_as_soon_as_it_is_known_to_be_lost() -> None:
+    lost = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        source = StateSource("silent", "127.0.0.1", silent.getsockname()[1])
+        threading.Timer(0.1, lost.set).start()
+        with pytest.raises(ConnectError, match="a member was lost while the state came"):
+            fetch(1, [source], "secret", cancelled=lost.is_set, patience_s=300.0)
 
 
 def test_who_does_not_know_the_secret_gets_nothing() -> None:

@@ -3,7 +3,7 @@
 Every worker has a server, in a thread. What a commit consists of does not change while somebody is healed, so tensors
 are sent from where they are; see `healing.py`. A source that dies costs nothing but its slice: another sends that.
 
-A connection begins with proof that both sides know the run's secret (`weft.elastic.secret`). Then the client sends
+A connection begins with proof that both sides know the run's secret (`weft.secret`). Then the client sends
 requests, each a block of JSON: a table of the image, or bytes [start, stop) of its tensors in a row.
 """
 
@@ -19,17 +19,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from queue import Empty, Queue
 
 from torch import Tensor
 
 from weft.collectives.modes.tcp.mesh import bytes_of
-from weft.elastic.secret import admit, greet, receive
-from weft.elastic.worker.state import StateImage, empty_like
+from weft.elastic.replica.state import StateImage, empty_like
 from weft.errors import ConnectError
+from weft.secret import admit, greet, receive
 
 SLICE_BYTES = 8 << 20  # of tensors, asked for at once from one source
 SOCKET_BUFFER_BYTES = 4 << 20
 PATIENCE_S = 5.0  # with a source that sends nothing, and with a client that proves nothing
+LOOK_S = 0.02  # between two looks whether what is fetched is still wanted
 RETRY_S = 0.01  # until a thread without a slice looks whether another source has failed
 _LENGTH = struct.Struct("!Q")  # bytes of the block that follows
 
@@ -141,8 +143,43 @@ def fetch(
 ) -> FetchedState:
     """Get the image of a view from several sources at once; `on_slice` is called after every slice.
 
-    Raises ConnectError if no source is left before the image is whole, or `cancelled` returns True.
+    Raises ConnectError if no source is left before the image is whole, and as soon as `cancelled` returns True: a
+    source that says nothing any more is not waited for then.
     """
+    fetched: Queue[FetchedState | BaseException] = Queue()
+
+    def take_slice() -> None:
+        if not cancelled():  # who cancelled it does something else by now
+            on_slice()
+
+    def work() -> None:
+        try:
+            fetched.put(_fetch_all(view, sources, secret, cancelled, take_slice, patience_s))
+        except BaseException as error:
+            fetched.put(error)
+
+    threading.Thread(target=work, name="weft-fetch", daemon=True).start()
+    while True:
+        try:
+            result = fetched.get(timeout=LOOK_S)
+        except Empty:
+            if cancelled():
+                raise ConnectError("a member was lost while the state came from it or others") from None
+            continue
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+
+def _fetch_all(
+    view: int,
+    sources: Sequence[StateSource],
+    secret: str,
+    cancelled: Callable[[], bool],
+    on_slice: Callable[[], object],
+    patience_s: float,
+) -> FetchedState:
+    """Get the table of an image from the first source that answers, and its slices from all."""
     began = time.monotonic()
     table: StateImage | None = None
     for source in sources:
