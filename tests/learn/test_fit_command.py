@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import onnxruntime
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from testing.forking.server import TABLES, ForkServer
 from tests.learn.data import classes, numbers
 
 from weft.cli.tables.learn import command
@@ -58,9 +59,9 @@ def test_a_file_says_what_to_do_and_options_win(table: Path, tmp_path: Path) -> 
     model = pickle.loads(out.read_bytes())
     assert (report["model"], model.max_depth, model.max_bins) == ("DecisionTreeClassifier", 3, 20)
     for text, why in (
-        ("target: y", "must name a table, got none"),
-        ("table: a\ndepth: 3", "must hold table, target, model, params, memory, out, test, got depth"),
-        ("- 1", "must hold names and values"),
+        ("target: y", "it must have the field table, got none; add table"),
+        ("table: a\ndepth: 3", "must be among table, target, model, params, memory, out, test, got depth"),
+        ("- 1", "it must be a mapping, got a list"),
         ("a: [", "must be a readable YAML file"),
     ):
         config.write_text(text)
@@ -94,12 +95,12 @@ def test_what_cannot_be_meant_is_said(table: Path) -> None:
         told(str(table), "--target=y", "--model=lasso")
 
 
-def by_two_workers(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    weft = [sys.executable, "-m", "weft", "learn", "fit", *args, "--json", "-n", "2"]
-    return subprocess.run(weft, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+def by_two_workers(forks: ForkServer, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    command = ["learn", "fit", *args, "--json", "-n", "2"]
+    return forks.load(*TABLES).run(command, env=os.environ, cwd=folder, timeout=280)
 
 
-def test_what_cannot_be_fitted_is_one_clear_error(table: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_fitted_is_one_clear_error(table: Path, tmp_path: Path, forks: ForkServer) -> None:
     frame = pd.read_parquet(table)
     frame.loc[350, "c"] = np.nan
     frame.to_parquet(tmp_path / "holes.parquet")
@@ -109,15 +110,15 @@ def test_what_cannot_be_fitted_is_one_clear_error(table: Path, tmp_path: Path) -
         told(*args)
     with pytest.raises(UsageError, match=r"^C must be a number above 0, got -1$"):
         told(str(table), "--target=y", "--param", "C=-1")
-    done = by_two_workers(tmp_path, *args)
+    done = by_two_workers(forks, tmp_path, *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert "weft: Input X contains NaN: row 350, column 'c'" in done.stderr.splitlines()
     assert "Traceback" not in done.stderr
     assert not out.exists()
 
 
-def test_a_worker_that_finds_no_table_ends_all(table: Path, tmp_path: Path) -> None:
-    done = by_two_workers(tmp_path, str(table), "--target=z")  # rank 0 opens it, the other one waits
+def test_a_worker_that_finds_no_table_ends_all(table: Path, tmp_path: Path, forks: ForkServer) -> None:
+    done = by_two_workers(forks, tmp_path, str(table), "--target=z")  # rank 0 opens it, the other one waits
     assert done.returncode == 2
     (told_once,) = [line for line in done.stderr.splitlines() if "got 'z'" in line]
     assert told_once.startswith("weft: the target must be a column of")
@@ -126,10 +127,12 @@ def test_a_worker_that_finds_no_table_ends_all(table: Path, tmp_path: Path) -> N
 
 @pytest.mark.long
 @pytest.mark.parametrize("model", ["linear", "boosting"])
-def test_two_workers_find_the_model_of_one(table: Path, tmp_path: Path, model: str) -> None:
+def test_two_workers_find_the_model_of_one(
+    table: Path, tmp_path: Path, model: str, forks: ForkServer
+) -> None:
     out = tmp_path / "model.pkl"
     args = [str(table), "--target=y", "--model", model, "--out", str(out)]
-    done = by_two_workers(tmp_path, *args)
+    done = by_two_workers(forks, tmp_path, *args)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["workers"] == 2

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import onnxruntime
 import pytest
+from testing.forking.server import TABLES, ForkServer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def test_two_workers_agree(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "weft", "run", "-n", "2", str(EXAMPLES / "learn_together.py")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+def test_two_workers_agree(tmp_path: Path, forks: ForkServer) -> None:
+    command = ["run", "-n", "2", str(EXAMPLES / "learn_together.py")]
+    done = forks.load(*TABLES).run(command, env=os.environ, cwd=tmp_path, timeout=280)
     assert done.returncode == 0, done.stderr
     found = re.findall(r"rank (\d): accuracy ([\d.]+), features that matter: (.*)", done.stdout)
     assert sorted(rank for rank, _, _ in found) == ["0", "1"]

@@ -75,6 +75,8 @@ def explained(model: Any, X: Any = None, y: Any = None) -> list[Coefficient] | l
     if isinstance(model, LinearModel):
         return coefficients(model, X, y)
     check_is_fitted(model)
+    if not hasattr(model, "feature_importances_"):
+        raise TypeError(f"a model must be one of weft.learn, got {type(model).__name__}")
     found = map(Importance, _names(model), map(float, model.feature_importances_))
     return sorted(found, key=lambda one: -one.share)
 

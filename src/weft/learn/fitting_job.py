@@ -5,21 +5,26 @@ python -m weft.learn.fitting_job '{"source": "table.parquet", "target": "y", ...
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import pickle
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from scipy import sparse
 
 from weft import learn
+from weft.documents import Document, read_document
 from weft.errors import CollectiveError, DataError, UsageError
+from weft.files import write_whole
 from weft.learn import inputs
 from weft.learn.tables.form import StoredTable
 from weft.learn.tables.source import open_source
@@ -50,7 +55,7 @@ class FitConfig:
     target: str | None = None
     model: str = "linear"
     params: Mapping[str, Any] = field(default_factory=dict)
-    memory: str = "4GB"
+    memory: str | int = "4GB"
     out: str | None = None
     test: str | None = None
     report: str | None = None  # the file for rank 0's report, as JSON
@@ -60,25 +65,36 @@ class FitConfig:
             raise UsageError(f"--model must be one of {', '.join(MODELS)}, got {self.model!r}")
 
 
+class FitFile(Document, frozen=True, omit_defaults=True):
+    """A YAML file that says what to fit, in the words of the options."""
+
+    table: str
+    target: str | None = None
+    model: str = "linear"
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    memory: str | int | float = "4GB"
+    out: str | None = None
+    test: str | None = None
+
+
 def settings_of(path: Path) -> dict[str, Any]:
     """Return the arguments of FitConfig from a YAML file, which calls the source `table`."""
-    try:
-        import yaml
-    except ModuleNotFoundError:
-        raise UsageError(f"reading {path} needs PyYAML; install weft[learn], or use options") from None
-    known = ["table", *(one.name for one in fields(FitConfig) if one.name not in ("source", "report"))]
-    try:
-        found = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise UsageError(f"{path} must be a readable YAML file, got: {str(error).splitlines()[0]}") from None
-    if not isinstance(found, dict) or not isinstance(found.get("params", {}), dict):
-        raise UsageError(f"{path} must hold names and values, with params as names and values, got {found!r}")
-    unknown = sorted(str(name) for name in set(found) - set(known))
-    if unknown:
-        raise UsageError(f"{path} must hold {', '.join(known)}, got {', '.join(unknown)}")
-    if "table" not in found:
-        raise UsageError(f"{path} must name a table, got none; add table: data.parquet")
-    return {"source": str(found.pop("table")), **found}
+    given: dict[str, Any] = msgspec.to_builtins(read_document(path, FitFile))
+    if isinstance(given.get("memory"), float):
+        given["memory"] = repr(given["memory"])  # 4.0e+9: a size in text
+    return {"source": given.pop("table"), **given}
+
+
+def check_out(path: Path) -> None:
+    """Raise an error, before an hour of fitting, where a model cannot be kept."""
+    if path.is_dir():
+        raise DataError(f"--out must be a file, got the folder {path}; write --out {path / 'model.pkl'}")
+    if not path.absolute().parent.is_dir():
+        raise DataError(f"--out must be in a folder that exists, got {path}; make {path.parent} first")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise DataError(f"--out must be in a folder that can be written, got {path}; choose another")
+    if path.suffix == ".onnx" and importlib.util.find_spec("onnx") is None:
+        raise DataError(f"{path} must be written by onnx, got none installed; install weft[onnx]")
 
 
 def estimator_of(config: FitConfig, *, classes: bool) -> Any:
@@ -113,6 +129,8 @@ def fit_job(config: FitConfig) -> dict[str, Any]:
 
 def _fit_job(config: FitConfig) -> dict[str, Any]:
     others = current_workers()
+    if config.out is not None and (others is None or others.rank == 0):
+        check_out(Path(config.out))
     if others is not None and others.rank > 0:
         others.gathered(None)  # wait until rank 0 has converted the files
     table = open_source(config.source, config.target, config.memory)
@@ -140,7 +158,7 @@ def _fit_job(config: FitConfig) -> dict[str, Any]:
     if config.test is not None:
         report["test_score"] = _score(estimator, open_source(config.test, config.target, config.memory))
     if config.out is not None and (others is None or others.rank == 0):
-        Path(config.out).write_bytes(_as_bytes(estimator, config.out))
+        _keep(estimator, Path(config.out))
         report["saved"] = config.out
     return report
 
@@ -162,11 +180,14 @@ def _in_memory(rows: Any) -> Any:
     return rows if sparse.issparse(rows) else np.asarray(rows)
 
 
-def _as_bytes(estimator: Any, path: str) -> bytes:
-    """Return the model as ONNX for a file that ends in .onnx, else pickled."""
-    if path.endswith(".onnx"):
-        return bytes(learn.to_onnx(estimator).SerializeToString())
-    return pickle.dumps(estimator)
+def _keep(estimator: Any, path: Path) -> None:
+    """Write the model as ONNX to a file that ends in .onnx, else pickled."""
+    as_onnx = path.suffix == ".onnx"
+    content = learn.to_onnx(estimator).SerializeToString() if as_onnx else pickle.dumps(estimator)
+    try:
+        write_whole(path.resolve(), content)
+    except OSError as error:
+        raise DataError(f"--out must be a file that can be written, got {path}: {error.strerror}") from error
 
 
 def _score(estimator: Any, table: StoredTable) -> float:

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 
 from weft.errors import DataError
 from weft.learn.tables.finite import with_place
-from weft.learn.tables.form import Mapped, StoredTable
+from weft.learn.tables.form import StoredTable
+from weft.learn.tables.mapped import Mapped
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source, open_source
 from weft.learn.workers.group import current_workers, distinct_over_workers, sum_over_workers

@@ -138,5 +138,5 @@ def test_the_command(tmp_path: Path, own_cache: None) -> None:
     text = explained(model)
     assert "|---" in text
     assert {line.split()[0] for line in text.splitlines()[:3]} == {"age", "size", "rate"}
-    with pytest.raises(UsageError, match="must be a pickled model"):
+    with pytest.raises(UsageError, match="must be a pickled estimator"):
         explained(tmp_path / "table.parquet")

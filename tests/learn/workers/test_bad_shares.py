@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.launch.conftest import Shell
+from testing.forking.server import TABLES, ForkServer
+from testing.shell import Shell
 
 from weft.errors import PeerError, ShareError, UsageError
 from weft.files import cache_folder
@@ -46,17 +47,13 @@ ALIKE = (
 Told = dict[str, list[dict[str, Any]]]  # by case, then by rank
 
 
-def told_by_workers(folder: Path, *args: str) -> Told:
-    done = Shell(folder).weft(
-        "run",
-        "-n",
-        "3",
-        SCRIPT,
-        str(folder),
-        *args,
+def told_by_workers(forks: ForkServer, folder: Path, *args: str) -> Told:
+    variables = {"PYTHONPATH": PATH, "NUMBA_CACHE_DIR": str(cache_folder("kernels"))}
+    done = forks.load(*TABLES).run(
+        ["run", "-n", "3", SCRIPT, str(folder), *args],
+        env=Shell(folder).environment(variables),
+        cwd=folder,
         timeout=280,
-        PYTHONPATH=PATH,
-        NUMBA_CACHE_DIR=str(cache_folder("kernels")),
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
     ranks = [json.loads((folder / f"told-{rank}.json").read_text()) for rank in range(3)]
@@ -81,8 +78,8 @@ def test_who_differs_is_named() -> None:
 
 
 @pytest.mark.long
-def test_one_worker_cannot_fit_and_the_others_say_why(tmp_path: Path) -> None:
-    told = told_by_workers(tmp_path)
+def test_one_worker_cannot_fit_and_the_others_say_why(tmp_path: Path, forks: ForkServer) -> None:
+    told = told_by_workers(forks, tmp_path)
     for case, bad, said in ALONE:
         for rank, one in enumerate(told[case]):
             assert said in one["said"], one
@@ -104,7 +101,7 @@ def test_one_worker_cannot_fit_and_the_others_say_why(tmp_path: Path) -> None:
         assert one["coef"] == first["coef"]
 
 
-def test_the_rank_that_keeps_the_store_fails_in_the_midst_of_a_fit(tmp_path: Path) -> None:
-    for rank, one in enumerate(told_by_workers(tmp_path, "0")["round"]):
+def test_the_rank_that_keeps_the_store_fails_in_the_midst_of_a_fit(tmp_path: Path, forks: ForkServer) -> None:
+    for rank, one in enumerate(told_by_workers(forks, tmp_path, "0")["round"]):
         assert "the third round must go well" in one["said"]
         assert ("ShareError" in one["kinds"]) == (rank != 0)

@@ -17,7 +17,7 @@ from weft.learn import inputs
 from weft.learn.gpu.streaming import Stream
 from weft.learn.gpu.tables import CHUNK, KINDS, SparseTensorTable, StreamedTable, TensorTable, csr_tensor
 from weft.learn.inputs import SMALL
-from weft.learn.tables.form import Mapped
+from weft.learn.tables.mapped import Mapped
 from weft.learn.tables.sizes import parse_memory
 from weft.learn.tables.source import is_source
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from weft.errors import DataError
-from weft.learn.tables.form import RowsFile, StoredTable, TableDescription, describe
-from weft.learn.tables.read import BadRow, Chunk, columns_of, read_chunks
+from weft.learn.tables.form import RowsFile, StoredTable, TableDescription, describe, open_stored, storing
+from weft.learn.tables.read import BadRow, Chunk, check_unique, columns_of, listed, read_chunks
 from weft.learn.tables.report import ConversionReport, fingerprint
-from weft.learn.tables.sizes import share_out
+from weft.learn.tables.sizes import MemoryShares, share_out
 from weft.learn.tables.svmlight import LABEL, convert_svmlight, is_svmlight
 
 Array = np.ndarray[Any, Any]
@@ -26,13 +25,28 @@ def convert(
     memory: str | int | None = None,
     columns: list[str] | None = None,
 ) -> tuple[StoredTable, ConversionReport]:
-    """Write the stored table of files to `folder`; files that cannot be read or lack columns are left out."""
+    """Write the stored table of files to `folder`; files that cannot be read or lack columns are left out.
+
+    An error leaves `folder` as it was.
+    """
     if any(map(is_svmlight, sources)):
         return _sparse(sources, folder, target, memory, columns)
     names = _names(sources, target, columns)
     shares = share_out(memory, len(names) + 1)
-    folder.mkdir(parents=True, exist_ok=True)
     report = ConversionReport(str(folder), columns=len(names))
+    with storing(folder) as draft:
+        _write_dense(sources, draft, target, names, shares, report)
+    return open_stored(folder), report
+
+
+def _write_dense(
+    sources: list[Path],
+    folder: Path,
+    target: str | None,
+    names: list[str],
+    shares: MemoryShares,
+    report: ConversionReport,
+) -> None:
     rows = RowsFile(folder / "X.npy", len(names), np.float32)
     targets: list[Array] = []
     missing = 0
@@ -53,16 +67,13 @@ def convert(
                 f"{error}" + (f" (its first {kept_rows} rows are kept)" if kept_rows else "")
             )
     rows.close()
-    if not rows.rows:
-        told = "; ".join(report.lines()[:3]) or "they are empty"
-        shutil.rmtree(folder)
-        raise DataError(f"the files must hold at least one good row, got none: {told}")
+    report.check_rows(rows.rows)
     classes = _write_target(folder, targets) if target is not None else None
     report.rows, report.bytes = rows.rows, (folder / "X.npy").stat().st_size
     description = TableDescription(
         rows.rows, tuple(names), target, classes, missing, fingerprint(sources, target)
     )
-    return describe(folder, description), report
+    describe(folder, description)
 
 
 def _sparse(
@@ -84,6 +95,9 @@ def _sparse(
 
 def _names(sources: list[Path], target: str | None, columns: list[str] | None) -> list[str]:
     """Return the feature columns: `columns`, or those of the first file that can be read."""
+    check_unique(columns or [], "columns")
+    if target is not None and target in (columns or []):
+        raise DataError(f"columns must be features, got the target {target!r} among them; leave it out")
     errors = []
     for source in sources:
         try:
@@ -93,12 +107,15 @@ def _names(sources: list[Path], target: str | None, columns: list[str] | None) -
             continue
         if target is not None and target not in found:
             raise DataError(
-                f"the target must be a column of {source}, got {target!r}; it has {', '.join(found)}"
+                f"the target must be a column of {source}, got {target!r}; it has {listed(found)}"
             )
         unknown = [name for name in columns or [] if name not in found]
         if unknown:
-            raise DataError(f"columns must be those of {source}, got {unknown}; it has {', '.join(found)}")
-        return columns or [name for name in found if name != target]
+            raise DataError(f"columns must be those of {source}, got {unknown}; it has {listed(found)}")
+        names = columns or [name for name in found if name != target]
+        if not names:
+            raise DataError(f"{source} must have a column beside the target, got {target!r} alone")
+        return names
     raise DataError(f"one file at least must be readable, got none: {'; '.join(errors[:3])}")
 
 
@@ -130,10 +147,16 @@ def _absent(target: Array) -> Array:
 
 def _write_target(folder: Path, parts: list[Array]) -> tuple[Any, ...] | None:
     """Write the target as numbers, or as class codes; return the names of the classes."""
-    whole = np.concatenate(parts)
-    if whole.dtype != object:
-        np.save(folder / "y.npy", whole)
+    if all(part.dtype != object for part in parts):
+        np.save(folder / "y.npy", np.concatenate(parts))
         return None
-    classes, codes = np.unique(whole.astype(str), return_inverse=True)
+    classes, codes = np.unique(np.concatenate([_as_text(part) for part in parts]), return_inverse=True)
     np.save(folder / "y.npy", codes.astype(np.int32))
     return tuple(classes.tolist())
+
+
+def _as_text(part: Array) -> Array:
+    """Return the names of classes; those of a chunk that holds numbers only as a text file has them: 1, not 1.0."""
+    if part.dtype == object:
+        return part.astype(str)
+    return np.array([f"{value:.0f}" if value == np.floor(value) else repr(float(value)) for value in part])

@@ -4,27 +4,34 @@
     X.npy          float32, row by row; of a sparse table instead: indptr.npy, indices.npy, data.npy, as in CSR
     y.npy          the target: numbers, or codes of classes
 
-Any program that reads .npy can read it.
+Any program that reads .npy can read it. A folder may come from somebody else, or from a disk that lost some of it: its
+description and the ranges of its indices are checked when it is opened, because compiled code that runs over them
+checks nothing.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from scipy import sparse
 
 from weft.errors import DataError
-from weft.files import write_whole
+from weft.files import filling, write_whole
+from weft.learn.tables.mapped import Window
 
 Array = np.ndarray[Any, Any]
 
 DESCRIPTION = "table.json"
-NEIGHBOURHOOD = 1 << 21  # bytes that the operating system may read around a page
+AXES = {1: "one axis", 2: "two axes"}
+ARRAYS = ("X.npy", "indptr.npy", "indices.npy", "data.npy", "y.npy")
+CHECKED = 1 << 22  # indices that are checked at once
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,10 @@ class TableDescription:
     missing: int  # number of missing values
     source: str  # fingerprint of the files the table was made from
     width: int = 0  # columns of a sparse table, which have no names
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.missing, self.width) < 0:
+            raise ValueError("rows, missing and width must be at least 0")
 
     @property
     def sparse(self) -> bool:
@@ -59,10 +70,13 @@ class StoredTable:
     def features(self) -> Any:
         """Return the rows, or a CSR matrix, mapped copy-on-write: changes do not reach the file."""
         if not self.description.sparse:
-            return np.load(self.folder / "X.npy", mmap_mode="c")
-        data, indices = (np.load(self.folder / f"{name}.npy", mmap_mode="c") for name in ("data", "indices"))
-        indptr = np.load(self.folder / "indptr.npy")
-        if indptr[-1] <= np.iinfo(np.int32).max:
+            return load_array(self.folder, "X.npy", np.float32, 2)
+        data = load_array(self.folder, "data.npy", np.float32)
+        indices = load_array(self.folder, "indices.npy", np.int32)
+        indptr = np.asarray(load_array(self.folder, "indptr.npy", np.int64))
+        if len(indptr) != self.description.rows + 1:
+            raise _damaged(self.folder, f"{self.description.rows + 1} row starts, got {len(indptr)}")
+        if indptr.min() >= 0 and indptr.max() <= np.iinfo(np.int32).max:
             indptr = indptr.astype(np.int32)
         matrix = sparse.csr_matrix((self.description.rows, self.description.width), dtype=np.float32)
         # Set one by one: SciPy's constructor would copy the arrays to give both indices one type.
@@ -73,8 +87,8 @@ class StoredTable:
     def target(self) -> Array:
         if self.description.target is None:
             raise DataError(f"{self.folder} must hold a target, got none; convert it again with --target")
-        y: Array = np.load(self.folder / "y.npy")
         classes = self.description.classes
+        y = np.array(load_array(self.folder, "y.npy", np.float64 if classes is None else np.int32))
         return y if classes is None else np.array(classes)[y.astype(np.intp)]
 
 
@@ -83,26 +97,96 @@ def is_stored(path: Path) -> bool:
 
 
 def open_stored(folder: Path) -> StoredTable:
-    """Open a folder, and check that its files have the shapes of its description."""
-    data = json.loads((folder / DESCRIPTION).read_text())
-    classes = data.pop("classes")
-    description = TableDescription(
-        **{**data, "columns": tuple(data["columns"])}, classes=None if classes is None else tuple(classes)
-    )
+    """Open a folder, and check that its files are what its description says."""
+    try:
+        description = msgspec.json.decode((folder / DESCRIPTION).read_bytes(), type=TableDescription)
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(folder, f"a description that can be read, got {DESCRIPTION}: {error}") from None
     table = StoredTable(folder, description)
-    features = table.features()
-    shape, expected = features.shape, (description.rows, description.count)
-    if description.sparse and len(features.indptr) != description.rows + 1:
-        shape = (len(features.indptr) - 1, description.width)
-    if shape != expected:
-        raise DataError(f"{folder} must hold a table of the shape {expected}, got {shape}; convert it again")
+    _check_features(table)
+    if description.target is not None:
+        _check_target(table)
     return table
 
 
-def describe(folder: Path, description: TableDescription) -> StoredTable:
-    """Write the description, after all other files: a folder without it is not a table."""
+def load_array(folder: Path, name: str, kind: Any, axes: int = 1) -> Array:
+    """Map an array of a stored table copy-on-write; its type and its number of axes must be these."""
+    try:
+        array: Array = np.lib.format.open_memmap(folder / name, mode="c")
+    except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:
+        raise _damaged(folder, f"a whole {name}, got: {str(error).splitlines()[0]}") from None
+    if array.dtype != np.dtype(kind) or array.ndim != axes:
+        raise _damaged(
+            folder,
+            f"{np.dtype(kind)} in {AXES[axes]} in {name}, got {array.dtype} of the shape {array.shape}",
+        )
+    if not array.flags.c_contiguous:
+        raise _damaged(folder, f"{name} row by row, got it column by column")
+    return array
+
+
+def _check_features(table: StoredTable) -> None:
+    described, features = table.description, table.features()
+    shape, expected = features.shape, (described.rows, described.count)
+    if shape != expected or not described.count:
+        raise _damaged(table.folder, f"a table of the shape {expected}, got {shape}")
+    if described.sparse:
+        _check_sparse(table.folder, features)
+
+
+def _check_sparse(folder: Path, matrix: Any) -> None:
+    """Check that rows begin and end inside the values, and that the columns of each row ascend within the width."""
+    starts, stored = matrix.indptr, len(matrix.data)
+    if starts[0] != 0 or starts[-1] != stored or len(matrix.indices) != stored or (np.diff(starts) < 0).any():
+        raise _damaged(folder, f"ascending row starts from 0 to {stored} in indptr.npy, got others")
+    window = Window(matrix.indices, CHECKED * matrix.indices.itemsize)
+    for first in range(0, stored, CHECKED):
+        part = matrix.indices[first : first + CHECKED + 1]  # and the first of the next part
+        if part.min() < 0 or part.max() >= matrix.shape[1]:
+            raise _damaged(folder, f"columns from 0 to {matrix.shape[1] - 1} in indices.npy, got others")
+        falls = np.flatnonzero(part[1:] <= part[:-1]) + first + 1
+        if len(falls) and (starts[np.searchsorted(starts, falls)] != falls).any():
+            raise _damaged(folder, "ascending columns in each row of indices.npy, got others")
+        window.let_go()
+
+
+def _check_target(table: StoredTable) -> None:
+    classes = table.description.classes
+    y = load_array(table.folder, "y.npy", np.float64 if classes is None else np.int32)
+    if len(y) != table.description.rows:
+        raise _damaged(table.folder, f"{table.description.rows} values in y.npy, got {len(y)}")
+    if classes is not None and len(y) and not (y.min() >= 0 and y.max() < len(classes)):
+        raise _damaged(table.folder, f"codes below {len(classes)} in y.npy, got others")
+
+
+def _damaged(folder: Path, must: str) -> DataError:
+    return DataError(f"{folder} must hold {must}; convert it again")
+
+
+@contextmanager
+def storing(folder: Path) -> Iterator[Path]:
+    """Yield a draft folder for a table, which takes the place of the table in `folder` once it is whole.
+
+    Files of `folder` that are no part of a stored table stay. A failure leaves `folder` as it was.
+    """
+    foreign = [] if is_stored(folder) else [name for name in ARRAYS if (folder / name).exists()]
+    if foreign:
+        raise DataError(
+            f"{folder} must hold a stored table or none of {', '.join(ARRAYS)}, got {foreign[0]} without a "
+            f"{DESCRIPTION}; choose another folder"
+        )
+    try:
+        with filling(folder, DESCRIPTION, ARRAYS) as draft:
+            yield draft
+    except OSError as error:
+        raise DataError(
+            f"{folder} must be a folder that can be written, got {error.strerror or error}; choose another"
+        ) from error
+
+
+def describe(folder: Path, description: TableDescription) -> None:
+    """Write the description of a table."""
     write_whole(folder / DESCRIPTION, json.dumps(asdict(description), indent=1))
-    return open_stored(folder)
 
 
 class RowsFile:
@@ -130,88 +214,3 @@ class RowsFile:
         self._file.seek(0)
         self._header()
         self._file.close()
-
-
-class Mapped:
-    """Rows on disk with the few methods of an array that fits use: shape, type, rows by slice or by number."""
-
-    def __init__(self, array: Array, window_bytes: int):
-        self.array = np.asarray(array)
-        self.window = Window(array, window_bytes)
-        self.shape, self.dtype, self.size, self.ndim = array.shape, array.dtype, array.size, 2
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __getitem__(self, key: Any) -> Array:
-        if isinstance(key, slice) and key.step is None:
-            self.window.at(key.start or 0, len(self) if key.stop is None else key.stop)
-            part: Array = self.array[key]
-            return part
-        return self._scattered(key)
-
-    def _scattered(self, key: Any) -> Array:
-        """Return a copy of scattered rows; pages read around them are released again and again."""
-        rows = (
-            np.array(range(*key.indices(len(self))), np.intp) if isinstance(key, slice) else np.asarray(key)
-        )
-        rows = np.flatnonzero(rows) if rows.dtype == bool else rows
-        part = np.empty((len(rows), self.shape[1]), self.dtype)
-        step = max(1, self.window.size // NEIGHBOURHOOD)
-        for start in range(0, len(rows), step):
-            part[start : start + step] = self.array[rows[start : start + step]]
-            self.window.let_go()
-        return part
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.asarray(self.array, dtype)
-
-
-class Window:
-    """The part of a mapped array that stays in memory: the next rows are read ahead, past ones are released."""
-
-    def __init__(self, values: Array, size: int):
-        self._map = map_of(values)
-        self._begin = int(getattr(_root(values), "offset", 0))
-        self._row = int(np.prod(values.shape[1:])) * values.itemsize
-        self.size = max(size, mmap.PAGESIZE)
-        self._ahead = -1
-
-    def at(self, start: int, stop: int) -> None:
-        """Announce that rows start:stop will be read now, and the following ones after them."""
-        if self._map is None:
-            return
-        place = (self._begin % mmap.ALLOCATIONGRANULARITY) + start * self._row
-        window = place // self.size
-        if window == self._ahead:
-            return
-        self._ahead = window
-        self._advise(mmap.MADV_WILLNEED, (window + 1) * self.size, self.size)
-        # The previous window stays, too: other threads may still read it.
-        self._advise(mmap.MADV_DONTNEED, 0, max(0, window - 1) * self.size)
-        if window <= 1:
-            self._advise(mmap.MADV_DONTNEED, (window + 2) * self.size, len(self._map))
-
-    def let_go(self, start: int = 0, length: int | None = None) -> None:
-        """Release all of the array, or `length` bytes from `start`, from memory."""
-        self._ahead = -1
-        if self._map is not None:
-            self._advise(mmap.MADV_DONTNEED, start, len(self._map) if length is None else length)
-
-    def _advise(self, what: int, start: int, length: int) -> None:
-        start -= start % mmap.PAGESIZE
-        length = min(length, len(self._map) - start)
-        if length > 0:
-            self._map.madvise(what, start, length)
-
-
-def _root(values: Any) -> Any:
-    while isinstance(getattr(values, "base", None), np.ndarray) and not isinstance(
-        getattr(values, "base", None), mmap.mmap
-    ):
-        values = values.base
-    return values
-
-
-def map_of(values: Array) -> Any:
-    return getattr(_root(values), "_mmap", None)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ import numpy as np
 from weft.errors import DataError
 
 Array = np.ndarray[Any, Any]
+
+LEAST_BLOCK = 1 << 20  # bytes of a CSV file that are parsed at once, at least: the first line must fit
 
 KINDS = {
     ".parquet": "parquet",
@@ -62,14 +67,57 @@ def _arrow() -> Any:
 
 
 def columns_of(path: Path) -> list[str]:
-    """Return the names of a file's columns, without reading its rows."""
+    """Return the names of a file's columns, as pyarrow reads them; each must be there once."""
     pa = _arrow()
-    try:
+    with _readable(pa, path):
         if kind_of(path) == "csv":
-            with path.open() as lines:
-                return [name.strip().strip('"') for name in lines.readline().rstrip("\r\n").split(",")]
-        return list(pa.dataset.dataset(path, format=kind_of(path)).schema.names)
-    except (pa.ArrowInvalid, OSError) as error:
+            found = _columns_of_csv(pa, path)
+        else:
+            found = list(pa.dataset.dataset(path, format=kind_of(path)).schema.names)
+    check_unique(found, f"the columns of {path}")
+    return found
+
+
+def _columns_of_csv(pa: Any, path: Path) -> list[str]:
+    options = pa.csv.ReadOptions(use_threads=False, block_size=LEAST_BLOCK)
+    try:
+        with pa.csv.open_csv(path, read_options=options) as reader:
+            return list(reader.schema.names)
+    except pa.ArrowInvalid as error:
+        if "columns, got" not in str(error):
+            raise
+    # A row of too few or too many cells: the reader of the rows tells of it; here only the first line counts.
+    with (
+        path.open("rb") as file,
+        pa.csv.open_csv(io.BytesIO(file.readline()), read_options=options) as reader,
+    ):
+        return list(reader.schema.names)
+
+
+def check_unique(names: Sequence[str], what: str) -> None:
+    """Raise an error that names the first column that appears twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DataError(f"{what} must have different names, got {name!r} twice; rename one of them")
+        seen.add(name)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the names of columns for a message, in quotes where spaces or commas would hide where a name ends."""
+    return ", ".join(name if re.fullmatch(r"[^\s,'\"]+", name) else repr(name) for name in names)
+
+
+@contextmanager
+def _readable(pa: Any, path: Path) -> Iterator[None]:
+    """Raise the errors of pyarrow as errors about the file."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{path} must be text in UTF-8, got another encoding; convert it, with `iconv -t UTF-8` say"
+        ) from None
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} must be a readable {kind_of(path)} file, got: {_first(error)}") from None
 
 
@@ -79,13 +127,11 @@ def read_chunks(path: Path, names: list[str], target: str | None, rows: int) -> 
     wanted = [*names, *([target] if target else [])]
     absent = [name for name in wanted if name not in found]
     if absent:
-        raise DataError(f"{path} must have the columns of the first file, got none named {', '.join(absent)}")
+        raise DataError(f"{path} must have the columns of the first file, got none named {listed(absent)}")
     pa = _arrow()
     reader = _csv_batches if kind_of(path) == "csv" else _batches
-    try:
+    with _readable(pa, path):
         yield from reader(pa, path, names, target, rows)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path} must be a readable {kind_of(path)} file, got: {_first(error)}") from None
 
 
 def _batches(pa: Any, path: Path, names: list[str], target: str | None, rows: int) -> Iterator[Chunk]:
@@ -137,7 +183,9 @@ def _csv_batches(pa: Any, path: Path, names: list[str], target: str | None, rows
     reader = pa.csv.open_csv(
         path,
         # Line numbers are right with one thread only.
-        read_options=pa.csv.ReadOptions(use_threads=False, block_size=max(1 << 16, 16 * rows * len(wanted))),
+        read_options=pa.csv.ReadOptions(
+            use_threads=False, block_size=max(LEAST_BLOCK, 16 * rows * len(wanted))
+        ),
         parse_options=pa.csv.ParseOptions(invalid_row_handler=refuse),
         convert_options=pa.csv.ConvertOptions(
             column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted, strings_can_be_null=True

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weft.errors import DataError
 from weft.learn.tables.read import BadRow
 
 TOLD = 20  # most bad rows that a report names; all are counted
@@ -31,6 +32,12 @@ class ConversionReport:
         self.bad_rows += 1
         if len(self.bad) < TOLD:
             self.bad.append(row)
+
+    def check_rows(self, rows: int) -> None:
+        """Raise an error with the first reasons where a conversion found no good row."""
+        if not rows:
+            told = "; ".join(self.lines()[:3]) or "they are empty"
+            raise DataError(f"the files must hold at least one good row, got none: {told}")
 
     def lines(self) -> list[str]:
         """Return one line for each row or file that was left out."""

@@ -8,6 +8,11 @@ from weft.errors import DataError
 from weft.text import format_size, parse_size, round_up_size
 
 DEFAULT_MEMORY = "4GB"
+COLUMN_BYTES = (
+    64  # that a column costs in a fit, however few rows have it: coefficients, gradients, directions
+)
+ALWAYS_WIDE = 1 << 20  # columns that every bound on memory admits
+WIDEST = 2**31 - 2  # columns whose numbers fit 32 bits, counted from 0 or from 1
 LEAST_ROWS = 256  # of a chunk: below, the work for a chunk outweighs its rows
 
 
@@ -15,6 +20,11 @@ def parse_memory(given: str | int | float | None) -> int:
     """Return the bytes of `memory=` or `--memory`; the default bound if none is given."""
     given = DEFAULT_MEMORY if given is None else given
     return parse_size(given, "memory", write=f"memory='{DEFAULT_MEMORY}'", error=DataError)
+
+
+def most_columns(memory: int) -> int:
+    """Return the number of columns that a sparse table may have to be fitted within a bound on memory."""
+    return min(WIDEST, max(ALWAYS_WIDE, memory // COLUMN_BYTES))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from weft.learn.tables.convert import convert
 from weft.learn.tables.form import StoredTable, is_stored, open_stored
 from weft.learn.tables.read import KINDS
 from weft.learn.tables.report import fingerprint
+from weft.learn.tables.sizes import COLUMN_BYTES, most_columns, parse_memory
 from weft.learn.tables.svmlight import LABEL, SUFFIXES, is_svmlight
+from weft.text import round_up_size
 
 NAMES = (*KINDS, *SUFFIXES)
 
@@ -42,7 +44,7 @@ def open_source(X: Any, target: Any, memory: str | int | None = None) -> StoredT
     if isinstance(X, StoredTable):
         return X
     if isinstance(X, str | Path) and is_stored(Path(X)):
-        return open_stored(Path(X))
+        return _bounded(open_stored(Path(X)), memory)
     files = files_of(X)
     if target is None and all(map(is_svmlight, files)):
         target = LABEL
@@ -52,11 +54,22 @@ def open_source(X: Any, target: Any, memory: str | int | None = None) -> StoredT
         )
     folder = cache_folder("tables") / fingerprint(files, target)
     if is_stored(folder):
-        return open_stored(folder)
+        return _bounded(open_stored(folder), memory)
     table, report = convert(files, folder, target=target, memory=memory)
     if not report.clean:
         told = "; ".join(report.lines()[:3])
         warnings.warn(
             f"{report.bad_rows} rows and {len(report.bad_files)} files were left out: {told}", stacklevel=4
+        )
+    return table
+
+
+def _bounded(table: StoredTable, memory: str | int | None) -> StoredTable:
+    """Return a table whose width, which a stranger may have written, fits the bound on memory."""
+    most = most_columns(parse_memory(memory))
+    if table.description.width > most:
+        raise DataError(
+            f"{table.folder} must have at most {most} columns with this memory, got {table.description.width}; "
+            f"use memory='{round_up_size(COLUMN_BYTES * table.description.width)}'"
         )
     return table

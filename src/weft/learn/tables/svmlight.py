@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,10 @@ import numpy as np
 from sklearn.datasets import load_svmlight_file
 
 from weft.errors import DataError
-from weft.learn.tables.form import RowsFile, StoredTable, TableDescription, describe
+from weft.learn.tables.form import RowsFile, StoredTable, TableDescription, describe, open_stored, storing
 from weft.learn.tables.read import BadRow
 from weft.learn.tables.report import ConversionReport, fingerprint
-from weft.learn.tables.sizes import format_memory, parse_memory
+from weft.learn.tables.sizes import format_memory, most_columns, parse_memory
 
 Array = np.ndarray[Any, Any]
 
@@ -24,6 +23,8 @@ SUFFIXES = (".svm", ".svmlight", ".libsvm")
 LABEL = "label"
 LEAST = 10**6  # bytes of memory
 GROWTH = 6  # bytes of memory that a byte of text takes while it is parsed, at most
+SHOWN = 40  # characters of a bad word in a message
+DIGITS = 18  # of the longest column number that is read as a number
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,20 @@ def convert_svmlight(
         raise DataError(
             f"memory must be at least {format_memory(LEAST)}, got {format_memory(size)}; use memory='1MB'"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     report = ConversionReport(str(folder))
+    with storing(folder) as draft:
+        _write_sparse(sources, draft, size, report)
+    return open_stored(folder), report
+
+
+def _write_sparse(sources: list[Path], folder: Path, size: int, report: ConversionReport) -> None:
     files = {name: RowsFile(folder / f"{name}.npy", None, kind) for name, kind in _KINDS.items()}
     files["indptr"].append(np.zeros(1))
     first, last, stored = 1 << 62, -1, 0
     for source in sources:
         before = files["y"].rows
         try:
-            for part in read_parts(source, size // GROWTH):
+            for part in read_parts(source, size // GROWTH, most_columns(size)):
                 for row in part.bad:
                     report.add(row)
                 files["indptr"].append(stored + np.cumsum(part.counts))
@@ -68,23 +74,22 @@ def convert_svmlight(
                 stored += len(part.indices)
                 if len(part.indices):
                     first, last = min(first, int(part.indices.min())), max(last, int(part.indices.max()))
-        except (DataError, OSError, UnicodeDecodeError) as error:
+        except DataError as error:
             kept = files["y"].rows - before
             report.bad_files.append(f"{error}" + (f" (its first {kept} rows are kept)" if kept else ""))
     for file in files.values():
         file.close()
     rows = files["y"].rows
-    if not rows:
-        told = "; ".join(report.lines()[:3]) or "they are empty"
-        shutil.rmtree(folder)
-        raise DataError(f"the files must hold at least one good row, got none: {told}")
+    report.check_rows(rows)
+    if last < 0:
+        raise DataError("the files must have a value in some column, got labels alone")
     if first >= 1 and last >= 1:
         _count_from_zero(folder / "indices.npy")
         last -= 1
     report.rows, report.columns = rows, last + 1
     report.bytes = sum((folder / f"{name}.npy").stat().st_size for name in _KINDS)
     description = TableDescription(rows, (), LABEL, None, 0, fingerprint(sources, LABEL), width=last + 1)
-    return describe(folder, description), report
+    describe(folder, description)
 
 
 _KINDS = {"indptr": np.int64, "indices": np.int32, "data": np.float32, "y": np.float64}
@@ -97,25 +102,32 @@ def _count_from_zero(path: Path) -> None:
     indices.flush()
 
 
-def read_parts(path: Path, size: int) -> Iterator[SparseChunk]:
-    """Yield the rows of a file, `size` bytes of text at a time."""
-    whole = path.stat().st_size
-    for offset in range(0, whole, size):
-        try:
-            X, y = load_svmlight_file(
-                str(path), dtype=np.float32, offset=offset, length=size, zero_based=True
-            )
-        except ValueError:
-            yield _by_line(path, offset, size)
-            continue
-        if X.shape[0]:
-            if not (np.isfinite(X.data).all() and np.isfinite(y).all()):
-                yield _by_line(path, offset, size)
-                continue
-            yield SparseChunk(np.diff(X.indptr), X.indices, X.data, y)
+def read_parts(path: Path, size: int, last: int) -> Iterator[SparseChunk]:
+    """Yield the rows of a file whose columns are at most `last`, `size` bytes of text at a time."""
+    try:
+        for offset in range(0, path.stat().st_size, size):
+            part = _at_once(path, offset, size, last) or _by_line(path, offset, size, last)
+            if len(part.counts) or part.bad:
+                yield part
+    except OSError as error:
+        raise DataError(f"{path} must be a readable file, got: {error.strerror or error}") from None
 
 
-def _by_line(path: Path, offset: int, size: int) -> SparseChunk:
+def _at_once(path: Path, offset: int, size: int, last: int) -> SparseChunk | None:
+    """Parse a chunk fast; return None where a row of it is bad."""
+    try:
+        X, y = load_svmlight_file(str(path), dtype=np.float32, offset=offset, length=size, zero_based=True)
+    except (ValueError, OverflowError):
+        return None
+    if not (np.isfinite(X.data).all() and np.isfinite(y).all()):
+        return None
+    # Numbers beyond 32 bits come back as negative ones.
+    if len(X.indices) and not (X.indices.min() >= 0 and X.indices.max() <= last):
+        return None
+    return SparseChunk(np.diff(X.indptr), X.indices, X.data, y)
+
+
+def _by_line(path: Path, offset: int, size: int, last: int) -> SparseChunk:
     """Parse a chunk line by line, to report its bad rows."""
     counts: list[int] = []
     indices: list[int] = []
@@ -127,7 +139,7 @@ def _by_line(path: Path, offset: int, size: int) -> SparseChunk:
         if not line:
             continue
         try:
-            label, found = _parsed(line)
+            label, found = _parsed(line, last)
         except ValueError as error:
             bad.append(BadRow(str(path), number, str(error)))
             continue
@@ -156,26 +168,28 @@ def _lines(path: Path, offset: int, size: int) -> Iterator[tuple[int, str]]:
             place += len(text)
 
 
-def _parsed(words: list[str]) -> tuple[float, list[tuple[int, float]]]:
-    label = _number(words[0], "the label")
+def _parsed(words: list[str], last: int) -> tuple[float, list[tuple[int, float]]]:
+    label = _number(words[0], "the label", np.float64)
     found: list[tuple[int, float]] = []
     for word in words[1:]:
         column, _, value = word.partition(":")
         if column == "qid":
             continue
-        if not re.fullmatch(r"\d+", column):
-            raise ValueError(f"must look like column:value, got {word!r}")
+        if not re.fullmatch(r"[0-9]+", column):
+            raise ValueError(f"must look like column:value, got {word[:SHOWN]!r}")
+        if len(column) > DIGITS or int(column) > last:
+            raise ValueError(f"columns must be at most {last} with this memory, got {column[:SHOWN]}")
         if found and int(column) <= found[-1][0]:
             raise ValueError(f"columns must come in ascending order, got {column} after {found[-1][0]}")
-        found.append((int(column), _number(value, f"column {column}")))
+        found.append((int(column), _number(value, f"column {column}", np.float32)))
     return label, found
 
 
-def _number(text: str, what: str) -> float:
+def _number(text: str, what: str, kind: type[np.floating[Any]]) -> float:
     try:
         number = float(text)
     except ValueError:
-        raise ValueError(f"{what} must be a number, got {text!r}") from None
-    if not np.isfinite(number):
-        raise ValueError(f"{what} is {text}")
+        raise ValueError(f"{what} must be a number, got {text[:SHOWN]!r}") from None
+    if not abs(number) <= float(np.finfo(kind).max):
+        raise ValueError(f"{what} is {text[:SHOWN]}")
     return number

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from weft.learn.tables.finite import check_finite
-from weft.learn.tables.form import Mapped, Window, map_of
+from weft.learn.tables.mapped import Mapped, Window, map_of
 from weft.learn.workers.group import sum_over_workers
 from weft.learn.workers.joint_fit import checking
 

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
 from weft.learn import inputs
-from weft.learn.tables.form import map_of
+from weft.learn.tables.mapped import map_of
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
 from weft.learn.threads import ThreadTeam, thread_count, thread_team

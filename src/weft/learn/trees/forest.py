@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
 from weft.learn import inputs
-from weft.learn.tables.form import Mapped
+from weft.learn.tables.mapped import Mapped
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
 from weft.learn.threads import thread_count

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from weft.learn.tables.form import Mapped, Window, map_of
+from weft.learn.tables.mapped import Mapped, Window, map_of
 from weft.learn.threads import ThreadTeam
 from weft.learn.trees.kernels.binning import MISSING, code_columns, group_columns
 from weft.learn.workers.group import current_workers
