@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lms.families import GptBlock, Transformer
+from testing.families import GptBlock, Transformer
+from testing.forking.server import ForkServer
 from torch import nn
 
 from weft import lms
@@ -65,10 +66,10 @@ def test_tensors_on_no_device_are_passed_over(model: nn.Module) -> None:
         torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
-def test_the_command_tells_the_workers(tmp_path: Path) -> None:
+def test_the_command_tells_the_workers(tmp_path: Path, forks: ForkServer) -> None:
     script = tmp_path / "train.py"
     script.write_text("import os, torch; print(os.environ['WEFT_LMS'])")
-    weft = [sys.executable, "-m", "weft", "run", "-n", "1"]
+    weft = [forks.weft, "run", "-n", "1"]
     done = subprocess.run(
         [*weft, "--lms", "20GB", script], cwd=tmp_path, capture_output=True, text=True, check=True
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.lms.families import FAMILIES, GptBlock, Transformer
+from testing.families import FAMILIES, GptBlock, Transformer
 from tests.lms.stage import Stage
 
 from weft import lms

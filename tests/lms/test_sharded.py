@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tests.lms.families import GptBlock, Transformer
+from testing.families import GptBlock, Transformer
 from tests.lms.stage import back, squared
 from torch import Tensor, nn
 from torch._C._distributed_c10d import HashStore

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lms.families import GptBlock, Transformer
+from testing.families import GptBlock, Transformer
 from torch import Tensor, nn
 
 from weft import lms

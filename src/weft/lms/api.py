@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +32,7 @@ class SessionTable:
         self._by_request: dict[Hashable, BudgetSession] = {}  # by what the caller wrote
         self._by_budget: dict[Hashable, BudgetSession] = {}  # by transfer and bytes
         self._transfers: dict[tuple[torch.device, int | None], Transfer] = {}
+        self._making = threading.Lock()
 
     def find(self, limit: Size, host: Size | None, transfer: Transfer | None) -> BudgetSession:
         """Return the session for a limit; looking for devices takes longer than all else that a step which fits costs,
@@ -39,7 +41,8 @@ class SessionTable:
         request = (limit, host, id(transfer), current_device_index())
         found = self._by_request.get(request)
         if found is None:
-            found = self._by_request[request] = self._for_budget(limit, host, transfer)
+            with self._making:  # two threads that ask at once get one session
+                found = self._by_request[request] = self._for_budget(limit, host, transfer)
         self.latest = found
         return found
 
@@ -90,8 +93,8 @@ def fit(
 ) -> Iterator[BudgetSession]:
     """Run a forward and a backward pass within `limit` bytes of device memory and `host` bytes of host memory.
 
-    `limit="auto"` is 95 % of what is free. The same limit again is the same budget: its plans are kept. After an
-    out-of-memory error the next step leaves more room.
+    `limit="auto"` is 95 % of what is free. The same limit again is the same budget: its plans are kept. Steps of one
+    budget run one after the other, in any thread. After an out-of-memory error the next step leaves more room.
     """
     session = session_for(limit, host, transfer)
     session.begin()

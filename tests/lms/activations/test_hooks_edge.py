@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 import torch
-from tests.lms.families import GptBlock, Transformer
+from testing.families import GptBlock, Transformer
 from tests.lms.stage import Stage, assert_equal, back
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint

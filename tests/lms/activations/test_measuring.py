@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lms.families import GptBlock, Transformer
+from testing.families import GptBlock, Transformer
 from tests.lms.planning.test_search import transformer
 from tests.lms.stage import back
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lms.families import FAMILIES, GptBlock, ResNet, Transformer
+from testing.families import FAMILIES, GptBlock, ResNet, Transformer
 from tests.lms.stage import Stage, assert_equal, back
 from torch import Tensor, nn
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lms.families import GptBlock, Transformer
+from testing.families import GptBlock, Transformer
 from tests.lms.paging.test_paging import adamw, assert_same, bytes_of, wrapped
 from torch import Tensor, nn
 from torch._dynamo.utils import counters

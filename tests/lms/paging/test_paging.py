@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lms.families import GptBlock, Transformer
+from testing.families import GptBlock, Transformer
 from tests.lms.stage import back
 from torch import Tensor, nn
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.lms.families import LlamaBlock, Transformer
+from testing.families import LlamaBlock, Transformer
 
 from weft import lms
 from weft.errors import BudgetError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lms.families import LlamaBlock, Transformer
+from testing.families import LlamaBlock, Transformer
 from tests.lms.planning.test_search import MB, transformer
 from tests.lms.stage import back
 from torch import Tensor, nn

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from tests.lms.families import GptBlock, Transformer
+from testing.families import GptBlock, Transformer
 from tests.lms.stage import back
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh

@@ -24,6 +24,7 @@ from weft.lms.activations.module_names import ModuleNames
 from weft.lms.activations.recorder import StepRecorder
 from weft.lms.activations.saved import Kept, KeptPage
 from weft.lms.activations.step import RunningStep
+from weft.lms.activations.step_thread import StepThread
 from weft.lms.budget import Budget
 from weft.lms.device.torch_private import (
     FakeTensor,
@@ -58,6 +59,7 @@ class BudgetSession:
         self._started: Any = None  # the mark at which a step began that is compared with its plan
         self._device_idle = False  # the device was waited for since the last step
         self._own_modes = 0  # dispatch modes that a step of ours begins with
+        self._thread = StepThread()
 
     @property
     def limit(self) -> int:
@@ -85,8 +87,24 @@ class BudgetSession:
 
         `passes_left` is the number of passes after this one before the optimizer's step, if that is known.
         """
+        self._take_over()
+        try:
+            self._begin(sort, passes_left)
+        except BaseException:
+            if not self.step.is_open:
+                self._thread.release()
+            raise
+
+    def _take_over(self) -> None:
+        """Make this thread the owner of the next step; UsageError while a step of another thread is open."""
+        if self._thread.claim():  # hooks and modes of a thread that died have gone with it
+            self.step.is_open = self._hooked = False
+            self._contexts.pop_all()
         if self.step.is_open:
             self.end()
+            self._thread.claim()
+
+    def _begin(self, sort: Hashable, passes_left: int | None) -> None:
         self._sort, step = sort, self.step
         step.passes_left = passes_left
         step.may_bring_state = passes_left in (0, 1) and self.planning.last_pass_differs
@@ -228,6 +246,7 @@ class BudgetSession:
         """End the step; `failed` if an exception left it, so that nothing is learned from it."""
         if not self.step.is_open:
             return
+        self._thread.check()
         self.step.is_open = False
         self._pop_hooks()
         try:
@@ -238,6 +257,7 @@ class BudgetSession:
             self._contexts.close()
             self._recorder = None
             self.engine.mover.bury()
+            self._thread.release()
 
     def _learn(self) -> None:
         """Take in what a step that ended tells: its recording, its time, or its peak alone."""

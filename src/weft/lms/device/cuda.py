@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
+from weft.lms.device.available import available_host_bytes
 from weft.lms.device.host_memory import Block, Slabs, pinned, tickets
 from weft.lms.device.torch_private import (
     current_device_index,
@@ -181,19 +181,6 @@ class _OnStream(AbstractContextManager[None]):
 
     def __exit__(self, *_: object) -> None:
         set_stream(*self._before)
-
-
-def available_host_bytes() -> int:
-    """Return the bytes of host memory that the system says programs may still take."""
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open("/proc/meminfo") as lines:  # noqa: PTH123
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    found = int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return found
 
 
 def warm_up(transfer: CudaTransfer, size: int) -> float:
