@@ -32,7 +32,8 @@ def main() -> None:
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         ) as server:
             assert server.stdout is not None
-            url = server.stdout.readline().split()[2]  # listening on URL (http)
+            ready = next(line for line in server.stdout if line.startswith("listening on"))
+            url = ready.split()[2]  # listening on URL (http)
             with Client(url) as client:
                 told = client.metadata("iris")
                 (given,) = told["inputs"]

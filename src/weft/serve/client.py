@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import numpy as np
 
@@ -48,14 +48,11 @@ class Client:
         timeout_s: float = 60.0,
         ca: str | os.PathLike[str] | None = None,  # certificates to trust, PEM
     ) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"a server's URL must look like http://host:8000, got {url!r}")
-        self._parts = parts
+        self._parts = parts = _split(url)
         self._base = parts.path.rstrip("/")
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._timeout_s = timeout_s
-        self._context = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
+        self._context = _trusting(ca) if parts.scheme == "https" else None
         self._local = threading.local()
         self._open: list[http.client.HTTPConnection] = []
 
@@ -210,6 +207,24 @@ class Client:
         self._local.connection = None
         if connection in self._open:
             self._open.remove(connection)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets that do not close, a port above 65535
+        good = False
+    if not good:
+        raise UsageError(f"a server's URL must look like http://host:8000, got {url!r}")
+    return parts
+
+
+def _trusting(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:  # ssl.SSLError is one
+        raise UsageError(f"ca must be a file of certificates in PEM, got {ca}: {error}") from error
 
 
 def pack(

@@ -14,8 +14,12 @@ from pathlib import Path, PurePosixPath
 from weft.errors import ModelError
 
 # Field numbers of the messages in onnx.proto.
-IR_VERSION, GRAPH, METADATA = 1, 7, 14  # ModelProto
-INITIALIZER = 5  # GraphProto
+IR_VERSION, GRAPH, METADATA, FUNCTION = 1, 7, 14, 25  # ModelProto
+NODE, INITIALIZER, SPARSE = 1, 5, 15  # GraphProto
+FUNCTION_NODE = 7  # FunctionProto
+ATTRIBUTE = 5  # NodeProto
+TENSOR, SUBGRAPH, TENSORS, SUBGRAPHS = 5, 6, 10, 11  # AttributeProto
+SPARSE_VALUES, SPARSE_INDICES = 1, 2  # SparseTensorProto
 EXTERNAL = 13  # TensorProto
 KEY, VALUE = 1, 2  # StringStringEntryProto
 
@@ -34,15 +38,42 @@ def external_files(path: Path) -> tuple[str, ...]:
     """Names of the files beside an ONNX file that hold weights of it, sorted."""
     found: set[str] = set()
     with _opened(path) as data:
-        for graph in _spans(data, (0, len(data)), GRAPH):
-            for tensor in _spans(data, graph, INITIALIZER):
-                pairs = dict(_pair(data, span) for span in _spans(data, tensor, EXTERNAL))
-                if "location" in pairs:
-                    found.add(pairs["location"])
+        for tensor in _tensors(data):
+            pairs = dict(_pair(data, span) for span in _spans(data, tensor, EXTERNAL))
+            if "location" in pairs:
+                found.add(pairs["location"])
     for name in found:
         if len(PurePosixPath(name).parts) != 1 or name in (".", "..") or "\\" in name:
             raise ModelError(f"weights must lie in the model's own folder, got {name!r} in {path}")
     return tuple(sorted(found))
+
+
+def _tensors(data: mmap.mmap) -> Iterator[Span]:
+    """Each tensor of a file: of its graph, of graphs inside nodes, and of functions."""
+    graphs: list[Span] = []
+    nodes: list[Span] = []
+    for number, span in _fields(data, (0, len(data))):
+        if number == GRAPH:
+            graphs.append(span)
+        elif number == FUNCTION:
+            nodes += _spans(data, span, FUNCTION_NODE)
+    while graphs or nodes:
+        if not nodes:
+            for number, span in _fields(data, graphs.pop()):
+                if number == INITIALIZER:
+                    yield span
+                elif number == SPARSE:
+                    yield from _fields_of(data, span, SPARSE_VALUES, SPARSE_INDICES)
+                elif number == NODE:
+                    nodes.append(span)
+            continue
+        for attribute in _spans(data, nodes.pop(), ATTRIBUTE):
+            yield from _fields_of(data, attribute, TENSOR, TENSORS)
+            graphs += _fields_of(data, attribute, SUBGRAPH, SUBGRAPHS)
+
+
+def _fields_of(data: mmap.mmap, message: Span, *wanted: int) -> Iterator[Span]:
+    return (span for number, span in _fields(data, message) if number in wanted)
 
 
 def size_with_weights(path: Path) -> int:

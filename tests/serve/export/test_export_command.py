@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from testing.forking.server import EXPORTS, ForkServer
 from tests.serve.export.nets import pictures
 from tests.serve.small_models import write_scaled
 
 from weft.cli import group
 from weft.cli.models.export import parse_picture
-from weft.errors import ModelError
+from weft.errors import ModelError, UsageError
 from weft.serve.card import Card, Picture, read_card
 
 NETS = str(Path(__file__).with_name("nets.py"))
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.xdist_group("export command")  # its fixture takes seco
 def weft(*args: object, code: int = 0) -> Result:
     """Run in this process: torch is here already."""
     result = CliRunner().invoke(group, list(map(str, args)))
-    if isinstance(result.exception, ModelError):
+    if isinstance(result.exception, UsageError):
         assert code == result.exception.exit_code, result.exception
         return result
     assert result.exit_code == code, (result.output, result.exception)
@@ -57,9 +57,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-def test_from_weights_to_a_model_in_the_store(folder: Path, tmp_path: Path) -> None:
-    """One process a command, as in a shell; only the first loads torch."""
-    command = [sys.executable, "-m", "weft"]
+def test_from_weights_to_a_model_in_the_store(folder: Path, tmp_path: Path, forks: ForkServer) -> None:
+    """One process a command, as in a shell."""
+    command = [forks.load(*EXPORTS).weft]
     env = os.environ | {"WEFT_STORE": str(tmp_path / "store"), "COLUMNS": "200"}
 
     def run(*args: object) -> str:
@@ -196,12 +196,12 @@ def test_int8_calibrated_on_pictures_in_folders_named_as_the_labels(folder: Path
         ([f"{NETS}:raises", "--shape", "3"], "must give a model, got RuntimeError: the factory is closed"),
         ([f"{NETS}:Pictures"], "give --sample FILE, or --shape 3,224,224"),
         ([f"{NETS}:Pictures", "--shape", "4,8,8"], "must take the samples, pictures float32 [1, 4, 8, 8]"),
-        ([f"{NETS}:Pictures", "--shape", "3", "--sample", "x.npy"], "got both"),
+        ([f"{NETS}:Pictures", "--shape", "3", "--sample", NETS], "got both"),
         ([f"{NETS}:Pictures", "--shape", "3,8,8", "--precision", "int8"], "must be calibrated on samples"),
-        ([f"{NETS}:Pictures", "--shape", "3,8,8", "--labels", "none.txt"], "labels must be in a text file"),
-        ([f"{NETS}:Pictures", "--shape", "3,8,8", "--batches", "1,x"], "--batches must be sizes"),
+        ([f"{NETS}:Pictures", "--shape", "3,8,8", "--labels", "none.txt"], "--labels must be a text file"),
+        ([f"{NETS}:Pictures", "--shape", "3,8,8", "--batches", "1,x"], "--batches must be whole numbers"),
         ([f"{NETS}:Pictures", "--shape", "3,8,8", "--picture", "mean=1"], "must have size=224"),
-        ([f"{NETS}:Pictures", "--calibration", "none.npz"], "got no none.npz"),
+        ([f"{NETS}:Pictures", "--calibration", "none.npz"], "got none.npz (No such file"),
         ([f"{NETS}:Undecided", "--shape", "3"], "`weft serve module:factory` serves it in torch"),
     ],
 )

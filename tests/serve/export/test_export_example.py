@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from testing.forking.server import EXPORTS, TABLES, ForkServer
 
 from weft.serve import Store
 
@@ -16,8 +16,8 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "export_digits.py"
 
 
 @pytest.mark.long
-def test_export_digits(tmp_path: Path) -> None:
-    command = [sys.executable, str(EXAMPLE), "--folder", str(tmp_path / "digits")]
+def test_export_digits(tmp_path: Path, forks: ForkServer) -> None:
+    command = [forks.load(*TABLES, *EXPORTS).python, str(EXAMPLE), "--folder", str(tmp_path / "digits")]
     env = os.environ | {"OMP_NUM_THREADS": "1"}  # other tests want the cores as well
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -260,9 +260,9 @@ WORK = """
 import sys
 from pathlib import Path
 from weft.serve.export.workplace import workplace
-with workplace(Path(sys.argv[1])) as folder:
-    (folder / "half").write_text("a file")
-    print(folder, flush=True)
+with workplace(Path(sys.argv[1])) as draft:
+    draft.write_text("half a file")
+    print(draft, flush=True)
     sys.stdin.read()
 """
 
@@ -272,16 +272,16 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path) -> Non
     command = [sys.executable, "-c", WORK, str(target)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as maker:
         assert maker.stdout is not None
-        folder = Path(maker.stdout.readline().strip())
+        draft = Path(maker.stdout.readline().strip())
         with workplace(target) as other:
-            assert (folder / "half").exists()  # its maker lives
-            assert other != folder
+            assert draft.exists()  # its maker lives
+            assert other.parent != draft.parent
         maker.kill()
-    assert (folder / "half").exists()
+    assert draft.exists()
     with workplace(tmp_path / "other.onnx"):
-        assert folder.exists()  # another file's
+        assert draft.exists()  # another file's
     with workplace(target):
-        assert not folder.exists()
+        assert not draft.parent.exists()
     assert list(tmp_path.iterdir()) == []
 
 

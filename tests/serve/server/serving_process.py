@@ -36,6 +36,7 @@ class Server:
     url: str
     grpc: str
     log: Path
+    screen: list[str] = field(default_factory=list)  # what it printed when it started
 
     @property
     def address(self) -> str:
@@ -105,10 +106,14 @@ class Starter:
                 text=True,
             )
         assert process.stdout is not None
-        line = process.stdout.readline()
         server = Server(process, "", "", log)
         self._servers.append(server)
-        assert line.startswith("listening on"), log.read_text()
+        for line in process.stdout:
+            server.screen.append(line.rstrip("\n"))
+            if line.startswith("listening on"):
+                break
+        assert server.screen, log.read_text()
+        assert server.screen[-1].startswith("listening on"), log.read_text()
         while not ready.exists():  # it is written right after the line
             assert process.poll() is None, log.read_text()
         told = json.loads(ready.read_text())

@@ -80,6 +80,7 @@ class Gate:
     outputs: tuple[TensorSpec, ...] = (TensorSpec("y", "FP32", (-1, 2)),)
     card = Card()
     platform = "fake"
+    processor = "CPU"
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)
@@ -231,6 +232,7 @@ class Weigh:
     outputs = Gate.outputs
     card = Card()
     platform = "fake"
+    processor = "CPU"
 
     def __init__(self, clock: list[float], row_s: float, run_s: float) -> None:
         self._clock, self._row_s, self._run_s = clock, row_s, run_s

@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-import uvicorn
 from starlette.types import Message
 from uvicorn.server import ServerState
 
+from weft.serve.server.http.connection import HttpConnection
+from weft.serve.server.http.limits import ConnectionLimits
+from weft.serve.server.http.listener import http_config
 from weft.serve.server.inference import until_gone
-from weft.serve.server.options import ServerOptions
-from weft.serve.server.process import _AHEAD, _config
 from weft.serve.server.protocols.tensors import Array
 from weft.serve.server.refusal import GoneError, RefusalError
 
@@ -41,14 +41,13 @@ async def _asleep(scope: Any, receive: Any, send: Any) -> None:
 
 def test_a_body_of_a_picture_s_tensor_is_read_in_one_go_and_a_huge_one_is_not() -> None:
     async def work() -> None:
-        config: uvicorn.Config = _config(_asleep, ServerOptions())
-        config.load()
-        protocol: Any = config.http_protocol_class(config, ServerState(), {})  # type: ignore[call-arg]
+        limits = ConnectionLimits()
+        protocol = HttpConnection(http_config(_asleep), ServerState(), {}, limits=limits)
         transport = Transport()
         protocol.connection_made(transport)
         protocol.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\n")
         part = bytes(1 << 16)
-        for _ in range(_AHEAD // len(part)):
+        for _ in range(limits.ahead_bytes // len(part)):
             protocol.data_received(part)
         assert transport.pauses == 0
         protocol.data_received(part)

@@ -140,7 +140,7 @@ def test_a_body_that_does_not_say_its_length_is_bounded_too(server: Server) -> N
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(
-            b"POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"POST /v2/models/double/infer HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         part = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
         connection.sendall(17 * part + b"0\r\n\r\n")
@@ -152,7 +152,7 @@ def test_a_client_that_hangs_up_half_way_harms_nobody(server: Server) -> None:
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(
-            b"POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{"
+            b"POST /v2/models/double/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{"
         )
     assert server.post("/v2/models/double/infer", V2).status == 200
 

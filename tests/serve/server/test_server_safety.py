@@ -46,8 +46,9 @@ def test_keys_are_hashed_asked_for_and_revoked(start: Starter, onnx_models: Path
     assert added.returncode == 0
     assert key not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
-    other = weft("serve", "keys", "add", "you", cwd=tmp_path).stdout.strip()
-    server = start(str(onnx_models / "double.onnx"), "--keys", str(file), "--host", "0.0.0.0")
+    other = weft("serve", "keys", "add", "you", "--role", "admin", cwd=tmp_path).stdout.strip()
+    options = ("--keys", str(file), "--host", "0.0.0.0", "--insecure")
+    server = start(str(onnx_models / "double.onnx"), *options)
     url = server.url.replace("0.0.0.0", "127.0.0.1")
     with Client(url) as nobody, Client(url, key=key) as me, Client(url, key=other) as you:
         assert nobody.live()
@@ -65,6 +66,14 @@ def test_keys_are_hashed_asked_for_and_revoked(start: Starter, onnx_models: Path
             with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
                 calls.infer("double", [given])
             assert calls.infer("double", [given], headers={"x-api-key": key}).as_numpy("y")[0, 0] == 2
+            with pytest.raises(InferenceServerException, match="PERMISSION_DENIED"):
+                calls.unload_model("double", headers={"x-api-key": key})
+        for forbidden in (me.unload, me.load, me.set_traffic):
+            with pytest.raises(ServerError, match="must be an administrator's") as denied:
+                forbidden("double")
+            assert denied.value.status == 403
+        assert me.index() == you.index()
+        you.load("double")
         listed = json.loads(weft("serve", "keys", "list", "--json", cwd=tmp_path).stdout)
         assert [(one["name"], one["revoked"]) for one in listed] == [("me", None), ("you", None)]
         assert weft("serve", "keys", "revoke", "me", cwd=tmp_path).returncode == 0
@@ -111,13 +120,16 @@ def test_tls(start: Starter, onnx_models: Path, tmp_path: Path) -> None:
         ((), "needs a model, got none"),
         (("nothing.onnx",), "must be an ONNX file, got nothing there"),
         (("m.onnx", "--host", "0.0.0.0"), "must ask for keys"),
-        (("m.onnx", "--keys", "no.json"), "--keys must name a file"),
-        (("m.onnx", "--tls-cert", "x"), "must be given together"),
-        (("m.onnx", "--max-batch", "0"), "max_batch must be at least 1"),
+        (
+            ("m.onnx", "--keys", "no.json"),
+            "--keys must be a file of keys .* got no.json .*; `weft serve keys add` makes one",
+        ),
+        (("m.onnx", "--tls-cert", "m.onnx"), "must be given together"),
+        (("m.onnx", "--max-batch", "0"), "--max-batch must be a whole number between 1"),
         (("m.onnx", "--device", "tpu"), "device must be one of"),
-        (("m.onnx", "--set", "m"), "must look like NAME:K=V"),
+        (("m.onnx", "--set", "m"), "--set must be of the form NAME:K=V"),
         (("m.onnx", "--set", "m:speed=9"), "options must be among"),
-        (("m.onnx", "--canary", "m=x"), "must look like NAME=ALIAS:PERCENT"),
+        (("m.onnx", "--canary", "m=x"), "--canary must be of the form NAME=ALIAS:PERCENT"),
         (("m.onnx", "other/m.onnx"), "different names"),
         (("--store", "empty", "m@1"), "m"),
     ],
@@ -147,10 +159,15 @@ def test_a_port_that_is_taken(tmp_path: Path, onnx_models: Path) -> None:
 def test_only_loopback_goes_without_keys() -> None:
     for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
         ServerOptions(host=host)
+    keys = Path("keys.json")
     for host in ("0.0.0.0", "::", "10.0.0.1", "example.com"):
         with pytest.raises(UsageError, match="must ask for keys"):
             ServerOptions(host=host)
+        with pytest.raises(UsageError, match="must not travel in clear"):
+            ServerOptions(host=host, keys=keys)
         ServerOptions(host=host, insecure=True)
+        ServerOptions(host=host, keys=keys, insecure=True)
+        ServerOptions(host=host, keys=keys, tls_cert=Path("cert.pem"), tls_key=Path("key.pem"))
 
 
 def test_options_of_one_model() -> None:
@@ -176,6 +193,23 @@ def test_options_of_one_model() -> None:
         ("fe80::1", False),
         ("fc00::1", False),
         ("::ffff:127.0.0.1", False),
+        ("::ffff:1.1.1.1", True),
+        ("::127.0.0.1", False),
+        ("::1.1.1.1", False),
+        ("64:ff9b::7f00:1", False),
+        ("64:ff9b::a9fe:a9fe", False),
+        ("64:ff9b::101:101", True),
+        ("64:ff9b:1::7f00:1", False),
+        ("2002:7f00:1::", False),
+        ("2002:a9fe:a9fe::1", False),
+        ("2001::7f00:1", False),
+        ("2001:db8::1", False),
+        ("3fff::1", False),
+        ("fec0::1", False),
+        ("ff0e::1", False),
+        ("5f00::1", False),
+        ("198.18.0.1", False),
+        ("255.255.255.255", False),
     ],
 )
 def test_which_addresses_are_public(address: str, public: bool) -> None:
@@ -345,7 +379,7 @@ def test_a_torch_module_that_was_never_exported(start: Starter, tmp_path: Path) 
         told = client.metadata("twice")
         assert told["platform"] == "pytorch_module"
         assert told["inputs"] == [{"name": "input", "datatype": "FP32", "shape": [-1, 4]}]
-        assert client.infer("twice", {"input": ROW})["output_0"].tolist() == [[2, 2, 2, 2]]
+        assert client.infer("twice", {"input": ROW})["output"].tolist() == [[2, 2, 2, 2]]
         with pytest.raises(ServerError, match="must have the shape"):
             client.infer("twice", {"input": ROW[:, :2]})
 

@@ -141,7 +141,8 @@ def test_a_broken_version_takes_nobody_down(
     broken.write_bytes(b"no model")
     server = start(str(broken), str(onnx_models / "double.onnx"), f"m={onnx_models / 'triple.onnx'}")
     with server.client() as client:
-        assert client.ready()
+        assert not client.ready()  # which means all models, as V2 has it
+        assert client.ready("double")
         assert client.infer("double", {"x": ROW})["y"][0, 0] == 2
         with pytest.raises(ServerError, match="not ready") as caught:
             client.infer("broken", {"x": ROW})
@@ -239,7 +240,9 @@ def test_a_client_that_leaves_the_queue_is_not_computed(start: Starter, onnx_mod
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=60) as leaving:
         body = b'{"inputs":[{"name":"n","shape":[1],"datatype":"INT64","data":[30000]}]}'
-        head = b"POST /v2/models/busy/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = b"POST /v2/models/busy/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(
+            body
+        )
         leaving.sendall(head + body)
         until(lambda: 'weft_waiting{model="busy",version="1"} 1.0' in metrics() or not first.is_alive())
     until(lambda: 'weft_cancelled_total{model="busy",version="1"} 1.0' in metrics())

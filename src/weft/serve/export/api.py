@@ -5,6 +5,7 @@ All work happens in a folder beside the target; what is checked is moved there w
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +17,12 @@ import numpy as np
 
 from weft.errors import ModelError
 from weft.serve.card import PRECISIONS, Card, Parity
-from weft.serve.export.checks.asking import ExportSource, PrecisionStep, questions_for, step_of
+from weft.serve.export.checks.asking import ExportSource, PrecisionStep, check_labels, questions_for, step_of
 from weft.serve.export.checks.parity import gate_for
 from weft.serve.export.file import axes_of_inputs, finish, opset_of, require, tidy
 from weft.serve.export.sources.axes import Axes, open_axes
 from weft.serve.export.sources.samples import Samples, samples_from
-from weft.serve.export.workplace import workplace
-from weft.serve.onnx_file import external_files
+from weft.serve.export.workplace import publish, workplace
 from weft.version import __version__
 
 OPSET = 20
@@ -70,19 +70,20 @@ def export(
     """
     require("onnx", "onnxruntime", "onnxscript")
     target = _target(Path(path))
-    _check_choices(precision, batches, opset)
+    _check_choices(precision, batches, opset, rtol, atol)
     source = source_of(model)
     rows, ranges = _rows(source, samples, calibration, truth, precision)
+    rows.check_batches(batches)
     facts = _facts(card or Card(), source, target)
     _fits(rows, facts)
     axes = open_axes(rows.inputs, dynamic, facts.picture)
     external = external_data or source.bytes > LARGEST
     classes = facts.task == "classify"
-    with source.ready(), workplace(target) as folder:
+    with source.ready(), workplace(target) as file:
         tell("asking the model")
         questions = questions_for(source, rows, axes, batches)
+        check_labels(facts, questions[0].answer)
         tell("writing the graph")
-        file = folder / target.name
         source.write(file, rows.rows(2), axes, opset, external=external)
         tidy(file)
         _check_open(file, axes)
@@ -91,7 +92,7 @@ def export(
         steps = [step_of(file, "fp32", questions, gate, rows, batches, source, classes=classes)]
         if precision != "fp32":
             tell(f"making {precision}")
-            file = _reduced(file, precision, ranges, folder / precision / target.name, external=external)
+            file = _reduced(file, precision, ranges, file.parent / precision / file.name, external=external)
             tell(f"checking {precision} against the model")
             gate = gate_for(precision, rtol, atol)
             steps.append(step_of(file, precision, questions, gate, rows, batches, source, classes=classes))
@@ -103,7 +104,7 @@ def export(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         finish(file, facts)
-        _move(file, target)
+        publish(file, target)
     return Exported(target, facts, tuple(steps))
 
 
@@ -124,7 +125,12 @@ def source_of(model: Any) -> ExportSource:
     )
 
 
-def _check_choices(precision: str, batches: Sequence[int], opset: int) -> None:
+def _check_choices(
+    precision: str, batches: Sequence[int], opset: int, rtol: float | None, atol: float | None
+) -> None:
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None and not 0 <= value < math.inf:
+            raise ModelError(f"{name} must be a number of at least 0, got {value}; 1e-3 is usual")
     if precision not in PRECISIONS:
         raise ModelError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     if not batches or min(batches) < 1:
@@ -155,7 +161,10 @@ def _rows(
         raise ModelError("int8 must be calibrated on samples like those the model will see, got random ones")
     known = np.asarray(truth) if truth is not None else given.truth
     rows = Samples(source.name_inputs(given.inputs), known, given.made_up)
-    return rows, Samples(source.name_inputs(ranges.inputs)) if ranges is not None else rows
+    measured = Samples(source.name_inputs(ranges.inputs)) if ranges is not None else rows
+    for each in (rows, measured):
+        each.check_finite(missing=source.takes_missing)
+    return rows, measured
 
 
 def _facts(card: Card, source: ExportSource, target: Path) -> Card:
@@ -215,9 +224,3 @@ def _reduced(file: Path, precision: str, ranges: Samples, target: Path, *, exter
     else:
         to_int8(file, target, ranges, external=external)
     return target
-
-
-def _move(file: Path, target: Path) -> None:
-    # Weights first: a model is not there before they are.
-    for name in (*external_files(file), file.name):
-        file.with_name(name).replace(target.with_name(name))

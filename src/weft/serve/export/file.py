@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def save(model: Any, path: Path, *, external: bool) -> None:
     """Write a model in memory, its weights beside it if asked; shapes and the like stay in the graph."""
     import onnx
 
-    onnx.save(model, path, save_as_external_data=external, location=f"{path.name}.data", size_threshold=SMALL)
+    # A name of its own each time: onnx refuses a name that is taken in the current folder, whatever the folder of path.
+    location = f"{path.name}.{secrets.token_hex(8)}.data"
+    onnx.save(model, path, save_as_external_data=external, location=location, size_threshold=SMALL)
 
 
 def tidy(path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -25,8 +24,7 @@ TALKERS = (
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Let nothing through but what is raised, and leave no variable behind."""
-    variables = set(os.environ)
+    """Let nothing through but what is raised."""
     loggers = [logging.getLogger(name) for name in TALKERS]
     levels = [logger.level for logger in loggers]
     root = logging.getLogger()  # the quantizer logs there
@@ -40,8 +38,6 @@ def quiet() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        for name in set(os.environ) - variables:  # where torch would keep what it compiles
-            del os.environ[name]
         root.removeFilter(_from_quantizer)
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

@@ -16,12 +16,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
+import msgspec
+
+from weft.documents import parse_json
 from weft.errors import UsageError
-from weft.files import write_whole
-from weft.serve.drafts import locked
+from weft.files import locked, write_whole
+from weft.serve.server import logs
 from weft.serve.server.refusal import RefusalError
 
 PREFIX = "weft_"
+ROLES = ("infer", "admin")  # ask models; also load, unload and share out traffic
 _LOOK_S = 0.5  # how long a revoked key may still be let in
 
 
@@ -34,12 +38,15 @@ class KeyRecord:
     sha256: str
     created: str
     revoked: str | None = None
+    role: str = "admin"  # keys of files from before there were roles may do everything
 
 
-def add_key(path: Path, name: str) -> tuple[KeyRecord, str]:
+def add_key(path: Path, name: str, role: str = "infer") -> tuple[KeyRecord, str]:
     """A new key, and its text, which is not kept anywhere."""
+    if role not in ROLES:
+        raise UsageError(f"the role of a key must be one of {', '.join(ROLES)}, got {role!r}")
     text = PREFIX + secrets.token_urlsafe(32)
-    record = KeyRecord(secrets.token_hex(4), name, digest(text.encode()), _now())
+    record = KeyRecord(secrets.token_hex(4), name, digest(text.encode()), _now(), role=role)
     with _changing(path):
         _write(path, [*read_keys(path), record])
     return record, text
@@ -62,10 +69,10 @@ def revoke_key(path: Path, which: str) -> KeyRecord:
 
 def read_keys(path: Path) -> list[KeyRecord]:
     try:
-        return [KeyRecord(**entry) for entry in json.loads(path.read_text())]
+        return msgspec.convert(parse_json(path.read_text()), list[KeyRecord])
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path} must be a file of keys made by `weft serve keys add`: {error}") from error
 
 
@@ -78,36 +85,48 @@ class KeyRing:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: tuple[int, int, int] | None = None
         self._looked = -_LOOK_S
-        self._valid: frozenset[str] = frozenset()
+        self._roles: dict[str, str] = {}  # of valid keys, by hash
         if not path.exists():
             raise UsageError(
                 f"--keys must name a file of keys, got nothing at {path}; `weft serve keys add` makes one"
             )
         self._look()
 
-    def check(self, key: bytes) -> None:
+    def check(self, key: bytes, *, admin: bool = False) -> None:
+        """Refuse a request without a valid key, and one that takes an administrator's key if this is none."""
         if monotonic() - self._looked > _LOOK_S:
             self._look()
         if not key:
             raise RefusalError(401, "a key must be given: Authorization: Bearer KEY, or X-Api-Key: KEY")
-        if digest(key) not in self._valid:
+        role = self._roles.get(digest(key))
+        if role is None:
             raise RefusalError(401, "the key must be a valid one, got one that is unknown or revoked")
+        if admin and role != "admin":
+            raise RefusalError(403, "the key must be an administrator's (keys add --role admin)")
 
     def _look(self) -> None:
         self._looked = monotonic()
         try:
             state = self._path.stat()
         except OSError:
-            self._valid, self._stamp = frozenset(), None  # no file, no keys
+            if self._stamp is not None:
+                logs.event("keys", error=f"{self._path} is gone: no key is valid")
+            self._roles, self._stamp = {}, None
             return
-        stamp = (state.st_mtime_ns, state.st_ino)
-        if stamp != self._stamp:
-            self._valid = frozenset(
-                record.sha256 for record in read_keys(self._path) if record.revoked is None
-            )
-            self._stamp = stamp
+        stamp = (state.st_mtime_ns, state.st_ino, state.st_size)
+        if stamp == self._stamp:
+            return
+        try:
+            records = read_keys(self._path)
+        except UsageError as error:
+            if self._stamp is None:
+                raise
+            logs.event("keys", error=f"{error}; the keys from before stay valid")
+        else:
+            self._roles = {one.sha256: one.role for one in records if one.revoked is None}
+        self._stamp = stamp
 
 
 @contextmanager

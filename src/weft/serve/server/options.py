@@ -80,12 +80,18 @@ class ServerOptions:
     insecure: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    allow_hosts: tuple[
+        str, ...
+    ] = ()  # names besides localhost that a loopback server without keys answers to
     max_body: int = 64 << 20  # bytes, also of what a compressed body unpacks to
+    max_json: int = 8 << 20  # bytes of JSON: parsing takes many times as long as reading, and as much memory
     max_pixels: int = 50_000_000
     fetch: bool = False  # /detect_url
     fetch_from: tuple[str, ...] = ()  # networks that may be fetched from though they are private
     log_requests: bool = False
     drain_s: float = 30.0
+    upload_s: float = 60.0  # for a request to arrive, from its first byte or the connection's begin on
+    keep_alive_s: float = 60.0  # for a connection to be idle after an answer
     poll_s: float = 1.0  # how often the store is asked whether an alias has moved
     state: Path | None = None
     ready_file: Path | None = None
@@ -93,10 +99,17 @@ class ServerOptions:
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("--tls-cert and --tls-key must be given together, got one of them")
-        if not (self.keys or self.insecure or is_loopback(self.host)):
+        if self.insecure or is_loopback(self.host):
+            return
+        if not self.keys:
             raise UsageError(
                 f"a server on {self.host} must ask for keys (--keys FILE, `weft serve keys add`), got none; "
                 "bind to 127.0.0.1, or say --insecure if the network is trusted"
+            )
+        if not self.tls_cert:
+            raise UsageError(
+                f"keys must not travel in clear to {self.host}, got no --tls-cert and --tls-key; "
+                "give both, or say --insecure if TLS ends before this server or the network is trusted"
             )
 
 

@@ -5,43 +5,29 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import resource
 import signal
 import socket
 from collections.abc import Callable
-from concurrent.futures import Future
-from types import FrameType
-from typing import Any
 
 import grpc
-import uvicorn
 import uvloop
-from uvicorn.protocols.http import httptools_impl
 
-from weft.errors import UsageError
 from weft.files import write_whole
 from weft.serve.server import logs
 from weft.serve.server.app import Application
+from weft.serve.server.http.limits import ConnectionLimits
+from weft.serve.server.http.listener import HttpListener, bind, shown_address
 from weft.serve.server.keys import KeyRing
 from weft.serve.server.models.repository import Repository
 from weft.serve.server.options import ServerOptions
-from weft.serve.server.protocols.grpc_server import make_server
+from weft.serve.server.protocols.grpc_server import drain_calls, make_server
+from weft.serve.server.screen import StartScreen
 from weft.serve.server.state import ServerState
-from weft.serve.server.tracing import configured
+from weft.serve.server.tracing import Tracing, configured
 
-_BACKLOG = 2048
-_AHEAD = 1 << 20  # bytes of a body that are read before the request asks for more
-
-
-class Listener(uvicorn.Server):
-    """uvicorn, which tells when it begins to end."""
-
-    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ending = ending
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        self._ending()
+_MOST_FILES = 65_536  # descriptors that the server asks for, where the system allows as many
+_OTHER_FILES = 64  # descriptors that connections leave for models, logs and gRPC, at least
 
 
 def run(
@@ -49,11 +35,37 @@ def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT; what was taken is answered before this returns."""
     keys = KeyRing(options.keys) if options.keys is not None else None
-    listening = _bind(options.host, options.http_port)
+    files = raise_file_limit()
+    listening = bind(options.host, options.http_port)
     try:
-        uvloop.run(_serve(make_repository, options, keys, listening, say))
+        uvloop.run(_serve(make_repository, options, keys, listening, connection_limits(options, files), say))
     finally:
         listening.close()
+
+
+def raise_file_limit() -> int:
+    """Let this process open as many files as it may, since every connection is one; return how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        return soft
+    return wanted
+
+
+def connection_limits(options: ServerOptions, files: int) -> ConnectionLimits:
+    """Return the bounds of connections under the server's options, for a process that may open so many files."""
+    spare = max(_OTHER_FILES, files // 5)
+    return ConnectionLimits(
+        body_bytes=options.max_body,
+        request_s=options.upload_s,
+        head_s=min(ConnectionLimits.head_s, options.upload_s),
+        keep_alive_s=options.keep_alive_s,
+        connections=max(1, files - spare),
+    )
 
 
 async def _serve(
@@ -61,100 +73,71 @@ async def _serve(
     options: ServerOptions,
     keys: KeyRing | None,
     listening: socket.socket,
+    limits: ConnectionLimits,
     say: Callable[[str], None],
 ) -> None:
     state = ServerState(make_repository(), options)
     tracing = configured()
-
+    tls = (str(options.tls_cert), str(options.tls_key)) if options.tls_cert else None
+    listener = HttpListener(listening, Application(state, keys, tracing), limits, tls)
+    addresses = {"http": f"{'https' if tls else 'http'}://{shown_address(listening)}"}
     calls: grpc.aio.Server | None = None
-    loop = asyncio.get_running_loop()
-    stopping: list[Future[None]] = []
-
-    def ending() -> None:
-        state.ready = False
-        if calls is not None and not stopping:
-            stopping.append(asyncio.run_coroutine_threadsafe(calls.stop(options.drain_s), loop))
-
-    server = Listener(_config(Application(state, keys, tracing), options), ending)
-    await state.repository.start()
-    watching = asyncio.ensure_future(state.repository.watch(options.poll_s))
-    scheme = "https" if options.tls_cert else "http"
-    addresses = {"http": f"{scheme}://{_shown(listening)}"}
     if options.grpc_port is not None:
         calls, port = make_server(state, keys, options, tracing)
-        await calls.start()
-        addresses["grpc"] = f"{addresses['http'].rpartition(':')[0].partition('//')[2]}:{port}"
+        addresses["grpc"] = f"{shown_address(listening).rpartition(':')[0]}:{port}"
+    screen = StartScreen(say)
+    await state.repository.start(screen)
+    watching = asyncio.ensure_future(state.repository.watch(options.poll_s))
     # What is there now stays: the collector need not look at it again and again while requests come in.
     gc.collect()
     gc.freeze()
+    ending, at_once = _signals()
     state.ready = True
-    # uvicorn raises the signal again once it has ended; we have done all it asks for by then.
-    before = {sig: signal.signal(sig, _nothing) for sig in (signal.SIGTERM, signal.SIGINT)}
+    await listener.start()
+    if calls is not None:
+        await calls.start()
+    screen.end(addresses)
+    if options.ready_file is not None:
+        write_whole(options.ready_file, json.dumps(addresses) + "\n")
     try:
-        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)
-        if not serving.done():
-            _tell(addresses, options, say)
-        await serving
+        await ending.wait()
     finally:
-        state.ready = False
         watching.cancel()
-        if calls is not None:
-            await calls.stop(options.drain_s)
-        await state.repository.close(options.drain_s)
-        tracing.close()
-        for sig, handler in before.items():
-            signal.signal(sig, handler)
+        await _end(state, listener, calls, tracing, at_once)
     logs.event("ended")
 
 
-def _tell(addresses: dict[str, str], options: ServerOptions, say: Callable[[str], None]) -> None:
-    say("listening on " + ", ".join(f"{address} ({kind})" for kind, address in addresses.items()))
-    if options.ready_file is not None:
-        write_whole(options.ready_file, json.dumps(addresses) + "\n")
+async def _end(
+    state: ServerState,
+    listener: HttpListener,
+    calls: grpc.aio.Server | None,
+    tracing: Tracing,
+    at_once: asyncio.Event,
+) -> None:
+    """Answer what was taken, on both protocols at once; a second Ctrl-C ends without."""
+    drain_s = state.options.drain_s
+    state.ready, state.draining = False, True
+    drains = [asyncio.ensure_future(listener.drain(drain_s))]
+    if calls is not None:
+        drains.append(asyncio.ensure_future(drain_calls(calls, state, drain_s)))
+    hurry = asyncio.ensure_future(at_once.wait())
+    hurry.add_done_callback(lambda _: [drain.cancel() for drain in drains])
+    await asyncio.gather(*drains, return_exceptions=at_once.is_set())
+    hurry.cancel()
+    await state.repository.close(0.0 if at_once.is_set() else drain_s)
+    tracing.close()
 
 
-def _config(app: Any, options: ServerOptions) -> uvicorn.Config:
-    # uvicorn stops reading every 64 kB, which costs a large tensor a third of the time it takes to come in.
-    httptools_impl.HIGH_WATER_LIMIT = _AHEAD  # type: ignore[attr-defined]
-    return uvicorn.Config(
-        app,
-        loop="none",
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=int(options.drain_s) or 1,
-        ssl_certfile=str(options.tls_cert) if options.tls_cert else None,
-        ssl_keyfile=str(options.tls_key) if options.tls_key else None,
-    )
+def _signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Return events for the first SIGTERM or SIGINT, and for a SIGINT after that."""
+    loop = asyncio.get_running_loop()
+    ending, at_once = asyncio.Event(), asyncio.Event()
 
+    def stop(sig: signal.Signals) -> None:
+        if ending.is_set() and sig is signal.SIGINT:
+            at_once.set()
+        ending.set()
 
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        listening.close()
-        raise UsageError(
-            f"{host}:{port} must be free to listen on: {error.strerror}; choose another with --port"
-        ) from error
-    listening.listen(_BACKLOG)
-    listening.set_inheritable(True)
-    return listening
-
-
-def _shown(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _nothing(sig: int, frame: FrameType | None) -> None:
-    """The signal has been heeded already."""
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sig, stop, sig)
+    return ending, at_once

@@ -5,6 +5,7 @@ needs torch or onnx.
 """
 
 from weft.serve.store.catalogue import LATEST, StoredFile, VersionRecord
-from weft.serve.store.folder import Entry, Store, default_store
+from weft.serve.store.entry import Entry, default_store
+from weft.serve.store.folder import Store
 
 __all__ = ["LATEST", "Entry", "Store", "StoredFile", "VersionRecord", "default_store"]

@@ -9,16 +9,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+
+import msgspec
 
 from weft.errors import ModelError
 
 LATEST = "latest"  # always the newest version
+LONGEST_NUMBER = 9  # digits of a version
+MODEL = "model.onnx"  # the first file of every version
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
+# Endings of files of weights, as exporters name them. A name is kept by `pull`, so no other may come in.
+ENDINGS = (".data", ".bin", ".weights", ".weight", ".bias", ".dat", ".raw", "_data")
+_WEIGHTS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@ -]{0,200}(" + "|".join(map(re.escape, ENDINGS)) + ")")
+_UUID = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)  # what the onnx package calls a file of weights
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,14 @@ class VersionRecord:
             return self.files[0].sha256
         lines = "".join(f"{file.sha256}  {file.name}\n" for file in self.files)
         return hashlib.sha256(lines.encode()).hexdigest()
+
+
+class CatalogueFile(msgspec.Struct, frozen=True):
+    """A catalogue as it lies in its JSON file."""
+
+    next: int
+    aliases: dict[str, int]
+    versions: dict[int, VersionRecord]
 
 
 @dataclass(frozen=True)
@@ -97,7 +114,7 @@ class Catalogue:
             raise ModelError(f"{self.name} must have a version, got none; push one first")
         if which is None or which == LATEST:
             return max(self.versions)
-        if which.isdecimal():
+        if which.isdecimal() and len(which) <= LONGEST_NUMBER:
             return self._known(int(which))
         if which not in self.aliases:
             raise ModelError(f"{self.name}@{which} must be a version or an alias, got {self._choices()}")
@@ -125,14 +142,23 @@ class Catalogue:
         return json.dumps(data, indent=1) + "\n"
 
     @classmethod
-    def from_text(cls, name: str, text: str) -> Catalogue:
+    def from_text(cls, name: str, text: str | bytes) -> Catalogue:
+        """Return the catalogue in a file, which may be damaged, or made by a stranger to write outside a folder."""
         try:
-            data = json.loads(text)
-            versions = {int(number): _record(record) for number, record in data["versions"].items()}
-            aliases = {str(alias): int(number) for alias, number in data["aliases"].items()}
-            return cls(name, int(data["next"]), versions, aliases)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ModelError(f"the catalogue of {name} cannot be read: {error!r}") from error
+            data = msgspec.json.decode(text, type=CatalogueFile)
+            for record in data.versions.values():
+                check_files(record.files)
+            for alias, version in data.aliases.items():
+                check_alias(alias)
+                if version not in data.versions:
+                    raise ModelError(f"the alias {alias!r} must mean a version, got {version}")
+            if data.versions and not 0 < min(data.versions) <= max(data.versions) < data.next:
+                raise ModelError(f"versions must be from 1 to {data.next - 1}, got others")
+        except (ValueError, RecursionError) as error:
+            raise ModelError(
+                f"the catalogue of {name} cannot be read: {error}; mend its catalogue.json, or take the folder away"
+            ) from error
+        return cls(name, data.next, data.versions, data.aliases)
 
 
 def split_reference(reference: str) -> tuple[str, str | None]:
@@ -160,6 +186,18 @@ def check_alias(alias: str) -> None:
         )
 
 
-def _record(data: Mapping[str, Any]) -> VersionRecord:
-    files = (StoredFile(str(file["name"]), str(file["sha256"]), int(file["size"])) for file in data["files"])
-    return VersionRecord(tuple(files), str(data["created"]))
+def check_files(files: Sequence[StoredFile]) -> None:
+    """Check the names of a version's files: the model first, then weights that `pull` may write beside it."""
+    if not files or files[0].name != MODEL:
+        raise ModelError(f"a version must begin with {MODEL}, got {files[0].name if files else 'no file'}")
+    for file in files[1:]:
+        check_weights_name(file.name)
+
+
+def check_weights_name(name: str) -> None:
+    """Refuse names of weights that are no plain names of data: hidden files, code, paths."""
+    if not (_WEIGHTS.fullmatch(name) or _UUID.fullmatch(name)) or name == MODEL:
+        raise ModelError(
+            f"weights outside the model must be in a file named like model.data ({', '.join(ENDINGS)}), got {name!r}; "
+            "save the model again with one such file"
+        )

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
+from io import BufferedReader
 from pathlib import Path
 
+from weft.errors import ModelError
 from weft.serve.store.catalogue import StoredFile
 
 _CHUNK = 1 << 20
 
 
-def copy(source: Path, target: Path, name: str) -> StoredFile:
+def open_regular(path: Path, *, follow: bool) -> BufferedReader:
+    """Open a plain file for reading; with `follow` also by way of a symbolic link. Devices and pipes are refused."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+    except OSError as error:
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise ModelError(
+                f"{path} must be a plain file, got a symbolic link; put the file there"
+            ) from error
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ModelError(f"{path} must be a plain file, got something else")
+    return os.fdopen(handle, "rb")
+
+
+def copy(source: Path, target: Path, name: str, *, follow: bool = False) -> StoredFile:
+    """Copy a plain file; return its checksum, taken from the bytes that were written."""
     digest, size = hashlib.sha256(), 0
-    with source.open("rb") as reading, target.open("wb") as writing:
+    with open_regular(source, follow=follow) as reading, target.open("wb") as writing:
         while chunk := reading.read(_CHUNK):
             digest.update(chunk)
             writing.write(chunk)
@@ -24,7 +45,7 @@ def copy(source: Path, target: Path, name: str) -> StoredFile:
 
 
 def checksum(path: Path) -> StoredFile:
-    with path.open("rb") as file:
+    with open_regular(path, follow=False) as file:
         digest = hashlib.file_digest(file, "sha256")
         return StoredFile(path.name, digest.hexdigest(), file.tell())
 

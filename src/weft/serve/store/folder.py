@@ -18,68 +18,29 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from weft.errors import ModelError
-from weft.serve.card import Card, read_card
-from weft.serve.drafts import drafting, locked
+from weft.files import drafting, locked
+from weft.serve.card import read_card
 from weft.serve.onnx_file import external_files
 from weft.serve.store.catalogue import (
     LATEST,
+    MODEL,
     Catalogue,
     StoredFile,
     VersionRecord,
     check_alias,
     check_name,
+    check_weights_name,
     split_reference,
 )
 from weft.serve.store.copying import checksum, copy, sync
+from weft.serve.store.entry import Entry, default_store
 
-MODEL = "model.onnx"
 CATALOGUE = "catalogue.json"
 DRAFTS = ".drafts"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One version of a model in a store."""
-
-    path: Path  # the ONNX file; weights that lie outside it are beside it
-    name: str
-    version: int
-    aliases: tuple[str, ...]
-    record: VersionRecord
-
-    @property
-    def sha256(self) -> str:
-        return self.record.sha256
-
-    @property
-    def size(self) -> int:
-        return self.record.size
-
-    @property
-    def created(self) -> str:
-        return self.record.created
-
-    @cached_property
-    def card(self) -> Card:
-        return read_card(self.path)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "version": self.version,
-            "aliases": list(self.aliases),
-            "path": str(self.path),
-            "sha256": self.sha256,
-            "size": self.size,
-            "created": self.created,
-        }
 
 
 class Store:
@@ -91,7 +52,7 @@ class Store:
     # -- reading: no lock ----------------------------------------------------------------------------
 
     def list(self, name: str | None = None) -> tuple[Entry, ...]:
-        """All versions, or those of one name, oldest first."""
+        """All versions, or those of one name, oldest first. Names in `damaged()` are left out of all."""
         if name is not None:
             check_name(name)
             found = self._read(name)
@@ -99,12 +60,22 @@ class Store:
                 raise self._unknown(name)
             catalogues = [found]
         else:
-            catalogues = [self._read(known) for known in self._names()]
+            catalogues = [found for found in self._catalogues() if isinstance(found, Catalogue)]
         return tuple(
             self._entry(catalogue, version)
             for catalogue in catalogues
             for version in sorted(catalogue.versions)
         )
+
+    def names(self) -> tuple[str, ...]:
+        """The names that have a version, and those whose catalogue is damaged, sorted."""
+        known = zip(self._names(), self._catalogues(), strict=True)
+        return tuple(name for name, found in known if not isinstance(found, Catalogue) or found.versions)
+
+    def damaged(self) -> dict[str, ModelError]:
+        """The names whose catalogue cannot be read, each with its error; the others can be used."""
+        known = zip(self._names(), self._catalogues(), strict=True)
+        return {name: found for name, found in known if isinstance(found, ModelError)}
 
     def resolve(self, reference: str) -> Entry:
         """The version that `name@3`, `name@production` or `name` means now."""
@@ -216,10 +187,11 @@ class Store:
         files = []
         for number, file in enumerate(names):
             kept = file if number else MODEL
-            if number and kept == MODEL:
-                raise ModelError(f"weights outside the model must not be called {MODEL}, got {source}")
+            if number:
+                check_weights_name(kept)
             try:
-                files.append(copy(source.with_name(file), draft / kept, kept))
+                # Weights are no links: the graph names them, and its maker may be a stranger.
+                files.append(copy(source.with_name(file), draft / kept, kept, follow=not number))
             except FileNotFoundError as error:
                 raise ModelError(
                     f"{source} must have its weights beside it, got no {source.with_name(file)}"
@@ -232,7 +204,8 @@ class Store:
         with locked(self.folder / ".lock"):
             catalogue = self._read(name)
             home = self.folder / name
-            home.mkdir(exist_ok=True)
+            if not (home / CATALOGUE).exists():
+                self._begin(home, catalogue)
             _sweep_versions(home, catalogue)
             version = catalogue.next
             draft.rename(home / str(version))
@@ -251,9 +224,29 @@ class Store:
         except OSError as error:
             raise ModelError(f"{self.folder} must be a folder that can be written: {error}") from error
 
+    def _begin(self, home: Path, catalogue: Catalogue) -> None:
+        """Make the folder of a name; its empty catalogue shows from then on that what is in it is the store's."""
+        if home.exists() and not (home.is_dir() and not any(home.iterdir())):
+            raise ModelError(
+                f"{home} must be a folder of the store, got one with other files and no {CATALOGUE}; "
+                "choose another name or another store"
+            )
+        home.mkdir(exist_ok=True)
+        self._write(catalogue)
+
+    def _catalogues(self) -> Sequence[Catalogue | ModelError]:
+        """The catalogue of each name, or why it cannot be read."""
+        found: list[Catalogue | ModelError] = []
+        for name in self._names():
+            try:
+                found.append(self._read(name))
+            except ModelError as error:
+                found.append(error)
+        return found
+
     def _read(self, name: str) -> Catalogue:
         try:
-            text = (self.folder / name / CATALOGUE).read_text()
+            text = (self.folder / name / CATALOGUE).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return Catalogue(name)
         except OSError as error:
@@ -279,23 +272,14 @@ class Store:
         return Entry(path, catalogue.name, version, (*newest, *catalogue.aliases_of(version)), record)
 
     def _names(self) -> Sequence[str]:
-        if not self.folder.is_dir():
-            return []
-        return sorted(path.parent.name for path in self.folder.glob(f"*/{CATALOGUE}"))
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ModelError(f"a store must be a folder, got the file {self.folder}; name another")
+        return sorted(path.parent.name for path in self.folder.glob(f"[!.]*/{CATALOGUE}"))
 
     def _unknown(self, name: str) -> ModelError:
-        known = [other for other in self._names() if self._read(other).versions]
         return ModelError(
-            f"a model must be in the store {self.folder}, got {name!r}; it has {', '.join(known) or 'none'}"
+            f"a model must be in the store {self.folder}, got {name!r}; it has {', '.join(self.names()) or 'none'}"
         )
-
-
-def default_store() -> Path:
-    """$WEFT_STORE, else a folder of the user's own."""
-    if chosen := os.environ.get("WEFT_STORE"):
-        return Path(chosen)
-    data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "weft" / "models"
 
 
 def _sweep_versions(home: Path, catalogue: Catalogue) -> None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from weft.errors import ParityError
-from weft.serve.card import Parity
-from weft.serve.export.checks.parity import Array, Comparison, Gate, accuracy, check, compare
+import numpy as np
+
+from weft.errors import ModelError, ParityError
+from weft.serve.card import Card, Parity
+from weft.serve.export.checks.parity import Array, Comparison, Gate, accuracy, check, compare, scores_in
 from weft.serve.export.checks.runtime import ModelSession
 from weft.serve.export.sources.axes import Axes, smaller
 from weft.serve.export.sources.samples import Samples
@@ -24,6 +26,11 @@ class ExportSource(Protocol):
 
     kind: str
     versions: dict[str, str]
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether NaN in a row stands for a value that is missing."""
+        ...
 
     @property
     def bytes(self) -> int: ...
@@ -61,8 +68,7 @@ def questions_for(source: ExportSource, rows: Samples, axes: Axes, batches: Sequ
     asked: list[Question] = []
     start = 0
     for batch in batches:
-        inputs = rows.rows(batch, start)
-        asked.append(Question(inputs, source.answer(inputs), batch))
+        asked.append(_question(source, rows.rows(batch, start), batch))
         start += batch
     again = source.answer(asked[-1].inputs)
     found = compare(asked[-1].answer, again, batches[-1], Gate(rtol=0.0, atol=1e-5), classes=False)
@@ -75,13 +81,39 @@ def questions_for(source: ExportSource, rows: Samples, axes: Axes, batches: Sequ
         )
     other = smaller(rows.rows(2), axes)
     if other is not None:
-        asked.append(Question(other, source.answer(other), 2))
+        asked.append(_question(source, other, 2))
     for start in range(0, rows.count, AT_ONCE):
         count = min(AT_ONCE, rows.count - start)
         inputs = rows.rows(count, start)
         truth = rows.truth[start : start + count] if rows.truth is not None else None
-        asked.append(Question(inputs, source.answer(inputs), count, truth))
+        asked.append(_question(source, inputs, count, truth))
     return asked
+
+
+def _question(
+    source: ExportSource, inputs: Mapping[str, Array], batch: int, truth: Array | None = None
+) -> Question:
+    """Ask the model. An answer that is no number equals every other such answer, so nothing could be compared."""
+    answer = source.answer(inputs)
+    for name, array in answer.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            place = [int(i) for i in np.argwhere(np.isnan(array))[0]]
+            raise ParityError(
+                f"the model must answer numbers, got nan in {name}{place} in a batch of {batch}; look at its weights"
+            )
+    return Question(inputs, answer, batch, truth)
+
+
+def check_labels(card: Card, answer: Mapping[str, Array]) -> None:
+    """Count the labels of a classifier against the classes that the model answers scores of."""
+    if card.task != "classify" or not card.labels:
+        return
+    classes = [array.shape[1] for array in scores_in(answer).values()]
+    if classes and len(card.labels) not in classes:
+        raise ModelError(
+            f"labels must be as many as the model has classes, {classes[0]}, got {len(card.labels)}; "
+            "give one label a class, in the order of the classes"
+        )
 
 
 def step_of(

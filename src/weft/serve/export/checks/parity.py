@@ -20,20 +20,24 @@ NUMBERS = "fiub"  # kinds of arrays that differ by an amount; others are equal o
 class Gate:
     """The bounds of an accepted difference.
 
-    With rtol and atol, each number must be: |file - source| <= atol + rtol * |source|. Without them, as for int8,
-    the answer as a whole must be: the share of rows with the same top-1 class where there are classes, else the
-    length of the difference over that of the source's answer.
+    With rtol and atol, each number must be: |file - source| <= atol + rtol * |source|. Without them, as for fp16 and
+    int8, the answer as a whole must be: `agreement` bounds the share of rows with the same top-1 class where there are
+    classes, `error` the length of the difference over that of the source's answer. `both` asks for both of a
+    classifier, otherwise its classes alone are compared.
     """
 
     rtol: float | None = 1e-3
     atol: float | None = 1e-4
     agreement: float = 0.9
     error: float = 0.2
+    both: bool = False
 
 
+LOOSER = "where that is near enough, say so with --rtol and --atol"
+CALIBRATE = "calibrate on more samples like those the model will see"
 GATES = {
     "fp32": Gate(),
-    "fp16": Gate(rtol=1e-2, atol=1e-2),
+    "fp16": Gate(rtol=None, atol=None, agreement=0.95, error=0.02, both=True),
     "int8": Gate(rtol=None, atol=None),
 }
 
@@ -146,37 +150,37 @@ def check(found: Comparison, gate: Gate, precision: str) -> None:
     if found.beyond is not None:
         raise ParityError(
             f"the {precision} file must answer as the model within rtol {gate.rtol}, atol {gate.atol}, "
-            f"got {found.beyond}"
+            f"got {found.beyond}; {LOOSER}"
         )
     if gate.rtol is not None:
         return
     if not np.isfinite(found.largest):
         raise ParityError(f"the {precision} file must answer numbers where the model does, got {found.worst}")
-    if found.agreement is not None:
-        if found.agreement < gate.agreement:
-            raise ParityError(
-                f"the {precision} file must give {gate.agreement:.0%} of the rows the class that the model gives them, "
-                f"got {found.agreement:.1%}; largest difference: {found.worst}; calibrate on more samples like those "
-                "the model will see"
-            )
-    elif not found.error <= gate.error:
+    advice = CALIBRATE if precision == "int8" else LOOSER
+    if found.agreement is not None and found.agreement < gate.agreement:
+        raise ParityError(
+            f"the {precision} file must give {gate.agreement:.0%} of the rows the class that the model gives them, "
+            f"got {found.agreement:.1%}; largest difference: {found.worst}; {advice}"
+        )
+    if (found.agreement is None or gate.both) and not found.error <= gate.error:
         raise ParityError(
             f"the answers of the {precision} file must be within {gate.error:.0%} of the model's, got "
-            f"{found.error:.1%}; largest difference: {found.worst}; calibrate on more samples like those the model "
-            "will see"
+            f"{found.error:.1%}; largest difference: {found.worst}; {advice}"
         )
 
 
 def scores_of(outputs: Arrays) -> str | None:
     """The output that has a number for each class: rows by classes, floating."""
-    if "probabilities" in outputs:
-        return "probabilities"
-    fitting = (
-        name
+    return "probabilities" if "probabilities" in outputs else next(iter(scores_in(outputs)), None)
+
+
+def scores_in(outputs: Arrays) -> dict[str, Array]:
+    """The outputs that may have a number for each class."""
+    return {
+        name: array
         for name, array in outputs.items()
         if array.ndim == 2 and array.dtype.kind == "f" and array.shape[1] > 1
-    )
-    return next(fitting, None)
+    }
 
 
 def accuracy(outputs: Arrays, truth: Array) -> float:

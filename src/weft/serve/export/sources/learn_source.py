@@ -27,7 +27,16 @@ class LearnSource:
     def __init__(self, model: Any) -> None:
         self.model = model
         self.estimator = getattr(model, "model_", model)  # Snap ML's spellings wrap ours
+        if not hasattr(self.estimator, "n_features_in_"):
+            raise ModelError(
+                f"an estimator must be fitted to be exported, got {type(model).__name__} that is not; call fit"
+            )
         self.versions: dict[str, str] = {}
+
+    @property
+    def takes_missing(self) -> bool:
+        tags = getattr(self.estimator, "__sklearn_tags__", None)
+        return bool(tags is not None and tags().input_tags.allow_nan)
 
     @contextmanager
     def ready(self) -> Iterator[None]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pickle
 import sys
-import warnings
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,11 +12,11 @@ from types import ModuleType
 from typing import Any
 
 from weft.errors import ModelError
+from weft.serve.export.sources.names import some
 
 PICKLES = (".pkl", ".pickle", ".joblib")
 WRAPPERS = ("state_dict", "model_state_dict", "model", "module")  # keys under which people put weights
 PREFIXES = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put before names
-SHOWN = 5  # names in a message
 
 
 def load_model(name: str, weights: Path | None = None) -> Any:
@@ -26,7 +24,9 @@ def load_model(name: str, weights: Path | None = None) -> Any:
     if name.endswith(PICKLES):
         if weights is not None:
             raise ModelError(f"weights must be for a torch module, got {weights} for {name}")
-        return _load_pickle(Path(name))
+        from weft.learn.saved import load_estimator
+
+        return load_estimator(Path(name))
     model = make_model(name)
     if weights is not None:
         load_weights(model, weights)
@@ -54,7 +54,7 @@ def make_model(name: str) -> Any:
         return made  # a model that is there already
     try:
         return made()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(f"{name} must give a model, got {type(error).__name__}: {error}") from error
 
 
@@ -70,7 +70,7 @@ def _import(name: str) -> ModuleType:
                 f"{name} must be a module that Python finds, got none here or installed"
             ) from error
         raise ModelError(f"{name} cannot be imported: it needs {error.name}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
 
 
@@ -83,28 +83,11 @@ def _import_file(path: Path) -> ModuleType:
     sys.path.insert(0, folder)  # what it imports beside it
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(folder)
     return module
-
-
-def _load_pickle(path: Path) -> Any:
-    """Like every pickle, it runs what its maker wrote into it."""
-    try:
-        if path.suffix == ".joblib":
-            import joblib
-
-            return joblib.load(path)
-        with path.open("rb") as file:
-            return pickle.load(file)
-    except FileNotFoundError as error:
-        raise ModelError(f"{path} must be a pickled estimator, got nothing there") from error
-    except Exception as error:
-        raise ModelError(
-            f"{path} must be a pickled estimator of weft.learn, got {type(error).__name__}: {error}"
-        ) from error
 
 
 def load_weights(model: Any, path: Path) -> None:
@@ -113,7 +96,12 @@ def load_weights(model: Any, path: Path) -> None:
 
     if not isinstance(model, nn.Module):
         raise ModelError(f"weights must be for a torch module, got {type(model).__name__}")
-    state = _read_checkpoint(model, path) if path.is_dir() else _read_state(path)
+    if path.is_dir():
+        from weft.serve.export.sources.checkpoint import read_checkpoint
+
+        state = read_checkpoint(model, path)
+    else:
+        state = _read_state(path)
     wanted = model.state_dict()
     state = {_bare(name): value for name, value in state.items()}
     missing = [name for name in wanted if name not in state]
@@ -124,7 +112,7 @@ def load_weights(model: Any, path: Path) -> None:
         if name in state and state[name].shape != wanted[name].shape
     ]
     faults = [
-        f"{what} {_some(names)}"
+        f"{what} {some(names)}"
         for what, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
         if names
     ]
@@ -133,9 +121,14 @@ def load_weights(model: Any, path: Path) -> None:
     model.load_state_dict(state)
 
 
-def _some(names: list[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _kind(path: Path, error: Exception) -> str:
+    """Say what a file is that holds no weights, as far as its first bytes and torch's error tell."""
+    if path.stat().st_size == 0:
+        return "an empty file"
+    if "Weights only load failed" in str(error):
+        return "objects beside tensors, which are read only by running code"
+    said = str(error).splitlines()[0][:200] if str(error) else "no reason given"
+    return f"another kind of file ({type(error).__name__}: {said})"
 
 
 def _bare(name: str) -> str:
@@ -161,8 +154,8 @@ def _read_state(path: Path) -> Mapping[str, Any]:
         ) from error
     except Exception as error:
         raise ModelError(
-            f"{path} must be a state dict, safetensors or a checkpoint of torch.distributed, got "
-            f"{type(error).__name__}; save model.state_dict()"
+            f"{path} must be a state dict, safetensors or a checkpoint of torch.distributed, got {_kind(path, error)}; "
+            "save model.state_dict()"
         ) from error
     state = loaded
     for key in WRAPPERS:
@@ -172,37 +165,3 @@ def _read_state(path: Path) -> Mapping[str, Any]:
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise ModelError(f"{path} must be a state dict, got {type(loaded).__name__}; save model.state_dict()")
     return state
-
-
-def _read_checkpoint(model: Any, folder: Path) -> Mapping[str, Any]:
-    """The weights in a checkpoint of torch.distributed, under whatever key the script put them."""
-    import torch
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    try:
-        reader = FileSystemReader(folder)
-        metadata = reader.read_metadata().state_dict_metadata
-    except Exception as error:
-        raise ModelError(
-            f"{folder} must be a checkpoint of torch.distributed, got {type(error).__name__}: {error}"
-        ) from error
-    stored = {name: what for name, what in metadata.items() if isinstance(what, TensorStorageMetadata)}
-    wanted = model.state_dict()
-    first = next(iter(wanted), "")
-    # Of all keys that end like the model's first, the one under which most of the others are.
-    prefixes = {name.removesuffix(first) for name in stored if name == first or name.endswith(f".{first}")}
-    prefix = max(
-        sorted(prefixes), key=lambda start: sum(start + name in stored for name in wanted), default=""
-    )
-    names = [name for name in wanted if prefix + name in stored]
-    wrong = [name for name in names if tuple(stored[prefix + name].size) != tuple(wanted[name].shape)]
-    if wrong:
-        raise ModelError(f"{folder} must have the weights of the model, got of another shape {_some(wrong)}")
-    state = {prefix + name: torch.empty_like(wanted[name], device="cpu") for name in names}
-    with warnings.catch_warnings():  # it remarks that we are alone
-        warnings.simplefilter("ignore")
-        load(state, storage_reader=reader, no_dist=True)
-    more = {name.removeprefix(prefix) for name in stored if prefix and name.startswith(prefix)} - set(wanted)
-    return {name: state[prefix + name] for name in names} | dict.fromkeys(sorted(more))

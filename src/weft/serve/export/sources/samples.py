@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,13 @@ import numpy as np
 
 from weft.errors import ModelError
 from weft.serve.card import Picture
+from weft.text import format_size
 
 Array = np.ndarray[Any, Any]
 
 TRUTH = "y"  # in an .npz: the true class numbers
 MADE_UP = 8  # rows, where there are only shapes
+LARGEST_BATCH = 4 << 30  # bytes of the rows that are asked at once
 PICTURES = (".jpg", ".jpeg", ".png")
 KINDS = {"float32": np.float32, "int64": np.int64, "int32": np.int32, "uint8": np.uint8, "bool": np.bool_}
 
@@ -42,6 +45,28 @@ class Samples:
         if self.truth is not None and self.truth.shape != (self.count,):
             raise ModelError(
                 f"true classes must be one a row, {self.count} of them, got shape {list(self.truth.shape)}"
+            )
+
+    def check_finite(self, *, missing: bool) -> None:
+        """Refuse values that are not finite, on which every answer looks alike; NaN may be `missing` to a table."""
+        for name, array in self.inputs.items():
+            if array.dtype.kind != "f":
+                continue
+            bad = np.isinf(array) if missing else ~np.isfinite(array)
+            if bad.any():
+                place = tuple(int(i) for i in np.argwhere(bad)[0])
+                raise ModelError(
+                    f"samples must be finite numbers, got {array[place]} in {_named(name)} at {list(place)}; "
+                    "give rows like those the model will see"
+                )
+
+    def check_batches(self, batches: Sequence[int]) -> None:
+        """Refuse batches that would fill the memory."""
+        row = sum(array[:1].nbytes for array in self.inputs.values())
+        if row * max(batches) > LARGEST_BATCH:
+            raise ModelError(
+                f"batches must take at most {format_size(LARGEST_BATCH)}, got {max(batches)} rows of "
+                f"{format_size(row)}; check smaller ones"
             )
 
     @property
@@ -91,6 +116,12 @@ def make_up(shapes: Sequence[str], rows: int = MADE_UP, seed: int = 0) -> Sample
     for place, text in enumerate(shapes):
         name, equals, rest = text.rpartition("=")
         shape, kind, below = _shape(text, rest)
+        size = rows * math.prod(shape) * np.dtype(KINDS[kind]).itemsize
+        if size > LARGEST_BATCH:
+            raise ModelError(
+                f"a shape must take at most {format_size(LARGEST_BATCH)} for {rows} rows, got {text!r}; "
+                "give a smaller one"
+            )
         array: Array
         if kind.startswith("float"):
             array = random.standard_normal((rows, *shape), dtype=np.float32)
@@ -120,20 +151,28 @@ def read_samples(path: Path, picture: Picture | None = None, labels: Sequence[st
     """Rows from an .npy, from an .npz (arrays by name of input, `y` the true classes), or from pictures in a folder."""
     if path.is_dir():
         return _read_pictures(path, picture, labels)
+    arrays = _read_arrays(path)
+    truth = arrays.pop(TRUTH, None) if len(arrays) > 1 else None
+    return Samples({name: _array(array) for name, array in arrays.items()}, truth)
+
+
+def _read_arrays(path: Path) -> dict[str, Array]:
+    """Return the arrays of an .npz by their names, or the one of an .npy."""
     try:
         loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"#0": loaded}
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
     except FileNotFoundError as error:
         raise ModelError(
             f"samples must be in an .npy or .npz file or a folder of pictures, got no {path}"
         ) from error
-    except (OSError, ValueError, EOFError) as error:
-        raise ModelError(f"samples must be in an .npy or .npz file, got {path}: {error}") from error
-    if isinstance(loaded, np.ndarray):
-        return Samples({"#0": _array(loaded)})
-    with loaded:
-        arrays = {name: loaded[name] for name in loaded.files}
-    truth = arrays.pop(TRUTH, None) if len(arrays) > 1 else None
-    return Samples({name: _array(array) for name, array in arrays.items()}, truth)
+    # Of a damaged file: numpy and zipfile raise errors of a dozen kinds, among them those of Python's tokenizer.
+    except Exception as error:
+        raise ModelError(
+            f"samples must be in an .npy or .npz file, got {path}: {error}; save them again"
+        ) from error
 
 
 def _read_pictures(folder: Path, picture: Picture | None, labels: Sequence[str]) -> Samples:

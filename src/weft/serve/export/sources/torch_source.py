@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from torch import nn
 
 from weft.errors import ModelError
+from weft.serve.export.file import save
 from weft.serve.export.quiet import quiet
 from weft.serve.export.sources.axes import Axes
+from weft.serve.export.sources.outputs import name_outputs
+from weft.serve.export.sources.tracing import has_open_loops, trace
 
 Array = np.ndarray[Any, Any]
 
@@ -27,6 +31,7 @@ class TorchExportSource:
     """A module in eval mode for as long as `ready()` lasts."""
 
     kind = "torch"
+    takes_missing = False
 
     def __init__(self, module: nn.Module) -> None:
         self.module = _inner(module)
@@ -80,7 +85,7 @@ class TorchExportSource:
         tensors = self._tensors(inputs)
         try:
             given = self.module(**tensors)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             shapes = ", ".join(f"{name} {array.dtype} {list(array.shape)}" for name, array in inputs.items())
             raise ModelError(
                 f"the model must take the samples, {shapes}; got {type(error).__name__}: {_short(error)}{_where(error)}"
@@ -98,7 +103,11 @@ class TorchExportSource:
             try:
                 program = torch.export.export(self.module, (), tensors, dynamic_shapes=hints, strict=False)
                 self._program = program
-            except Exception as error:
+            except (Exception, SystemExit) as error:
+                if has_open_loops(self.module, axes) and trace(self.module, path, tensors, axes, opset):
+                    if external:
+                        save(onnx.load(path), path, external=True)
+                    return
                 raise ModelError(
                     f"the model cannot be captured as a graph: {_short(error)}{_where(error)}; change that, or "
                     f"leave it: {TORCH_PATH}"
@@ -122,7 +131,8 @@ class TorchExportSource:
 
     def explain(self, file: Path, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> str:
         """Whether the difference came with the capture of the module or later."""
-        assert self._program is not None
+        if self._program is None:
+            return "; the module was traced: what forward decides in Python is frozen"
         try:
             captured = name_outputs(self._program.module()(**self._tensors(inputs)))
         except Exception as error:
@@ -146,26 +156,6 @@ class TorchExportSource:
 
     def _tensors(self, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
         return {name: torch.from_numpy(array.copy()).to(self._device) for name, array in inputs.items()}
-
-
-def name_outputs(given: Any) -> dict[str, torch.Tensor]:
-    """Tensors by name: of a mapping its keys, else `output`, or `output_0` and on."""
-    if isinstance(given, torch.Tensor):
-        return {"output": given}
-    if isinstance(given, Mapping):
-        found = {str(key): value for key, value in given.items() if value is not None}
-    elif hasattr(given, "_fields"):
-        found = dict(zip(given._fields, given, strict=True))
-    elif isinstance(given, list | tuple):
-        found = {f"output_{place}": value for place, value in enumerate(given)}
-    else:
-        found = {}
-    if not found or not all(isinstance(value, torch.Tensor) for value in found.values()):
-        raise ModelError(
-            f"a model must answer a tensor, or a tuple or mapping of tensors, got {type(given).__name__}; "
-            "wrap it in a module that does"
-        )
-    return found
 
 
 def _inner(module: nn.Module) -> nn.Module:

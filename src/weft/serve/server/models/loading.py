@@ -1,4 +1,4 @@
-"""From a build to a model that is warm: replicas, their threads, and whether batches are worth it, as measured."""
+"""From a build to a model that is warm: replicas, their threads, and whether rows of requests may share a run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from time import perf_counter
 import numpy as np
 
 from weft.errors import ModelError
+from weft.serve.server.models.batch_limit import BatchLimit, batch_limit, may_batch
 from weft.serve.server.models.model import QUICK_S, Model, Pace, size_of
 from weft.serve.server.models.onnx_runner import Runner, splits_by_rows
 from weft.serve.server.models.queue import Feeds
+from weft.serve.server.models.row_check import RowCheck, check_rows
 from weft.serve.server.options import ModelOptions
 from weft.serve.server.protocols.tensors import NUMPY
 
 Build = Callable[[ModelOptions], Runner]
 
-_RUNS = 3
-_WORTH = 1.2  # rows/s that batches must gain, at least
+# Runs of one row and of a full batch take turns, and the shortest of each count: a busy moment hits both.
+_ROUNDS = (3, 20)  # turns at least, and at most
+_MEASURE_S = 0.5  # no further turn is begun after so long
+_SLOW_S = 0.1  # a model whose row takes longer is compared on fewer rows
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Seen:
     @property
     def gain(self) -> float:
         """Rows/s of the batch against those of single rows."""
-        return self.one_s * self.rows / self.many_s if self.rows > 1 else 1.0
+        return self.one_s * self.rows / self.many_s if self.rows > 1 and self.many_s else 1.0
 
 
 def load(name: str, version: str, build: Build, options: ModelOptions) -> Callable[[], Model]:
@@ -45,33 +49,54 @@ def load(name: str, version: str, build: Build, options: ModelOptions) -> Callab
         options = replace(options, threads=1)
         runners = [build(options)]
         seen = warm_up(name, runners[0], options)
-    if options.adapts and seen.rows > 1 and seen.gain < _WORTH:
-        options = replace(options, max_batch=1)
+    limit = _limit(runners[0], options, seen)
+    options = replace(options, max_batch=limit.rows)
     for _ in range(1, options.replicas):
         runners.append(build(options))
         warm_up(name, runners[-1], options)
     pace = Pace()
     if seen.size:
         pace.saw(seen.size, seen.one_s)
-    return lambda: Model(name, version, runners, options, pace)
+    return lambda: Model(name, version, runners, options, pace, limit.reason)
+
+
+def _limit(runner: Runner, options: ModelOptions, seen: Seen) -> BatchLimit:
+    free_rows, is_torch = splits_by_rows(runner), runner.platform == "pytorch_module"
+    check: RowCheck | None = None
+    if may_batch(options, free_rows=free_rows, is_torch=is_torch):
+        most = options.max_batch
+        check = check_rows(runner, (3, 2) if seen.one_s > _SLOW_S else (min(most, 8), 3, 2))
+    return batch_limit(options, free_rows=free_rows, is_torch=is_torch, check=check, gain=seen.gain)
 
 
 def warm_up(name: str, runner: Runner, options: ModelOptions) -> Seen:
     """Run it a few times: the first runs allocate and compile, and a broken model shows at once."""
     row, guessed = sample(runner, 1)
+    batched = splits_by_rows(runner) and options.max_batch > 1
+    rows = options.max_batch if batched else 1
+    many = sample(runner, rows)[0] if batched else {}
     try:
         runner.run(row)
-        one_s = min(_timed(runner, row) for _ in range(_RUNS))
-        seen = Seen(one_s, size_of(row))
-        if splits_by_rows(runner) and options.max_batch > 1:
-            rows = options.max_batch
-            many, _ = sample(runner, rows)
-            seen = replace(seen, rows=rows, many_s=min(_timed(runner, many) for _ in range(2)))
+        one_s, many_s = _take_turns(runner, row, many)
     except Exception as error:
         if guessed:
             return Seen()  # we made its sizes up; a real request knows better
         raise ModelError(f"{name} must run on zeros of its own shapes, got: {error}") from error
-    return seen
+    return Seen(one_s, size_of(row), rows, many_s)
+
+
+def _take_turns(runner: Runner, row: Feeds, many: Feeds) -> tuple[float, float]:
+    """Return the shortest times of one row and of a batch; where there is no batch, infinity in its place."""
+    one_s = many_s = float("inf")
+    least, most = _ROUNDS
+    began = perf_counter()
+    for turn in range(most):
+        one_s = min(one_s, _timed(runner, row))
+        if many:
+            many_s = min(many_s, _timed(runner, many))
+        if turn + 1 >= least and perf_counter() - began > _MEASURE_S:
+            break
+    return one_s, many_s
 
 
 def _timed(runner: Runner, feeds: Feeds) -> float:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Info, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from weft.serve.server.models.model import Model
 from weft.serve.server.models.repository import Repository
 from weft.serve.server.models.tally import Histogram, Tally
+from weft.version import __version__
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LABELS = ("model", "version")
@@ -48,15 +49,29 @@ class Tallies(Collector):
             waiting.add_metric(labels, model.queue.waiting)
             for status, count in sorted(tally.failures.items()):
                 failures.add_metric((*labels, str(status)), count)
-        yield from (requests, failures, cancelled, rows, waiting)
+        yield from (requests, failures, cancelled, rows, waiting, self._loaded(models))
         for name, text, pick in _HISTOGRAMS:
             yield _histogram(name, text, models, pick)
         yield GaugeMetricFamily("weft_in_flight", "Requests at the door.", value=self._in_flight())
 
+    def _loaded(self, models: list[Model]) -> Metric:
+        found = GaugeMetricFamily(
+            "weft_model_ready", "Models that can answer: 1; that cannot: 0.", labels=_LABELS
+        )
+        for model in models:
+            found.add_metric((model.name, model.version), 1)
+        for name in self._repository.missing():
+            found.add_metric((name, ""), 0)
+        return found
 
-def exposition(collector: Collector) -> bytes:
+
+def exposition(collector: Collector, ready: bool) -> bytes:
+    """Return all metrics as text: those of the models, of the process, and of the server."""
     registry = CollectorRegistry()
     registry.register(collector)
+    ProcessCollector(registry=registry)
+    Gauge("weft_ready", "Whether the server and all its models are ready.", registry=registry).set(ready)
+    Info("weft", "The server.", registry=registry).info({"version": __version__})
     return generate_latest(registry)
 
 

@@ -28,7 +28,13 @@ class Model:
     """A version that is loaded. Made on the event loop from runners that are warm."""
 
     def __init__(
-        self, name: str, version: str, runners: list[Runner], options: ModelOptions, pace: Pace
+        self,
+        name: str,
+        version: str,
+        runners: list[Runner],
+        options: ModelOptions,
+        pace: Pace,
+        batch_reason: str = "",
     ) -> None:
         first = runners[0]
         self.name = name
@@ -36,10 +42,12 @@ class Model:
         self.options = options
         self.card: Card = first.card
         self.platform = first.platform
+        self.processor = first.processor
         self.inputs = {spec.name: spec for spec in first.inputs}
         self.outputs = first.outputs
         self.output_names = [spec.name for spec in first.outputs]
         self.batches = options.max_batch > 1 and splits_by_rows(first)
+        self.batch_reason = batch_reason  # why runs may hold as many rows as they may
         self.tally = Tally()
         self.queue = RequestQueue(runners, options, self.tally, pace.saw)
         self._pace = pace
@@ -84,6 +92,10 @@ class Model:
             return list(zip(self.output_names, results))  # noqa: B905  # as many as it has
         known = dict(zip(self.output_names, results, strict=True))
         return [(name, known[name]) for name in outputs]
+
+    def has_rows(self, name: str) -> bool:
+        """Return whether the first size of an output is the number of rows."""
+        return any(spec.name == name and spec.shape[:1] == (-1,) for spec in self.outputs)
 
     def check_outputs(self, outputs: tuple[str, ...]) -> None:
         for name in outputs:

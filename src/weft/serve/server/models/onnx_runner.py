@@ -44,6 +44,7 @@ class Runner(Protocol):
     outputs: tuple[TensorSpec, ...]
     card: Card
     platform: str
+    processor: str  # CPU or GPU
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs, in order; a RefusalError where the feeds are to blame."""
@@ -58,7 +59,9 @@ class OnnxRunner:
     def __init__(self, path: Path, *, threads: int, device: str = "auto") -> None:
         import onnxruntime as ort
 
-        self._session = open_session(path, threads, _providers(device))
+        providers = _providers(device)
+        self.processor = "CPU" if providers == [CPU] else "GPU"
+        self._session = open_session(path, threads, providers)
         self._invalid = (
             ort.capi.onnxruntime_pybind11_state.InvalidArgument,
             ort.capi.onnxruntime_pybind11_state.RuntimeException,

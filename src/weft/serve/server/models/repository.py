@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from weft.errors import ModelError, WeftError
 from weft.files import write_whole
@@ -24,6 +25,8 @@ from weft.serve.server.options import ModelOptions, Traffic
 from weft.serve.server.refusal import RefusalError
 from weft.serve.store import Store
 
+_PATH = re.compile(r"(?:[\w.@~+-]*/)+([\w.@~+-]*)")  # a path with at least one folder
+
 
 class IndexEntry(TypedDict):
     """A version of a model, or a name of which none is loaded (then `version` is empty)."""
@@ -32,6 +35,16 @@ class IndexEntry(TypedDict):
     version: str
     state: str  # READY, LOADING or UNAVAILABLE
     reason: str
+
+
+class LoadScreen(Protocol):
+    """Shows a person how models are loaded; `screen.py` has the one of `weft serve`."""
+
+    def begin(self, names: list[str], where: str) -> None: ...
+
+    def loaded(self, model: Model, place: int, count: int) -> None: ...
+
+    def failed(self, name: str, reason: str, place: int, count: int) -> None: ...
 
 
 @dataclass
@@ -44,6 +57,7 @@ class ModelPlace:
     also: tuple[str, ...] = ()  # versions to keep loaded besides
     pinned: str | None = None  # what the name stands for, in place of what the source says
     wanted: bool = True
+    expected: bool = True  # the server is not ready without it
     default: Model | None = None
     canary: Model | None = None
     shadow: Model | None = None
@@ -105,9 +119,8 @@ class Repository:
             if place.canary is not None and random.random() * 100 < place.traffic.percent:
                 return place.canary
             if place.default is None:
-                raise RefusalError(
-                    503, f"model {name!r} is not ready: {place.reason or 'it is being loaded'}"
-                )
+                reason = names_only(place.reason) or "it is being loaded"
+                raise RefusalError(503, f"model {name!r} is not ready: {reason}")
             return place.default
         if version not in place.versions:
             loaded = ", ".join(place.versions) or "none"
@@ -141,6 +154,11 @@ class Repository:
             return False
         return place.default is not None if version is None else version in place.versions
 
+    def missing(self) -> list[str]:
+        """Return the names that should answer and cannot; those that came into the store later count once loaded."""
+        places = self._places.items()
+        return [name for name, place in places if place.wanted and place.expected and place.default is None]
+
     def names(self) -> list[str]:
         return [name for name, place in self._places.items() if place.wanted]
 
@@ -164,10 +182,10 @@ class Repository:
             ]
             if not place.versions or place.reason:
                 state = "UNAVAILABLE" if place.reason or not place.wanted else "LOADING"
-                reason = place.reason or ("unloaded" if not place.wanted else "")
+                reason = names_only(place.reason) or ("unloaded" if not place.wanted else "")
                 found.append({"name": name, "version": "", "state": state, "reason": reason})
         if self._store is not None:
-            stored = {entry.name for entry in await asyncio.to_thread(self._store.list)}
+            stored = set(await asyncio.to_thread(self._store.names))
             found += [
                 {"name": name, "version": "", "state": "UNAVAILABLE", "reason": "unloaded"}
                 for name in sorted(stored - set(self._places))
@@ -176,13 +194,23 @@ class Repository:
 
     # -- changes -------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Load all there is; what does not load is told, and the others go on."""
+    async def start(self, screen: LoadScreen) -> None:
+        """Load all there is; what does not load is told, and the others go on, if there are any."""
         self._recall()
-        await self._discover()
-        for name, place in list(self._places.items()):
-            if place.wanted:
-                await self._refresh(name)
+        await self._discover(expected=True)
+        wanted = [name for name, place in self._places.items() if place.wanted]
+        screen.begin(wanted, str(self._store.folder) if self._store else "")
+        for number, name in enumerate(wanted, 1):
+            await self._refresh(name)
+            place = self._places[name]
+            if place.default is not None:
+                screen.loaded(place.default, number, len(wanted))
+            else:
+                screen.failed(name, place.reason, number, len(wanted))
+        alone = not any(isinstance(place.source, StoreSource) for place in self._places.values())
+        if wanted and alone and not self.loaded():
+            reasons = "; ".join(f"{name}: {self._places[name].reason}" for name in wanted)
+            raise ModelError(f"at least one model must load, got {reasons}")
 
     async def load(self, name: str, version: str | None = None) -> None:
         """Load or load again; what answered before goes on answering until the new one is ready."""
@@ -197,9 +225,10 @@ class Repository:
             await self._ask(place.source, version)
         place.wanted, place.pinned = True, version
         place.failed.clear()
+        place.expected = True
         await self._refresh(name)
         if place.reason:
-            raise RefusalError(400, f"{name} was not loaded: {place.reason}")
+            raise RefusalError(400, f"{name} was not loaded: {names_only(place.reason)}")
         await self._keep()
 
     async def unload(self, name: str) -> None:
@@ -226,7 +255,7 @@ class Repository:
         if place.reason:
             reason, place.traffic = place.reason, before
             await self._refresh(name)
-            raise RefusalError(400, f"the traffic of {name} stays as it was: {reason}")
+            raise RefusalError(400, f"the traffic of {name} stays as it was: {names_only(reason)}")
         await self._keep()
 
     async def watch(self, poll_s: float) -> None:
@@ -260,18 +289,19 @@ class Repository:
         self._places[source.name] = place
         return place
 
-    async def _discover(self) -> None:
+    async def _discover(self, *, expected: bool = False) -> None:
+        """Add the names of the store; one that comes while the server runs makes it unready only once it was loaded."""
         if self._store is None:
             return
-        for name in {entry.name for entry in await asyncio.to_thread(self._store.list)}:
+        for name in await asyncio.to_thread(self._store.names):
             if name not in self._places:
-                self._add(StoreSource(self._store, name))
+                self._add(StoreSource(self._store, name)).expected = expected
 
     async def _ask(self, source: ModelSource, which: str | None) -> Found:
         try:
             return await asyncio.to_thread(source.find, which)
-        except ModelError as error:
-            raise RefusalError(404, str(error)) from None
+        except (ModelError, ValueError) as error:
+            raise RefusalError(404, names_only(str(error))) from None
 
     async def _refresh(self, name: str) -> None:
         """Make what is loaded what should be; a failure leaves in its role who had it, and is told."""
@@ -311,8 +341,16 @@ class Repository:
             place.failed[found.version] = (found.stamp, place.reason)
             return before
         place.stamps[found.version] = found.stamp
-        logs.event("loaded", model=name, version=found.version, part=role.part)
-        return make()
+        model = make()
+        logs.event(
+            "loaded",
+            model=name,
+            version=found.version,
+            part=role.part,
+            max_batch=model.options.max_batch,
+            batching=model.batch_reason,
+        )
+        return model
 
     def _failed(self, name: str, place: ModelPlace, reason: str) -> None:
         place.reason = reason
@@ -324,6 +362,7 @@ class Repository:
         """The swap itself: no await in here."""
         parts = {role.part: model for role, model in seats.items()}
         place.default = parts.get("default")
+        place.expected = place.expected or place.default is not None
         place.canary = parts.get("canary")
         place.shadow = parts.get("shadow")
         before = list(place.versions.values())
@@ -361,6 +400,11 @@ class Repository:
             raise ModelError(
                 f"{self._state} must be what a server wrote there: {error!r}; remove it"
             ) from error
+
+
+def names_only(reason: str) -> str:
+    """Return a reason with the last part of each path in it: callers need not know where files lie."""
+    return _PATH.sub(r"\1", reason)
 
 
 def _roles(place: ModelPlace) -> list[Role]:

@@ -16,6 +16,7 @@ from weft.serve.server.models.loading import Build
 from weft.serve.server.models.onnx_runner import OnnxRunner, Runner
 from weft.serve.server.options import ModelOptions
 from weft.serve.store import Store
+from weft.serve.store.catalogue import check_name
 
 ONLY = "1"  # the version of what has no versions
 
@@ -108,6 +109,8 @@ def source_of(text: str, store: Store | None) -> ModelSource:
     """What a word of the command line means: `model.onnx`, `name=model.onnx`, `name[@alias]` or `module:factory`."""
     name, equals, rest = text.partition("=")
     target = rest if equals else text
+    if equals:
+        check_name(name)
     if target.endswith(".onnx"):
         path = Path(target)
         if not path.is_file():

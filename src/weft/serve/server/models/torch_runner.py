@@ -39,6 +39,7 @@ class TorchRunner:
         if options.device == "cuda" and not cuda:
             raise ModelError("device cuda needs an accelerator that torch can use, got none")
         self._device = torch.device("cuda" if cuda and options.device != "cpu" else "cpu")
+        self.processor = "GPU" if self._device.type == "cuda" else "CPU"
         self._module = module.eval().to(self._device)
         torch.set_num_threads(options.share())
         self.card: Card = getattr(module, "weft_card", None) or Card()
@@ -53,7 +54,7 @@ class TorchRunner:
                 # Arrays may be views of a request's bytes, which nothing may write to.
                 given = {name: _tensor(array).to(self._device) for name, array in feeds.items()}
                 answer = self._module(**given)
-        except (RuntimeError, ValueError, TypeError) as error:
+        except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
             raise RefusalError(400, f"the model refused its inputs: {str(error)[:500]}") from None
         return [_array(value.cpu()) for value in _values(answer)]
 
@@ -77,7 +78,7 @@ class TorchRunner:
         free = all(spec.shape and spec.shape[0] == -1 for spec in self.inputs)
         return tuple(
             TensorSpec(
-                f"output_{place}",
+                "output" if len(results) == 1 else f"output_{place}",  # as exported files have it
                 names[result.dtype],
                 (-1, *result.shape[1:]) if free and result.ndim else result.shape,
             )

@@ -6,14 +6,16 @@ Pure: arrays in, plain data out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.serve.card import Card
-from weft.serve.server.pictures.pictures import Geometry
 from weft.serve.server.protocols.tensors import BF16, NAMES, REALS, Array
 from weft.serve.server.refusal import RefusalError
+
+if TYPE_CHECKING:
+    from weft.serve.server.pictures.pictures import Geometry
 
 
 def classes(outputs: Mapping[str, Array], card: Card, top: int = 5) -> list[dict[str, Any]]:

@@ -9,17 +9,24 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import monotonic
 
+import httpcore
 import httpx
 
+from weft.serve.server.pictures.deadlines import DeadlineBackend, seconds_left
 from weft.serve.server.refusal import RefusalError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")  # all other IPv6 addresses are reserved or local
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # the last four bytes are the IPv4 address that is meant
+# Global by their number, but a way to other addresses, or to documents only: 6to4, Teredo and its kin, examples, SRv6.
+_NOT_PUBLIC = tuple(map(ipaddress.ip_network, ("2002::/16", "2001::/23", "2001:db8::/32", "3fff::/20")))
 MAX_REDIRECTS = 3
 TIMEOUT_S = 10.0  # for the whole fetch, redirects included
 _PORTS = {"http": 80, "https": 443}
+_FAILURES = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
 # Bytes are counted as they arrive, so the answer must not be compressed.
 _HEADERS = {"User-Agent": "weft", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
 
@@ -32,24 +39,39 @@ class CheckedTransport(httpx.BaseTransport):
         self._deadline = deadline
         # A kept connection would be found by its address, though it was opened, and its certificate checked, for
         # another name.
-        limits = httpx.Limits(max_keepalive_connections=0)
-        self._inner = httpx.HTTPTransport(verify=ssl.create_default_context(), trust_env=False, limits=limits)
+        self._inner = httpcore.ConnectionPool(
+            ssl_context=ssl.create_default_context(),
+            max_keepalive_connections=0,
+            network_backend=DeadlineBackend(deadline),
+        )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         url = checked_url(request.url)
-        address = _resolve(url, self._allowed)
-        bounds = dict.fromkeys(("connect", "read", "write", "pool"), _left(self._deadline))
-        pinned = httpx.Request(
+        address = httpx.URL(scheme="http", host=_resolve(url, self._allowed))
+        pinned = httpcore.Request(
             request.method,
-            url.copy_with(host=address),
-            headers=request.headers,  # with the Host of the URL
-            stream=request.stream,
-            extensions={"sni_hostname": url.raw_host.decode("ascii"), "timeout": bounds},
+            httpcore.URL(scheme=url.raw_scheme, host=address.raw_host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,  # with the Host of the URL
+            extensions={"sni_hostname": url.raw_host.decode("ascii")},
         )
-        return self._inner.handle_request(pinned)
+        answer = self._inner.handle_request(pinned)
+        return httpx.Response(answer.status, headers=answer.headers, stream=AnswerStream(answer))
 
     def close(self) -> None:
         self._inner.close()
+
+
+class AnswerStream(httpx.SyncByteStream):
+    """The body of an answer as httpx reads it."""
+
+    def __init__(self, answer: httpcore.Response) -> None:
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._answer.iter_stream()
+
+    def close(self) -> None:
+        self._answer.close()
 
 
 def fetch(url: str, limit: int, allowed: Sequence[str] = (), timeout_s: float = TIMEOUT_S) -> bytes:
@@ -71,8 +93,10 @@ def fetch(url: str, limit: int, allowed: Sequence[str] = (), timeout_s: float = 
             raise RefusalError(
                 400, f"a URL must lead to a picture within {MAX_REDIRECTS} redirects, got more"
             ) from None
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            raise RefusalError(400, f"{target.host} did not give the picture: {error}") from None
+        except (*_FAILURES, httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise RefusalError(
+                400, f"{target.host} did not give the picture: {error or type(error).__name__}"
+            ) from None
 
 
 def checked_url(url: str | httpx.URL) -> httpx.URL:
@@ -93,6 +117,11 @@ def is_public(address: Address, allowed: Sequence[str] = ()) -> bool:
     inner = getattr(address, "ipv4_mapped", None) or address
     if any(inner in ipaddress.ip_network(network) for network in allowed):
         return True
+    if isinstance(inner, ipaddress.IPv6Address):
+        if inner in _NAT64:
+            return is_public(ipaddress.IPv4Address(inner.packed[-4:]), allowed)
+        if inner not in _GLOBAL_UNICAST or any(inner in network for network in _NOT_PUBLIC):
+            return False
     return inner.is_global and not inner.is_multicast
 
 
@@ -114,16 +143,9 @@ def _read(answer: httpx.Response, limit: int, deadline: float) -> bytes:
     parts: list[bytes] = []
     size = 0
     for part in answer.iter_raw():
-        _left(deadline)
+        seconds_left(deadline)
         size += len(part)
         if size > limit:
             raise RefusalError(413, f"a fetched picture must be at most {limit} bytes")
         parts.append(part)
     return b"".join(parts)
-
-
-def _left(deadline: float) -> float:
-    left = deadline - monotonic()
-    if left <= 0:
-        raise TimeoutError("it took too long")
-    return left

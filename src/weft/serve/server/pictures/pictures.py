@@ -20,6 +20,9 @@ from weft.serve.server.refusal import RefusalError
 cv2.setNumThreads(1)  # pictures come side by side; each by itself is too small to share among threads
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
+# Bytes after FF that no header may hold. The decoder would pass over FF 00 and go on right after it, so that it would
+# find another size than the one that was read here; and a scan or the end of the file cannot come before the size.
+_NO_HEADER = frozenset({0x00, 0xD9, 0xDA})
 _GREY = 114  # what a card's `pad` fills with
 _NEAR = 1.5  # no pixel is left out by bilinear scaling if it goes down by less
 _STRIP = 4  # a picture so many times longer than what is kept of it loses its ends first
@@ -114,9 +117,15 @@ def decode(encoded: Encoded, shrink: int = 1) -> Array:
         pixels: Any = cv2.imdecode(np.frombuffer(encoded.data, np.uint8), _FLAGS[shrink])
     except cv2.error as error:
         raise RefusalError(400, f"the picture cannot be decoded: {error}") from None
-    if pixels is None:
+    if pixels is None or not _has_size(pixels, encoded, shrink):
         raise _broken(encoded.kind)
     return np.asarray(pixels)
+
+
+def _has_size(pixels: Array, encoded: Encoded, shrink: int) -> bool:
+    """Return whether pixels are as many as the header said, however the camera was held."""
+    told = {-(-encoded.width // shrink), -(-encoded.height // shrink)}
+    return set(pixels.shape[:2]) == told
 
 
 def prepare(pixels: Array, picture: Picture, datatype: str = "FP32") -> tuple[Array, Geometry]:
@@ -250,6 +259,8 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
         if marker == 0x01 or 0xD0 <= marker <= 0xD8:  # markers that stand alone
             at += 2
             continue
+        if marker in _NO_HEADER:
+            raise _broken("JPEG")
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             height, width = struct.unpack(">HH", data[at + 5 : at + 9])
             return int(width), int(height)

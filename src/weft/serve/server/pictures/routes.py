@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from python_multipart.exceptions import FormParserError
@@ -28,6 +29,9 @@ from weft.serve.server.protocols.tensors import Array, TensorSpec
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.state import ServerState
 
+_FETCHERS = 8  # pictures that are fetched side by side
+_MOST_FETCHES = 64  # under way or waiting; one more is answered 429
+
 
 class Pictures:
     """Handlers over the server's state."""
@@ -35,6 +39,9 @@ class Pictures:
     def __init__(self, state: ServerState) -> None:
         self._state = state
         self._repository = state.repository
+        # Fetching waits for others' servers, so it has threads of its own: pictures that are there do not wait.
+        self._fetchers = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="fetch")
+        self._fetches = 0  # under way or waiting
 
     def routes(self) -> list[Route]:
         return [
@@ -81,7 +88,15 @@ class Pictures:
         url = request.query_params.get("url")
         if not url:
             raise RefusalError(400, "url must be given: ?url=https://...")
-        return await asyncio.to_thread(fetch, url, options.max_body, options.fetch_from)
+        if self._fetches >= _MOST_FETCHES:
+            raise RefusalError(429, f"at most {_MOST_FETCHES} pictures are fetched at once", retry_after_s=1)
+        self._fetches += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._fetchers, fetch, url, options.max_body, options.fetch_from
+            )
+        finally:
+            self._fetches -= 1
 
     async def _uploaded(self, request: Request) -> bytes:
         """The body itself, or the first file of a form."""

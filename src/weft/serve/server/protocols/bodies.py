@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from contextlib import suppress
 from itertools import count
 from os import urandom
 
@@ -13,7 +14,6 @@ from starlette.types import Message, Receive
 from weft.serve.server.refusal import GoneError, RefusalError
 
 _WINDOWS = {b"gzip": 31, b"deflate": 15}  # what zlib calls the two formats
-_UPLOAD_S = 60
 _LINGER = 64 << 20  # bytes of a body too large that are read and dropped, so that its sender hears why
 _PREFIX = urandom(6).hex().encode()
 _NUMBERS = count(1)
@@ -23,7 +23,9 @@ _READ = frozenset(
         b"content-encoding",
         b"content-length",
         b"content-type",
+        b"host",
         b"inference-header-content-length",
+        b"origin",
         b"traceparent",
         b"x-api-key",
         b"x-request-id",
@@ -41,6 +43,8 @@ class Head(msgspec.Struct):
     key: bytes = b""
     kind: bytes = b""  # Content-Type
     parent: bytes = b""  # traceparent: the caller's span
+    host: bytes = b""
+    origin: bytes = b""  # of the page that a browser sends the request for
 
 
 def read_head(headers: list[tuple[bytes, bytes]]) -> Head:
@@ -63,8 +67,12 @@ def read_head(headers: list[tuple[bytes, bytes]]) -> Head:
             head.key = value
         elif name == b"authorization" and value[:7].lower() == b"bearer ":
             head.key = value[7:].strip()
+        elif name == b"host":
+            head.host = value
         elif name == b"traceparent":
             head.parent = value
+        elif name == b"origin":
+            head.origin = value
     if not head.request_id:
         head.request_id = b"%s-%x" % (_PREFIX, next(_NUMBERS))
     return head
@@ -82,13 +90,10 @@ async def read_body(receive: Receive, head: Head, limit: int, message: Message |
         raise GoneError
     body: bytes = message.get("body", b"")
     if message.get("more_body"):
-        try:
-            async with asyncio.timeout(_UPLOAD_S):
-                body = await _rest(receive, body, limit)
-        except TimeoutError:
-            raise RefusalError(408, f"a body must arrive within {_UPLOAD_S} s") from None
+        body = await _rest(receive, body, limit)
     if head.encoding and head.encoding != b"identity":
-        body = _unpacked(body, head.encoding, limit)
+        # The unpacker lets other threads run.
+        body = await asyncio.to_thread(_unpacked, body, head.encoding, limit)
     return body
 
 
@@ -113,9 +118,10 @@ async def _rest(receive: Receive, first: bytes, limit: int) -> bytes:
 async def _drop(receive: Receive) -> None:
     size = 0
     message: Message = {"more_body": True}
-    while message.get("more_body") and size <= _LINGER:
-        message = await receive()
-        size += len(message.get("body", b""))
+    with suppress(RefusalError):  # its sender takes too long
+        while message.get("more_body") and size <= _LINGER:
+            message = await receive()
+            size += len(message.get("body", b""))
 
 
 def _unpacked(body: bytes, encoding: bytes, limit: int) -> bytes:
@@ -136,7 +142,15 @@ def _unpacked(body: bytes, encoding: bytes, limit: int) -> bytes:
 
 
 def too_large(limit: int) -> RefusalError:
-    return RefusalError(413, f"the body must be at most {limit} bytes (--max-body)")
+    return RefusalError(413, f"the body must be at most {limit} bytes (--max-body; --max-json for JSON)")
+
+
+def check_json(size: int, limit: int) -> None:
+    """Refuse JSON that is too long to be parsed."""
+    if size > limit:
+        raise RefusalError(
+            413, f"JSON must be at most {limit} bytes (--max-json), got {size}; send tensors in binary"
+        )
 
 
 def _number(name: str, value: bytes) -> int:

@@ -10,7 +10,13 @@ from weft.serve.server.models.tally import Histogram
 from weft.serve.server.protocols.tensors import Datatype, TensorSpec
 from weft.version import __version__
 
-EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "statistics")
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "statistics",
+)
 
 
 class ServerMetadata(TypedDict):
@@ -89,7 +95,11 @@ def server_metadata() -> ServerMetadata:
 
 def model_metadata(repository: Repository, model: Model) -> ModelMetadata:
     card = model.card
-    parameters: dict[str, Any] = {"task": card.task}
+    limit = model.options.max_batch if model.batches else 1
+    parameters: dict[str, Any] = {
+        "task": card.task,
+        "batching": {"max_batch": limit, "reason": model.batch_reason},
+    }
     if card.labels:
         parameters["labels"] = list(card.labels)
     if card.features:
@@ -119,16 +129,22 @@ def model_config(model: Model) -> dict[str, Any]:
         "platform": model.platform,
         "backend": "onnxruntime" if model.platform == "onnxruntime_onnx" else "pytorch",
         "max_batch_size": options.max_batch if model.batches else 0,
-        "input": [_config_tensor(spec, skip) for spec in model.inputs.values()],
+        "input": [{**_config_tensor(spec, skip), "optional": False} for spec in model.inputs.values()],
         "output": [_config_tensor(spec, skip) for spec in model.outputs],
-        "instance_group": [{"count": options.replicas}],
+        "instance_group": [
+            {"name": f"{model.name}_0", "kind": f"KIND_{model.processor}", "count": options.replicas}
+        ],
         "dynamic_batching": {"max_queue_delay_microseconds": int(options.delay_ms * 1000)},
+        "parameters": {"batching": {"string_value": model.batch_reason}},
     }
 
 
 def _config_tensor(spec: TensorSpec, skip: int) -> dict[str, Any]:
     data_type = "TYPE_STRING" if spec.datatype == "BYTES" else f"TYPE_{spec.datatype}"
-    return {"name": spec.name, "data_type": data_type, "dims": list(spec.shape[skip:])}
+    told: dict[str, Any] = {"name": spec.name, "data_type": data_type, "dims": list(spec.shape[skip:])}
+    if not told["dims"]:  # Triton has no tensors without sizes: it calls them tensors of one value
+        told |= {"dims": [1], "reshape": {"shape": []}}
+    return told
 
 
 def model_statistics(model: Model) -> ModelStatistics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
 from time import perf_counter
@@ -17,12 +18,14 @@ from weft.serve.server.keys import KeyRing
 from weft.serve.server.options import ServerOptions
 from weft.serve.server.protocols import inference_pb2 as messages
 from weft.serve.server.protocols.bodies import Head, read_head
+from weft.serve.server.protocols.classification import class_count, classified
 from weft.serve.server.protocols.descriptions import (
     model_config,
     model_metadata,
     model_statistics,
     server_metadata,
 )
+from weft.serve.server.protocols.grpc_extras import add_extras
 from weft.serve.server.protocols.inference_pb2_grpc import (
     GRPCInferenceServiceServicer,
     add_GRPCInferenceServiceServicer_to_server,
@@ -35,7 +38,7 @@ from weft.serve.server.protocols.tensors import (
     numpy_type,
     to_bytes,
 )
-from weft.serve.server.protocols.v2 import timeout_of
+from weft.serve.server.protocols.v2 import check_memory, check_parameters, timeout_of
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.state import ServerState
 from weft.serve.server.tracing import Tracing
@@ -48,6 +51,7 @@ _CODES = {
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    501: grpc.StatusCode.UNIMPLEMENTED,
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
@@ -66,7 +70,11 @@ _CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
+_SETTLE_S = 0.25  # without a new call, before the server says farewell; and for the farewell to go out
+_HOLD_S = 2.0  # the longest that answers wait for the farewell
 _OPEN = frozenset({"ServerLive", "ServerReady"})  # calls that need no key
+
+_ADMIN = frozenset({"RepositoryModelLoad", "RepositoryModelUnload"})  # calls that take an administrator's key
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -82,10 +90,14 @@ def _guarded(answer: _Call[_Request, _Response]) -> _Call[_Request, _Response]:
         began = perf_counter()
         head = Head()
         self.state.in_flight += 1
+        self.state.calls += 1
         try:
             head = self.checked_head(name, context)
             with self.tracing.grpc(SERVICE, name, head):
-                return await answer(self, request, context)
+                answered = await answer(self, request, context)
+            if self.state.draining:
+                await self.state.farewell.wait()
+            return answered
         except RefusalError as refusal:
             _log(name, head, refusal, began)
             await context.abort(_CODES.get(refusal.status, grpc.StatusCode.INTERNAL), str(refusal))
@@ -114,7 +126,7 @@ class InferenceService(GRPCInferenceServiceServicer):
         # The lengths of HTTP/2 messages say nothing about a request.
         head = read_head([pair for pair in pairs if not pair[0].endswith(b"content-length")])
         if self._keys is not None and name not in _OPEN:
-            self._keys.check(head.key)
+            self._keys.check(head.key, admin=name in _ADMIN)
         return head
 
     # The names of the methods are the protocol's.
@@ -129,7 +141,7 @@ class InferenceService(GRPCInferenceServiceServicer):
     async def ServerReady(
         self, request: messages.ServerReadyRequest, context: Any
     ) -> messages.ServerReadyResponse:
-        return messages.ServerReadyResponse(ready=self.state.ready)
+        return messages.ServerReadyResponse(ready=self.state.is_ready())
 
     @_guarded
     async def ModelReady(
@@ -158,7 +170,6 @@ class InferenceService(GRPCInferenceServiceServicer):
         self, request: messages.ModelConfigRequest, context: Any
     ) -> messages.ModelConfigResponse:
         told = model_config(self._repository.model(request.name, request.version or None))
-        told.pop("instance_group")
         return messages.ModelConfigResponse(config=told)
 
     @_guarded
@@ -211,18 +222,35 @@ class InferenceService(GRPCInferenceServiceServicer):
             head = self.checked_head(name, context)
         except RefusalError as refusal:
             await context.abort(_CODES[refusal.status], str(refusal))
-        async for request in requests:
+        while (request := await self._next_request(requests)) is not None:
+            self.state.calls += 1
             try:
                 with self.tracing.grpc(SERVICE, name, head):
                     answer = await self._infer(request, context)
                 yield messages.ModelStreamInferResponse(infer_response=answer)
             except RefusalError as refusal:
                 yield messages.ModelStreamInferResponse(error_message=str(refusal))
+        if self.state.draining:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is ending; ask another")
+
+    async def _next_request(
+        self, requests: AsyncIterator[messages.ModelInferRequest]
+    ) -> messages.ModelInferRequest | None:
+        """Return the next request of a stream, None at the end of the stream or of the server."""
+        coming = asyncio.ensure_future(anext(requests, None))
+        farewell = asyncio.ensure_future(self.state.farewell.wait())
+        await asyncio.wait({coming, farewell}, return_when=asyncio.FIRST_COMPLETED)
+        farewell.cancel()
+        if coming.done():
+            return coming.result()
+        coming.cancel()
+        return None
 
     async def _infer(self, request: messages.ModelInferRequest, context: Any) -> messages.ModelInferResponse:
         began = perf_counter()
         model = self._repository.model(request.model_name, request.model_version or None)
         with Counted(model, began):
+            check_parameters({key: _parameter(value) for key, value in request.parameters.items()})
             feeds = read_feeds(request)
             wanted = tuple(output.name for output in request.outputs)
             model.check_outputs(wanted)
@@ -230,7 +258,12 @@ class InferenceService(GRPCInferenceServiceServicer):
         response = messages.ModelInferResponse(
             model_name=model.name, model_version=model.version, id=request.id
         )
+        if request.parameters["triton_enable_empty_final_response"].bool_param:
+            response.parameters["triton_final_response"].bool_param = True
+        classes = _classes(request)
         for name, array in model.choose(wanted, results):
+            if name in classes:
+                array = classified(array, classes[name], model.card.labels, model.has_rows(name))
             response.outputs.add(name=name, datatype=NAMES[array.dtype], shape=array.shape)
             response.raw_output_contents.append(to_bytes(array))
         return response
@@ -239,6 +272,8 @@ class InferenceService(GRPCInferenceServiceServicer):
 def read_feeds(request: messages.ModelInferRequest) -> dict[str, Array]:
     """Return the input tensors of a request by name, from raw bytes or from typed lists."""
     raw = request.raw_input_contents
+    for tensor in request.inputs:
+        check_memory(tensor.parameters)
     if raw and len(raw) != len(request.inputs):
         raise RefusalError(
             400, f"raw_input_contents must be as many as the inputs, {len(request.inputs)}, got {len(raw)}"
@@ -283,6 +318,16 @@ def _timeout(request: messages.ModelInferRequest, context: Any) -> float | None:
     return max(min(bounds), 1e-3) if bounds else None
 
 
+def _classes(request: messages.ModelInferRequest) -> dict[str, int]:
+    """Return the number of classes that a request asks for, by output."""
+    found: dict[str, int] = {}
+    for output in request.outputs:
+        check_memory(output.parameters)
+        if "classification" in output.parameters:
+            found[output.name] = class_count(_parameter(output.parameters["classification"]))
+    return found
+
+
 def _log(name: str, head: Head, refusal: RefusalError, began: float) -> None:
     logs.event(
         "request",
@@ -293,6 +338,24 @@ def _log(name: str, head: Head, refusal: RefusalError, began: float) -> None:
         ms=round((perf_counter() - began) * 1000, 3),
         error=str(refusal),
     )
+
+
+async def drain_calls(server: grpc.aio.Server, state: ServerState, drain_s: float) -> None:
+    """Tell clients that the server ends, then give them their answers, then end.
+
+    Calls that reach the server after it began to stop are cancelled. So answers are held back until no further calls
+    come in, and the farewell (GOAWAY) goes out before them: nobody sends another call over that connection.
+    """
+    loop = asyncio.get_running_loop()
+    latest = loop.time() + min(_HOLD_S, drain_s)
+    before = -1
+    while before != state.calls and loop.time() < latest:
+        before = state.calls
+        await asyncio.sleep(_SETTLE_S)
+    stopping = asyncio.ensure_future(server.stop(drain_s))
+    await asyncio.sleep(_SETTLE_S)
+    state.farewell.set()
+    await stopping
 
 
 def make_server(
@@ -306,6 +369,7 @@ def make_server(
     ]
     server = grpc.aio.server(options=bounds)
     add_GRPCInferenceServiceServicer_to_server(InferenceService(state, keys, tracing), server)  # type: ignore[no-untyped-call]
+    add_extras(server, state, SERVICE)
     address = f"[{options.host}]" if ":" in options.host else options.host
     address = f"{address}:{options.grpc_port}"
     try:

@@ -57,6 +57,12 @@ class Operation:
     content: Mapping[str, Schema] = field(default_factory=dict)  # bodies other than JSON, by media type
     media_type: str = "application/json"  # of the answer
 
+    @property
+    def id(self) -> str:
+        """Return a name for generated clients: the method, and the words of the path."""
+        words = re.findall(r"\w+", self.path.replace(".", "_"))
+        return "_".join([self.method, *words])
+
 
 _BINARY: Schema = {"type": "string", "format": "binary"}
 _PICTURE: dict[str, Schema] = {
@@ -177,6 +183,7 @@ def _described(operation: Operation, schema_of: Mapping[Any, Schema], names: lis
     refused = {"application/json": {"schema": schema_of[ErrorAnswer]}}
     answer = {operation.media_type: {"schema": schema_of[operation.answer]}}
     told: Schema = {
+        "operationId": operation.id,
         "summary": operation.summary,
         "responses": {
             "200": {"description": "done", "content": answer},

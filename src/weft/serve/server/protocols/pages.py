@@ -24,11 +24,22 @@ def routes(state: ServerState) -> list[Route]:
         return as_json(document([] if state.options.keys else state.repository.loaded()))
 
     return [
-        Route("/", _page("try.html")),
+        Route("/", _front(_page("try.html"))),
         Route("/docs", _page("docs.html")),
         Route("/v2/docs", _page("docs.html")),
         Route("/openapi.json", openapi),
     ]
+
+
+def _front(page: Handler) -> Handler:
+    """Return the page for browsers; for others, what KServe's V1 asks for to see whether a server lives."""
+
+    async def show(request: Request) -> Response:
+        if "text/html" in request.headers.get("accept", ""):
+            return await page(request)
+        return as_json({"status": "alive"})
+
+    return show
 
 
 def _page(name: str) -> Handler:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -24,11 +26,17 @@ from weft.serve.server.protocols.descriptions import (
 from weft.serve.server.refusal import RefusalError
 from weft.serve.server.state import ServerState
 
+_LONG_JSON = 64 << 10  # bytes of JSON from which on a thread parses it
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def as_json(data: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(data), status, media_type="application/json")
+    """Return an answer in JSON, with NaN and Infinity where numbers are not finite, as inference answers have it."""
+    text = msgspec.json.encode(data)
+    if b"null" in text:  # also what msgspec writes for numbers that are not finite
+        text = json.dumps(msgspec.to_builtins(data)).encode()
+    return Response(text, status, media_type="application/json")
 
 
 async def body_of(request: Request, state: ServerState) -> bytes:
@@ -38,10 +46,19 @@ async def body_of(request: Request, state: ServerState) -> bytes:
 
 async def json_of(request: Request, state: ServerState, kind: type[Any] = dict[str, Any]) -> Any:
     """The body as JSON of a kind; an empty one is an empty object."""
-    body = await body_of(request, state)
+    head: Head = request.scope["weft.head"]
+    body = await read_body(request.receive, head, min(state.options.max_body, state.options.max_json))
+    if len(body) > _LONG_JSON:
+        return await asyncio.to_thread(_decoded, body, kind)
+    return _decoded(body, kind)
+
+
+def _decoded(body: bytes, kind: type[Any]) -> Any:
     try:
+        if b"NaN" in body or b"Infinity" in body:  # which only Python's module reads
+            return msgspec.convert(json.loads(body), type=kind)
         return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RefusalError(400, f"the body must be JSON: {error}") from None
 
 
@@ -100,8 +117,7 @@ class V2:
         return as_json({"live": True})
 
     async def ready(self, request: Request) -> Response:
-        if not self._state.ready:
-            raise RefusalError(503, "the server is not ready: it is starting, or draining")
+        self._state.check_ready()
         return as_json({"ready": True})
 
     async def metadata(self, request: Request) -> Response:
@@ -155,7 +171,7 @@ class V2:
         return as_json(traffic)
 
     async def metrics(self, request: Request) -> Response:
-        return Response(exposition(self._state.tallies), media_type=CONTENT_TYPE)
+        return Response(exposition(self._state.tallies, self._state.is_ready()), media_type=CONTENT_TYPE)
 
     def _model(self, request: Request) -> Model:
         return self._repository.model(request.path_params["name"], request.path_params.get("version"))

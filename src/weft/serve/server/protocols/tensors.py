@@ -19,6 +19,9 @@ from weft.serve.server.refusal import RefusalError
 
 Array = NDArray[Any]
 
+MOST_AXES = 32  # sizes of a shape: as many as every numpy has
+LARGEST_SIZE = 1 << 40  # of a shape; a tensor without values could have any
+
 BF16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)  # numpy has none of its own
 
 # V2's name, numpy's type; onnxruntime's names are in onnx_runner.py.
@@ -49,6 +52,7 @@ _PLAIN = {"b": list[bool], "u": list[int], "i": list[int], "f": list[float], "V"
 _DECODERS = {name: msgspec.json.Decoder(_PLAIN[kind.kind]) for name, kind in NUMPY.items()}
 _ANY = msgspec.json.Decoder()
 _LITTLE = {name: kind.newbyteorder("<") for name, kind in NUMPY.items() if name not in ("BOOL", "BYTES")}
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # as v2.py spells them
 _LENGTH = struct.Struct("<I")
 
 
@@ -98,7 +102,7 @@ def from_json(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw)
         raise RefusalError(400, f"the data of {name!r} must be a list: {error}") from None
     try:
         array = np.array(values, dtype=kind)
-    except (OverflowError, ValueError) as error:
+    except (OverflowError, ValueError, TypeError) as error:
         raise RefusalError(400, f"the data of {name!r} must be {datatype}: {error}") from None
     return _shaped(name, array, shape)
 
@@ -109,10 +113,10 @@ def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: memoryview |
     if kind is not None:
         try:
             array: Array = np.ndarray(shape, kind, raw)
-        except (TypeError, ValueError):  # too few bytes, or a shape that is none: said below
+        except (TypeError, ValueError, OverflowError):  # too few bytes, or a shape that is none: said below
             pass
         else:
-            if array.nbytes == len(raw):
+            if array.nbytes == len(raw) and (raw or elements(name, shape) == 0):
                 return array
     kind = numpy_type(name, datatype)
     if datatype == "BYTES":
@@ -123,7 +127,7 @@ def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: memoryview |
             f"{name!r} of shape {list(shape)} and type {datatype} must be "
             f"{elements(name, shape) * kind.itemsize} bytes, got {len(raw)}",
         )
-    return np.not_equal(np.frombuffer(raw, np.uint8), 0).reshape(shape)  # of booleans any byte but 0 is true
+    return _shaped(name, np.not_equal(np.frombuffer(raw, np.uint8), 0), shape)  # any byte but 0 is true
 
 
 def to_bytes(array: Array) -> bytes:
@@ -135,9 +139,15 @@ def to_bytes(array: Array) -> bytes:
 
 
 def elements(name: str, shape: Sequence[int]) -> int:
-    """How many values a shape holds; sizes below 0 are refused."""
+    """How many values a shape holds; sizes that no array can have are refused."""
+    if len(shape) > MOST_AXES:
+        raise RefusalError(
+            400, f"the shape of {name!r} must have at most {MOST_AXES} sizes, got {len(shape)}"
+        )
     if shape and min(shape) < 0:
         raise RefusalError(400, f"the shape of {name!r} must have no negative size, got {list(shape)}")
+    if shape and max(shape) > LARGEST_SIZE:
+        raise RefusalError(400, f"the sizes of {name!r} must be at most {LARGEST_SIZE}, got {list(shape)}")
     return math.prod(shape)
 
 
@@ -146,7 +156,10 @@ def _shaped(name: str, array: Array, shape: Sequence[int]) -> Array:
         raise RefusalError(
             400, f"{name!r} of shape {list(shape)} must have {math.prod(shape)} values, got {array.size}"
         )
-    return array.reshape(shape)
+    try:
+        return array.reshape(shape)
+    except (ValueError, OverflowError) as error:  # sizes of which one is 0 and others are huge
+        raise RefusalError(400, f"the shape of {name!r} must be one of an array: {error}") from None
 
 
 def _nested(
@@ -157,9 +170,11 @@ def _nested(
         for _ in shape[1:]:
             if values and isinstance(values[0], list):
                 values = list(chain.from_iterable(values))
+        if datatype in REALS:
+            values = [_NOT_FINITE.get(value, value) if isinstance(value, str) else value for value in values]
         found: list[Any] = msgspec.convert(values, _PLAIN[kind.kind])
         return found
-    except (msgspec.MsgspecError, TypeError, RecursionError) as error:
+    except (msgspec.MsgspecError, TypeError, KeyError, RecursionError) as error:
         raise RefusalError(400, f"the data of {name!r} must be a list of {datatype}: {error}") from None
 
 

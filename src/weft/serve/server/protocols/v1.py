@@ -92,7 +92,10 @@ class V1:
             given = _array(_only_input(model), dense.values)
             if any(size < 0 for size in dense.shape) or given.size != np.prod(dense.shape, dtype=object):
                 raise RefusalError(400, f"tensor must have as many values as its shape {dense.shape} says")
-            given = given.reshape(dense.shape)
+            try:
+                given = given.reshape(dense.shape)
+            except (ValueError, OverflowError) as error:
+                raise RefusalError(400, f"tensor must have the shape of an array: {error}") from None
         elif message.data.ndarray is not None:
             given = _array(_only_input(model), message.data.ndarray)
         else:

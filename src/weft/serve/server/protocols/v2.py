@@ -6,13 +6,17 @@ the tensors follow in order, each as long as its `binary_data_size`. Pure: bytes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+from collections.abc import Container, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
+from weft.serve.server.protocols.classification import class_count
 from weft.serve.server.protocols.tensors import (
+    BF16,
     NAMES,
     REALS,
     Array,
@@ -24,6 +28,7 @@ from weft.serve.server.protocols.tensors import (
 )
 from weft.serve.server.refusal import RefusalError
 
+_LONGEST_US = 1e15  # microseconds: what a request may ask for, 31 years; the model's own bound is shorter
 NOTHING = msgspec.Raw(b"")
 
 
@@ -62,7 +67,8 @@ class OutputTensor(msgspec.Struct, omit_defaults=True):
     datatype: Datatype
     shape: tuple[int, ...]
     parameters: dict[str, Any] | None = None
-    data: list[Any] | None = None  # null for NaN and infinities, which JSON does not have
+    # NaN, Infinity and -Infinity as Python's json module and Triton write them: JSON has no words of its own.
+    data: list[Any] | None = None
 
 
 class InferResponse(msgspec.Struct, omit_defaults=True):
@@ -82,6 +88,7 @@ class Ask(msgspec.Struct):
     outputs: tuple[str, ...] = ()  # none: all of the model's
     binary: frozenset[str] | None = frozenset()  # outputs wanted as bytes; None: all
     timeout_s: float | None = None
+    classes: dict[str, int] = {}  # best classes wanted in place of scores, by output
 
 
 class PlainTensor(msgspec.Struct):
@@ -117,15 +124,19 @@ def parse_infer(body: bytes, header_length: int | None = None) -> Ask:
             400, f"Inference-Header-Content-Length must be 0 to {len(body)}, got {header_length}"
         )
     view = memoryview(body)
+    text = body if header_length is None else view[:header_length]
     try:
-        request = _BODY.decode(body if header_length is None else view[:header_length])
+        request = _BODY.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusalError(400, f"the request must be JSON of an inference request: {error}") from None
+        if (found := _with_infinities(bytes(text))) is None:
+            raise RefusalError(400, f"the request must be JSON of an inference request: {error}") from None
+        request = found
     feeds: dict[str, Array] = {}
     at = header_length if header_length is not None else len(body)
     for tensor in request.inputs:
         if tensor.name in feeds:
             raise RefusalError(400, f"each input must be given once, got {tensor.name!r} twice")
+        check_memory(tensor.parameters)
         size = (tensor.parameters or {}).get("binary_data_size")
         if size is None:
             feeds[tensor.name] = from_json(tensor.name, tensor.datatype, tensor.shape, tensor.data)
@@ -143,6 +154,27 @@ def parse_infer(body: bytes, header_length: int | None = None) -> Ask:
     return _ask(request, feeds)
 
 
+def _with_infinities(text: bytes) -> InferRequest | None:
+    """Read JSON with NaN and Infinity in it, as Python's json module writes them; None: it is no JSON even so."""
+    if b"NaN" not in text and b"Infinity" not in text:
+        return None
+    try:
+        whole = json.loads(text)
+        for tensor in whole["inputs"]:
+            if "data" in tensor:
+                tensor["data"] = msgspec.Raw(_ENCODER.encode(_spelled(tensor["data"])))
+        return msgspec.convert(whole, InferRequest)
+    except (ValueError, TypeError, KeyError, RecursionError):  # msgspec's errors are ValueErrors
+        return None
+
+
+def _spelled(values: Any) -> Any:
+    """Return nested lists in which numbers that JSON cannot write are strings that numpy can read."""
+    if isinstance(values, list):
+        return [_spelled(value) for value in values]
+    return str(values) if isinstance(values, float) and not math.isfinite(values) else values
+
+
 def _plain(body: bytes) -> Ask | None:
     """The short way: real numbers in flat lists, read in one go. None: something else, or something wrong."""
     try:
@@ -155,12 +187,12 @@ def _plain(body: bytes) -> Ask | None:
         if (
             kind is None
             or tensor.name in feeds
-            or (tensor.parameters and "binary_data_size" in tensor.parameters)
+            or tensor.parameters  # binary data, or something that is not supported
         ):
             return None
         try:
             feeds[tensor.name] = np.array(tensor.data, kind).reshape(tensor.shape)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         if -1 in tensor.shape:  # numpy would find out; we want it said
             return None
@@ -171,19 +203,39 @@ def _ask(request: InferRequest | PlainBody, feeds: dict[str, Array]) -> Ask:
     if request.parameters is None and request.outputs is None:
         return Ask(feeds=feeds, id=request.id)
     parameters = request.parameters or {}
+    check_parameters(parameters)
     everything = parameters.get("binary_data_output") is True
     timeout_s = timeout_of(parameters) if "timeout" in parameters else None
     if not request.outputs:
         return Ask(
             feeds=feeds, id=request.id, binary=None if everything else frozenset(), timeout_s=timeout_s
         )
+    classes: dict[str, int] = {}
+    for choice in request.outputs:
+        check_memory(choice.parameters)
+        if choice.parameters and "classification" in choice.parameters:
+            classes[choice.name] = class_count(choice.parameters["classification"])
     binary = frozenset(
         choice.name
         for choice in request.outputs
         if (choice.parameters or {}).get("binary_data", everything) is True
     )
     outputs = tuple(choice.name for choice in request.outputs)
-    return Ask(feeds=feeds, id=request.id, outputs=outputs, binary=binary, timeout_s=timeout_s)
+    return Ask(
+        feeds=feeds, id=request.id, outputs=outputs, binary=binary, timeout_s=timeout_s, classes=classes
+    )
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters of a request that would change its answer and are not supported."""
+    if parameters.get("sequence_id"):
+        raise RefusalError(501, "sequences are not supported, got sequence_id; each request stands alone")
+
+
+def check_memory(parameters: Container[str] | None) -> None:
+    """Refuse a tensor that lies in shared memory."""
+    if parameters and "shared_memory_region" in parameters:
+        raise RefusalError(501, "shared memory is not supported; send tensors in the request")
 
 
 def timeout_of(parameters: Mapping[str, Any]) -> float | None:
@@ -193,7 +245,7 @@ def timeout_of(parameters: Mapping[str, Any]) -> float | None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:
         raise RefusalError(400, f"timeout must be a number of microseconds above 0, got {timeout!r}")
-    return float(timeout) / 1e6
+    return min(timeout, _LONGEST_US) / 1e6
 
 
 def format_infer(
@@ -211,9 +263,17 @@ def format_infer(
             tensor.data = array.ravel().tolist()
         tensors.append(tensor)
     text = _ENCODER.encode(InferResponse(name, version, tensors, ask.id))
+    if b"null" in text and not _all_finite(results):
+        text = json.dumps(msgspec.to_builtins(InferResponse(name, version, tensors, ask.id))).encode()
     if not raw:
         return text, None
     return b"".join([text, *raw]), len(text)
+
+
+def _all_finite(results: Sequence[tuple[str, Array]]) -> bool:
+    return all(
+        np.isfinite(array).all() for _, array in results if array.dtype.kind == "f" or array.dtype == BF16
+    )
 
 
 def check_feeds(feeds: Mapping[str, Array], inputs: Mapping[str, TensorSpec]) -> None:

@@ -1,0 +1,58 @@
+"""One version of a model in a store, and where a store is by default."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from weft.serve.card import Card, read_card
+from weft.serve.store.catalogue import VersionRecord
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One version of a model in a store."""
+
+    path: Path  # the ONNX file; weights that lie outside it are beside it
+    name: str
+    version: int
+    aliases: tuple[str, ...]
+    record: VersionRecord
+
+    @property
+    def sha256(self) -> str:
+        return self.record.sha256
+
+    @property
+    def size(self) -> int:
+        return self.record.size
+
+    @property
+    def created(self) -> str:
+        return self.record.created
+
+    @cached_property
+    def card(self) -> Card:
+        return read_card(self.path)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "version": self.version,
+            "aliases": list(self.aliases),
+            "path": str(self.path),
+            "sha256": self.sha256,
+            "size": self.size,
+            "created": self.created,
+        }
+
+
+def default_store() -> Path:
+    """$WEFT_STORE, else a folder of the user's own."""
+    if chosen := os.environ.get("WEFT_STORE"):
+        return Path(chosen)
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "weft" / "models"
