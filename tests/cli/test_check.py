@@ -92,8 +92,12 @@ def test_findings_as_data(asked: Asked) -> None:
     ("args", "error", "message"),
     [
         ([], UsageError, "weft check must be given hosts, got none"),
-        (["-H", "a", "--hostfile", "b"], HostListError, "hosts must be named once"),
-        (["-H", "a,b", "--port", "0"], UsageError, "--port must be between 1 and 65535"),
+        (["-H", "a", "--hostfile", __file__], HostListError, "hosts must be named once"),
+        (
+            ["-H", "a,b", "--port", "0"],
+            UsageError,
+            "--port must be a whole number between 1 and 65535, got '0'",
+        ),
     ],
 )
 def test_bad_requests(args: list[str], error: type[Exception], message: str) -> None:

@@ -62,12 +62,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("typed", "complaint"),
     [
-        ("run -n 0 train.py", "must be at least 1, got 0"),
+        ("run -n 0 train.py", "must be a whole number between 1 and 65536, got '0'"),
         ("run missing.py", "the script must be a file, got 'missing.py'"),
         ("run -H a,a train.py", "each host must be named once, got a twice"),
         ("run -H a:0 train.py", "at least 1, got '0' in 'a:0'"),
         ("run --hostfile nowhere train.py", "got nowhere (No such file or directory)"),
-        ("run -H a --hostfile f train.py", "got both -H and --hostfile"),
+        ("run -H a --hostfile train.py train.py", "got both -H and --hostfile"),
         ("run --rankfile nowhere train.py", "--rankfile must be a text file that can be read, got nowhere"),
         ("run --rankfile train.py train.py", "must have a line for each rank, got none"),
         ("run -n 2 --racks 3 train.py", "= 6 but 1 host x 2 workers = 2"),
@@ -75,9 +75,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run --nnodes 2 train.py", "must equal the hosts that are named, got 2 for 1"),
         ("run --nnodes 1:4 train.py", "must equal the hosts that are named, got 1:4 for 1"),
         ("run --nnodes 4:1 train.py", "must be N or MIN:MAX with 1 <= MIN <= MAX, got 4:1"),
-        ("run --elastic 3:2 train.py", "must be MIN:MAX with 1 <= MIN <= MAX, got 3:2"),
-        ("run --elastic some train.py", "must be MIN:MAX, two numbers of workers, got 'some'"),
-        ("run --elastic 1:2 --detect-within 0.1 train.py", "between 0.4 and 3600 seconds, got 0.1"),
+        ("run --elastic 3:2 train.py", "must be MIN:MAX with 1 <= MIN <= MAX <= 65536, got '3:2'"),
+        ("run --elastic some train.py", "must be MIN:MAX with 1 <= MIN <= MAX <= 65536, got 'some'"),
+        (
+            "run --elastic 1:2 --detect-within 0.1 train.py",
+            "a number of seconds between 0.4 and 3600, got '0.1'",
+        ),
         ("run --elastic 1:2 --max-restarts 2 train.py", "got --max-restarts as well"),
         ("run --elastic 1:2 --sbatch x train.py", "got --sbatch"),
         ("run --elastic 1:2 --engine mpi train.py", "must come with the engine local or ssh, got mpi"),
@@ -93,7 +96,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run --engine pigeon train.py", "'pigeon' is not one of"),
         ("run", "Missing argument"),
         ("run --wrokers 2 train.py", "No such option"),
-        ("topology --accelerators 0", "must be at least 1, got 0"),
+        ("topology --accelerators 0", "must be a whole number between 1 and 65536, got '0'"),
         ("rankfile -n 2 -o no/where", "--output must be a file that can be written, got no/where"),
     ],
 )
@@ -114,8 +117,8 @@ def test_torchrun_spells_with_hyphens_or_underscores() -> None:
 
 
 def test_a_value_that_looks_like_an_option_is_left_as_it_is() -> None:
-    args = ("run", "--mpiarg", "--mca_x", "--env", "A_B=--c_d", "--dry-run", "--json", "train.py")
-    assert json.loads(weft(*args).stdout)["env"]["A_B"] == "--c_d"
+    args = ("run", "--mpiarg", "--mca_x", "--env", "WEFT_A_B=--c_d", "--dry-run", "--json", "train.py")
+    assert json.loads(weft(*args).stdout)["env"]["WEFT_A_B"] == "--c_d"
 
 
 def test_nnodes_may_come_with_a_rank_file(folder: Path) -> None:

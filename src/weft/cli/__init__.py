@@ -5,13 +5,15 @@ A verb's module is imported only when it is called, so that `weft --help` stays 
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import click
 
 import weft
-from weft.errors import WeftError
 
 # verb: (module, what --help says of it)
 VERBS = {
@@ -55,17 +57,24 @@ def group() -> None:
     """Distributed deep learning on the machines you have."""
 
 
-def main() -> None:
-    """Run the command line: 0 done, 1 failed, 2 misused; the exit code of a run is its script's."""
+def call(args: Sequence[str]) -> int:
+    """Carry out a command line and return its exit code: 0 done, 1 failed, 2 misused, or that of a run's script."""
     try:
-        code = group.main(standalone_mode=False)
-    except WeftError as error:
-        for line in str(error).splitlines():
-            click.echo(f"weft: {line}", err=True)
-        code = error.exit_code
-    except click.exceptions.Abort:
-        code = 130
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    sys.exit(code or 0)
+        code = group.main(list(args), prog_name="weft", standalone_mode=False)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:
+        from weft.cli.failures import print_failure
+
+        return print_failure(error)
+    return int(code or 0)
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    code = call(sys.argv[1:])
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.exit(code)
+    # The reader of standard output has left: the interpreter must not try to write the rest when it ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

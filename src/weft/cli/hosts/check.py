@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from weft.cli.hosts.options import chosen_hosts, host_options
+from weft.cli.values import CARD, INTERPRETER, PORT
 from weft.errors import UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
@@ -16,9 +18,9 @@ from weft.launch.config import LaunchConfig
 
 @click.command("check")
 @host_options
-@click.option("--interface", metavar="CARD", help="The network card to use, against our choice.")
-@click.option("--port", type=int, metavar="PORT", help="A port that must be free on the first host.")
-@click.option("--python", metavar="PATH", help="The interpreter on every host.")
+@click.option("--interface", type=CARD, metavar="CARD", help="The network card to use, against our choice.")
+@click.option("--port", type=PORT, metavar="PORT", help="A port that must be free on the first host.")
+@click.option("--python", type=INTERPRETER, metavar="PATH", help="The interpreter on every host.")
 @click.option("--allow-uneven", is_flag=True, help="Let hosts differ.")
 @click.option("--links/--no-links", default=True, help="Measure every link (the default), or skip that.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as data.")
@@ -28,7 +30,7 @@ def command(
     ctx: click.Context,
     /,
     hosts: str | None,
-    hostfile: str | None,
+    hostfile: Path | None,
     links: bool,
     as_json: bool,
     verbose: bool,

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from weft.cli.values import WORKERS, ExistingFile
 from weft.errors import HostListError
 from weft.topology.hostlist import HostEntry, parse_hosts, read_hostfile
 
+HOSTFILE = ExistingFile("a text file")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def host_options(function: F) -> F:
     """Add -H and --hostfile."""
     function = click.option(
-        "--hostfile", metavar="FILE", help="Hosts, one a line: `a`, `a slots=4` or `a:4`."
+        "--hostfile",
+        type=HOSTFILE,
+        metavar="FILE",
+        help="Hosts, one a line: `a`, `a slots=4` or `a:4`.",
     )(function)
     return click.option(
         "-H",
@@ -34,11 +40,11 @@ def dimension_options(function: F) -> F:
         ("--hosts-per-rack", "Hosts in a rack."),
         ("--accelerators", "Accelerators (workers) in a host."),
     ):
-        function = click.option(name, type=int, metavar="N", help=f"Declared dimension: {text}")(function)
+        function = click.option(name, type=WORKERS, metavar="N", help=f"Declared dimension: {text}")(function)
     return function
 
 
-def chosen_hosts(hosts: str | None, hostfile: str | None) -> tuple[HostEntry, ...]:
+def chosen_hosts(hosts: str | None, hostfile: Path | None) -> tuple[HostEntry, ...]:
     """The hosts that were named, if any."""
     if hosts is not None and hostfile is not None:
         raise HostListError("hosts must be named once, got both -H and --hostfile; drop one")

@@ -9,15 +9,15 @@ from typing import Any
 import click
 
 from weft.cli.hosts.options import chosen_hosts, dimension_options, host_options
-from weft.errors import UsageError
+from weft.cli.values import WORKERS, OutputFile, write_output
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 
 
 @click.command("rankfile")
 @host_options
-@click.option("-n", "--workers", type=int, metavar="WORKERS", help="Workers in all.")
-@click.option("--per-host", type=int, metavar="N", help="Workers on each host.")
+@click.option("-n", "--workers", type=WORKERS, metavar="WORKERS", help="Workers in all.")
+@click.option("--per-host", type=WORKERS, metavar="N", help="Workers on each host.")
 @dimension_options
 @click.option(
     "--rank-order",
@@ -26,10 +26,12 @@ from weft.launch.config import LaunchConfig
     help="Ranks dealt over the hosts, as ddlrun did, or in a block per host.",
 )
 @click.option("--allow-uneven", is_flag=True, help="Let hosts differ.")
-@click.option("-o", "--output", metavar="FILE", help="Write it here instead of printing it.")
+@click.option(
+    "-o", "--output", type=OutputFile(), metavar="FILE", help="Write it here instead of printing it."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print it as data.")
 def command(
-    hosts: str | None, hostfile: str | None, output: str | None, as_json: bool, **options: Any
+    hosts: str | None, hostfile: Path | None, output: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Write the rank file for some hosts; `weft run --rankfile` and `mpirun --rankfile` read it."""
     from dataclasses import asdict
@@ -49,9 +51,4 @@ def command(
     if output is None:
         click.echo(text, nl=False)
         return
-    try:
-        Path(output).write_text(text)
-    except OSError as error:
-        raise UsageError(
-            f"--output must be a file that can be written, got {output}: {error.strerror}"
-        ) from None
+    write_output(output, text)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
 
 from weft.cli.hosts.options import chosen_hosts, dimension_options, host_options
+from weft.cli.values import CARD, WORKERS
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 
 
 @click.command("topology")
 @host_options
-@click.option("--per-host", type=int, metavar="N", help="Workers on each host, for the dimensions.")
+@click.option("--per-host", type=WORKERS, metavar="N", help="Workers on each host, for the dimensions.")
 @dimension_options
-@click.option("--interface", metavar="CARD", help="The network card to use, against our choice.")
+@click.option("--interface", type=CARD, metavar="CARD", help="The network card to use, against our choice.")
 @click.option("--allow-uneven", is_flag=True, help="Show hosts that differ without complaint.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as data.")
-def command(hosts: str | None, hostfile: str | None, as_json: bool, **options: Any) -> None:
+def command(hosts: str | None, hostfile: Path | None, as_json: bool, **options: Any) -> None:
     """Show sockets, NUMA domains, cores, accelerators and network cards, and how they form dimensions."""
     from weft.launch.run import dry_run
     from weft.topology.tree import render_tree

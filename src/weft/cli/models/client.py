@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from weft.cli.values import ExistingFile, Url, Whole
 from weft.errors import UsageError
 
 
@@ -17,13 +18,15 @@ def command() -> None:
 
 
 @command.command("infer")
-@click.argument("url")
+@click.argument("url", type=Url())
 @click.argument("model")
-@click.argument("given", metavar="INPUT", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("given", metavar="INPUT", type=ExistingFile())
 @click.option("--version", metavar="V", help="A version of the model.")
 @click.option("--key", envvar="WEFT_KEY", help="An API key; also WEFT_KEY.")
-@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Certificates to trust, PEM.")
-@click.option("--top", default=5, show_default=True, help="Classes to show of a picture.")
+@click.option("--ca", type=ExistingFile(), help="Certificates to trust, PEM.")
+@click.option(
+    "--top", type=Whole(1, 10_000), default=5, show_default=True, help="Classes to show of a picture."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as data.")
 def infer(
     url: str,
@@ -31,7 +34,7 @@ def infer(
     given: Path,
     version: str | None,
     key: str | None,
-    ca: str | None,
+    ca: Path | None,
     top: int,
     as_json: bool,
 ) -> None:
@@ -50,6 +53,9 @@ def infer(
             inputs = _inputs(_parsed(data, given), metadata["inputs"])
             outputs = client.infer(model, inputs, version=version)
             answer = {name: array.tolist() for name, array in outputs.items()}
+            if not as_json and (lines := _classes(outputs, metadata, top)):
+                click.echo("\n".join(lines))
+                return
     if as_json:
         click.echo(json.dumps(answer))
         return
@@ -60,11 +66,11 @@ def infer(
 
 
 @command.command("status")
-@click.argument("url")
+@click.argument("url", type=Url())
 @click.option("--key", envvar="WEFT_KEY", help="An API key; also WEFT_KEY.")
-@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Certificates to trust, PEM.")
+@click.option("--ca", type=ExistingFile(), help="Certificates to trust, PEM.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as data.")
-def status(url: str, key: str | None, ca: str | None, as_json: bool) -> None:
+def status(url: str, key: str | None, ca: Path | None, as_json: bool) -> None:
     """Which models a server has, and whether they are ready."""
     from weft.serve.client import Client
 
@@ -105,6 +111,24 @@ def _inputs(given: Any, specs: list[dict[str, Any]]) -> dict[str, Any]:
         return {name: np.array(value, kinds[name]) for name, value in given.items()}
     except (ValueError, TypeError) as error:
         raise UsageError(f"the inputs must be arrays of numbers: {error}") from None
+
+
+def _classes(outputs: dict[str, Any], metadata: dict[str, Any], top: int) -> list[str]:
+    """Return a line a row with its best classes, if the server says that the model classifies."""
+    from weft.serve.card import Card
+    from weft.serve.server.pictures.answers import classes
+
+    told = metadata.get("parameters")
+    if not isinstance(told, dict) or told.get("task") != "classify":
+        return []
+    card = Card(task="classify", labels=tuple(map(str, told.get("labels", ()))))
+    count = min(len(array) if array.ndim else 0 for array in outputs.values())
+    lines: list[str] = []
+    for row in range(count):
+        found = classes({name: array[row : row + 1] for name, array in outputs.items()}, card, top)
+        best = "  ".join(f"{one['label']} {one['confidence']:.4f}" for one in found)
+        lines.append(f"row {row}: {best}" if count > 1 else best)
+    return lines
 
 
 def _shown(value: Any) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.values import ExistingFile, ExistingPath, Numbers, OutputFile, Real, Whole
 from weft.errors import ModelError
 
 if TYPE_CHECKING:
@@ -23,30 +22,56 @@ TASKS = ("classify", "detect", "regress", "embed", "tensor")
 
 @click.command("export")
 @click.argument("model", metavar="MODEL")
-@click.option("-o", "--output", required=True, metavar="FILE.onnx", help="The file to write.")
 @click.option(
-    "--weights", type=Path, metavar="PATH", help="A state dict, safetensors, or a folder of a checkpoint."
+    "-o", "--output", type=OutputFile(), required=True, metavar="FILE.onnx", help="The file to write."
 )
 @click.option(
-    "--sample", type=Path, metavar="PATH", help="Rows to check on: .npy, .npz, or a folder of pictures."
+    "--weights",
+    type=ExistingPath(),
+    metavar="PATH",
+    help="A state dict, safetensors, or a folder of a checkpoint.",
+)
+@click.option(
+    "--sample",
+    type=ExistingPath(),
+    metavar="PATH",
+    help="Rows to check on: .npy, .npz, or a folder of pictures.",
 )
 @click.option(
     "--shape", "shapes", multiple=True, metavar="[NAME=]3,224,224", help="Check on random rows of this shape."
 )
 @click.option("--name", default="", help="What the model is called (the file's name).")
 @click.option("--task", type=click.Choice(TASKS), default="tensor", help="What it answers.")
-@click.option("--labels", type=Path, metavar="FILE", help="Names of the classes, one a line.")
+@click.option(
+    "--labels", type=ExistingFile("a text file"), metavar="FILE", help="Names of the classes, one a line."
+)
 @click.option("--picture", metavar="K=V,...", help="How pictures become tensors: size=224,mean=...,std=...")
-@click.option("--tokens", type=int, metavar="N", help="The most tokens a row may have.")
+@click.option(
+    "--tokens", type=Whole(1, 1 << 24, example=512), metavar="N", help="The most tokens a row may have."
+)
 @click.option(
     "--dynamic", metavar="AXES", help="Axes that stay open: height,width,length or INPUT.AXIS=NAME."
 )
 @click.option("--precision", type=click.Choice(["fp32", "fp16", "int8"]), default="fp32", show_default=True)
-@click.option("--calibration", type=Path, metavar="PATH", help="Rows that int8's ranges are measured on.")
-@click.option("--batches", default="1,2,5", show_default=True, help="Batch sizes to check.")
-@click.option("--rtol", type=float, help="Relative tolerance of the check.")
-@click.option("--atol", type=float, help="Absolute tolerance of the check.")
-@click.option("--opset", type=int, default=20, show_default=True, help="Version of ONNX's operators.")
+@click.option(
+    "--calibration", type=ExistingPath(), metavar="PATH", help="Rows that int8's ranges are measured on."
+)
+@click.option(
+    "--batches",
+    type=Numbers(1, 65_536, "1,2,5"),
+    default="1,2,5",
+    show_default=True,
+    help="Batch sizes to check.",
+)
+@click.option("--rtol", type=Real(0, 1e6, example=1e-3), help="Relative tolerance of the check.")
+@click.option("--atol", type=Real(0, 1e6, example=1e-5), help="Absolute tolerance of the check.")
+@click.option(
+    "--opset",
+    type=Whole(1, 1000, example=20),
+    default=20,
+    show_default=True,
+    help="Version of ONNX's operators.",
+)
 @click.option("--external-data", is_flag=True, help="Weights in a file of their own.")
 @click.option("--run", default="", metavar="ID", help="The training run it comes from.")
 @click.option("--notes", default="", help="Anything else the file shall say.")
@@ -56,17 +81,14 @@ def command(model: str, **options: Any) -> None:
 
     MODEL is MODULE:FACTORY or FILE.py:FACTORY, which gives a torch module, or a pickled estimator of weft.learn.
     """
-    if (
-        "torch" not in sys.modules
-    ):  # OpenMP reads it once; waiting threads would keep the others from their cores
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from weft.serve.export.api import export
+    from weft.serve.export.api import export, source_of
     from weft.serve.export.sources.axes import parse_dynamic
     from weft.serve.export.sources.loading import load_model
     from weft.serve.export.sources.samples import read_samples
 
     card = _card(options)
     loaded = load_model(model, options["weights"])
+    source_of(loaded)  # says what is no model, or none that was fitted
     calibration = options["calibration"]
     done = export(
         loaded,
@@ -78,7 +100,7 @@ def command(model: str, **options: Any) -> None:
         precision=options["precision"],
         calibration=read_samples(calibration, card.picture, card.labels) if calibration else None,
         external_data=options["external_data"],
-        batches=_batches(options["batches"]),
+        batches=options["batches"],
         rtol=options["rtol"],
         atol=options["atol"],
         tell=lambda line: click.echo(f"weft: {line}", err=True),
@@ -130,7 +152,7 @@ def _card(options: dict[str, Any]) -> Card:
         name=options["name"],
         task=options["task"],
         labels=read_labels(options["labels"]) if options["labels"] else (),
-        picture=parse_picture(options["picture"]) if options["picture"] else None,
+        picture=parse_picture(options["picture"]) if options["picture"] is not None else None,
         tokens=Tokens(limit=options["tokens"]) if options["tokens"] is not None else None,
         run=options["run"],
         notes=options["notes"],
@@ -162,10 +184,9 @@ def _samples(model: Any, options: dict[str, Any], card: Card) -> Samples | None:
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"labels must be in a text file, one a line, got {path}: {error}") from error
+    from weft.documents import read_text
+
+    lines = read_text(path, kind="a text file of labels, one a line", error=ModelError).splitlines()
     labels = tuple(line.strip() for line in lines if line.strip())
     if not labels:
         raise ModelError(f"labels must be in a text file, one a line, got an empty one: {path}")
@@ -215,10 +236,3 @@ def parse_picture(text: str) -> Picture:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _batches(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(map(int, _words(text)))
-    except ValueError as error:
-        raise ModelError(f"--batches must be sizes such as 1,2,5, got {text!r}") from error

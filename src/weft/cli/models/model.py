@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.values import NAME, THREADS, ExistingFile, OutputFolder, PossibleFolder, Shape, ValueType, Whole
 from weft.errors import ModelError
+from weft.text import suggestion
 
 if TYPE_CHECKING:
     from weft.serve.describe import Latency, ModelDescription
     from weft.serve.store import Entry, Store
 
 
-def _store_option(function: Callable[..., None]) -> Callable[..., None]:
-    return click.option(
-        "--store", metavar="DIR", help="The store ($WEFT_STORE, or a folder of the user's own)."
-    )(function)
+def _store_option(kind: ValueType) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    text = "The store ($WEFT_STORE, or a folder of the user's own)."
+    return click.option("--store", type=kind, metavar="DIR", help=text)
 
 
 def _json_option(function: Callable[..., None]) -> Callable[..., None]:
@@ -33,18 +34,32 @@ def command() -> None:
 
 
 @command.command("show")
-@click.argument("model", metavar="FILE.onnx|NAME[@VERSION]")
+@click.argument("model", type=NAME, metavar="FILE.onnx|NAME[@VERSION]")
 @click.option(
-    "--runs", default=20, show_default=True, help="Runs that latency is the median of; 0: do not run it."
+    "--runs",
+    type=Whole(0, 1_000_000),
+    default=20,
+    show_default=True,
+    help="Runs that latency is the median of; 0: do not run it.",
 )
-@click.option("--threads", default=0, help="Threads to run it on (all cores we may use).")
+@click.option("--threads", type=THREADS, default=0, help="Threads to run it on (all cores we may use).")
 @click.option(
-    "--shape", "shapes", multiple=True, metavar="[NAME=]3,224,224", help="One row, where axes are open."
+    "--shape",
+    "shapes",
+    type=Shape(),
+    multiple=True,
+    metavar="[NAME=]3,224,224",
+    help="One row, where axes are open.",
 )
-@_store_option
+@_store_option(PossibleFolder())
 @_json_option
 def show(
-    model: str, runs: int, threads: int, shapes: Sequence[str], store: str | None, as_json: bool
+    model: str,
+    runs: int,
+    threads: int,
+    shapes: Sequence[tuple[str, tuple[int, ...]]],
+    store: Path | None,
+    as_json: bool,
 ) -> None:
     """Print a model's card, inputs, outputs, size, parameters, operations and latency."""
     from weft.serve.describe import describe, measure
@@ -73,78 +88,90 @@ def show(
 
 
 @command.command("push")
-@click.argument("file", metavar="FILE.onnx")
-@click.argument("name", required=False)
+@click.argument("file", type=ExistingFile(), metavar="FILE.onnx")
+@click.argument("name", type=NAME, required=False)
 @click.option(
     "--alias", "aliases", multiple=True, help="Let this alias mean the new version; may be repeated."
 )
-@_store_option
+@_store_option(OutputFolder())
 @_json_option
-def push(file: str, name: str | None, aliases: Sequence[str], store: str | None, as_json: bool) -> None:
+def push(file: Path, name: str | None, aliases: Sequence[str], store: Path | None, as_json: bool) -> None:
     """Keep a copy of FILE as the next version of NAME, by default the name on its card."""
     _print([_store(store).push(file, name, aliases)], as_json)
 
 
 @command.command("list")
-@click.argument("name", required=False)
-@_store_option
+@click.argument("name", type=NAME, required=False)
+@_store_option(PossibleFolder())
 @_json_option
-def list_models(name: str | None, store: str | None, as_json: bool) -> None:
+def list_models(name: str | None, store: Path | None, as_json: bool) -> None:
     """Print what is in the store."""
-    _print(_store(store).list(name), as_json, many=True)
+    kept = _store(store)
+    _print(kept.list(name), as_json, many=True)
+    for error in kept.damaged().values() if name is None else ():
+        click.echo(f"weft: left out: {error}", err=True)
 
 
 @command.command("tag")
-@click.argument("model", metavar="NAME[@VERSION]")
-@click.argument("alias")
-@_store_option
+@click.argument("model", type=NAME, metavar="NAME[@VERSION]")
+@click.argument("alias", type=NAME)
+@_store_option(PossibleFolder())
 @_json_option
-def tag(model: str, alias: str, store: str | None, as_json: bool) -> None:
+def tag(model: str, alias: str, store: Path | None, as_json: bool) -> None:
     """Let ALIAS mean this version from now on."""
     _print([_store(store).tag(model, alias)], as_json)
 
 
 @command.command("untag")
-@click.argument("model", metavar="NAME@ALIAS")
-@_store_option
+@click.argument("model", type=NAME, metavar="NAME@ALIAS")
+@_store_option(PossibleFolder())
 @_json_option
-def untag(model: str, store: str | None, as_json: bool) -> None:
+def untag(model: str, store: Path | None, as_json: bool) -> None:
     """Forget an alias; the version stays."""
     _print([_store(store).untag(model)], as_json)
 
 
 @command.command("pull")
-@click.argument("model", metavar="NAME[@VERSION]")
+@click.argument("model", type=NAME, metavar="NAME[@VERSION]")
 @click.option("-o", "--output", default=".", help="A file, or a folder that exists (here).")
 @click.option("--force", is_flag=True, help="Replace what is there.")
-@_store_option
-def pull(model: str, output: str, force: bool, store: str | None) -> None:
+@_store_option(PossibleFolder())
+def pull(model: str, output: str, force: bool, store: Path | None) -> None:
     """Copy a version out of the store, its checksum verified; prints where it went."""
     click.echo(_store(store).pull(model, output, replace=force))
 
 
 @command.command("rm")
-@click.argument("model", metavar="NAME@VERSION")
+@click.argument("model", type=NAME, metavar="NAME@VERSION")
 @click.option("--all", "every", is_flag=True, help="Every version of NAME.")
-@_store_option
+@_store_option(PossibleFolder())
 @_json_option
-def rm(model: str, every: bool, store: str | None, as_json: bool) -> None:
+def rm(model: str, every: bool, store: Path | None, as_json: bool) -> None:
     """Remove a version that no alias means."""
     _print(_store(store).rm(model, every=every), as_json, many=True)
 
 
 @command.command("verify")
-@click.argument("model", metavar="NAME[@VERSION]", required=False)
-@_store_option
+@click.argument("model", type=NAME, metavar="NAME[@VERSION]", required=False)
+@_store_option(PossibleFolder())
 @_json_option
-def verify(model: str | None, store: str | None, as_json: bool) -> None:
+def verify(model: str | None, store: Path | None, as_json: bool) -> None:
     """Compare every byte of a version, or of all, with what was pushed."""
     kept = _store(store)
     entries = [kept.resolve(model)] if model else kept.list()
-    _print([kept.verify(entry) for entry in entries], as_json, many=True)
+    faults = [] if model else list(kept.damaged().values())
+    whole = []
+    for entry in entries:
+        try:
+            whole.append(kept.verify(entry))
+        except ModelError as error:
+            faults.append(error)
+    _print(whole, as_json, many=True)
+    if faults:
+        raise ModelError("\n".join(map(str, faults)))
 
 
-def _store(folder: str | None) -> Store:
+def _store(folder: Path | None) -> Store:
     from weft.serve.store import Store
 
     return Store(folder)
@@ -171,18 +198,18 @@ def _print(entries: Sequence[Entry], as_json: bool, *, many: bool = False) -> No
     click.echo("\n".join(format_table(rows, left=rows[0])))
 
 
-def _sizes(shapes: Sequence[str], found: ModelDescription) -> dict[str, tuple[int, ...]]:
+def _sizes(
+    shapes: Sequence[tuple[str, tuple[int, ...]]], found: ModelDescription
+) -> dict[str, tuple[int, ...]]:
     sizes = {}
-    for place, text in enumerate(shapes):
-        name, _, shape = text.rpartition("=")
-        known = [port.name for port in found.inputs]
-        name = name or known[min(place, len(known) - 1)]
-        sides = shape.split(",")
-        if name not in known or not all(side.strip().isdecimal() for side in sides):
+    known = [port.name for port in found.inputs]
+    for place, (given, shape) in enumerate(shapes):
+        name = given or known[min(place, len(known) - 1)]
+        if name not in known:
             raise ModelError(
-                f"--shape must look like 3,224,224 or NAME=16 for {', '.join(known)}, got {text!r}"
+                f"--shape must be for an input of the model, got {name}; {suggestion(name, known)}"
             )
-        sizes[name] = tuple(map(int, sides))
+        sizes[name] = shape
     return sizes
 
 

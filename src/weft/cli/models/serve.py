@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.values import (
+    COUNT,
+    PORT_OR_ANY,
+    THREADS,
+    Cidr,
+    ExistingFile,
+    ExistingFolder,
+    NameValue,
+    OutputFile,
+    Real,
+    Seconds,
+    Size,
+    ValueType,
+    Whole,
+)
 from weft.errors import UsageError
-from weft.text import parse_size
+from weft.text import suggestion
 
 if TYPE_CHECKING:
     from weft.serve.server.options import ModelOptions, Traffic
+    from weft.serve.store import Store
 
-FILE = click.Path(dir_okay=False, path_type=Path)
+
+KEYS = ExistingFile("a file of keys", advice="`weft serve keys add` makes one")
+
+
+class Canary(ValueType):
+    """A model's name, the alias of another version, and that version's share of the requests in per cent."""
+
+    name = "canary"
+    must = "of the form NAME=ALIAS:PERCENT"
+    example = "digits=staging:10"
+
+    def parse(self, text: str, param: click.Parameter | None) -> tuple[str, str, float]:
+        name, _, rest = text.partition("=")
+        alias, _, percent = rest.rpartition(":")
+        if not name or not alias:
+            self.refuse(text, param)
+        return name, alias, Real(0, 100, example=10).parse(percent, param)
 
 
 class Serve(click.Command):
@@ -32,63 +64,153 @@ class Serve(click.Command):
 @click.command("serve", cls=Serve)
 @click.argument("models", nargs=-1)
 @click.option(
-    "--store", metavar="DIR", help="A store of models: serve all of it, or the names that are given."
+    "--store",
+    type=ExistingFolder(),
+    metavar="DIR",
+    help="A store of models: serve all of it, or the names that are given.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=8000, show_default=True, help="For REST; 0: any that is free.")
-@click.option("--grpc-port", default=8001, show_default=True, help="For gRPC; 0: any that is free.")
+@click.option(
+    "--port", type=PORT_OR_ANY, default=8000, show_default=True, help="For REST; 0: any that is free."
+)
+@click.option(
+    "--grpc-port", type=PORT_OR_ANY, default=8001, show_default=True, help="For gRPC; 0: any that is free."
+)
 @click.option("--no-grpc", is_flag=True, help="REST only.")
 @click.option(
-    "--max-batch", type=int, help="Most rows in one run; 1: no batching. By default 16 where that pays."
+    "--max-batch",
+    type=Whole(1, 65_536),
+    help="Most rows in one run; 1: no batching. By default 16 where that pays.",
 )
 @click.option(
     "--delay-ms",
+    type=Real(0, 60_000),
     default=0.0,
     show_default=True,
     help="How long a request may wait for others to join its batch.",
 )
-@click.option("--replicas", default=1, show_default=True, help="Copies of each model that run side by side.")
-@click.option("--queue", default=256, show_default=True, help="Requests that may wait; one more gets 429.")
-@click.option("--timeout-s", default=30.0, show_default=True, help="The longest that a request may take.")
 @click.option(
-    "--threads", default=0, show_default=True, help="Threads of a replica; 0: its share of the cores."
+    "--replicas",
+    type=Whole(1, 1024),
+    default=1,
+    show_default=True,
+    help="Copies of each model that run side by side.",
+)
+@click.option(
+    "--queue", type=COUNT, default=256, show_default=True, help="Requests that may wait; one more gets 429."
+)
+@click.option(
+    "--timeout-s",
+    type=Seconds(above=0),
+    default=30.0,
+    show_default=True,
+    help="The longest that a request may take.",
+)
+@click.option(
+    "--threads",
+    type=THREADS,
+    default=0,
+    show_default=True,
+    help="Threads of a replica; 0: its share of the cores.",
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option(
     "--set",
     "settings",
+    type=NameValue("NAME:K=V", "digits:max_batch=8", separator=":"),
     multiple=True,
     metavar="NAME:K=V,...",
     help="Other options for one model: digits:max_batch=8,delay_ms=5.",
 )
 @click.option(
     "--canary",
+    type=Canary(),
     multiple=True,
     metavar="NAME=ALIAS:PERCENT",
     help="A share of the requests for another version.",
 )
 @click.option(
-    "--shadow", multiple=True, metavar="NAME=ALIAS", help="A copy of each request for another version."
+    "--shadow",
+    type=NameValue("NAME=ALIAS", "digits=staging"),
+    multiple=True,
+    metavar="NAME=ALIAS",
+    help="A copy of each request for another version.",
 )
-@click.option("--keys", "key_file", type=FILE, help="Ask for keys; `weft serve keys add` makes them.")
-@click.option("--insecure", is_flag=True, help="Listen beyond this machine without keys.")
-@click.option("--tls-cert", type=FILE, help="A certificate chain, PEM.")
-@click.option("--tls-key", type=FILE, help="Its private key, PEM.")
-@click.option("--max-body", default="64MiB", show_default=True, metavar="SIZE", help="Largest request.")
-@click.option("--max-pixels", default=50_000_000, show_default=True, help="Largest picture.")
+@click.option(
+    "--keys",
+    "key_file",
+    type=KEYS,
+    help="Ask for keys; `weft serve keys add` makes them.",
+)
+@click.option(
+    "--insecure", is_flag=True, help="Listen beyond this machine without keys, or with keys but without TLS."
+)
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name besides localhost that a server on a loopback address answers to, such as a proxy's.",
+)
+@click.option("--tls-cert", type=ExistingFile(), help="A certificate chain, PEM.")
+@click.option("--tls-key", type=ExistingFile(), help="Its private key, PEM.")
+@click.option(
+    "--max-body",
+    type=Size("64MiB"),
+    default="64MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Largest request.",
+)
+@click.option(
+    "--max-json",
+    type=Size("8MiB"),
+    default="8MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Largest JSON of a request, unpacked.",
+)
+@click.option("--max-pixels", type=COUNT, default=50_000_000, show_default=True, help="Largest picture.")
 @click.option("--detect-url", is_flag=True, help="Let callers name pictures by URL; the server fetches them.")
 @click.option(
     "--fetch-from",
+    type=Cidr(),
     multiple=True,
     metavar="CIDR",
     help="A private network that URLs may point into after all.",
 )
-@click.option("--state", type=FILE, help="Keep loads, unloads and traffic there, over restarts.")
+@click.option("--state", type=OutputFile(), help="Keep loads, unloads and traffic there, over restarts.")
 @click.option("--log-requests", is_flag=True, help="A log line for every request, not only those that fail.")
-@click.option("--drain-s", default=30.0, show_default=True, help="How long SIGTERM waits for what was taken.")
-@click.option("--poll-s", default=1.0, show_default=True, help="How often the store is asked for changes.")
 @click.option(
-    "--ready-file", type=FILE, help="Write the addresses there, as JSON, once requests are welcome."
+    "--drain-s",
+    type=Seconds(),
+    default=30.0,
+    show_default=True,
+    help="How long SIGTERM waits for what was taken.",
+)
+@click.option(
+    "--upload-s",
+    type=Seconds(above=0),
+    default=60.0,
+    show_default=True,
+    help="The longest that a request may take to arrive.",
+)
+@click.option(
+    "--keep-alive-s",
+    type=Seconds(above=0),
+    default=60.0,
+    show_default=True,
+    help="How long a connection may be idle.",
+)
+@click.option(
+    "--poll-s",
+    type=Seconds(above=0),
+    default=1.0,
+    show_default=True,
+    help="How often the store is asked for changes.",
+)
+@click.option(
+    "--ready-file", type=OutputFile(), help="Write the addresses there, as JSON, once requests are welcome."
 )
 def command(models: tuple[str, ...], **options: Any) -> None:
     """Serve MODELS: model.onnx, name=model.onnx, name@alias of a store, or module:factory of a torch module.
@@ -113,17 +235,20 @@ def command(models: tuple[str, ...], **options: Any) -> None:
         device=options["device"],
     )
     traffic = _traffic(options["canary"], options["shadow"])
+    for flag, given in (("--set", dict(options["settings"])), ("--canary or --shadow", traffic)):
+        _check_names(flag, given, {source.name for source in sources}, store)
     server = ServerOptions(
         host=options["host"],
         http_port=options["port"],
         grpc_port=None if options["no_grpc"] else options["grpc_port"],
         keys=options["key_file"],
         fetch=options["detect_url"],
-        max_body=parse_size(options["max_body"], "--max-body", write="--max-body 64MiB"),
         **{
             name: options[name]
-            for name in ("insecure", "tls_cert", "tls_key", "max_pixels", "fetch_from", "state")
+            for name in ("max_body", "max_json", "allow_hosts", "upload_s", "keep_alive_s")
         },
+        fetch_from=tuple(map(str, options["fetch_from"])),
+        **{name: options[name] for name in ("insecure", "tls_cert", "tls_key", "max_pixels", "state")},
         **{name: options[name] for name in ("log_requests", "drain_s", "poll_s", "ready_file")},
     )
     run(
@@ -140,37 +265,35 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     )
 
 
-def _settings(shared: ModelOptions, texts: tuple[str, ...]) -> Callable[[str], ModelOptions]:
+def _check_names(flag: str, given: Iterable[str], served: Collection[str], store: Store | None) -> None:
+    """Refuse an option for a model that is not served; of a whole store, it may be pushed later, so warn."""
+    known = served or {entry.name for entry in (store.list() if store else ())}
+    for name in given:
+        if name in known:
+            continue
+        if served:
+            raise UsageError(
+                f"{flag} must name a model that is served, got {name!r}; {suggestion(name, known)}"
+            )
+        click.echo(f"weft: {flag} names {name!r}, which is not in the store yet", err=True)
+
+
+def _settings(shared: ModelOptions, given: Sequence[tuple[str, str]]) -> Callable[[str], ModelOptions]:
     found: dict[str, ModelOptions] = {}
-    for text in texts:
-        name, colon, rest = text.partition(":")
-        if not colon:
-            raise UsageError(f"--set must look like NAME:K=V, got {text!r}; write --set digits:max_batch=8")
+    for name, rest in given:
         found[name] = found.get(name, shared).changed(rest)
     return lambda name: found.get(name, shared)
 
 
-def _traffic(canaries: tuple[str, ...], shadows: tuple[str, ...]) -> dict[str, Traffic]:
+def _traffic(
+    canaries: Sequence[tuple[str, str, float]], shadows: Sequence[tuple[str, str]]
+) -> dict[str, Traffic]:
     from dataclasses import replace
 
     from weft.serve.server.options import Traffic
 
-    found: dict[str, Traffic] = {}
-    for text in canaries:
-        name, _, rest = text.partition("=")
-        alias, _, percent = rest.rpartition(":")
-        try:
-            found[name] = Traffic(canary=alias, percent=float(percent))
-        except ValueError:
-            alias = ""
-        if not alias:
-            raise UsageError(
-                f"--canary must look like NAME=ALIAS:PERCENT, got {text!r}; write digits=staging:10"
-            )
-    for text in shadows:
-        name, _, alias = text.partition("=")
-        if not alias:
-            raise UsageError(f"--shadow must look like NAME=ALIAS, got {text!r}; write digits=staging")
+    found = {name: Traffic(canary=alias, percent=percent) for name, alias, percent in canaries}
+    for name, alias in shadows:
         found[name] = replace(found.get(name, Traffic()), shadow=alias)
     return found
 
@@ -180,26 +303,34 @@ def keys() -> None:
     """API keys: hashed in a file, revoked while servers run."""
 
 
-def _key_file(kind: Callable[..., None]) -> Callable[..., None]:
-    return click.option("--keys", "path", type=FILE, default=Path("keys.json"), show_default=True)(kind)
+def _key_file(kind: ValueType) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option("--keys", "path", type=kind, default=Path("keys.json"), show_default=True)
 
 
 @keys.command("add")
 @click.argument("name")
-@_key_file
-def add(name: str, path: Path) -> None:
+@_key_file(OutputFile())
+@click.option(
+    "--role",
+    type=click.Choice(["infer", "admin"]),
+    default="infer",
+    show_default=True,
+    help="admin may also load and unload models and set their traffic.",
+)
+def add(name: str, path: Path, role: str) -> None:
     """Make a key for NAME and print it: it is not kept anywhere else."""
     from weft.serve.server.keys import add_key
 
-    record, text = add_key(path, name)
+    record, text = add_key(path, name, role)
     click.echo(
-        f"key {record.id} for {record.name}, in {path} as a hash; the key itself, shown once:", err=True
+        f"key {record.id} for {record.name} ({role}), in {path} as a hash; the key itself, shown once:",
+        err=True,
     )
     click.echo(text)
 
 
 @keys.command("list")
-@_key_file
+@_key_file(KEYS)
 @click.option("--json", "as_json", is_flag=True, help="Print them as data.")
 def list_(path: Path, as_json: bool) -> None:
     """Who has a key."""
@@ -208,19 +339,25 @@ def list_(path: Path, as_json: bool) -> None:
     records = read_keys(path)
     if as_json:
         shown = [
-            {"id": one.id, "name": one.name, "created": one.created, "revoked": one.revoked}
+            {
+                "id": one.id,
+                "name": one.name,
+                "role": one.role,
+                "created": one.created,
+                "revoked": one.revoked,
+            }
             for one in records
         ]
         click.echo(json.dumps(shown, indent=2))
         return
     for record in records:
         end = f"revoked {record.revoked}" if record.revoked else "valid"
-        click.echo(f"{record.id}  {record.name:20} {record.created}  {end}")
+        click.echo(f"{record.id}  {record.name:20} {record.role:6} {record.created}  {end}")
 
 
 @keys.command("revoke")
 @click.argument("which")
-@_key_file
+@_key_file(KEYS)
 def revoke(which: str, path: Path) -> None:
     """Take a key back, by its id or name; running servers follow within a second."""
     from weft.serve.server.keys import revoke_key

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import click
+
+from weft.cli.values import OutputFolder, Size
 
 
 @click.group("data")
@@ -17,18 +19,20 @@ def command() -> None:
 
 @command.command("convert")
 @click.argument("sources", nargs=-1, required=True)
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=OutputFolder())
 @click.option("--target", metavar="COLUMN", help="The column to predict.")
-@click.option("--columns", metavar="A,B,...", help="The columns to keep, instead of all.")
-@click.option("--memory", default="4GB", show_default=True, help="The most memory to use.")
+@click.option("--columns", metavar="A,B,...", help='The columns to keep, instead of all; "a,b" with a comma.')
+@click.option("--memory", type=Size(), default="4GB", show_default=True, help="The most memory to use.")
 @click.option("--strict", is_flag=True, help="Fail where a row or a file must be left out.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as data.")
+@click.pass_context
 def convert(
+    ctx: click.Context,
     sources: tuple[str, ...],
     folder: Path,
     target: str | None,
     columns: str | None,
-    memory: str,
+    memory: int,
     strict: bool,
     as_json: bool,
 ) -> None:
@@ -41,9 +45,8 @@ def convert(
     from weft.learn.tables.source import files_of
 
     files = [file for source in sources for file in files_of(source)]
-    _, report = converted(
-        files, folder, target=target, memory=memory, columns=columns.split(",") if columns else None
-    )
+    names = next(csv.reader([columns])) if columns else None  # a name with a comma is in quotes
+    _, report = converted(files, folder, target=target, memory=memory, columns=names)
     if as_json:
         click.echo(json.dumps(asdict(report), indent=2))
     else:
@@ -52,4 +55,4 @@ def convert(
         )
         for line in report.lines():
             click.echo(f"left out: {line}", err=True)
-    sys.exit(1 if strict and not report.clean else 0)
+    ctx.exit(1 if strict and not report.clean else 0)

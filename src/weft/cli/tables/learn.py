@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +12,9 @@ import click
 from click.core import ParameterSource
 
 from weft.cli.training.options import launch_config, launch_options
+from weft.cli.values import ExistingFile, NameValue, Size
 from weft.errors import UsageError
+from weft.launch.command import Command
 
 
 @click.group("learn")
@@ -28,9 +29,16 @@ def command() -> None:
     "--model", default="linear", show_default=True, help="linear, lasso, svm, tree, forest or boosting."
 )
 @click.option(
-    "--param", "params", multiple=True, metavar="K=V", help="A parameter of the model; may be repeated."
+    "--param",
+    "params",
+    type=NameValue("K=V", "C=0.1", empty=True),
+    multiple=True,
+    metavar="K=V",
+    help="A parameter of the model; may be repeated.",
 )
-@click.option("--memory", default="4GB", show_default=True, help="The most memory that rows may take.")
+@click.option(
+    "--memory", type=Size(), default="4GB", show_default=True, help="The most memory that rows may take."
+)
 @click.option("--test", metavar="TABLE", help="Rows to score the model on.")
 @click.option(
     "--out", metavar="FILE", help="Keep the model there: as ONNX if it ends in .onnx, else pickled."
@@ -48,7 +56,10 @@ def fit(ctx: click.Context, /, **options: Any) -> None:
     from weft.learn.fitting_job import FitConfig, as_argument, fit_job, settings_of
 
     as_json = options.pop("as_json")
-    asked = {"source": options.pop("table"), "params": dict(map(_param, options.pop("params")))}
+    asked = {
+        "source": options.pop("table"),
+        "params": {name: _plain(value) for name, value in options.pop("params")},
+    }
     for name in ("target", "model", "memory", "test", "out"):
         value = options.pop(name)
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -58,19 +69,19 @@ def fit(ctx: click.Context, /, **options: Any) -> None:
         asked["params"] = {**kept.get("params", {}), **asked["params"]}
         asked = {**kept, **asked}
     config = FitConfig(**asked)
-    if not (options.get("workers") or options.get("hosts") or options.get("hostfile")):
+    launching = launch_config(Command("module", "weft.learn.fitting_job"), options)
+    if not (options["workers"] or launching.hosts):
         _show(fit_job(config), as_json)
         return
     from weft.launch import run as launch
-    from weft.launch.command import Command
     from weft.launch.control.outcome import render_failure
 
     with TemporaryDirectory() as folder:
         # Rank 0 may be on another host: then it prints the report itself.
-        told = Path(folder) / "report.json" if not (options["hosts"] or options["hostfile"]) else None
+        told = Path(folder) / "report.json" if not launching.hosts else None
         config = replace(config, report=str(told) if told else None)
-        job = Command("module", "weft.learn.fitting_job", (as_argument(config),))
-        outcome = launch.run(launch_config(job, options), to_stderr=as_json)
+        job = replace(launching.command, args=(as_argument(config),))
+        outcome = launch.run(replace(launching, command=job), to_stderr=as_json)
         report = json.loads(told.read_text()) if told is not None and told.exists() else {}
         if "refused" in report:
             raise UsageError(report["refused"])
@@ -82,7 +93,7 @@ def fit(ctx: click.Context, /, **options: Any) -> None:
 
 
 @command.command("explain")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=ExistingFile())
 @click.argument("table", required=False)
 @click.option(
     "--target", metavar="COLUMN", help="The column of TABLE that was predicted: adds standard errors."
@@ -94,13 +105,20 @@ def explain(model: Path, table: str | None, target: str | None, as_json: bool) -
     Open only models that you trust: a pickle can run any code.
     """
     from weft.learn.explaining import explained
+    from weft.learn.saved import load_estimator
     from weft.learn.trees.picture import export_text
 
+    if target is not None and table is None:
+        raise UsageError(
+            "--target must come with a TABLE that has the column, got none; add a table or drop it"
+        )
+    fitted = load_estimator(model)
     try:
-        fitted = pickle.loads(model.read_bytes())
-    except pickle.UnpicklingError:
-        raise UsageError(f"{model} must be a pickled model, got another file; fit it with --out model.pkl")
-    found = explained(fitted, table, target)
+        found = explained(fitted, table, target)
+    except UsageError:
+        raise
+    except (ValueError, TypeError, AttributeError) as error:  # not fitted, or rows that are not the model's
+        raise UsageError(f"{model} cannot be explained: {str(error).splitlines()[0]}") from error
     if as_json:
         # JSON has no word for what is not known.
         told = [{name: _known(value) for name, value in one._asdict().items()} for one in found]
@@ -129,11 +147,9 @@ def _show(report: dict[str, Any], as_json: bool) -> None:
         click.echo(f"{name.replace('_', ' '):12} {value}")
 
 
-def _param(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--param must look like K=V, got {text!r}; write --param C=0.1")
+def _plain(value: str) -> Any:
+    """Return the number, list or word that the value of a parameter stands for."""
     try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, {"None": None, "True": True, "False": False}.get(value, value)
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return {"None": None, "True": True, "False": False}.get(value, value)

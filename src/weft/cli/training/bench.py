@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli.training.options import launch_config, launch_options
+from weft.cli.values import COUNT, COUNT_OR_NONE, OutputFile, Real, Size, Words, write_output
 from weft.collectives.bench.plan import (
     BUS_FACTORS,
     ELEMENT_BYTES,
@@ -21,7 +22,6 @@ from weft.collectives.bench.plan import (
 from weft.errors import RunError, UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
-from weft.text import parse_size
 
 if TYPE_CHECKING:
     from weft.collectives.bench.report import BenchReport
@@ -39,14 +39,24 @@ _EPILOG = """\b
 @click.option(
     "--op",
     "operations",
+    type=Words([*BUS_FACTORS, "all"]),
     default="all_reduce",
     metavar="OP,...",
     help=f"{', '.join(BUS_FACTORS)}, or all; all_reduce if not given.",
 )
 @click.option("--sizes", metavar="SIZE,...", help="Message sizes; 4KiB,256KiB,4MiB,64MiB if not given.")
-@click.option("--min", "least", metavar="SIZE", help="The first of a range of sizes (4KiB).")
-@click.option("--max", "most", metavar="SIZE", help="The last of a range of sizes (64MiB).")
-@click.option("--factor", type=float, metavar="X", help="Each size of a range is X times the one before (4).")
+@click.option(
+    "--min", "least", type=Size("4KiB"), metavar="SIZE", help="The first of a range of sizes (4KiB)."
+)
+@click.option(
+    "--max", "most", type=Size("64MiB"), metavar="SIZE", help="The last of a range of sizes (64MiB)."
+)
+@click.option(
+    "--factor",
+    type=Real(above=1, most=1e6, example=4),
+    metavar="X",
+    help="Each size of a range is X times the one before (4).",
+)
 @click.option("--dtype", default="float32", metavar="TYPE", help=f"{', '.join(ELEMENT_BYTES)}.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where the tensors are.")
 @click.option(
@@ -56,11 +66,13 @@ _EPILOG = """\b
     help="Measure these in turn with ours: gloo, nccl, mpi (with --engine mpi), copies (plain memory copies), "
     "weft:mode=MODE or weft:wire=WIRE (ours, otherwise).",
 )
-@click.option("--iterations", type=int, default=20, metavar="N", help="Times each is measured.")
-@click.option("--warmup", type=int, default=3, metavar="N", help="Times each is called before that.")
-@click.option("--calls", type=int, default=1, metavar="N", help="Calls in a row for one time.")
+@click.option("--iterations", type=COUNT, default=20, metavar="N", help="Times each is measured.")
+@click.option(
+    "--warmup", type=COUNT_OR_NONE, default=3, metavar="N", help="Times each is called before that."
+)
+@click.option("--calls", type=COUNT, default=1, metavar="N", help="Calls in a row for one time.")
 @click.option("--json", "as_json", is_flag=True, help="Print every time as data.")
-@click.option("--plot", metavar="FILE.svg", help="Draw bus bandwidth over size.")
+@click.option("--plot", type=OutputFile(), metavar="FILE.svg", help="Draw bus bandwidth over size.")
 @launch_options
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
@@ -71,7 +83,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     """
     plan = make_plan(options)
     config = launch_config(Command("module", "weft.collectives.bench.worker", (plan.to_text(),)), options)
-    _check(plan, config, options["plot"])
+    _check(plan, config)
     report, outcome = measure(config)
     if report is None or not outcome.ok:
         from weft.launch.control.outcome import render_failure
@@ -81,7 +93,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if options["plot"]:
         from weft.collectives.bench.plot import render_svg
 
-        _write(Path(options["plot"]), render_svg(report))
+        write_output(options["plot"], render_svg(report))
     if options["as_json"]:
         click.echo(json.dumps(report.to_json(), indent=2))
     else:
@@ -106,11 +118,11 @@ def make_plan(options: dict[str, Any]) -> BenchPlan:
             )
         chosen["sizes"] = parse_sizes(options["sizes"])
     elif any(options[name] is not None for name in ("least", "most", "factor")):
-        least, most = parse_size(options["least"] or "4KiB"), parse_size(options["most"] or "64MiB")
+        least, most = options["least"] or 4 << 10, options["most"] or 64 << 20
         chosen["sizes"] = size_range(least, most, options["factor"] if options["factor"] is not None else 4)
     operations = options["operations"]
     return BenchPlan(
-        operations=tuple(BUS_FACTORS) if operations == "all" else _words(operations),
+        operations=tuple(BUS_FACTORS) if "all" in operations else operations,
         against=_words(options["against"]),
         **{name: options[name] for name in ("dtype", "device", "iterations", "warmup", "calls")},
         **chosen,
@@ -121,14 +133,12 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _check(plan: BenchPlan, config: LaunchConfig, plot: str | None) -> None:
+def _check(plan: BenchPlan, config: LaunchConfig) -> None:
     """What would fail after minutes of measuring, or with a strange message."""
     if "mpi" in plan.against and config.engine != "mpi":
         raise UsageError(
             f"--against mpi must run under mpirun, got --engine {config.engine}; add --engine mpi or drop mpi"
         )
-    if plot is not None and not Path(plot).absolute().parent.is_dir():
-        raise UsageError(f"--plot must be a file in a folder that exists, got {plot}")
 
 
 def measure(config: LaunchConfig) -> tuple[BenchReport | None, Outcome]:
@@ -148,7 +158,7 @@ def measure(config: LaunchConfig) -> tuple[BenchReport | None, Outcome]:
     folder = Path(outcome.run_dir)
     report = read_report((folder / "rank-0.log").read_text())
     report.about["crowded"] = _crowded(json.loads((folder / "plan.json").read_text()))
-    _write(folder / "bench.json", json.dumps(report.to_json(), indent=2) + "\n")
+    write_output(folder / "bench.json", json.dumps(report.to_json(), indent=2) + "\n")
     return report, outcome
 
 
@@ -159,10 +169,3 @@ def _crowded(plan: dict[str, Any]) -> list[str]:
         for host in plan["hosts"]
         if any(worker["placement"] and worker["placement"]["shared"] for worker in host["workers"])
     ]
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise UsageError(f"{path} must be writable, got {error.strerror}") from error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from weft.cli.values import COUNT_OR_NONE
 from weft.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 @click.command("ledger")
 @click.argument("run", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print it as data.")
-@click.option("--sample", type=int, metavar="N", help="Tell which steps and workers consumed this sample.")
-@click.option("--epoch", type=int, metavar="E", help="Look at this epoch only.")
+@click.option(
+    "--sample", type=COUNT_OR_NONE, metavar="N", help="Tell which steps and workers consumed this sample."
+)
+@click.option("--epoch", type=COUNT_OR_NONE, metavar="E", help="Look at this epoch only.")
 @click.pass_context
 def command(ctx: click.Context, run: str, as_json: bool, sample: int | None, epoch: int | None) -> None:
     """Check that every sample was consumed exactly once per epoch: exit code 0 if so, 1 if not.

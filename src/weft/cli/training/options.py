@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 
 from weft.cli.hosts.options import F, chosen_hosts, dimension_options, host_options
+from weft.cli.values import (
+    CARD,
+    COUNT,
+    INTERPRETER,
+    PORT,
+    WORKERS,
+    Checked,
+    ExistingFile,
+    OutputFolder,
+    Seconds,
+    Text,
+    WorkersPerHost,
+)
+from weft.collectives.choices import parse_mode, parse_wire
 from weft.errors import RankfileError, UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
+from weft.text import shorten
 
 # In the order in which --help lists them.
 _OPTIONS = (
-    click.option("-n", "--workers", type=int, metavar="WORKERS", help="Workers in all."),
+    click.option("-n", "--workers", type=WORKERS, metavar="WORKERS", help="Workers in all."),
     click.option(
         "--per-host",
         "--nproc-per-node",
         "per_host",
+        type=WorkersPerHost(),
         metavar="N",
         help="Workers on each host: a number, `gpu`, `cpu` or `auto`.",
     ),
@@ -33,21 +50,33 @@ _OPTIONS = (
     ),
     click.option(
         "--mode",
+        type=Checked(parse_mode),
         metavar="MODE",
         help="How gradients are reduced, per dimension (see docs/reference/modes.md).",
     ),
     click.option(
         "--wire",
+        type=Checked(parse_wire),
         metavar="WIRE",
         help="How gradients travel between hosts: fp32, bf16, fp16 or int8 (see docs/reference/modes.md).",
     ),
     click.option(
-        "--report", type=int, metavar="N", help="Print every N steps where communication spent its time."
+        "--replace",
+        metavar="BACKEND",
+        help='Give scripts that ask torch for this backend ("gloo") ours in its place.',
     ),
-    click.option("--trace", metavar="FILE", help="Write a timeline of all ranks for ui.perfetto.dev."),
+    click.option(
+        "--report", type=COUNT, metavar="N", help="Print every N steps where communication spent its time."
+    ),
+    click.option(
+        "--trace",
+        type=Text("a file", "trace.json"),
+        metavar="FILE",
+        help="Write a timeline of all ranks for ui.perfetto.dev.",
+    ),
     click.option(
         "--verify",
-        type=int,
+        type=COUNT,
         metavar="N",
         help="Do every Nth all_reduce again by a plain way, and stop if the results differ.",
     ),
@@ -58,7 +87,12 @@ _OPTIONS = (
     click.option(
         "--mpiarg", "mpi_args", multiple=True, metavar="ARG", help="Pass to mpirun; may be given again."
     ),
-    click.option("--rankfile", metavar="FILE", help="Take hosts, ranks and cores from this file."),
+    click.option(
+        "--rankfile",
+        type=ExistingFile("a text file"),
+        metavar="FILE",
+        help="Take hosts, ranks and cores from this file.",
+    ),
     click.option(
         "--rank-order",
         type=click.Choice(["host", "round-robin"]),
@@ -72,18 +106,23 @@ _OPTIONS = (
     click.option(
         "--env", "env", multiple=True, metavar="K=V", help="Set for every worker; K alone carries yours."
     ),
-    click.option("--python", metavar="PATH", help="The interpreter on every host."),
-    click.option("--interface", metavar="CARD", help="The network card to use, against our choice."),
+    click.option("--python", type=INTERPRETER, metavar="PATH", help="The interpreter on every host."),
     click.option(
-        "--port", "--master-port", "port", type=int, metavar="PORT", help="Where workers meet on the leader."
+        "--interface", type=CARD, metavar="CARD", help="The network card to use, against our choice."
     ),
     click.option(
-        "--run-dir", metavar="DIR", help="Keep plan, logs and outcome here (weft-runs/<time>-<name>)."
+        "--port", "--master-port", "port", type=PORT, metavar="PORT", help="Where workers meet on the leader."
+    ),
+    click.option(
+        "--run-dir",
+        type=OutputFolder(),
+        metavar="DIR",
+        help="Keep plan, logs and outcome here (weft-runs/<time>-<name>).",
     ),
     click.option(
         "--grace",
         "grace_s",
-        type=float,
+        type=Seconds(),
         default=3.0,
         metavar="S",
         help="Seconds between asking a worker to end and ending it.",
@@ -91,7 +130,7 @@ _OPTIONS = (
     click.option(
         "--lost-after",
         "lost_after_s",
-        type=float,
+        type=Seconds(above=0),
         default=2.5,
         metavar="S",
         help="Seconds of silence after which a host is lost.",
@@ -116,10 +155,8 @@ def launch_config(command: Command, options: dict[str, Any]) -> LaunchConfig:
     given = {name: value for name, value in options.items() if name in _FIELDS}
     given |= {
         "hosts": chosen_hosts(options["hosts"], options["hostfile"]),
-        "per_host": _per_host(options["per_host"]),
         "env": tuple(map(_variable, options["env"])),
         "rankfile": _read_rankfile(options["rankfile"]) if options["rankfile"] else None,
-        "run_dir": Path(options["run_dir"]) if options["run_dir"] else None,
         "trace": Path(options["trace"]) if options["trace"] is not None else None,
     }
     return LaunchConfig(command=command, **given)
@@ -128,21 +165,10 @@ def launch_config(command: Command, options: dict[str, Any]) -> LaunchConfig:
 _FIELDS = {field.name for field in dataclasses.fields(LaunchConfig)} - {"command"}
 
 
-def _per_host(text: str | None) -> Any:
-    if text is None or text in ("gpu", "cpu", "auto"):
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(
-            f"--per-host must be a number, gpu, cpu or auto, got {text!r}; write --per-host 4"
-        ) from None
-
-
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not name:
-        raise UsageError(f"--env must look like K=V or K, got {text!r}; write --env NAME=value")
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        raise UsageError(f"--env must look like K=V or K, got {shorten(text)}; write --env NAME=value")
     if not equals:
         if name not in os.environ:
             raise UsageError(f"--env {name} must be set here to be carried, got nothing; write {name}=value")
@@ -150,14 +176,8 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _read_rankfile(path: str) -> Any:
+def _read_rankfile(path: Path) -> Any:
+    from weft.documents import read_text
     from weft.topology.rankfile import parse_rankfile
 
-    try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RankfileError(
-            f"--rankfile must be a text file that can be read, got {path} ({getattr(error, 'strerror', error)}); "
-            "check the path, or write one: weft rankfile -o FILE"
-        ) from None
-    return parse_rankfile(text, path)
+    return parse_rankfile(read_text(path, error=RankfileError), str(path))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli.training.options import launch_config, launch_options
+from weft.cli.values import COUNT, COUNT_OR_NONE, OutputFile, Seconds, Text, WorkerLimits
 from weft.errors import UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
@@ -82,26 +83,27 @@ def _hyphened(name: str) -> str:
 )
 @click.option(
     "--max-restarts",
-    type=int,
+    type=COUNT_OR_NONE,
     default=0,
     metavar="N",
     help="Restart all workers up to N times after a failure.",
 )
 @click.option(
     "--elastic",
+    type=WorkerLimits(),
     metavar="MIN:MAX",
     help="Go on with as few as MIN workers, take in up to MAX (see docs/how-to/elastic.md).",
 )
 @click.option(
     "--detect-within",
-    type=float,
+    type=Seconds(0.4, 3600, example=2),
     default=2.0,
     metavar="S",
     help="With --elastic: seconds within which a fault is noticed.",
 )
 @click.option(
     "--start-within",
-    type=float,
+    type=Seconds(example=30),
     default=30.0,
     metavar="S",
     help="With --elastic: seconds to wait for more than MIN workers at the start.",
@@ -114,6 +116,7 @@ def _hyphened(name: str) -> str:
 )
 @click.option(
     "--discover",
+    type=Text("a command", "./hosts.sh"),
     metavar="COMMAND",
     help="With --elastic: prints the hosts to use, one a line; asked again and again.",
 )
@@ -122,15 +125,23 @@ def _hyphened(name: str) -> str:
     metavar="HOST",
     help="With --elastic: a machine without workers that tells which of two hosts is lost.",
 )
-@click.option("--checkpoint", metavar="DIR", help="With --elastic: save there, and resume from there.")
+@click.option(
+    "--checkpoint",
+    type=Text("a folder", "checkpoints"),
+    metavar="DIR",
+    help="With --elastic: save there, and resume from there.",
+)
 @click.option(
     "--checkpoint-every",
-    type=int,
+    type=COUNT,
     metavar="N",
     help="With --elastic: steps from one checkpoint to the next.",
 )
 @click.option(
-    "--sbatch", metavar="FILE", help="Write a Slurm batch script instead of running; `-` prints it."
+    "--sbatch",
+    type=OutputFile(dash=True),
+    metavar="FILE",
+    help="Write a Slurm batch script instead of running; `-` prints it.",
 )
 @click.option(
     "--lms", metavar="BYTES", help="Train within this much device memory, 20GB say (see docs/how-to/lms.md)."
@@ -163,7 +174,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if sbatch is not None:
         from weft.launch.engines.slurm import write_batch_script
 
-        write_batch_script(config, sbatch)
+        write_batch_script(config, str(sbatch))
         return
     if dry:
         from weft.launch.plan import render_plan
@@ -198,10 +209,10 @@ def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
                 flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag} must come with --elastic, got it alone; add --elastic MIN:MAX")
         return None
-    from weft.elastic.config import ElasticConfig, parse_limits
+    from weft.elastic.config import ElasticConfig
     from weft.elastic.launcher.hosts_wanted import discover
 
-    least, most = parse_limits(limits)
+    least, most = limits
     if given["discover"] is not None and options["hosts"] is None and options["hostfile"] is None:
         options["hosts"] = ",".join(
             entry.name if entry.workers is None else f"{entry.name}:{entry.workers}"
@@ -213,7 +224,7 @@ def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
         detect_within_s=given["detect_within"],
         start_within_s=given["start_within"],
         slow=given["slow"],
-        hostfile=Path(options["hostfile"]) if options["hostfile"] else None,
+        hostfile=options["hostfile"],
         discover=given["discover"],
         witness=given["witness"],
         checkpoint=Path(given["checkpoint"]).absolute() if given["checkpoint"] else None,

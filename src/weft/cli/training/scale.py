@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
-from weft.cli.hosts.options import chosen_hosts
+from weft.cli.hosts.options import HOSTFILE, chosen_hosts
 from weft.errors import UsageError
 
 
 @click.command("scale")
 @click.argument("run")
 @click.option("-H", "--hosts", metavar="HOSTS", help="The hosts it shall have from now on: a,b:4.")
-@click.option("--hostfile", metavar="FILE", help="The same, one a line.")
+@click.option("--hostfile", type=HOSTFILE, metavar="FILE", help="The same, one a line.")
 @click.option("--add", metavar="HOSTS", help="Hosts to take in.")
 @click.option("--remove", metavar="HOSTS", help="Hosts whose workers shall leave.")
 @click.option("--json", "as_json", is_flag=True, help="Print the hosts it shall have as data.")
 def command(
-    run: str, hosts: str | None, hostfile: str | None, add: str | None, remove: str | None, as_json: bool
+    run: str, hosts: str | None, hostfile: Path | None, add: str | None, remove: str | None, as_json: bool
 ) -> None:
     """Give an elastic run other hosts. RUN is its run directory, or `latest`.
 
@@ -30,12 +31,15 @@ def command(
     from weft.topology.hostlist import parse_hosts
 
     folder = find_run(run)
-    if (hosts or hostfile) and (add or remove):
+    if (hosts or hostfile) and (add is not None or remove is not None):
         raise UsageError("hosts must be named in all (-H) or by what changes (--add, --remove), got both")
     whole = chosen_hosts(hosts, hostfile)
-    if whole or add or remove:
+    if whole or add is not None or remove is not None:
         scale(
-            folder, whole, add=parse_hosts(add) if add else (), remove=parse_hosts(remove) if remove else ()
+            folder,
+            whole,
+            add=() if add is None else parse_hosts(add),
+            remove=() if remove is None else parse_hosts(remove),
         )
     wanted = wanted_hosts(folder)
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.errors import UsageError
+from weft.cli.values import OutputFile, write_output
 
 if TYPE_CHECKING:
     from weft.elastic.history.timeline import Event, MembershipChange
@@ -20,9 +20,14 @@ _POLL_S = 0.2
 @click.command("timeline")
 @click.argument("run", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print changes and events as data.")
-@click.option("--plot", metavar="FILE.svg", help="Draw the run: who was there, and what each change took.")
+@click.option(
+    "--plot",
+    type=OutputFile(),
+    metavar="FILE.svg",
+    help="Draw the run: who was there, and what each change took.",
+)
 @click.option("--follow", is_flag=True, help="Print each change when it is over, until the run ends.")
-def command(run: str, as_json: bool, plot: str | None, follow: bool) -> None:
+def command(run: str, as_json: bool, plot: Path | None, follow: bool) -> None:
     """Show each change of an elastic run: detected, agreed, groups made, state healed, first step.
 
     RUN is a run directory, or `latest`. With --follow, --json prints one object a line.
@@ -31,8 +36,6 @@ def command(run: str, as_json: bool, plot: str | None, follow: bool) -> None:
     from weft.elastic.history.timeline_table import render_table, summarise
     from weft.launch.control.rundir import find_run
 
-    if plot is not None and not Path(plot).absolute().parent.is_dir():
-        raise UsageError(f"--plot must be a file in a folder that exists, got {plot}")
     folder = find_run(run)
     events = _follow(folder, as_json) if follow else read_events(folder)
     found = changes(events)
@@ -40,7 +43,7 @@ def command(run: str, as_json: bool, plot: str | None, follow: bool) -> None:
     if plot is not None:
         from weft.elastic.history.timeline_svg import render_svg
 
-        _write(Path(plot), render_svg(found, events, title=folder.resolve().name))
+        write_output(plot, render_svg(found, events, title=folder.resolve().name))
     if follow and as_json:
         return
     if as_json:
@@ -95,10 +98,3 @@ def _print(found: tuple[MembershipChange, ...], start: float, as_json: bool, *, 
     )
     for line in lines:
         click.echo(line)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise UsageError(f"{path} must be writable, got {error.strerror}") from error
