@@ -38,8 +38,9 @@ from benchmarks import claims
 from weft.elastic.checkpoint import layout
 from weft.elastic.checkpoint.saver import Saver
 from weft.elastic.membership.view import Member, View
-from weft.elastic.worker import state
+from weft.elastic.replica import state
 from weft.elastic.worker.link import FixedLink
+from weft.elastic.worker.messages import FromWorker
 
 WIDTH = 1024
 OURS = "weft"
@@ -58,7 +59,7 @@ def objects_of(mib: int, device: str) -> dict[str, Any]:
 
 
 class Silent(FixedLink):
-    def tell(self, say: str, **news: Any) -> None:
+    def tell(self, news: FromWorker) -> None:
         pass
 
 

@@ -3,6 +3,7 @@
     python benchmarks/collectives.py                        every row; those of the cluster need root
     python benchmarks/collectives.py --list
     python benchmarks/collectives.py --only gloo-2 ddp      some rows
+    python benchmarks/collectives.py --only busy-2 busy-4 --busy 4   beside four busy processes a core
     python benchmarks/collectives.py --json
 
 Times are medians, each of a call on its slowest rank; one torch thread a rank. Run it on an otherwise idle machine.
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from functools import cached_property
@@ -27,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # for the virtual cluster, which lives with the tests
+sys.path.insert(0, str(ROOT))  # for testing.cluster
 
 from benchmarks import claims  # noqa: E402
-from tests.cluster.cluster import VirtualCluster, missing  # noqa: E402
+from testing.cluster.cluster import VirtualCluster, missing  # noqa: E402
 
 from weft.collectives.bench.report import BenchReport, Row  # noqa: E402
 from weft.text import format_seconds, format_size  # noqa: E402
@@ -78,6 +79,7 @@ class Bench:
     iterations: int
     pin: bool
     compute_ms: float
+    busy: int = 4
     folder: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,6 +102,20 @@ class Bench:
         report = BenchReport(rows=rows, about=data)
         assert not report.wrong
         return report
+
+    @contextmanager
+    def beside_busy_processes(self) -> Iterator[None]:
+        """Have `busy` processes for each core that never wait."""
+        others = [
+            subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            for _ in range(self.busy * (os.cpu_count() or 1))
+        ]
+        try:
+            yield
+        finally:
+            for process in others:
+                process.kill()
+                process.wait()
 
     def script(self, workers: int, script: Path, *args: str) -> Any:
         """The data that rank 0 of a script prints."""
@@ -145,6 +161,7 @@ def sizes(*counts: int) -> tuple[str, str]:
     return "--sizes", ",".join(map(str, counts))
 
 
+EVERY_SIZE = tuple(KIB * 4**power for power in range(9))  # 1 KiB to 64 MiB
 FOUR = (4 * KIB, 256 * KIB, 4 * MIB, 64 * MIB)
 
 
@@ -158,6 +175,22 @@ def gloo_4(bench: Bench) -> Iterator[Finding]:
     """One host, 4 workers (the goal is for 2 cores), against gloo"""
     report = bench.bench("-n", "4", *sizes(*FOUR), "--against", "gloo")
     yield from faster("gloo-4", report, "gloo", (3, 3, 3, 2))
+
+
+def busy_2(bench: Bench) -> Iterator[Finding]:
+    """One host, 2 workers beside --busy processes a core, 1 KiB to 64 MiB, against gloo"""
+    yield from beside_others("busy-2", bench, 2)
+
+
+def busy_4(bench: Bench) -> Iterator[Finding]:
+    """One host, 4 workers beside --busy processes a core, 1 KiB to 64 MiB, against gloo"""
+    yield from beside_others("busy-4", bench, 4)
+
+
+def beside_others(name: str, bench: Bench, workers: int) -> Iterator[Finding]:
+    with bench.beside_busy_processes():
+        report = bench.bench("-n", str(workers), *sizes(*EVERY_SIZE), "--against", "gloo")
+    yield from faster(name, report, "gloo", (1,) * len(EVERY_SIZE))
 
 
 def mpi_2(bench: Bench) -> Iterator[Finding]:
@@ -284,6 +317,8 @@ def _fewer(bench: Bench) -> int:
 ROWS: dict[str, Callable[[Bench], Iterator[Finding]]] = {
     "gloo-2": gloo_2,
     "gloo-4": gloo_4,
+    "busy-2": busy_2,
+    "busy-4": busy_4,
     "mpi-2": mpi_2,
     "cluster-16MiB": cluster_16mib,
     "cluster-bf16": cluster_bf16,
@@ -341,7 +376,13 @@ def _claim(row: str, what: str) -> str:
         if "gloo" not in what:
             return "cluster-bound"
         return "cluster-gloo-robin" if "robin" in row else "cluster-gloo"
-    return "explore" if row.startswith("explore") else row if row.startswith(("cluster-", "ddp")) else ""
+    return (
+        "explore"
+        if row.startswith("explore")
+        else row
+        if row.startswith(("busy-", "cluster-", "ddp"))
+        else ""
+    )
 
 
 def main() -> int:
@@ -352,6 +393,9 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name the rows")
     parser.add_argument("--iterations", type=int, default=30, help="a third of it for what takes long")
     parser.add_argument("--no-pin", action="store_true", help="do not bind workers to cores")
+    parser.add_argument(
+        "--busy", type=int, default=4, help="busy processes a core in the rows busy-2 and busy-4"
+    )
     parser.add_argument("--compute-ms", type=float, default=50.0, help="compute in a step of DDP")
     parser.add_argument("--json", action="store_true", help="print the findings as data")
     options = parser.parse_args()
@@ -365,7 +409,7 @@ def main() -> int:
         print(f"{'row':<27} {'what':<36} {'ours':>8} {'rival':>8} {'ratio':>7}  {'goal':<8}")
     findings = []
     with ExitStack() as stack:
-        bench = Bench(stack, options.iterations, not options.no_pin, options.compute_ms)
+        bench = Bench(stack, options.iterations, not options.no_pin, options.compute_ms, options.busy)
         for name in options.only or ROWS:
             for finding in measure(name, bench):
                 findings.append(finding)

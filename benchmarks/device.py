@@ -18,6 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import claims
+
 ROUNDS = 11
 MIB = 1 << 20
 
@@ -56,9 +60,11 @@ def measure() -> None:
         dist.all_reduce(values, group=group)
 
     say(f"{torch.cuda.get_device_name()}, {weft.size()} workers on it, torch {torch.__version__}")
+    figures: dict[str, float] = {}
     for size in (1, 8, 64, 256):
         values = torch.zeros(size * MIB // 4, device="cuda")
         ours, theirs = medians(partial(reduce, values, None), partial(reduce, values, gloo))
+        figures[f"all-reduce-{size}MiB"] = theirs / ours
         say(
             f"all_reduce {size:4d} MiB  weft {ours * 1e3:8.2f} ms  gloo {theirs * 1e3:8.2f} ms  {theirs / ours:5.2f}x"
         )
@@ -85,6 +91,8 @@ def measure() -> None:
             f"overlap, {name}: reduction {alone * 1e3:.1f} ms, compute {computing * 1e3:.1f} ms, "
             f"together {together * 1e3:.1f} ms: {hidden:.0%} of the shorter one is hidden"
         )
+    known = {claim.name for part in claims.parts(["device"]) for claim in part.claims}
+    say("\n" + claims.report("device", {name: figures[name] for name in known}))
     weft.shutdown()
 
 

@@ -25,10 +25,10 @@ from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # for the virtual cluster, which lives with the tests
+sys.path.insert(0, str(ROOT))  # for testing.cluster
 
 from benchmarks import claims  # noqa: E402
-from tests.cluster.cluster import VirtualCluster, missing  # noqa: E402
+from testing.cluster.cluster import VirtualCluster, missing  # noqa: E402
 
 BIN = Path(sys.executable).parent
 SCRIPTS = {

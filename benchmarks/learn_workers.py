@@ -30,7 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.collectives import ONE_THREAD, WEFT, WORKERS
-from tests.cluster.cluster import VirtualCluster, missing
+from testing.cluster.cluster import VirtualCluster, missing
 
 PASSES = 150
 

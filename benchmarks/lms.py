@@ -14,10 +14,12 @@ pinned memory is not the next one's trouble.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -28,6 +30,7 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
+from benchmarks import claims
 from benchmarks.lms_harness import text, vision
 from benchmarks.lms_harness.measure import Report, cuda
 
@@ -65,9 +68,10 @@ def main() -> None:
         "--recordings", type=Path, help="a folder for recorded steps, to plan them again anywhere"
     )
     parser.add_argument("--part", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--figures", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.part:
-        run(Report(asked.out, asked.alone, asked.recordings), asked.cases[0], asked.rounds)
+        run(Report(asked.out, asked.alone, asked.recordings, asked.figures), asked.cases[0], asked.rounds)
         return
     if asked.out is not None:
         asked.out.write_text("")
@@ -75,9 +79,31 @@ def main() -> None:
         f"{date.today()}, {cuda.get_device_name()}, {os.cpu_count()} cores, torch {torch.__version__}, Python "
         f"{platform.python_version()}: python benchmarks/lms.py {' '.join(sys.argv[1:])}"
     )
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder) / "figures"
+        figures.write_text("")
+        run_cases(asked, figures)
+        measured = read_figures(figures)
+    for name in ("lms", "lms_pixels"):
+        known = {claim.name for part in claims.parts([name]) for claim in part.claims}
+        if found := {claim: figure for claim, figure in measured.items() if claim in known}:
+            Report(asked.out).say("\n" + claims.report(name, found))
+
+
+def read_figures(path: Path) -> dict[str, float]:
+    """Return the figures that the cases have noted, by the names of their claims."""
+    found: dict[str, float] = {}
+    for line in path.read_text().splitlines():
+        found |= json.loads(line)
+    return found
+
+
+def run_cases(asked: argparse.Namespace, figures: Path) -> None:
+    """Run each case in a process of its own."""
     for name in asked.cases:
         part = [sys.executable, "-u", __file__, "--part", "--cases", name, "--rounds", str(asked.rounds)]
         part += ["--out", str(asked.out)] if asked.out is not None else []
+        part += ["--figures", str(figures)]
         part += ["--alone"] if asked.alone else []
         part += ["--recordings", str(asked.recordings)] if asked.recordings is not None else []
         subprocess.run(part, check=False)

@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
-from tests.lms.families import DenseNet, ResNet
+from testing.families import DenseNet, ResNet
 from torch import nn
 
 from weft import lms

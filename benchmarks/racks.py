@@ -26,8 +26,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.collectives import MIB, ONE_THREAD, RATE, WEFT, sizes
-from tests.cluster.cluster import VirtualCluster, missing
-from tests.cluster.wires import bits_per_second
+from testing.cluster.cluster import VirtualCluster, missing
+from testing.cluster.wires import bits_per_second
 
 from weft.collectives.bench.report import Row
 from weft.text import format_seconds

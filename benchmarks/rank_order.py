@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # for the virtual cluster, which lives with the tests
+sys.path.insert(0, str(ROOT))  # for testing.cluster
 
-from tests.cluster.cluster import VirtualCluster  # noqa: E402
+from testing.cluster.cluster import VirtualCluster  # noqa: E402
 
 WORKER = """
 import statistics, sys, time, torch, torch.distributed as dist, weft

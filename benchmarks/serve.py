@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import claims  # noqa: E402
 from benchmarks.serve_models import lite0, mlp, tiny  # noqa: E402
 
 from weft.serve.card import read_card  # noqa: E402
@@ -46,7 +48,7 @@ from weft.serve.onnx_session import usable_cores  # noqa: E402
 from weft.serve.server.pictures.pictures import row_of  # noqa: E402
 from weft.serve.store import Store  # noqa: E402
 
-CASES = ("small", "mlserver", "batching", "jpeg", "swap")
+Figures = dict[str, float]  # by the names of claims
 RIVALS = ROOT / "benchmarks" / "serve_rivals"
 WEFT = str(Path(sys.executable).with_name("weft"))
 
@@ -225,17 +227,19 @@ def paired(ours: list[float], theirs: list[float]) -> float:
     return statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
 
 
-def compare(ours: Served, other: Served, goal: float) -> None:
-    """Requests/s of the two, by all measures that we have."""
+def compare(ours: Served, other: Served, goal: float) -> float:
+    """Show requests/s of the two by all measures that we have; return the ratio of the medians."""
     show(other)
     show(ours)
     judge(f"requests/s of {other.name}, medians", ours.rate / other.rate, goal)
     judge("the same, median of the rounds' ratios", paired(ours.rates, other.rates), goal)
     judge("the same, best rounds", max(ours.rates) / max(other.rates), goal)
     judge("the same by processor time", statistics.median(other.cpu) / statistics.median(ours.cpu), goal)
+    return ours.rate / other.rate
 
 
-def case_small(args: argparse.Namespace, folder: Path) -> None:
+def case_small(args: argparse.Namespace, folder: Path) -> Figures:
+    figures = {}
     model = tiny(folder / "tiny.onnx")
     rows = {"x": np.linspace(-1, 1, 64, dtype=np.float32)[None]}
     for kind, binary in (("JSON", False), ("binary", True)):
@@ -243,28 +247,44 @@ def case_small(args: argparse.Namespace, folder: Path) -> None:
             f"small: 64 floats in, 10 out, {kind}, 16 connections, {args.rounds} rounds of {args.seconds:g} s"
         )
         with ExitStack() as stack:
-            bare = stack.enter_context(bare_server(folder, model))
+            bare = stack.enter_context(rival("bare ASGI handler", "bare_asgi.py", folder, model))
             ours = stack.enter_context(weft_server("weft serve", folder, str(model)))
             take_turns([bare, ours], tensor_shot("tiny", rows, binary), folder, args.rounds, args.seconds, 16)
-        compare(ours, bare, 0.8)
+        figures[kind.lower()] = compare(ours, bare, 0.8)
+    return figures
+
+
+def case_tensor(args: argparse.Namespace, folder: Path) -> Figures:
+    if find_spec("fastapi") is None:
+        print("tensor: left out; it needs fastapi: pip install fastapi")
+        return {}
+    model = lite0(folder / "lite0.onnx")
+    rows = {"x": np.random.default_rng(0).random((1, 3, 224, 224), np.float32)}
+    seconds = max(args.seconds, 4)
+    print(f"tensor: lite0, 1 x 3 x 224 x 224, binary, 4 connections, {args.rounds} rounds of {seconds} s")
+    with ExitStack() as stack:
+        plain = stack.enter_context(rival("plain FastAPI handler", "fastapi_tensor.py", folder, model))
+        ours = stack.enter_context(weft_server("weft serve", folder, str(model)))
+        take_turns([plain, ours], tensor_shot("lite0", rows, True), folder, args.rounds, seconds, 4)
+    return {"tensor": compare(ours, plain, 1.0)}
 
 
 @contextmanager
-def bare_server(folder: Path, model: Path) -> Iterator[Served]:
-    ready = folder / "bare.json"
-    command = [sys.executable, str(RIVALS / "bare_asgi.py"), str(model), str(ready)]
+def rival(name: str, script: str, folder: Path, model: Path) -> Iterator[Served]:
+    ready = folder / f"{Path(script).stem}.json"
+    command = [sys.executable, str(RIVALS / script), str(model), str(ready)]
     with started(command, folder) as process:
         wait(lambda: ready.exists(), process)
         url = json.loads(ready.read_text())["http"]
         ready.unlink()
         wait(lambda: answers(url, "/"), process)
-        yield Served("bare ASGI handler", process, url)
+        yield Served(name, process, url)
 
 
-def case_mlserver(args: argparse.Namespace, folder: Path) -> None:
+def case_mlserver(args: argparse.Namespace, folder: Path) -> Figures:
     if args.mlserver is None:
         print("mlserver: left out; name the Python of its environment with --mlserver")
-        return
+        return {}
     model = tiny(folder / "tiny.onnx")
     rows = {"x": np.linspace(-1, 1, 64, dtype=np.float32)[None]}
     print(f"mlserver: 64 floats in, 10 out, JSON, 16 connections, {args.rounds} rounds of {args.seconds:g} s")
@@ -272,8 +292,12 @@ def case_mlserver(args: argparse.Namespace, folder: Path) -> None:
         theirs = stack.enter_context(mlserver(args.mlserver, folder, model))
         ours = stack.enter_context(weft_server("weft serve", folder, str(model)))
         take_turns([theirs, ours], tensor_shot("tiny", rows, False), folder, args.rounds, args.seconds, 16)
-    compare(ours, theirs, 3)
-    judge("p99 of MLServer's", statistics.median(ours.p99) / statistics.median(theirs.p99), 1, least=False)
+    figures = {
+        "mlserver": compare(ours, theirs, 3),
+        "mlserver-p99": statistics.median(ours.p99) / statistics.median(theirs.p99),
+    }
+    judge("p99 of MLServer's", figures["mlserver-p99"], 1, least=False)
+    return figures
 
 
 @contextmanager
@@ -312,7 +336,8 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def case_batching(args: argparse.Namespace, folder: Path) -> None:
+def case_batching(args: argparse.Namespace, folder: Path) -> Figures:
+    figures = {}
     delay_ms, most = 10.0, 16
     for name, model, row in (
         ("lite0", lite0(folder / "lite0.onnx"), np.zeros((1, 3, 224, 224), np.float32)),
@@ -348,9 +373,8 @@ def case_batching(args: argparse.Namespace, folder: Path) -> None:
         if name == "lite0" and gain < 2:
             print("  the model itself gains too little from batches here: throughput is not judged")
         else:
-            judge(
-                f"throughput of batch 1 (the model itself gains {gain:.2f}x)", batched.rate / single.rate, 2
-            )
+            figures["batches"] = batched.rate / single.rate
+            judge(f"throughput of batch 1 (the model itself gains {gain:.2f}x)", figures["batches"], 2)
             judge("the same, best rounds", max(batched.rates) / max(single.rates), 2)
         bound = delay_ms + longest
         print(f"  one batch takes {longest:.1f} ms")
@@ -362,6 +386,7 @@ def case_batching(args: argparse.Namespace, folder: Path) -> None:
             unit=" ms",
         )
         judge("the same, best round", min(batched.p99), bound, least=False, unit=" ms")
+    return figures
 
 
 def batch_ms(served: Served, model: str) -> float:
@@ -393,7 +418,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def case_jpeg(args: argparse.Namespace, folder: Path) -> None:
+def case_jpeg(args: argparse.Namespace, folder: Path) -> Figures:
     import cv2
 
     model = lite0(folder / "lite0.onnx")
@@ -427,6 +452,7 @@ def case_jpeg(args: argparse.Namespace, folder: Path) -> None:
     print(
         f"  of that decoding and scaling: {quietest(decoding(model, data, rounds)):.2f} ms of a core, quietest tenth"
     )
+    return {}
 
 
 def decoding(model: Path, data: bytes, rounds: int) -> list[float]:
@@ -446,7 +472,7 @@ def quietest(times: list[float]) -> float:
     return statistics.fmean(sorted(times)[: max(1, len(times) // 10)])
 
 
-def case_swap(args: argparse.Namespace, folder: Path) -> None:
+def case_swap(args: argparse.Namespace, folder: Path) -> Figures:
     seconds = 4 * args.seconds
     print(
         f"swap: 16 connections for {seconds:g} s while an alias moves, a model is loaded again, others come and go"
@@ -482,11 +508,22 @@ def case_swap(args: argparse.Namespace, folder: Path) -> None:
         f"  {seen.requests} requests, {changes} swaps and as many loads and unloads, p99 {seen.p99_ms:.1f} ms"
     )
     judge("failed requests", seen.failures, 0, least=False, unit="")
+    return {"swaps": seen.failures}
+
+
+CASES = {
+    "small": case_small,
+    "tensor": case_tensor,
+    "mlserver": case_mlserver,
+    "batching": case_batching,
+    "jpeg": case_jpeg,
+    "swap": case_swap,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument(
@@ -501,10 +538,12 @@ def main() -> None:
         f"python benchmarks/serve.py {' '.join(sys.argv[1:])}",
         flush=True,
     )
+    figures: Figures = {}
     for case in args.cases:
         with tempfile.TemporaryDirectory() as folder:
-            globals()[f"case_{case}"](args, Path(folder))
+            figures |= CASES[case](args, Path(folder))
         sys.stdout.flush()
+    print("\n" + claims.report("serve", figures), end="")
 
 
 if __name__ == "__main__":

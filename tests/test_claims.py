@@ -36,3 +36,10 @@ def test_what_was_measured_stands_beside_what_was_recorded() -> None:
     assert "0.12" in table
     with pytest.raises(ValueError, match="must belong to claims of launch, got speed"):
         claims.report("launch", {"speed": 1.0})
+
+
+def test_every_part_is_printed_by_a_benchmark() -> None:
+    """A benchmark ends with the table of its claims, by the name of the part."""
+    sources = "".join(path.read_text() for path in (ROOT / "benchmarks").rglob("*.py"))
+    missing = [part.name for part in PARTS if f'"{part.name}"' not in sources]
+    assert missing == []

@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import gzip
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +40,13 @@ class Report:
     out: Path | None
     alone: bool = False
     recordings: Path | None = None
+    figures: Path | None = None  # for the figures of claims, one JSON object a line
+
+    def claim(self, name: str, figure: float) -> None:
+        """Note the figure of a claim, for the table at the end."""
+        if self.figures is not None and math.isfinite(figure):
+            with self.figures.open("a") as out:
+                out.write(json.dumps({name: figure}) + "\n")
 
     def say(self, text: str) -> None:
         print(text, flush=True)

@@ -22,7 +22,7 @@ from benchmarks.lms_harness.measure import (
     trained,
 )
 from benchmarks.lms_harness.rivals import checkpointed, nothing, rivals
-from tests.lms.families import GptBlock, LlamaBlock, Transformer
+from testing.families import GptBlock, LlamaBlock, Transformer
 from torch import nn
 
 from weft import lms
@@ -42,7 +42,10 @@ def case_gpt(report: Report, rounds: int) -> None:
     native_s, peak = timed(lambda: trained(model, forward), rounds)
     report.row("gpt 24x2048, 16x2048", "native", peak, native_s, 1.0)
     for limit, goal in ((26, 1.04), (16, 1.10), (9, 1.20)):
-        ours(report, "gpt 24x2048, 16x2048", model, forward, limit * GIB, native_s, f"<= {goal:.2f}", rounds)
+        ratio = ours(
+            report, "gpt 24x2048, 16x2048", model, forward, limit * GIB, native_s, f"<= {goal:.2f}", rounds
+        )
+        report.claim(f"gpt-{limit}", ratio)
         report.say(lms.plan().explain(12))
     ways = ("checkpoint", "selective checkpoint", "save_on_cpu", "compile 1", "compile 0.5", "compile 0.2")
     rivals(report, "gpt 24x2048, 16x2048", model, forward, native_s, rounds, ways)
@@ -72,7 +75,8 @@ def case_llama(report: Report, rounds: int) -> None:
         report.say(
             f"activations {activations / GIB:.1f} GiB; {share:.0%} of them removed leaves {limit / GIB:.1f} GiB"
         )
-        ours(report, name, model, forward, limit, native_s, goal, rounds)
+        ratio = ours(report, name, model, forward, limit, native_s, goal, rounds)
+        report.claim(f"llama-{length // 1024}k", ratio)
         rivals(report, name, model, forward, native_s, rounds, ("checkpoint", "selective checkpoint"))
         model, forward = None, None  # type: ignore[assignment]
         clean()
@@ -128,6 +132,8 @@ def case_lengths(report: Report, rounds: int) -> None:
         "planning; more than the fixed choice, of steps "
         + ", ".join(f"{what}: {seconds:+.2f} s" for what, seconds in more.items()),
     )  # fmt: skip
+    report.claim("lengths", sum(first) / sum(best))
+    report.claim("lengths-again", sum(again) / sum(best))
 
 
 def case_adamw(report: Report, rounds: int) -> None:
@@ -151,7 +157,7 @@ def case_adamw(report: Report, rounds: int) -> None:
     base = whole.seconds(report, plain, 4)
     report.row(whole.name, "SGD, no state", lms.stats()["peak"], base, 1.0)
     whole.model.forward = reference
-    whole.paged(report, limit, base, "runs")
+    report.claim("adamw-8B", whole.paged(report, limit, base, "runs"))
     del whole, plain, reference, native
     clean()
     half = _Tuned(16)
@@ -159,7 +165,7 @@ def case_adamw(report: Report, rounds: int) -> None:
     base = half.seconds(report, optimizer, 4)
     report.row(half.name, "native AdamW", cuda.max_memory_allocated(), base, 1.0)
     del optimizer
-    half.paged(report, 72 * GIB, base, "<= 1.10")
+    report.claim("adamw-4.5B", half.paged(report, 72 * GIB, base, "<= 1.10"))
 
 
 class _Tuned:
@@ -191,7 +197,8 @@ class _Tuned:
         report.say("    steps of " + ", ".join(f"{value:.2f}" for value in found) + " s")
         return statistics.median(found[-3:])
 
-    def paged(self, report: Report, limit: int, base: float, goal: str) -> None:
+    def paged(self, report: Report, limit: int, base: float, goal: str) -> float:
+        """Report steps whose optimizer state is paged; return their time beside `base`."""
         self.model.zero_grad(set_to_none=True)
         clean()
         optimizer = torch.optim.AdamW(self.model.parameters(), 1e-5)
@@ -203,3 +210,4 @@ class _Tuned:
             f"pinned {stats['pinned'] / GIB:.0f} GiB, {stats['over']} passes over budget",
         )  # fmt: skip
         report.say(lms.plan().explain(12))
+        return took / base

@@ -26,12 +26,12 @@ from benchmarks.lms_harness.measure import (
     trained,
 )
 from benchmarks.lms_harness.text import gpt
-from tests.lms.families import ResNet, UNet3d
+from testing.families import ResNet, UNet3d
 from torch import nn
 
 from weft import lms
 from weft.errors import WeftError
-from weft.lms.device.cuda import available_host_bytes
+from weft.lms.device.available import available_host_bytes
 
 STEPS = 12  # that fit, a turn
 
@@ -42,12 +42,12 @@ def big() -> AbstractContextManager[Any]:
 
 def case_fits(report: Report, rounds: int) -> None:
     """What fits anyway, beside native, in turns: steps that are as long as their launching, and one that is not."""
-    cases: dict[str, tuple[Callable[[], tuple[nn.Module, Step]], int]] = {
-        "gpt 12x1024, 8x1024": (lambda: gpt(12, 1024, 8, 1024), 4 * rounds),
-        "resnet-50, 64x224": (resnet, 4 * rounds),
-        "gpt 24x2048, 16x2048": (gpt, max(1, rounds // 2)),
+    cases: dict[str, tuple[str, Callable[[], tuple[nn.Module, Step]], int]] = {
+        "gpt 12x1024, 8x1024": ("fits-gpt", lambda: gpt(12, 1024, 8, 1024), 4 * rounds),
+        "resnet-50, 64x224": ("fits-resnet", resnet, 4 * rounds),
+        "gpt 24x2048, 16x2048": ("fits-large", gpt, max(1, rounds // 2)),
     }
-    for name, (make, turns) in cases.items():
+    for name, (claim, make, turns) in cases.items():
         model, forward = make()
         step, fitted_step = partial(trained, model, forward), partial(trained, model, forward, big)
         ways = (step, fitted_step)
@@ -60,6 +60,7 @@ def case_fits(report: Report, rounds: int) -> None:
                 found[index].extend(in_a_row([ways[index]] * STEPS))
         native, fitted = map(statistics.median, found)
         report.row(f"fits: {name}", "ours", cuda.max_memory_allocated(), fitted, fitted / native, "<= 1.01")
+        report.claim(claim, fitted / native)
         clean()
 
 
@@ -97,7 +98,7 @@ def case_unet(report: Report, rounds: int) -> None:
         native_s, peak = timed(lambda: trained(model, forward), 3, warm=1)  # noqa: B023
         report.row(f"3D U-Net {side}^3", "native, whole card", peak, native_s, 1.0)
         with capped(cap * GB):
-            ours(
+            ratio = ours(
                 report,
                 f"3D U-Net {side}^3, {cap} GB",
                 model,
@@ -108,12 +109,14 @@ def case_unet(report: Report, rounds: int) -> None:
                 3,
                 turns=False,  # a native step does not fit
             )
+        report.claim(f"unet-{side}", ratio)
         model, forward = None, None  # type: ignore[assignment]
         clean()
     model, forward = unet(256)
     native_s, peak = timed(lambda: trained(model, forward), 5, warm=2)
     report.row("3D U-Net 256^3", "native", peak, native_s, 1.0)
-    ours(report, "3D U-Net 256^3, half", model, forward, peak // 2, native_s, "<= 1.3", 5)
+    ratio = ours(report, "3D U-Net 256^3, half", model, forward, peak // 2, native_s, "<= 1.3", 5)
+    report.claim("unet-half", ratio)
 
 
 def largest(fits: Callable[[int], bool], guess: int, step: int) -> int:
@@ -186,6 +189,7 @@ def case_pixels(report: Report, rounds: int) -> None:
             with capped(cap):
                 found[way] = largest(fits, guess, STEP)
         pixels = (found["ours"] / max(1, found["native"])) ** 2
+        report.claim(name.replace("net", "net-"), pixels)
         report.say(
             f"{name}, 16 GB, batch 1: native {found['native']} px, ours {found['ours']} px a side: "
             f"{pixels:.1f} times the pixels (goal >= 10); what stopped ours: {why.get('ours', 'nothing')}"

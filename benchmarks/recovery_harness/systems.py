@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.recovery_harness.trial import Trial, below, kill
-from tests.cluster.cluster import VirtualCluster, missing
+from testing.cluster.cluster import VirtualCluster, missing
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "recovery_scripts"
 WEFT = str(Path(sys.executable).with_name("weft"))
