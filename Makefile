@@ -60,6 +60,7 @@ bench: .venv/.ready-bench
 	$(BIN)/python benchmarks/launch.py
 	$(BIN)/python benchmarks/collectives.py
 	$(BIN)/python benchmarks/recovery.py --systems weft
+	$(BIN)/python benchmarks/faults.py
 	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/learn.py --tasks dense,white,sparse,ridge,lasso,svm,tree8,tree16,boosting,forest
 	$(BIN)/python benchmarks/export.py

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from tests.launch.conftest import Shell
+from testing.shell import Shell
 
 from weft.context import World, meeting_point, world_from_env
 from weft.errors import UsageError
@@ -86,13 +84,6 @@ def test_where_workers_meet() -> None:
     assert meeting_point(OPENMPI, lambda: ("b", 2)) == ("b", 2)
     with pytest.raises(UsageError, match="weft run"):
         meeting_point(TORCHRUN, mpi_is_not_asked)
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    built = Shell(tmp_path)
-    yield built
-    built.close()
 
 
 @pytest.mark.long

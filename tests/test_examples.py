@@ -7,20 +7,15 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from difflib import unified_diff
 from pathlib import Path
 
 import pytest
-from tests.launch.conftest import Shell
+from testing.forking.server import TABLES, ForkServer
+from testing.shell import Shell
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
 
 
 def test_ten_lines(shell: Shell) -> None:
@@ -54,7 +49,8 @@ def test_the_elastic_example_differs_from_the_plain_one_in_at_most_six_lines() -
 
 
 @pytest.mark.long
-def test_elastic_digits_reaches_its_goal_though_a_worker_is_killed(shell: Shell) -> None:
+def test_elastic_digits_reaches_its_goal_though_a_worker_is_killed(shell: Shell, forks: ForkServer) -> None:
+    shell.command = forks.load(*TABLES).weft
     run = shell.start("run", "--elastic", "1:2", "--run-dir", "run", str(EXAMPLES / "elastic_digits.py"))
     events = shell.folder / "run" / "elastic"
     pid, lines = None, [""]
@@ -75,8 +71,8 @@ def test_elastic_digits_reaches_its_goal_though_a_worker_is_killed(shell: Shell)
 
 
 @pytest.mark.long
-def test_lms_keeps_its_budget() -> None:
-    command = [sys.executable, str(EXAMPLES / "lms.py"), "--simulate"]
+def test_lms_keeps_its_budget(forks: ForkServer) -> None:
+    command = [forks.python, str(EXAMPLES / "lms.py"), "--simulate"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     assert "rebuild" in done.stdout

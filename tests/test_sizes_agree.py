@@ -81,18 +81,17 @@ def weft_data_convert(text: str, folder: Path) -> int:
 
 
 def weft_bench_sizes(text: str, folder: Path) -> int:
-    return bench_sizes(sizes=text)
+    return bench_sizes("--sizes", text)
 
 
 def weft_bench_range(text: str, folder: Path) -> int:
-    return bench_sizes(least=text, most=text)
+    return bench_sizes("--min", text, "--max", text)
 
 
-def bench_sizes(**given: str) -> int:
+def bench_sizes(*given: str) -> int:
     from weft.cli.training.bench import command, make_plan
 
-    options = command.make_context("bench", []).params
-    (size,) = make_plan({**options, **given}).sizes
+    (size,) = make_plan(command.make_context("bench", list(given)).params).sizes
     return size
 
 

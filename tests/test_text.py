@@ -174,3 +174,10 @@ def test_rows_that_come_later_keep_the_layout() -> None:
     layout = table_layout([("step", "why"), ("100", "start")], left={"why"})
     assert layout.line(("7", "death")) == "   7  death"
     assert layout.line(("123456", "late")) == "123456  late"
+
+
+def test_a_huge_value_is_cut_in_an_error() -> None:
+    for size in ("9" * 5000, "x" * 5000, 10**5000):
+        with pytest.raises(UsageError) as refused:
+            parse_size(size)
+        assert len(str(refused.value)) < 250

@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.cluster.cluster import VirtualCluster
-from tests.elastic.watched import Watched
+from testing.cluster.cluster import VirtualCluster
+from testing.elastic.watched import Watched
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"

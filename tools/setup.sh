@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sets up a machine for `make`:
 #   setup.sh venv EXTRAS   a virtual environment in .venv with weft, editable, and these extras
-#   setup.sh system        the programs that the virtual cluster, the Slurm tests and those of weft serve use
+#   setup.sh system        the programs that tests use: of the virtual cluster, Slurm, PostgreSQL and weft serve
 #   setup.sh browser       a browser, for the tests of the page of weft serve
 # Where it may not install a system package it says exactly what to install.
 set -eu
@@ -33,7 +33,9 @@ make_venv() {
         "$python" -c 'import ensurepip' 2>/dev/null || install python3-venv || exit 2
         "$python" -m venv .venv
     fi
-    .venv/bin/pip install --quiet --disable-pip-version-check --editable "$1"
+    # pip would compile every module on one core, the tests of each library included.
+    .venv/bin/pip install --quiet --disable-pip-version-check --no-compile --editable "$1"
+    .venv/bin/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib/python*/site-packages || true  # templates do not compile
 }
 
 install_system() {
@@ -45,6 +47,7 @@ install_system() {
     command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing="$missing nftables"
     [ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/slurmd ] || missing="$missing slurm-wlm"
     [ -x /usr/sbin/munged ] || missing="$missing munge"
+    ls -d /usr/lib/postgresql/*/bin >/dev/null 2>&1 || missing="$missing postgresql"
     command -v curl >/dev/null || missing="$missing curl"
     command -v openssl >/dev/null || missing="$missing openssl"
     # shellcheck disable=SC2086  # the list is meant to be split

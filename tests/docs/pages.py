@@ -122,6 +122,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "how-to/learn.md": tables,
     "how-to/serve.md": models,
     "how-to/watching.md": script(DDP_SCRIPT),
+    "reference/collectives.md": script(DDP_SCRIPT),
     "reference/engines.md": script(DDP_SCRIPT),
     "reference/ledger-and-timeline.md": elastic_run,
     "reference/model-store.md": compass,

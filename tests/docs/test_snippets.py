@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.cluster import VirtualCluster
+from testing.cluster.cluster import VirtualCluster
+from testing.forking.server import EXPORTS, TABLES, ForkServer
 from tests.docs import pages
 from tests.docs.snippets import (
     PAGES,
     ROOT,
     Snippet,
     as_dry_run,
+    as_quick_bench,
     at_port,
     is_server,
     on_cluster,
@@ -41,12 +43,16 @@ def commands(page: Path) -> list[Snippet]:
 
 
 class Reader:
-    """Types the commands of a page in a folder of their own; a server answers until the next one is started."""
+    """Types the commands of a page in a folder of their own; a server answers until the next one is started.
 
-    def __init__(self, folder: Path) -> None:
+    `weft` and `python` are forks of a process that has loaded what most commands would load first.
+    """
+
+    def __init__(self, folder: Path, forks: ForkServer) -> None:
         self.folder, self.port = folder, free_port()
+        self.python = forks.python
         self.server: subprocess.Popen[str] | None = None
-        path = f"{BIN}:{os.environ['PATH']}"
+        path = f"{forks.bin}:{BIN}:{os.environ['PATH']}"
         self.env = {**os.environ, "PATH": path, "WEFT_STORE": str(folder / "models")}
 
     def types(self, command: str) -> None:
@@ -54,7 +60,7 @@ class Reader:
         if is_server(command):
             self.serves(command)
             return
-        command = as_dry_run(command) if on_other_hosts(command) else command
+        command = as_dry_run(command) if on_other_hosts(command) else as_quick_bench(command)
         command = command.split("&& sbatch")[0]
         code = next(
             (code for start, code in REFUSED.items() if as_dry_run(start) in command or start in command), 0
@@ -91,8 +97,8 @@ class Reader:
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    made = Reader(tmp_path)
+def reader(tmp_path: Path, forks: ForkServer) -> Iterator[Reader]:
+    made = Reader(tmp_path, forks.load(*TABLES, *EXPORTS))
     yield made
     made.close()
 
@@ -130,7 +136,7 @@ def test_a_page_runs_as_it_is_written(page: Path, reader: Reader, monkeypatch: p
 
 def run_python(code: str, reader: Reader) -> None:
     (reader.folder / "snippets.py").write_text(code)
-    command = [sys.executable, "snippets.py"]
+    command = [reader.python, "snippets.py"]
     done = subprocess.run(
         command, cwd=reader.folder, env=reader.env, capture_output=True, text=True, check=False
     )

@@ -17,7 +17,7 @@ def test_a_state_on_a_gpu_comes_back_as_it_was(tmp_path: Path) -> None:
     from tests.elastic.checkpoint.test_checkpoint import Crew, saved_steps
 
     from weft.elastic.checkpoint import dcp, layout
-    from weft.elastic.worker import state
+    from weft.elastic.replica import state
 
     crew = Crew(tmp_path, tmp_path)
     crew.objects["model"].cuda()

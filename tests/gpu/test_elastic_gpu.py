@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.elastic.local_run import TRAIN, LocalRun
+from testing.elastic.local_run import TRAIN, LocalRun
 
 from weft.elastic.history.ledger import check
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from tests.lms.families import GptBlock, LlamaBlock, ResNet, Transformer
+from testing.families import GptBlock, LlamaBlock, ResNet, Transformer
 from tests.lms.stage import assert_equal, back
 from torch import Tensor, nn
 

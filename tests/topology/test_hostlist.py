@@ -74,6 +74,16 @@ def test_what_is_written_is_read(hosts: list[tuple[str, int | None]]) -> None:
             "the workers of a host must be a whole number of at least 1, got '0' in 'a:0'; "
             "mend the number, or leave it out",
         ),
+        (
+            "fe80::1%$(x)",
+            "the scope of an address must be the name of a network card, got '$(x)' in 'fe80::1%$(x)'; "
+            "write fe80::1%eth0",
+        ),
+        ("fe80::1%", None),
+        ("fe80::1%-oProxyCommand=x", None),
+        ("fe80::1%eth0 x", None),
+        ("[fe80::1%a;b]:2", None),
+        ("fe80::1%a-name-of-16-lett", None),
         ("a:5-9,b", None),
         ("a:-1", None),
         ("a:", None),
