@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from weft.jobs.store.tables import metadata
+from weft.jobs.store.data_tables import metadata  # with the tables of both modules
 
 revision = "0001"
 down_revision = None
