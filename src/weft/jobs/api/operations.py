@@ -1,0 +1,193 @@
+"""The table of all operations under /api/v1: path, request, answer, and who may ask. It is data: routes and OpenAPI
+are made from it, and it loads neither the server nor the database.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from weft.jobs.api.types import accounts, cluster, files, jobs, reports
+from weft.jobs.api.types.common import NoQuery
+from weft.jobs.code.snapshot import CodeSnapshot
+
+PREFIX = "/api/v1"
+# Who may call: anybody; who may see; who may submit and act; administrators.
+Access = Literal["open", "read", "write", "admin"]
+Method = Literal["get", "post", "put", "patch", "delete"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One method of one path."""
+
+    name: str  # of its handler, and of the function in generated clients
+    method: Method
+    path: str  # below PREFIX; parts in braces are parameters: {job:int}, {path:path}
+    summary: str
+    access: Access = "read"
+    answer: Any = None  # the type of its JSON; None: no body
+    body: Any = None
+    query: type = NoQuery
+    status: int = 200
+    media_type: str = "application/json"  # of the answer
+    body_media_type: str = "application/json"
+    audit: str | None = (
+        None  # the word for it in the audit; None: the service writes its own, or it changes nothing
+    )
+    once: bool = False  # takes an Idempotency-Key
+    job_scope: bool = False  # a token of one job may call it for that job
+
+    @property
+    def parameters(self) -> tuple[tuple[str, str], ...]:
+        """Names and kinds of the parameters in the path."""
+        return tuple((name, kind or "str") for name, kind in re.findall(r"{(\w+)(?::(\w+))?}", self.path))
+
+    @property
+    def plain_path(self) -> str:
+        """The path as OpenAPI writes it."""
+        return PREFIX + re.sub(r"{(\w+):\w+}", r"{\1}", self.path)
+
+
+def _get(name: str, path: str, summary: str, answer: Any, **more: Any) -> Operation:
+    return Operation(name=name, method="get", path=path, summary=summary, answer=answer, **more)
+
+
+def _post(name: str, path: str, summary: str, answer: Any = None, body: Any = None, **more: Any) -> Operation:
+    settings: dict[str, Any] = {"access": "write", "status": 201 if answer is not None else 204, **more}
+    return Operation(
+        name=name, method="post", path=path, summary=summary, answer=answer, body=body, **settings
+    )
+
+
+def _patch(name: str, path: str, summary: str, answer: Any, body: Any, **more: Any) -> Operation:
+    settings: dict[str, Any] = {"access": "write", **more}
+    return Operation(
+        name=name, method="patch", path=path, summary=summary, answer=answer, body=body, **settings
+    )
+
+
+def _delete(name: str, path: str, summary: str, **more: Any) -> Operation:
+    settings: dict[str, Any] = {"access": "write", "status": 204, **more}
+    return Operation(name=name, method="delete", path=path, summary=summary, **settings)
+
+
+_BYTES = "application/octet-stream"
+_JOB = "/jobs/{job:int}"
+_ACTIONS = {
+    "stop": "Stop a job.",
+    "pause": "Pause a running job at its last checkpoint.",
+    "resume": "Queue a paused job again.",
+    "retry": "Run a job that has ended again.",
+    "hold": "Keep a waiting job from starting.",
+    "release": "Let a held job start.",
+}
+
+JOBS = (
+    _get("list_jobs", "/jobs", "Jobs that a filter lets through.", jobs.JobsAnswer, query=jobs.JobsQuery),
+    _post("submit_job", "/jobs", "Queue a job, or an array of them.", jobs.SubmitAnswer, jobs.Submission, once=True),
+    _get("show_job", _JOB, "One job with all that belongs to it.", jobs.JobDetail, job_scope=True),
+    _patch("change_job", _JOB, "Change priority, tags, name, pin or project.", jobs.JobView, jobs.JobChanges,
+           audit="change"),
+    _delete("remove_job", _JOB, "Remove a job that has ended, with its files.", audit="remove"),
+    *(_post(f"{verb}_job", f"{_JOB}/{verb}", text, jobs.JobView, status=202) for verb, text in _ACTIONS.items()),
+    _post("scale_job", f"{_JOB}/scale", "Give an elastic job another number of workers.", jobs.JobView,
+          jobs.ScaleBody, status=202),
+    _post("clone_job", f"{_JOB}/clone", "Submit a job again, with changes.", jobs.SubmitAnswer, jobs.CloneBody,
+          once=True),
+    _get("list_projects", "/projects", "Projects and the number of their jobs.", jobs.ProjectsAnswer),
+    _get("list_queues", "/queues", "Queues, and what waits in them.", jobs.QueuesAnswer),
+)  # fmt: skip
+REPORTS = (
+    _get("show_logs", f"{_JOB}/logs", "Log lines.", reports.LogsAnswer, query=reports.LogsQuery, job_scope=True),
+    _get("raw_log", f"{_JOB}/logs/raw", "The log of one rank as it is.", bytes, query=reports.RawLogQuery,
+         media_type="text/plain", job_scope=True),
+    _get("list_metrics", f"{_JOB}/metrics", "All metrics at a glance.", reports.MetricsAnswer, job_scope=True),
+    _get("show_curves", f"{_JOB}/curves", "Metrics for a chart.", reports.CurvesAnswer,
+         query=reports.CurvesQuery, job_scope=True),
+    _post("add_points", f"{_JOB}/points", "Report points of metrics.", reports.PointsAnswer, reports.PointsBody,
+          status=200, job_scope=True),
+    _get("list_events", f"{_JOB}/events", "Events of a job.", reports.EventsAnswer, query=reports.EventsQuery,
+         job_scope=True),
+    _get("list_findings", f"{_JOB}/findings", "What the rules of advice found.", reports.FindingsAnswer),
+    _get("show_timeline", f"{_JOB}/timeline", "Views and recoveries of an elastic run.", reports.TimelineView,
+         query=reports.AttemptQuery),
+    _get("show_ledger", f"{_JOB}/ledger", "The verdict on an elastic run's samples.", reports.LedgerView,
+         query=reports.AttemptQuery),
+    _get("list_ranks", f"{_JOB}/ranks", "Workers, for the heat strip.", reports.RanksAnswer,
+         query=reports.AttemptQuery),
+)  # fmt: skip
+FILES = (
+    _post("add_snapshot", "/snapshots", "Tell of a snapshot of code; answer what must be sent.",
+          files.SnapshotAnswer, CodeSnapshot),
+    Operation(name="add_blob", method="put", path="/blobs/{digest}", summary="Send the content of a file.",
+              access="write", body=bytes, body_media_type=_BYTES, status=204),
+    _get("list_files", f"{_JOB}/files", "Files of a job.", files.FilesAnswer, query=files.FilesQuery),
+    _get("read_file", f"{_JOB}/files/{{path:path}}", "One file of a job.", bytes, query=files.FileQuery,
+         media_type=_BYTES),
+    _get("list_code", f"{_JOB}/code", "The code of a job.", files.CodeAnswer),
+    _get("read_code", f"{_JOB}/code/{{path:path}}", "One file of a job's code.", bytes, media_type="text/plain"),
+    _get("diff_jobs", f"{_JOB}/diff", "Differences between two jobs.", files.DiffAnswer, query=files.DiffQuery),
+)  # fmt: skip
+CLUSTER = (
+    _get("show_overview", "/overview", "The state of the service.", cluster.OverviewAnswer),
+    _get("list_hosts", "/hosts", "All hosts.", cluster.HostsAnswer),
+    _post("add_host", "/hosts", "Let a host run jobs.", cluster.HostView, cluster.NewHost, access="admin",
+          audit="add host"),
+    _get("show_host", "/hosts/{host}", "One host with its topology.", cluster.HostDetail),
+    _patch("change_host", "/hosts/{host}", "Change labels or rack.", cluster.HostView, cluster.HostChanges,
+           access="admin", audit="change host"),
+    _delete("remove_host", "/hosts/{host}", "Forget a host that runs nothing.", access="admin",
+            audit="remove host"),
+    _post("drain_host", "/hosts/{host}/drain", "Place no new workers on a host.", cluster.HostView,
+          access="admin", status=202, audit="drain host"),
+    _post("undrain_host", "/hosts/{host}/undrain", "Place workers on a host again.", cluster.HostView,
+          access="admin", status=202, audit="undrain host"),
+    _get("show_health", "/health", "Whether the service works.", cluster.HealthAnswer, access="open"),
+)  # fmt: skip
+ACCOUNTS = (
+    _post("log_in", "/session", "Log in by name and password, or by a link.", accounts.SessionAnswer,
+          accounts.Login, access="open", audit="log in"),
+    _get("show_session", "/session", "Who is logged in.", accounts.SessionAnswer),
+    _delete("log_out", "/session", "Log out.", access="read", audit="log out"),
+    _get("list_users", "/users", "All users.", accounts.UsersAnswer, access="admin"),
+    _post("add_user", "/users", "Make a user.", accounts.UserView, accounts.NewUser, access="admin",
+          audit="add user"),
+    _patch("change_user", "/users/{user:int}", "Change a user, or one's own password.", accounts.UserView,
+           accounts.UserChanges, access="read", audit="change user"),
+    _delete("remove_user", "/users/{user:int}", "Remove a user who has no jobs.", access="admin",
+            audit="remove user"),
+    _post("link_user", "/users/{user:int}/link", "Make a link that logs a user in once.", accounts.LinkAnswer,
+          access="admin", audit="make link"),
+    _get("list_tokens", "/tokens", "The caller's tokens.", accounts.TokensAnswer),
+    _post("add_token", "/tokens", "Make a token.", accounts.NewTokenAnswer, accounts.NewToken, access="read",
+          audit="add token"),
+    _delete("remove_token", "/tokens/{token:int}", "Revoke a token.", access="read", audit="remove token"),
+    _get("list_secrets", "/secrets", "Names of the caller's secrets.", accounts.SecretsAnswer),
+    _post("add_secret", "/secrets", "Keep a secret, in place of one of the same name.", accounts.SecretView,
+          accounts.NewSecret, audit="add secret"),
+    _delete("remove_secret", "/secrets/{name}", "Forget a secret.", audit="remove secret"),
+    _get("list_webhooks", "/webhooks", "The caller's webhooks.", accounts.WebhooksAnswer),
+    _post("add_webhook", "/webhooks", "Tell an address of events.", accounts.NewWebhookAnswer,
+          accounts.NewWebhook, audit="add webhook"),
+    _patch("change_webhook", "/webhooks/{webhook:int}", "Change a webhook.", accounts.WebhookView,
+           accounts.WebhookChanges, audit="change webhook"),
+    _delete("remove_webhook", "/webhooks/{webhook:int}", "Remove a webhook.", audit="remove webhook"),
+    _post("test_webhook", "/webhooks/{webhook:int}/test", "Send a message that only says hello.",
+          accounts.DeliveryView, status=202, audit="test webhook"),
+    _get("list_deliveries", "/webhooks/{webhook:int}/deliveries", "The newest messages to a webhook.",
+         accounts.DeliveriesAnswer),
+    _get("list_audit", "/audit", "Who did what.", accounts.AuditAnswer, access="admin",
+         query=accounts.AuditQuery),
+    _get("stream", "/stream", "Server-sent events; Last-Event-ID goes on after an interruption.", str,
+         query=accounts.StreamQuery, media_type="text/event-stream", job_scope=True),
+)  # fmt: skip
+OPERATIONS: tuple[Operation, ...] = (*JOBS, *REPORTS, *FILES, *CLUSTER, *ACCOUNTS)
+
+
+def types_of(operations: tuple[Operation, ...] = OPERATIONS) -> Iterator[Any]:
+    """Yield the types of all requests and answers, each once."""
+    found = [kind for one in operations for kind in (one.answer, one.body) if kind not in (None, bytes, str)]
+    yield from dict.fromkeys(found)

@@ -1,0 +1,119 @@
+"""Hosts and the overview."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from weft.documents import Document
+from weft.jobs.api.types.jobs import JobView
+
+HostName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._@:-]{0,248}[A-Za-z0-9])?$")]
+Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=/-]{0,99}$")]
+Rack = Annotated[str, Meta(max_length=100)]
+Labels = Annotated[tuple[Label, ...], Meta(max_length=100)]
+
+
+class ResourceView(msgspec.Struct, frozen=True):
+    """An amount of what hosts have and jobs take."""
+
+    cpus: float = 0.0
+    memory_bytes: float = 0.0
+    gpus: float = 0.0
+
+
+class HostJob(msgspec.Struct, frozen=True):
+    """A job that runs on a host."""
+
+    id: int
+    name: str
+    workers: int
+
+
+class HostView(msgspec.Struct, frozen=True, kw_only=True):
+    """One host."""
+
+    name: str
+    state: str  # up, drained, lost
+    labels: tuple[str, ...]
+    rack: str
+    message: str | None
+    seen_ms: int | None
+    total: ResourceView
+    used: ResourceView
+    jobs: tuple[HostJob, ...]
+
+
+class HostDetail(HostView, frozen=True, kw_only=True):
+    """One host with its sockets, accelerators and network cards."""
+
+    topology: dict[str, Any] | None
+
+
+class HostsAnswer(msgspec.Struct, frozen=True):
+    """All hosts."""
+
+    hosts: tuple[HostView, ...]
+
+
+class NewHost(Document, frozen=True):
+    """A host that may run jobs from now on."""
+
+    name: HostName
+    labels: Labels = ()
+    rack: Rack = ""
+
+
+class HostChanges(Document, frozen=True):
+    """Changes to a host; what is left out stays."""
+
+    labels: Labels | UnsetType = UNSET
+    rack: Rack | UnsetType = UNSET
+
+
+class HostCounts(msgspec.Struct, frozen=True):
+    """Numbers of hosts by state."""
+
+    up: int
+    drained: int
+    lost: int
+
+
+class CapacityView(msgspec.Struct, frozen=True):
+    """All hosts together."""
+
+    total: ResourceView
+    used: ResourceView
+
+
+class FindingOfJob(msgspec.Struct, frozen=True):
+    """A recent finding, with its job."""
+
+    job: int
+    name: str
+    rule: str
+    severity: str
+    text: str
+    last_ms: int
+
+
+class OverviewAnswer(msgspec.Struct, frozen=True):
+    """The state of the service on one page; of each list at most 20."""
+
+    counts: dict[str, int]
+    hosts: HostCounts
+    capacity: CapacityView
+    running: tuple[JobView, ...]
+    waiting: tuple[JobView, ...]
+    failures: tuple[JobView, ...]  # the newest
+    findings: tuple[FindingOfJob, ...]
+
+
+class HealthAnswer(msgspec.Struct, frozen=True):
+    """Whether the service works: also for those who are not logged in."""
+
+    status: Literal["ok", "degraded"]
+    version: str
+    problems: tuple[str, ...] = ()
