@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,13 @@ from weft.jobs.store.events import add_audit, add_event, now_ms
 from weft.jobs.store.tables import dependency, job, tag, user
 
 MOST_IN_A_PAGE = 1000
+
+
+class JobNotFound(UsageError, LookupError):  # noqa: N818 (the name of the answer: 404)
+    """A job that is not there, or that the user may not see."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"a job must exist, got job {job_id}; see weft jobs")
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,12 @@ class StoredJob:
     priority: int
     snapshot: str | None
     attempt: int
+    retries: int
+    avoid: str  # JSON: hosts on which it failed
     workers: int
+    min_workers: int
+    max_workers: int
+    workers_limit: int | None
     progress: float | None
     cause: str | None
     message: str | None
@@ -79,6 +91,7 @@ def submit_job(
     snapshot: str | None = None,
     parent_id: int | None = None,
     kind: str = "run",
+    not_before_ms: int = 0,
 ) -> int:
     """Queue a job, or hold it if its specification says so; return its id."""
     spec, at = resolved.spec, now_ms()
@@ -96,7 +109,10 @@ def submit_job(
         "snapshot": snapshot,
         "created_ms": at,
         "queued_ms": at,
+        "not_before_ms": not_before_ms,
         "parent_id": parent_id,
+        "min_workers": resolved.min_workers,
+        "max_workers": resolved.max_workers,
     }
     job_id = int(connection.execute(sa.insert(job).values(row).returning(job.c.id)).scalar_one())
     if spec.tags:
@@ -130,6 +146,34 @@ def find_job(connection: sa.Connection, job_id: int, *, visible_to: int | None =
         found = found.where(job.c.user_id == visible_to)
     row = connection.execute(found).one_or_none()
     return _stored(row, _tags(connection, [job_id]).get(job_id, {})) if row is not None else None
+
+
+def need_job(connection: sa.Connection, job_id: int, *, visible_to: int | None = None) -> StoredJob:
+    """Return a job; JobNotFound if there is none for this user."""
+    found = find_job(connection, job_id, visible_to=visible_to)
+    if found is None:
+        raise JobNotFound(job_id)
+    return found
+
+
+def jobs_in(
+    connection: sa.Connection, *, ids: Sequence[int] | None = None, states: Collection[str] = ()
+) -> list[tuple[StoredJob, JobSpec]]:
+    """Return jobs with their specifications, by id or by state; tags are left out."""
+    rows = sa.select(*job.c, user.c.name.label("user_name")).select_from(_joined())
+    rows = rows.where(job.c.id.in_(ids)) if ids is not None else rows.where(job.c.state.in_(states))
+    found = []
+    for row in connection.execute(rows.order_by(job.c.id)):
+        values = dict(row._mapping)
+        found.append((msgspec.json.decode(values.pop("spec"), type=JobSpec), values))
+    return [(StoredJob(**values, tags={}), spec) for spec, values in found]
+
+
+def change_job(connection: sa.Connection, job_id: int, **changes: Any) -> None:
+    """Change columns of a job that are not its state, and tell of it."""
+    connection.execute(sa.update(job).where(job.c.id == job_id).values(changes))
+    for topic in ("jobs", f"job:{job_id}"):
+        add_event(connection, topic, "changed", job=job_id, **changes)
 
 
 def spec_of(connection: sa.Connection, job_id: int) -> JobSpec:

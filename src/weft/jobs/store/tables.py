@@ -72,15 +72,22 @@ job = Table(
     Column("name", String(200), nullable=False),
     Column("project", String(100), nullable=False),
     Column("user_id", Id, ForeignKey("user_account.id"), nullable=False),
-    Column("kind", String(20), nullable=False),  # run, tracked (reported by a foreign client)
+    Column("kind", String(20), nullable=False),  # run, schedule (makes runs), tracked (by a foreign client)
     Column("state", String(20), nullable=False),
-    Column("wanted", String(20)),  # what somebody asked for and is not done yet: stop, pause
+    Column("wanted", String(20)),  # what was asked for and is not done yet: stop, pause, preempt, time-out
     Column("queue", String(100), nullable=False),
     Column("priority", Integer, nullable=False),
     Column("spec", Text, nullable=False),
     Column("snapshot", String(64)),  # digest of the code
     Column("attempt", Integer, nullable=False, server_default="0"),
+    Column(
+        "retries", Integer, nullable=False, server_default="0"
+    ),  # attempts that failed since it was queued
+    Column("avoid", Text, nullable=False, server_default="[]"),  # hosts on which it failed
     Column("workers", Integer, nullable=False, server_default="0"),
+    Column("min_workers", Integer, nullable=False, server_default="1"),
+    Column("max_workers", Integer, nullable=False, server_default="1"),
+    Column("workers_limit", Integer),  # of an elastic job: the size somebody scaled it to
     Column("progress", Float),  # 0 to 1, where the job tells
     Column("cause", String(20)),  # of a failure
     Column("message", Text),  # the last sentence about its state
@@ -103,14 +110,22 @@ attempt = Table(
     _job(),
     Column("number", Integer, nullable=False),
     Column("run_dir", Text, nullable=False),
-    Column("allocation", Text, nullable=False),
+    Column("allocation", Text, nullable=False),  # host, workers, processors and accelerators of each
+    Column("token", String(64), nullable=False),  # in the keeper's environment, by which it is found
+    Column("asked", String(20)),  # the last signal that the keeper was sent: term, again, kill
+    Column("asked_ms", BigInteger),
+    Column("keeper_host", String(250)),
     Column("keeper_pid", Integer),
     Column("keeper_started", BigInteger),  # clock ticks since boot: a pid alone may be another's by now
     Column("boot_id", String(64)),
     Column("started_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger),
     Column("outcome", Text),
+    Column("code", Integer),
+    Column("cause", String(20)),  # of a failure
+    Column("message", Text),
     UniqueConstraint("job_id", "number"),
+    Index(None, "ended_ms"),
 )
 dependency = Table(
     "dependency",
@@ -192,7 +207,8 @@ host = Table(
     Column("state", String(20), nullable=False),  # up, drained, lost
     Column("labels", Text, nullable=False),
     Column("rack", String(100), nullable=False),
-    Column("capacity", Text, nullable=False),
+    Column("capacity", Text, nullable=False),  # cpus, memory_bytes, gpus
+    Column("topology", Text),  # weft.topology's description
     Column("seen_ms", BigInteger),
     Column("message", Text),
 )
@@ -202,6 +218,15 @@ usage = Table(  # of users, in seconds of the whole cluster, decayed to the time
     Column("user_id", Id, ForeignKey("user_account.id", ondelete="CASCADE"), primary_key=True),
     Column("amount", Float, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
+)
+quota = Table(  # of users: their weight in the fair share, and the most they may hold at a time
+    "quota",
+    metadata,
+    Column("user_id", Id, ForeignKey("user_account.id", ondelete="CASCADE"), primary_key=True),
+    Column("weight", Float, nullable=False, server_default="1"),
+    Column("cpus", Float),  # NULL: no limit
+    Column("memory_bytes", Float),
+    Column("gpus", Float),
 )
 snapshot = Table(
     "snapshot",
