@@ -235,3 +235,37 @@ def test_every_rank_has_exactly_one_place(counts: list[int], order: Any) -> None
     assert sorted(rank for host in ranks(made).values() for rank in host) == list(range(sum(counts)))
     assert [len(host) for host in ranks(made).values()] == counts
     assert all(worker.local_rank == index for host in made.hosts for index, worker in enumerate(host.workers))
+
+
+def shared_host(*gpus: int, workers: int) -> LaunchPlan:
+    entry = HostEntry("h1", workers, cpus=tuple(range(4, 8)), gpus=gpus)
+    config = LaunchConfig(command=Command("command", "true"), hosts=(entry,))
+    where = sites(1, sockets=1, cores=16, accelerators=4)
+    return make_plan(config, where, engine="local", port=1, python=sys.executable)
+
+
+def test_workers_keep_to_their_part_of_a_shared_host() -> None:
+    made = shared_host(2, 3, workers=2)
+    assert [worker.placement.cpus for worker in made.hosts[0].workers if worker.placement] == [(4, 5), (6, 7)]
+    assert variables(made, 1)["OMP_NUM_THREADS"] == "2"
+    assert variables(made, 1)["CUDA_VISIBLE_DEVICES"] == "2,3"  # it takes that of its local rank
+    assert made.rankfile is None
+
+
+@pytest.mark.parametrize(("gpus", "seen"), [((0, 1, 2, 3), "2,3"), ((5,), "5"), ((), "")])
+def test_a_worker_sees_its_devices(gpus: tuple[int, ...], seen: str) -> None:
+    """Its own where each has several, all where there is one for each or fewer."""
+    assert variables(shared_host(*gpus, workers=2), 1)["CUDA_VISIBLE_DEVICES"] == seen
+
+
+def test_devices_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(
+        UsageError, match="the gpus of a host must divide evenly over its workers, got 3 for 2"
+    ):
+        shared_host(0, 1, 2, workers=2)
+
+
+def test_an_engine_that_places_workers_itself_takes_no_processors() -> None:
+    config = LaunchConfig(command=Command("command", "true"), hosts=(HostEntry("h1", 1, cpus=(0,)),))
+    with pytest.raises(UsageError, match="must come with the engine local or ssh, got mpi"):
+        make_plan(config, sites(1), engine="mpi", port=1, python=sys.executable)

@@ -176,3 +176,22 @@ def test_a_hostfile_that_cannot_be_read(hostfile: Path, tmp_path: Path) -> None:
     hostfile.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(HostListError, match="not a text file"):
         read_hostfile(hostfile)
+
+
+def test_a_line_tells_which_part_of_a_shared_host_is_the_runs(hostfile: Path) -> None:
+    hostfile.write_text("a slots=2 cpus=8-9,0-1 gpus=3,1\nb gpus = none\nc:3 cpus=4\n")
+    entries = read_hostfile(hostfile)
+    assert entries == (
+        HostEntry("a", 2, (8, 9, 0, 1), (3, 1)),
+        HostEntry("b", gpus=()),
+        HostEntry("c", 3, (4,)),
+    )
+    hostfile.write_text("".join(entry.to_line() + "\n" for entry in entries))
+    assert read_hostfile(hostfile) == entries
+
+
+@pytest.mark.parametrize("text", ["cpus=3-1", "cpus=a", "gpus=0,0", "gpus=", "cpus=none"])
+def test_a_part_that_is_no_list_is_refused(hostfile: Path, text: str) -> None:
+    hostfile.write_text(f"a slots=2 {text}\n")
+    with pytest.raises(HostListError, match=r"must be a list such as 0-3,8|a line must look like"):
+        read_hostfile(hostfile)

@@ -8,7 +8,7 @@ from tests.topology.machines import machine, machines
 
 from weft.errors import TopologyError, UsageError
 from weft.topology.host import Host
-from weft.topology.placement import Placement, place
+from weft.topology.placement import Placement, place, place_on
 
 counts = st.integers(1, 20)
 
@@ -150,3 +150,26 @@ def test_equal_sockets_are_filled_evenly(host: Host, workers: int) -> None:
 @given(machines(with_accelerators=False), counts)
 def test_cores_are_shared_only_when_there_are_too_few(host: Host, workers: int) -> None:
     assert any(placement.shared for placement in place(host, workers)) == (workers > len(host.cores))
+
+
+def test_workers_stay_on_the_processors_that_they_are_given() -> None:
+    placements = place_on(machine(), 2, (4, 5, 36, 37, 20, 21, 22, 23))
+    assert [placement.cpus for placement in placements] == [(4, 5, 36, 37), (20, 21, 22, 23)]
+    assert [placement.threads for placement in placements] == [2, 4]  # 36 is the other thread of core 4
+    assert [placement.numa for placement in placements] == [(0,), (1,)]
+
+
+def test_a_part_of_a_host_that_grows_moves_nobody() -> None:
+    before, after = place_on(machine(), 2, range(8)), place_on(machine(), 3, range(12))
+    assert after[:2] == before
+
+
+def test_workers_share_processors_that_are_too_few() -> None:
+    placements = place_on(machine(), 3, (1, 2))
+    assert {placement.cpus for placement in placements} == {(1, 2)}
+    assert {placement.threads for placement in placements} == {1}
+
+
+def test_processors_that_a_host_lacks_are_named() -> None:
+    with pytest.raises(TopologyError, match=r"got 64-65 for .* which has 0-63; mend the hostfile"):
+        place_on(machine(), 1, (0, 64, 65))

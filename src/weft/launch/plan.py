@@ -22,8 +22,8 @@ from weft.topology.alike import verify_alike
 from weft.topology.cpulist import format_cpulist
 from weft.topology.dimensions import Dimensions, infer_dimensions
 from weft.topology.host import Host
-from weft.topology.hostlist import MOST_WORKERS
-from weft.topology.placement import Placement, place
+from weft.topology.hostlist import MOST_WORKERS, HostEntry
+from weft.topology.placement import Placement, place, place_on
 from weft.topology.rankfile import Rankfile, RankLine, RankOrder, deal, rankfile_for
 
 
@@ -123,6 +123,11 @@ def make_plan(
     carried: Mapping[str, str] | None = None,
 ) -> LaunchPlan:
     """Decide the whole run."""
+    if engine not in ("local", "ssh") and any(entry.cpus for entry in config.hosts):
+        raise UsageError(
+            f"cpus in a hostfile must come with the engine local or ssh, got {engine}, which places workers itself; "
+            "drop them"
+        )
     counts, slots = _who_runs_where(config, sites)
     if sum(counts) > MOST_WORKERS:
         raise UsageError(
@@ -143,8 +148,11 @@ def make_plan(
     )
     if config.mode is not None:
         parse_mode(config.mode).check(dimensions.world)
+    entries = {entry.name: entry for entry in config.hosts}
     placements = [
-        _placements(site, count, slots[index] if slots else None) if config.pin else (None,) * count
+        _placements(site, count, slots[index] if slots else None, entries.get(site.name))
+        if config.pin
+        else (None,) * count
         for index, (site, count) in enumerate(zip(sites, counts, strict=True))
     ]
     ranks = _ranks(config, sites, counts)
@@ -170,7 +178,8 @@ def make_plan(
                     interface=site.interface,
                     place=dimensions.place_of(index) if dimensions.has_racks else None,
                     chosen=dict(common),
-                ),
+                )
+                + _visible_devices(entries.get(site.name), local, counts[index]),
             )
             for local, rank in enumerate(ranks[index])
         )
@@ -287,13 +296,33 @@ def _from_rankfile(
 
 
 def _placements(
-    site: HostSite, count: int, lines: tuple[RankLine, ...] | None
+    site: HostSite, count: int, lines: tuple[RankLine, ...] | None, entry: HostEntry | None
 ) -> tuple[Placement, ...] | tuple[None, ...]:
     if site.host is None:
         return (None,) * count
+    if entry is not None and entry.cpus:
+        return place_on(site.named, count, entry.cpus)
     if lines is None:
         return place(site.host, count)
     return tuple(_placed_by(site.host, line, local) for local, line in enumerate(lines))
+
+
+def _visible_devices(entry: HostEntry | None, local: int, workers: int) -> tuple[tuple[str, str], ...]:
+    """Return the variable that shows a worker the devices of its run, where only some of a host's are the run's.
+
+    With a device for each worker all of them see all, as under torchrun, and a worker takes that of its local rank.
+    With several for each, a worker sees its own.
+    """
+    if entry is None or entry.gpus is None:
+        return ()
+    each, rest = divmod(len(entry.gpus), workers)
+    if rest and each:
+        raise UsageError(
+            f"the gpus of a host must divide evenly over its workers, got {len(entry.gpus)} for {workers} on "
+            f"{entry.name}; give each worker the same number"
+        )
+    mine = entry.gpus[each * local : each * (local + 1)] if each > 1 else entry.gpus
+    return (("CUDA_VISIBLE_DEVICES", ",".join(map(str, mine))),)
 
 
 def _placed_by(host: Host, line: RankLine, local: int) -> Placement:
@@ -336,7 +365,7 @@ def _rankfile(
     hosts = [(site.named, count) for site, count in zip(sites, counts, strict=True) if site.host is not None]
     return (
         rankfile_for(hosts, config.rank_order, dimensions)
-        if len(hosts) == len(sites) and config.pin
+        if len(hosts) == len(sites) and config.pin and not any(entry.cpus for entry in config.hosts)
         else None
     )
 

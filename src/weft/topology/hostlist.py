@@ -1,7 +1,8 @@
 """Host lists, as people write them: `-H a,b:4,node[01-04]` or a hostfile.
 
 A count after a host is its number of workers; without one the planner decides. The hostfiles of
-Open MPI and Horovod (`host slots=4`), of MPICH (`host:4`) and plain lists are all read.
+Open MPI and Horovod (`host slots=4`), of MPICH (`host:4`) and plain lists are all read. Where a host is shared with
+others, a line of a hostfile also tells which part of it is the run's: `host slots=2 cpus=0-7 gpus=0,1`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ipaddress import IPv6Address
 from pathlib import Path
 
 from weft.errors import HostListError
+from weft.topology.cpulist import parse_cpulist
 from weft.topology.hostrange import expand_range
 
 # A name never starts with a dash: ssh would take it for an option.
@@ -22,10 +24,12 @@ _ADDRESS = re.compile(rf"({_USER})([^\[\]@]*:[^\[\]@]*:[^\[\]@]*)", re.ASCII)  #
 _ADDRESS_IN_BRACKETS = re.compile(rf"({_USER})\[([^\[\]]*:[^\[\]]*)\](?::(.*))?", re.ASCII)
 _SCOPE = re.compile(r"[A-Za-z0-9][\w.-]{0,14}", re.ASCII)  # Linux's names of cards, and their numbers
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[\]]*\])")
-_SLOTS = re.compile(r"(\S+)\s+slots\s*=\s*(\S+)(?:\s+max[_-]slots\s*=\s*\d+)?")
+_SETTINGS = re.compile(r"(\S+)((?:\s+(?:slots|max[_-]slots|cpus|gpus)\s*=\s*\S+)+)")
+_SETTING = re.compile(r"(\S+?)\s*=\s*(\S+)")
 
 
 MOST_WORKERS = 65_536  # of one run: more is a slip of the keyboard
+NO_GPUS = "none"
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,17 @@ class HostEntry:
 
     name: str  # what ssh is given: may carry a user, never a port
     workers: int | None = None  # None: as many as the planner finds right
+    cpus: tuple[int, ...] = ()  # logical processors of the run, shared out to its workers in order; none: all
+    gpus: tuple[int, ...] | None = None  # devices of the run, shared out in the same way; None: all
+
+    def to_line(self) -> str:
+        """Return the entry as a line of a hostfile."""
+        settings = {
+            "slots": None if self.workers is None else str(self.workers),
+            "cpus": ",".join(map(str, self.cpus)) or None,
+            "gpus": None if self.gpus is None else ",".join(map(str, self.gpus)) or NO_GPUS,
+        }
+        return " ".join([self.name, *(f"{key}={value}" for key, value in settings.items() if value)])
 
 
 def parse_hosts(text: str) -> tuple[HostEntry, ...]:
@@ -72,9 +87,18 @@ def _split(text: str) -> list[str]:
 
 
 def _line_entries(content: str) -> list[HostEntry]:
-    if slots := _SLOTS.fullmatch(content):
-        workers = _workers(slots[2], content)
-        return [replace(entry, workers=workers) for entry in _entries(slots[1], where=content)]
+    if line := _SETTINGS.fullmatch(content):
+        given = dict(_SETTING.findall(line[2]))
+        gpus = given.get("gpus")
+        return [
+            replace(
+                entry,
+                workers=_workers(given["slots"], content) if "slots" in given else entry.workers,
+                cpus=_numbers("cpus", given["cpus"], content) if "cpus" in given else (),
+                gpus=() if gpus == NO_GPUS else None if gpus is None else _numbers("gpus", gpus, content),
+            )
+            for entry in _entries(line[1], where=content)
+        ]
     if len(content.split()) > 1:
         raise HostListError(f"a line must look like 'host' or 'host slots=4', got {content!r}; mend the line")
     return _entries(content, where=content)
@@ -115,6 +139,19 @@ def _workers(text: str | None, item: str) -> int | None:
             "mend the number, or leave it out"
         )
     return int(text)
+
+
+def _numbers(what: str, text: str, line: str) -> tuple[int, ...]:
+    try:
+        numbers = parse_cpulist(text)
+    except ValueError:
+        numbers = ()
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise HostListError(
+            f"the {what} of a host must be a list such as 0-3,8 that names each once, got {text!r} in {line!r}; "
+            "mend the list"
+        )
+    return numbers
 
 
 def _names(text: str, where: str) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from weft.errors import TopologyError, UsageError
+from weft.topology.cpulist import format_cpulist
 from weft.topology.host import Accelerator, Core, Host
 
 
@@ -25,6 +26,7 @@ class Placement:
     numa: tuple[int, ...]
     accelerator: int | None = None  # its `index`, whatever its place in the host's list
     shared: bool = False  # the socket has fewer cores than workers, so all of them float over it
+    cores: int | None = None  # their number, where they are not one stretch
 
     @property
     def slot(self) -> str:
@@ -34,7 +36,7 @@ class Placement:
     @property
     def threads(self) -> int:
         """How many threads the worker can keep busy."""
-        return 1 if self.shared else self.last_core - self.first_core + 1
+        return 1 if self.shared else self.cores or self.last_core - self.first_core + 1
 
 
 def place(host: Host, workers: int) -> tuple[Placement, ...]:
@@ -57,6 +59,34 @@ def place(host: Host, workers: int) -> tuple[Placement, ...]:
         for worker, mine in zip(members, _shares(cores, len(members)), strict=True):
             placements[worker] = _placement(mine, accelerators[worker], shared=len(members) > len(cores))
     return tuple(placements[worker] for worker in range(workers))
+
+
+def place_on(host: Host, workers: int, cpus: Sequence[int]) -> tuple[Placement, ...]:
+    """One placement for each local worker on just these logical processors, which are shared out in their order."""
+    known = {cpu: core for core in host.cores for cpu in core.cpus}
+    if strange := [cpu for cpu in cpus if cpu not in known]:
+        raise TopologyError(
+            f"cpus must name logical processors that a host has and may use, got {format_cpulist(strange)} for "
+            f"{host.name} which has {format_cpulist(known)}; mend the hostfile"
+        )
+    shared = workers > len(cpus)
+    ends = [0, *accumulate(split(len(cpus), workers))]
+    parts = [cpus] * workers if shared else [cpus[start:end] for start, end in pairwise(ends)]
+    return tuple(_placement_on(part, [known[cpu] for cpu in part], shared) for part in parts)
+
+
+def _placement_on(cpus: Sequence[int], cores: Sequence[Core], shared: bool) -> Placement:
+    socket = cores[0].socket
+    indices = [core.index for core in cores if core.socket == socket]
+    return Placement(
+        socket=socket,
+        first_core=min(indices),
+        last_core=max(indices),
+        cpus=tuple(sorted(cpus)),
+        numa=tuple(sorted({core.numa for core in cores})),
+        shared=shared,
+        cores=len(set(cores)),
+    )
 
 
 def format_slot(socket: int, first_core: int, last_core: int) -> str:
