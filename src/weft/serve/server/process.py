@@ -21,7 +21,8 @@ from weft.serve.server.http.listener import HttpListener, bind, shown_address
 from weft.serve.server.keys import KeyRing
 from weft.serve.server.models.repository import Repository
 from weft.serve.server.options import ServerOptions
-from weft.serve.server.protocols.grpc_server import drain_calls, make_server
+from weft.serve.server.protocols.grpc_drain import drain_calls
+from weft.serve.server.protocols.grpc_server import make_server
 from weft.serve.server.screen import StartScreen
 from weft.serve.server.state import ServerState
 from weft.serve.server.tracing import Tracing, configured
@@ -119,7 +120,7 @@ async def _end(
     state.ready, state.draining = False, True
     drains = [asyncio.ensure_future(listener.drain(drain_s))]
     if calls is not None:
-        drains.append(asyncio.ensure_future(drain_calls(calls, state, drain_s)))
+        drains.append(asyncio.ensure_future(drain_calls(calls, state.callers, drain_s)))
     hurry = asyncio.ensure_future(at_once.wait())
     hurry.add_done_callback(lambda _: [drain.cancel() for drain in drains])
     await asyncio.gather(*drains, return_exceptions=at_once.is_set())

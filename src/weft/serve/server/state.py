@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
 from weft.serve.server.models.metrics import Tallies
 from weft.serve.server.models.repository import Repository
 from weft.serve.server.options import ServerOptions
+from weft.serve.server.protocols.grpc_drain import GrpcCallers
 from weft.serve.server.refusal import RefusalError
 
 
@@ -20,8 +20,7 @@ class ServerState:
     ready: bool = False
     draining: bool = False  # the server ends: everybody gets one more answer
     in_flight: int = 0
-    calls: int = 0  # over gRPC, since the server started
-    farewell: asyncio.Event = field(default_factory=asyncio.Event)  # gRPC's clients know that the server ends
+    callers: GrpcCallers = field(default_factory=GrpcCallers)
     tallies: Tallies = field(init=False)
 
     def check_ready(self) -> None:

@@ -32,7 +32,7 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802  # the protocol's name
         told = None
-        while not self._state.farewell.is_set():
+        while not self._state.callers.farewell.is_set():
             if (status := self._status(request.service)) != told:
                 told = status
                 yield health_pb2.HealthCheckResponse(status=status)

@@ -70,8 +70,6 @@ _CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-_SETTLE_S = 0.25  # without a new call, before the server says farewell; and for the farewell to go out
-_HOLD_S = 2.0  # the longest that answers wait for the farewell
 _OPEN = frozenset({"ServerLive", "ServerReady"})  # calls that need no key
 
 _ADMIN = frozenset({"RepositoryModelLoad", "RepositoryModelUnload"})  # calls that take an administrator's key
@@ -89,21 +87,23 @@ def _guarded(answer: _Call[_Request, _Response]) -> _Call[_Request, _Response]:
     async def call(self: InferenceService, request: _Request, context: Any) -> _Response:
         began = perf_counter()
         head = Head()
+        peer = context.peer()
         self.state.in_flight += 1
-        self.state.calls += 1
+        self.state.callers.called(peer)
         try:
             head = self.checked_head(name, context)
             with self.tracing.grpc(SERVICE, name, head):
                 answered = await answer(self, request, context)
-            if self.state.draining:
-                await self.state.farewell.wait()
+            await self.wait_for_farewell()
             return answered
         except RefusalError as refusal:
             _log(name, head, refusal, began)
+            await self.wait_for_farewell()
             await context.abort(_CODES.get(refusal.status, grpc.StatusCode.INTERNAL), str(refusal))
             raise  # not reached: abort ends the call with an exception of its own
         finally:
             self.state.in_flight -= 1
+            self.state.callers.answered(peer)
 
     return call
 
@@ -128,6 +128,11 @@ class InferenceService(GRPCInferenceServiceServicer):
         if self._keys is not None and name not in _OPEN:
             self._keys.check(head.key, admin=name in _ADMIN)
         return head
+
+    async def wait_for_farewell(self) -> None:
+        """Hold an answer back until its client has been told that the server ends, if it does."""
+        if self.state.draining:
+            await self.state.callers.farewell.wait()
 
     # The names of the methods are the protocol's.
 
@@ -223,7 +228,7 @@ class InferenceService(GRPCInferenceServiceServicer):
         except RefusalError as refusal:
             await context.abort(_CODES[refusal.status], str(refusal))
         while (request := await self._next_request(requests)) is not None:
-            self.state.calls += 1
+            self.state.callers.calls += 1
             try:
                 with self.tracing.grpc(SERVICE, name, head):
                     answer = await self._infer(request, context)
@@ -238,7 +243,7 @@ class InferenceService(GRPCInferenceServiceServicer):
     ) -> messages.ModelInferRequest | None:
         """Return the next request of a stream, None at the end of the stream or of the server."""
         coming = asyncio.ensure_future(anext(requests, None))
-        farewell = asyncio.ensure_future(self.state.farewell.wait())
+        farewell = asyncio.ensure_future(self.state.callers.farewell.wait())
         await asyncio.wait({coming, farewell}, return_when=asyncio.FIRST_COMPLETED)
         farewell.cancel()
         if coming.done():
@@ -338,24 +343,6 @@ def _log(name: str, head: Head, refusal: RefusalError, began: float) -> None:
         ms=round((perf_counter() - began) * 1000, 3),
         error=str(refusal),
     )
-
-
-async def drain_calls(server: grpc.aio.Server, state: ServerState, drain_s: float) -> None:
-    """Tell clients that the server ends, then give them their answers, then end.
-
-    Calls that reach the server after it began to stop are cancelled. So answers are held back until no further calls
-    come in, and the farewell (GOAWAY) goes out before them: nobody sends another call over that connection.
-    """
-    loop = asyncio.get_running_loop()
-    latest = loop.time() + min(_HOLD_S, drain_s)
-    before = -1
-    while before != state.calls and loop.time() < latest:
-        before = state.calls
-        await asyncio.sleep(_SETTLE_S)
-    stopping = asyncio.ensure_future(server.stop(drain_s))
-    await asyncio.sleep(_SETTLE_S)
-    state.farewell.set()
-    await stopping
 
 
 def make_server(
