@@ -41,6 +41,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import claims  # noqa: E402
 from benchmarks.serve_models import lite0, mlp, tiny  # noqa: E402
+from testing.serving.server import serving  # noqa: E402
 
 from weft.serve.card import read_card  # noqa: E402
 from weft.serve.client import Client, pack  # noqa: E402
@@ -50,7 +51,6 @@ from weft.serve.store import Store  # noqa: E402
 
 Figures = dict[str, float]  # by the names of claims
 RIVALS = ROOT / "benchmarks" / "serve_rivals"
-WEFT = str(Path(sys.executable).with_name("weft"))
 
 
 @dataclass
@@ -72,13 +72,8 @@ class Served:
 
 @contextmanager
 def weft_server(name: str, folder: Path, *args: str) -> Iterator[Served]:
-    ready = folder / f"{name.replace(' ', '-').replace(',', '')}.json"
-    command = [WEFT, "serve", *args, "--port", "0", "--no-grpc", "--ready-file", str(ready)]
-    with started(command, folder) as process:
-        wait(lambda: ready.exists(), process)
-        url = json.loads(ready.read_text())["http"]
-        ready.unlink()
-        yield Served(name, process, url)
+    with serving(folder, *args, name=name.replace(" ", "-").replace(",", ""), grpc=False) as server:
+        yield Served(name, server.process, server.url)
 
 
 @contextmanager

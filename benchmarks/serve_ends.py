@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -30,13 +27,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from testing.serving.server import ENDS_S, Server, serving  # noqa: E402
+from testing.serving.small_models import times  # noqa: E402
+
 from weft.serve.client import pack  # noqa: E402
 from weft.serve.server.protocols import inference_pb2 as messages  # noqa: E402
 from weft.serve.server.protocols.inference_pb2_grpc import GRPCInferenceServiceStub  # noqa: E402
 from weft.text import format_table  # noqa: E402
-
-WEFT = str(Path(sys.executable).with_name("weft"))
-ENDS_S = 60  # a server that was told to end must have ended after so long
 
 
 @dataclass
@@ -114,36 +111,22 @@ def ask_grpc(
 
 def terminate_under_load(model: Path, folder: Path, clients: int, rest: Losses, calls: Losses) -> float:
     """Start a server, load it, end it; count what became of the requests. Return the seconds that the end took."""
-    ready = folder / "ready.json"
-    ready.unlink(missing_ok=True)
-    command = [WEFT, "serve", str(model), "--port", "0", "--grpc-port", "0", "--ready-file", str(ready)]
-    with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        while not ready.exists():
-            if process.poll() is not None:
-                raise RuntimeError((folder / "server.log").read_text())
-            time.sleep(0.02)
-        addresses = json.loads(ready.read_text())
-        threads, started = _clients(addresses, model.stem, clients, rest, calls)
+    with serving(folder, str(model)) as server:
+        threads, started = _clients(server, model.stem, clients, rest, calls)
         for _ in threads:
             started.acquire()
         time.sleep(0.1)  # so that everybody is in the middle of it
         began = time.monotonic()
-        process.send_signal(signal.SIGTERM)
+        server.process.terminate()
         for thread in threads:
             thread.join(ENDS_S)
-        if process.wait(ENDS_S) != 0:
-            raise RuntimeError((folder / "server.log").read_text())
+        if server.stop() != 0:
+            raise RuntimeError(server.log.read_text())
         return time.monotonic() - began
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
 
 
 def _clients(
-    addresses: dict[str, str], model: str, clients: int, rest: Losses, calls: Losses
+    server: Server, model: str, clients: int, rest: Losses, calls: Losses
 ) -> tuple[list[threading.Thread], threading.Semaphore]:
     import numpy as np
 
@@ -152,11 +135,10 @@ def _clients(
     body, _ = pack({"x": row}, binary=False)
     request = messages.ModelInferRequest(model_name=model, raw_input_contents=[row.tobytes()])
     request.inputs.add(name="x", datatype="FP32", shape=row.shape)
-    where = addresses["http"].partition("//")[2]
     work: list[Callable[[], None]] = []
     for _ in range(clients):
-        work.append(lambda: ask_rest(where, f"/v2/models/{model}/infer", body, rest, started))
-        work.append(lambda: ask_grpc(addresses["grpc"], request, calls, started))
+        work.append(lambda: ask_rest(server.address, f"/v2/models/{model}/infer", body, rest, started))
+        work.append(lambda: ask_grpc(server.grpc, request, calls, started))
     threads = [threading.Thread(target=one) for one in work]
     for thread in threads:
         thread.start()
@@ -164,8 +146,6 @@ def _clients(
 
 
 def main() -> None:
-    from tests.serve.server.serving_models import times
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--clients", type=int, default=8, help="of each protocol")

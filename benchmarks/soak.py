@@ -20,7 +20,6 @@ import random
 import socket
 import statistics
 import struct
-import subprocess
 import sys
 import tempfile
 import threading
@@ -38,12 +37,15 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from testing.serving import small_models  # noqa: E402
+from testing.serving.pictures import picture  # noqa: E402
+from testing.serving.server import Server, serving  # noqa: E402
+
 from weft.serve.client import Client, ServerError  # noqa: E402
 from weft.serve.server.protocols import inference_pb2 as messages  # noqa: E402
 from weft.serve.server.protocols.inference_pb2_grpc import GRPCInferenceServiceStub  # noqa: E402
 from weft.text import format_table  # noqa: E402
 
-WEFT = str(Path(sys.executable).with_name("weft"))
 PERIOD_S = 10.0  # of calm, then of hostile requests
 SAMPLE_S = 2.0  # between looks at the memory
 HELD = 100  # connections that hostile clients leave open, at most
@@ -69,13 +71,11 @@ class Tally:
 class GoodClient:
     """Asks in turn over every door, and compares the answers."""
 
-    def __init__(self, addresses: dict[str, str], picture: bytes) -> None:
+    def __init__(self, server: Server, picture: bytes) -> None:
         import grpc
 
-        self._client = Client(addresses["http"])
-        self._channel = grpc.insecure_channel(
-            addresses["grpc"], options=[("grpc.use_local_subchannel_pool", 1)]
-        )
+        self._client = Client(server.url)
+        self._channel = grpc.insecure_channel(server.grpc, options=[("grpc.use_local_subchannel_pool", 1)])
         self._infer = GRPCInferenceServiceStub(self._channel).ModelInfer  # type: ignore[no-untyped-call]
         self._picture = picture
         self._turn = 0
@@ -264,45 +264,19 @@ def work(soak: Soak, began: float, good: GoodClient, hostile: HostileClient, tal
 
 def run(soak: Soak, folder: Path) -> tuple[Tally, list[tuple[float, float]]]:
     """Return what clients saw, and resident memory: minutes and MB."""
-    from tests.serve.server import serving_models
-    from tests.serve.server.test_server_pictures import picture
-
     models = [
-        serving_models.times(folder / "double.onnx", 2),
-        serving_models.colours(folder / "colours.onnx"),
+        small_models.times(folder / "double.onnx", 2),
+        small_models.colours(folder / "colours.onnx"),
     ]
-    ready = folder / "ready.json"
-    command = [
-        WEFT,
-        "serve",
-        *map(str, models),
-        "--port",
-        "0",
-        "--grpc-port",
-        "0",
-        "--ready-file",
-        str(ready),
-    ]
-    with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        while not ready.exists():
-            if process.poll() is not None:
-                raise RuntimeError((folder / "server.log").read_text())
-            time.sleep(0.05)
-        addresses = json.loads(ready.read_text())
-        return _load(soak, addresses, picture(), psutil.Process(process.pid))
-    finally:
-        process.terminate()
-        process.wait(60)
+    with serving(folder, *map(str, models)) as server:
+        return _load(soak, server)
 
 
-def _load(
-    soak: Soak, addresses: dict[str, str], picture: bytes, server: psutil.Process
-) -> tuple[Tally, list[tuple[float, float]]]:
+def _load(soak: Soak, server: Server) -> tuple[Tally, list[tuple[float, float]]]:
     tally, held = Tally(), deque[socket.socket]()
     made = {kind: make() for kind, make in ATTACKS.items()}
-    where = addresses["http"].partition("//")[2]
+    green = picture()
+    process = psutil.Process(server.process.pid)
     began = time.monotonic()
     threads = [
         threading.Thread(
@@ -310,8 +284,8 @@ def _load(
             args=(
                 soak,
                 began,
-                GoodClient(addresses, picture),
-                HostileClient(where, tally, made, held),
+                GoodClient(server, green),
+                HostileClient(server.address, tally, made, held),
                 tally,
             ),
         )
@@ -321,7 +295,7 @@ def _load(
         thread.start()
     samples: list[tuple[float, float]] = []
     while any(thread.is_alive() for thread in threads):
-        samples.append(((time.monotonic() - began) / 60, server.memory_info().rss / 1e6))
+        samples.append(((time.monotonic() - began) / 60, process.memory_info().rss / 1e6))
         time.sleep(SAMPLE_S)
     for connection in held:
         connection.close()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.serve.server import serving_models
-from tests.serve.server.serving_process import Server, Starter
+from testing.serving import small_models
+from testing.serving.server import Server, Starter
 
 BOUNDS = ("--max-body", "1000000", "--max-pixels", "1000000")
 
@@ -16,14 +16,14 @@ BOUNDS = ("--max-body", "1000000", "--max-pixels", "1000000")
 def onnx_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of ONNX files."""
     folder = tmp_path_factory.mktemp("models")
-    serving_models.times(folder / "double.onnx", 2)
-    serving_models.times(folder / "triple.onnx", 3)
-    serving_models.colours(folder / "colours.onnx")
-    serving_models.boxes(folder / "boxes.onnx")
-    serving_models.busy(folder / "busy.onnx")
-    serving_models.mixed(folder / "mixed.onnx")
-    serving_models.brief(folder / "brief.onnx")
-    serving_models.words(folder / "words.onnx")
+    small_models.times(folder / "double.onnx", 2)
+    small_models.times(folder / "triple.onnx", 3)
+    small_models.colours(folder / "colours.onnx")
+    small_models.boxes(folder / "boxes.onnx")
+    small_models.busy(folder / "busy.onnx")
+    small_models.mixed(folder / "mixed.onnx")
+    small_models.brief(folder / "brief.onnx")
+    small_models.words(folder / "words.onnx")
     return folder
 
 

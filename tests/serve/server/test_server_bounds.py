@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.serve.server.serving_process import Server, Starter
+from testing.serving.server import Server, Starter
 
 from weft.serve.client import Client
 from weft.serve.server.hosts import is_loopback_name

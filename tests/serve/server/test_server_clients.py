@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.serve.server.serving_process import Server
+from testing.serving.server import Server
 
 from weft.serve.client import ServerError
 from weft.serve.server.protocols.tensors import BF16

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from benchmarks.serve_ends import Losses, terminate_under_load
 from starlette.types import Receive, Scope, Send
-from tests.serve.server import serving_models
+from testing.serving import small_models
 from uvicorn.server import ServerState
 
 from weft.serve.server.http.connection import HttpConnection
@@ -244,7 +244,7 @@ def test_a_connection_that_was_not_accepted_yet_is_answered_when_the_server_ends
 
 def test_sigterm_under_load_loses_nothing(tmp_path: Path) -> None:
     """Twice; benchmarks/serve_ends.py counts a hundred."""
-    model = serving_models.times(tmp_path / "double.onnx", 2)
+    model = small_models.times(tmp_path / "double.onnx", 2)
     rest, calls = Losses(), Losses()
     for _ in range(2):
         terminate_under_load(model, tmp_path, 4, rest, calls)

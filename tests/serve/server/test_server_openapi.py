@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.serve.server.serving_process import Server, Starter
+from testing.serving.server import Server, Starter
 
 from weft.serve.server.models.repository import Repository
 from weft.serve.server.options import ServerOptions

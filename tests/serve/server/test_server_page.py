@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.serve.server.serving_process import Server, Starter
-from tests.serve.server.test_server_pictures import picture
+from testing.serving.pictures import picture
+from testing.serving.server import Server, Starter
 
 if TYPE_CHECKING:
     from playwright.sync_api import FilePayload, Page

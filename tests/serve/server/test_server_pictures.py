@@ -11,7 +11,8 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from tests.serve.server.serving_process import Server
+from testing.serving.pictures import picture
+from testing.serving.server import Server
 
 from weft.serve.card import Card, Picture
 from weft.serve.server.pictures import pictures
@@ -19,15 +20,6 @@ from weft.serve.server.pictures.answers import classes, detections
 from weft.serve.server.pictures.pictures import Geometry, decode, opened, prepare, row_of, shrink_for
 from weft.serve.server.protocols.tensors import BF16, Array
 from weft.serve.server.refusal import RefusalError
-
-GREEN = (0, 255, 0)  # blue first, as cv2 has it
-
-
-def picture(
-    kind: str = ".png", colour: tuple[int, int, int] = GREEN, width: int = 32, height: int = 16
-) -> bytes:
-    pixels = np.full((height, width, 3), colour, np.uint8)
-    return bytes(cv2.imencode(kind, pixels)[1])
 
 
 def bomb(side: int = 60_000) -> bytes:

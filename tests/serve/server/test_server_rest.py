@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.serve.server.serving_process import WEFT, Server
+from testing.serving.server import WEFT, Server
 
 from weft.serve.client import ServerError, pack
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from tests.serve.server import serving_models
-from tests.serve.server.serving_process import Starter
+from testing.serving import small_models
+from testing.serving.server import Starter
 
 from weft.serve.card import Card
 from weft.serve.server.models.batch_limit import BatchLimit, batch_limit
@@ -188,8 +188,8 @@ def centred(path: Path) -> Path:
         helper.make_node("ReduceMean", ["x"], ["mean"], axes=[0], keepdims=1),
         helper.make_node("Sub", ["x", "mean"], ["y"]),
     ]
-    x, y = serving_models.tensor("x", ["batch", 4]), serving_models.tensor("y", ["batch", 4])
-    return serving_models.save(path, helper.make_graph(nodes, "centred", [x], [y]))
+    x, y = small_models.tensor("x", ["batch", 4]), small_models.tensor("y", ["batch", 4])
+    return small_models.save(path, helper.make_graph(nodes, "centred", [x], [y]))
 
 
 def test_callers_of_a_model_whose_rows_see_each_other_get_their_own_answers(

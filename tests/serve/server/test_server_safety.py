@@ -18,8 +18,8 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 import pytest
-from tests.serve.server.serving_process import WEFT, Starter
-from tests.serve.server.test_server_pictures import picture
+from testing.serving.pictures import picture
+from testing.serving.server import WEFT, Starter
 
 from weft.cli.models.serve import command as serve
 from weft.errors import UsageError

@@ -9,7 +9,7 @@ import cv2  # noqa: F401  # which sets LD_LIBRARY_PATH when a process first impo
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tests.serve.server.serving_process import Server, Starter
+from testing.serving.server import Server, Starter
 
 from weft.cli.models.client import command as client_command
 from weft.cli.models.serve import command as serve

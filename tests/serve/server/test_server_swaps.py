@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.serve.server import serving_models
-from tests.serve.server.serving_process import Server, Starter
+from testing.serving import small_models
+from testing.serving.server import Server, Starter
 
 from weft.serve.client import Client, ServerError
 from weft.serve.store import Store
@@ -161,7 +161,7 @@ def test_a_push_that_does_not_load_leaves_the_old_version_in_place(
     server = start("m@latest", "--store", str(store.folder), "--poll-s", "0.05")
     with server.client() as client:
         assert client.infer("m", {"x": ROW})["y"][0, 0] == 3
-        odd = serving_models.times(tmp_path / "odd.onnx", 1)
+        odd = small_models.times(tmp_path / "odd.onnx", 1)
         odd.write_bytes(odd.read_bytes().replace(b"Mul", b"Mxl"))  # an operator that nobody has
         store.push(odd, "m")
         server.logged(event="not loaded", model="m")

@@ -15,7 +15,7 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from tests.serve.server.serving_process import Server
+from testing.serving.server import Server
 from tritonclient.utils import InferenceServerException
 
 from weft.serve.card import Card
