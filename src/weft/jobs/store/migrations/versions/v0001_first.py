@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from alembic import op
 
-from weft.jobs.store.data_tables import metadata  # with the tables of both modules
+from weft.jobs.store.data_tables import project
+from weft.jobs.store.web_tables import webhook
 
 revision = "0001"
 down_revision = None
+METADATA = project.metadata
+assert METADATA is webhook.metadata  # of the tables of all modules
 
 
 def upgrade() -> None:
     """Make all tables."""
-    metadata.create_all(op.get_bind())
+    METADATA.create_all(op.get_bind())
 
 
 def downgrade() -> None:
     """Remove all tables."""
-    metadata.drop_all(op.get_bind())
+    METADATA.drop_all(op.get_bind())

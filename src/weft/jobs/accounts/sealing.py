@@ -1,0 +1,40 @@
+"""Sealing: secrets are encrypted with a key that lies in a file of its own, not in the database or its backups."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from cryptography.fernet import Fernet, InvalidToken
+
+from weft.errors import UsageError
+
+
+class Sealer:
+    """Encrypts and decrypts with the key of a file, which is made when it is not there, for its owner alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with suppress(FileExistsError):
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(Fernet.generate_key())
+        try:
+            self._fernet = Fernet(path.read_bytes().strip())
+        except ValueError:
+            raise UsageError(
+                f"{path} must hold the key that seals secrets, got something else; restore it from its backup"
+            ) from None
+
+    def seal(self, text: str) -> bytes:
+        return self._fernet.encrypt(text.encode())
+
+    def open(self, sealed: bytes) -> str:
+        """Return what was sealed; an error where another key did it."""
+        try:
+            return self._fernet.decrypt(sealed).decode()
+        except InvalidToken:
+            raise UsageError(
+                f"a secret must be sealed with the key in {self._path}, got one of another key; set it anew"
+            ) from None
