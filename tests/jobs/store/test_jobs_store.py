@@ -13,7 +13,8 @@ from weft.jobs.spec.read import read_spec, resolve
 from weft.jobs.store import tables
 from weft.jobs.store.database import Database
 from weft.jobs.store.events import events_after, newest_event
-from weft.jobs.store.jobs import JobFilter, count_by_state, find_job, list_jobs, move_job, spec_of, submit_job
+from weft.jobs.store.jobs import find_job, move_job, spec_of, submit_job
+from weft.jobs.store.listing import JobFilter, count_by_state, list_jobs
 
 pytestmark = pytest.mark.xdist_group("databases")  # a server is started for them
 Store = Callable[[Callable[[sa.Connection], Any]], Any]
@@ -118,3 +119,31 @@ def test_a_change_that_cannot_be_leaves_all_as_it_was(store: Store) -> None:
         store(lambda c: move_job(c, number, "completed"))
     assert store(lambda c: find_job(c, number)).state == "queued"
     assert store(newest_event) == before
+
+
+@pytest.mark.parametrize("sort", ["id", "-id", "name", "-name", "priority", "-started", "created", "state"])
+def test_sorted_pages_hold_each_job_once(store: Store, sort: str) -> None:
+    for number in range(7):
+        submit(store, f"run: a.py\nname: j{number % 3}\nqueue: {{priority: {number % 2}}}")
+    seen: list[Any] = []
+    mark: str | None = None
+    while True:
+        page = store(partial(list_jobs, wanted=JobFilter(), most=2, after=mark, sort=sort))
+        seen += page.jobs
+        mark = page.next
+        if mark is None:
+            break
+    assert len({found.id for found in seen}) == len(seen) == 7
+    column = sort.removeprefix("-")
+    if column in ("id", "name", "priority"):
+        values = [(getattr(found, column), found.id) for found in seen]
+        assert values == sorted(values, reverse=sort.startswith("-"))
+
+
+def test_counts_leave_the_filter_by_state_out(store: Store) -> None:
+    submit(store, "run: a.py\nqueue: {hold: true}\nname: x")
+    first = submit(store, "run: a.py\nname: x")
+    submit(store, "run: a.py\nname: other\ntags: {note: has-x}")
+    page = store(partial(list_jobs, wanted=JobFilter(states=("queued",), text="x")))
+    assert (page.total, page.counts) == (2, {"queued": 2, "held": 1})
+    assert store(partial(list_jobs, wanted=JobFilter(text=str(first)))).total == 1

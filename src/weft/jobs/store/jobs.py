@@ -1,8 +1,7 @@
-"""Jobs in the store: submitted, listed, and moved from state to state, each change with its event."""
+"""Jobs in the store: submitted, found, and moved from state to state, each change with its event."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,6 @@ from weft.jobs.spec.model import JobSpec
 from weft.jobs.spec.read import ResolvedSpec
 from weft.jobs.store.events import add_audit, add_event, now_ms
 from weft.jobs.store.tables import dependency, job, tag, user
-
-MOST_IN_A_PAGE = 1000
 
 
 class JobNotFound(UsageError, LookupError):  # noqa: N818 (the name of the answer: 404)
@@ -60,26 +57,6 @@ class StoredJob:
     pinned: bool
     parent_id: int | None
     tags: Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobFilter:
-    """The conditions on the jobs that a list shows."""
-
-    states: Sequence[JobState] = ()
-    project: str | None = None
-    user_name: str | None = None
-    text: str = ""  # in the name, or a tag as name=value
-    visible_to: int | None = None  # only this user's jobs; None: all
-
-
-@dataclass(frozen=True)
-class JobPage:
-    """Jobs, newest first, and the mark from which the next page goes on."""
-
-    jobs: tuple[StoredJob, ...]
-    next: str | None
-    total: int
 
 
 def submit_job(
@@ -169,6 +146,29 @@ def jobs_in(
     return [(StoredJob(**values, tags={}), spec) for spec, values in found]
 
 
+def dependencies_of(
+    connection: sa.Connection, jobs: Sequence[int] | None = None
+) -> dict[int, dict[int, JobState | None]]:
+    """Return the jobs that others wait for, with their states; of some jobs or of all that have not ended."""
+    other = job.alias()
+    found = sa.select(dependency.c.job_id, dependency.c.after_id, other.c.state).select_from(
+        dependency.join(other, other.c.id == dependency.c.after_id, isouter=True)
+    )
+    if jobs is None:
+        found = found.join(job, job.c.id == dependency.c.job_id).where(job.c.state.not_in(ENDED))
+    else:
+        found = found.where(dependency.c.job_id.in_(jobs))
+    after: dict[int, dict[int, JobState | None]] = {}
+    for job_id, other_id, state in connection.execute(found):
+        after.setdefault(job_id, {})[other_id] = state
+    return after
+
+
+def waiting_for(connection: sa.Connection, job_id: int) -> tuple[int, ...]:
+    """Return the jobs that must wait for one to complete."""
+    return tuple(connection.scalars(sa.select(dependency.c.job_id).where(dependency.c.after_id == job_id)))
+
+
 def change_job(connection: sa.Connection, job_id: int, **changes: Any) -> None:
     """Change columns of a job that are not its state, and tell of it."""
     connection.execute(sa.update(job).where(job.c.id == job_id).values(changes))
@@ -183,48 +183,20 @@ def spec_of(connection: sa.Connection, job_id: int) -> JobSpec:
     )
 
 
-def list_jobs(
-    connection: sa.Connection, wanted: JobFilter, *, most: int = 50, after: str | None = None
-) -> JobPage:
-    """Return one page of the jobs that a filter lets through."""
-    conditions = _conditions(wanted)
-    total = connection.execute(
-        sa.select(sa.func.count()).select_from(_joined()).where(*conditions)
-    ).scalar_one()
-    found = _select().where(*conditions).order_by(job.c.id.desc())
-    if after is not None:
-        found = found.where(job.c.id < _cursor(after))
-    count = max(1, min(most, MOST_IN_A_PAGE))
-    rows = connection.execute(found.limit(count + 1)).all()
-    tags = _tags(connection, [row.id for row in rows[:count]])
-    jobs = tuple(_stored(row, tags.get(row.id, {})) for row in rows[:count])
-    return JobPage(jobs, _mark(jobs[-1].id) if len(rows) > count else None, int(total))
-
-
-def _conditions(wanted: JobFilter) -> list[sa.ColumnElement[bool]]:
-    conditions: list[sa.ColumnElement[bool]] = []
-    if wanted.states:
-        conditions.append(job.c.state.in_(wanted.states))
-    if wanted.project is not None:
-        conditions.append(job.c.project == wanted.project)
-    if wanted.user_name is not None:
-        conditions.append(user.c.name == wanted.user_name)
-    if wanted.visible_to is not None:
-        conditions.append(job.c.user_id == wanted.visible_to)
-    name, equals, value = wanted.text.partition("=")
-    if equals:
-        tagged = sa.select(tag.c.job_id).where(tag.c.name == name.strip(), tag.c.value == value.strip())
-        conditions.append(job.c.id.in_(tagged))
-    elif name.strip():
-        conditions.append(job.c.name.icontains(name.strip(), autoescape=True))
-    return conditions
+def load_jobs(connection: sa.Connection, ids: Sequence[int]) -> tuple[StoredJob, ...]:
+    """Return jobs in the order of their ids; those that are gone are left out."""
+    rows = {row.id: row for row in connection.execute(_select().where(job.c.id.in_(ids)))} if ids else {}
+    tags = _tags(connection, list(rows))
+    return tuple(_stored(rows[number], tags.get(number, {})) for number in ids if number in rows)
 
 
 def move_job(
     connection: sa.Connection, job_id: int, after: JobState, *, message: str | None = None, **changes: Any
 ) -> None:
     """Change the state of a job and tell of it; a change that cannot be is refused."""
-    before = connection.execute(sa.select(job.c.state).where(job.c.id == job_id)).scalar_one()
+    # Locked, so that of two services that move a job at once the second sees what the first has done.
+    found = sa.select(job.c.state).where(job.c.id == job_id).with_for_update()
+    before = connection.execute(found).scalar_one()
     check_transition(before, after)
     at = now_ms()
     values: dict[str, Any] = {"state": after, "message": message, **changes}
@@ -237,14 +209,6 @@ def move_job(
     connection.execute(sa.update(job).where(job.c.id == job_id).values(values))
     for topic in ("jobs", f"job:{job_id}"):
         add_event(connection, topic, "state", job=job_id, before=before, state=after, message=message)
-
-
-def count_by_state(connection: sa.Connection, *, visible_to: int | None = None) -> dict[str, int]:
-    """Return how many jobs are in each state."""
-    found = sa.select(job.c.state, sa.func.count()).group_by(job.c.state)
-    if visible_to is not None:
-        found = found.where(job.c.user_id == visible_to)
-    return {str(state): int(count) for state, count in connection.execute(found)}
 
 
 def _joined() -> sa.Join:
@@ -266,16 +230,3 @@ def _tags(connection: sa.Connection, jobs: Sequence[int]) -> dict[int, dict[str,
         for row in connection.execute(sa.select(tag).where(tag.c.job_id.in_(jobs)).order_by(tag.c.name)):
             tags.setdefault(row.job_id, {})[row.name] = row.value
     return tags
-
-
-def _mark(job_id: int) -> str:
-    return base64.urlsafe_b64encode(str(job_id).encode()).decode().rstrip("=")
-
-
-def _cursor(mark: str) -> int:
-    try:
-        return int(base64.urlsafe_b64decode(mark + "=" * (-len(mark) % 4)))
-    except ValueError:
-        raise UsageError(
-            f"a page must be asked for by the mark of the one before, got {mark[:40]!r}; begin anew"
-        ) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -13,6 +13,8 @@ from weft.jobs.api.types.reports import FindingView, MetricView
 from weft.jobs.lifecycle import JobState
 from weft.jobs.spec.model import JobSpec, Name, Priority
 
+# Columns by which jobs can be sorted; with - before them, the largest first.
+SORTS = ("id", "created", "started", "ended", "name", "project", "queue", "priority", "state")
 SpecFields = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/JobSpec"})]
 
 
@@ -104,9 +106,7 @@ class JobsQuery(Document, frozen=True):
     project: Text | None = None
     user: Text | None = None
     q: Text | None = None  # text in the name, or a tag: name=value
-    sort: Literal[
-        "id", "-id", "name", "-name", "priority", "-priority", "created", "-created", "ended", "-ended"
-    ] = "-id"
+    sort: Annotated[str, Meta(pattern=f"^-?({'|'.join(SORTS)})$")] = "-id"
     limit: Limit = 50
     cursor: Text | None = None
 
