@@ -25,16 +25,19 @@ __all__ = [
     "init",
     "local_rank",
     "local_size",
+    "log",
     "num_hosts",
     "rank",
     "reduce_scatter",
+    "report",
     "shutdown",
     "size",
     "world",
 ]
 
-_PARTS = ("elastic", "learn", "lms", "serve")  # packages that are loaded when they are first used
+_PARTS = ("elastic", "jobs", "learn", "lms", "serve")  # packages that are loaded when they are first used
 _ARRAYS = ("allgather", "allreduce", "allreduce_n", "alltoall", "barrier", "broadcast", "reduce_scatter")
+_REPORTS = ("log", "report")
 
 if TYPE_CHECKING:
     from weft.collectives.arrays import (
@@ -61,9 +64,14 @@ if TYPE_CHECKING:
         size,
         world,
     )
+    from weft.reporting.calls import log, report
 
 
 def __getattr__(name: str) -> Any:
+    if name in _REPORTS:
+        # Kept under its name: a training loop may call it thousands of times a second.
+        found = globals()[name] = getattr(import_module("weft.reporting.calls"), name)
+        return found
     if name in __all__:
         module = import_module("weft.collectives.arrays" if name in _ARRAYS else "weft.context")
         return getattr(module, name)

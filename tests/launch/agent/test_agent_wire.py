@@ -22,6 +22,7 @@ from weft.launch.agent.protocol import (
     StopWorkers,
     TargetsReached,
     WorkerOutput,
+    WorkerPoints,
     WorkersStarted,
     WorkerTask,
 )
@@ -68,6 +69,7 @@ def test_a_command_comes_as_it_was_sent(order: AgentOrder) -> None:
         LinkMeasured(None, 0.5),
         WorkersStarted(0, (12, 13)),
         WorkerOutput(0, "out", bytes_to_text(bytes(range(256)))),
+        WorkerPoints(1, '[1,2,{"loss":0.5}]\n'),
         CommandFailed("start", "no such file", 127),
     ],
 )

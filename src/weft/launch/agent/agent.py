@@ -49,10 +49,13 @@ from weft.launch.agent.protocol import (
     TargetsReached,
     WorkerExited,
     WorkerOutput,
+    WorkerPoints,
     WorkersDone,
     WorkersStarted,
+    WorkerTask,
 )
 from weft.launch.agent.wire import bytes_to_text, decode_order, encode, order_name
+from weft.reporting.names import VARIABLE as METRICS_VARIABLE
 
 if TYPE_CHECKING:
     from socket import socket
@@ -174,7 +177,8 @@ class Agent:
     def _forward(self, pipe: Any, rank: int, stream: str) -> None:
         data = os.read(pipe.fileno(), CHUNK_BYTES)
         if data:
-            self._send(WorkerOutput(rank, stream, bytes_to_text(data)))
+            text = bytes_to_text(data)
+            self._send(WorkerPoints(rank, text) if stream == "points" else WorkerOutput(rank, stream, text))
         else:
             self._selector.unregister(pipe)
             pipe.close()
@@ -245,19 +249,32 @@ class Agent:
         current = Attempt(command.attempt)
         self._current = current
         for task in command.workers:
-            process = processes.spawn(
-                task.argv,
-                env={**os.environ, **command.env, **task.env},
-                cwd=command.cwd,
-                cpus=task.cpus,
-                numa=task.numa,
-            )
+            process = self._spawn(task, {**os.environ, **command.env, **task.env}, command.cwd)
             current.workers[process.pid] = RunningWorker(task.rank, process)
-            for pipe, stream in ((process.stdout, "out"), (process.stderr, "err")):
-                assert pipe is not None
-                self._selector.register(pipe, selectors.EVENT_READ, (task.rank, stream))
-                self._open_pipes += 1
         self._send(WorkersStarted(command.attempt, tuple(current.workers)))
+
+    def _spawn(self, task: WorkerTask, env: dict[str, str], cwd: str) -> subprocess.Popen[bytes]:
+        """Start one worker, and listen to its output; to what it logs, too, unless it has another way to tell that."""
+        points = None if METRICS_VARIABLE in task.env else processes.ReportPipe()
+        if points is not None:
+            env[METRICS_VARIABLE] = points.channel
+        keep = () if points is None else (points.theirs,)
+        try:
+            process = processes.spawn(task.argv, env=env, cwd=cwd, cpus=task.cpus, numa=task.numa, keep=keep)
+        except BaseException:
+            if points is not None:
+                points.ours.close()
+            raise
+        finally:
+            if points is not None:
+                os.close(points.theirs)
+        pipes: list[tuple[Any, str]] = [(process.stdout, "out"), (process.stderr, "err")]
+        if points is not None:
+            pipes.append((points.ours, "points"))
+        for pipe, stream in pipes:
+            self._selector.register(pipe, selectors.EVENT_READ, (task.rank, stream))
+            self._open_pipes += 1
+        return process
 
     def _stop_answering_probes(self) -> None:
         """Close the port of the checks, which are over: nobody shall find it while workers run."""

@@ -73,6 +73,19 @@ def spawn(
     )
 
 
+class ReportPipe:
+    """A pipe from a worker that is about to be started, for what it logs; the caller closes both ends."""
+
+    def __init__(self) -> None:
+        ours, self.theirs = os.pipe2(os.O_CLOEXEC)  # `keep` of `spawn` makes theirs one that is inherited
+        self.ours = open(ours, "rb", buffering=0)  # noqa: SIM115 (read until the worker has gone)
+
+    @property
+    def channel(self) -> str:
+        """How the worker is told of its end; the inode shows that a descriptor is still this pipe."""
+        return f"pipe:{self.theirs},{os.fstat(self.theirs).st_ino}"
+
+
 def _prefer_memory_of(domains: Sequence[int]) -> None:
     """Prefer these NUMA domains' memory; a kernel that cannot is left as it is."""
     if _SYS_SET_MEMPOLICY is None:
@@ -129,6 +142,15 @@ def is_stopped(pid: int) -> bool:
     return bool(fields) and fields[0] in "Tt"
 
 
+def started_ticks(pid: int) -> int | None:
+    """Return when a process was started, in clock ticks since the machine was; None if it is gone.
+
+    With its id, this tells a process from a later one that has got the same id.
+    """
+    fields = _stat(pid)
+    return None if not fields or fields[0] in "ZX" else int(fields[19])
+
+
 @dataclass(frozen=True)
 class SessionUse:
     """The use of the processor by all processes of one session."""
@@ -146,6 +168,17 @@ def session_use(session: int) -> SessionUse:
             ticks += sum(map(int, fields[11:15]))  # user and system time, and the same of children
             ready |= fields[0] in "RD"
     return SessionUse(ticks / os.sysconf("SC_CLK_TCK"), ready)
+
+
+def bind_session(session: int, cpus: Sequence[int]) -> None:
+    """Have all threads of a worker's session run on other processors; on any of ours if none are named."""
+    wanted = set(cpus) or os.sched_getaffinity(0)
+    for pid in _pids():
+        fields = _stat(pid)
+        if len(fields) > 3 and int(fields[3]) == session:
+            with contextlib.suppress(OSError):  # it has ended, or a core has gone
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    os.sched_setaffinity(int(thread), wanted)
 
 
 def kill_descendants(root: int) -> int:

@@ -14,7 +14,8 @@
     bye                                                                  nothing more will come
 
 An agent sends `beat` twice a second, `survey` at its start if it was asked to, and of its workers `started`, `output`,
-`exit` and, when the last of them has gone, `done`. `failed` says that a command could not be carried out.
+`points` (what they logged), `exit` and, when the last of them has gone, `done`. `failed` says that a command could not
+be carried out.
 
 The messages are named tuples and not those of `weft.messages`: an agent is started on every host of every run, and
 importing msgspec takes a third of its start. `wire.py` has their form on the wire, one JSON object a line.
@@ -213,6 +214,13 @@ class WorkerOutput(NamedTuple):
     text: str
 
 
+class WorkerPoints(NamedTuple):
+    """A piece of what a worker logged with `weft.log`, as it stands in a metrics file; it may end inside a line."""
+
+    rank: int
+    text: str
+
+
 class WorkerExited(NamedTuple):
     """A worker has ended, with its exit code or the negative of a signal."""
 
@@ -255,6 +263,7 @@ AgentEvent: TypeAlias = (
     | PortFound
     | WorkersStarted
     | WorkerOutput
+    | WorkerPoints
     | WorkerExited
     | WorkersDone
     | CommandFailed

@@ -35,6 +35,7 @@ from weft.launch.agent.protocol import (
     RoutesFound,
     TargetsReached,
     WorkerOutput,
+    WorkerPoints,
 )
 from weft.launch.agent.wire import decode_event, encode
 from weft.launch.control.escapes import strip_escapes
@@ -126,7 +127,7 @@ class Connection:
                 event = self._event_in(line)
                 if event is None or isinstance(event, AgentBeat):
                     continue
-                if isinstance(event, WorkerOutput):
+                if isinstance(event, WorkerOutput | WorkerPoints):
                     self._wait_for_room()
                 self._inbox.put((self.host, event))
         self._process.wait()
@@ -240,7 +241,7 @@ class AgentPool:
     def hear(self, timeout_s: float) -> tuple[str, PoolEvent]:
         """Return the next event of any host; raise `Empty` when none comes."""
         host, event = self.inbox.get(timeout=timeout_s)
-        if isinstance(event, WorkerOutput) and host in self.connections:
+        if isinstance(event, WorkerOutput | WorkerPoints) and host in self.connections:
             self.connections[host].make_room()
         return host, event
 

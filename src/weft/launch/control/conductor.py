@@ -22,6 +22,7 @@ from weft.launch.agent.protocol import (
     StopWorkers,
     WorkerExited,
     WorkerOutput,
+    WorkerPoints,
     WorkersDone,
     WorkerTask,
 )
@@ -40,6 +41,8 @@ from weft.launch.control.outcome import (
     shell_code,
 )
 from weft.launch.plan import LaunchPlan
+from weft.reporting.names import VARIABLE as METRICS_VARIABLE
+from weft.reporting.names import file_channel
 from weft.secret import VARIABLE as SECRET_VARIABLE
 from weft.secret import new_secret
 
@@ -156,9 +159,18 @@ class Conductor:
         if self._run_dir is not None:
             env["WEFT_RUN_DIR"] = str(self._run_dir.absolute())
         for host, tasks in self._tasks.items():
-            self._crew.tell(StartWorkers(attempt, self._plan.cwd, env, tuple(tasks)), [host])
+            workers = tuple(self._with_channel(host, task) for task in tasks)
+            self._crew.tell(StartWorkers(attempt, self._plan.cwd, env, workers), [host])
         while not self._over():
             self._turn()
+
+    def _with_channel(self, host: str, task: WorkerTask) -> WorkerTask:
+        """Have a worker on this machine write what it logs into the run directory itself; others tell their agent."""
+        here = not self._crew.connections[host].command.remote
+        if self._run_dir is None or not here or task.rank == STARTER:
+            return task
+        channel = file_channel(str(self._run_dir.absolute()), task.rank)
+        return task._replace(env={**task.env, METRICS_VARIABLE: channel})
 
     def _over(self) -> bool:
         return self._done | self._lost.keys() >= self._tasks.keys()
@@ -179,6 +191,8 @@ class Conductor:
         match event:
             case WorkerOutput(rank, stream, text):
                 self._output(rank, stream, text, now)
+            case WorkerPoints(rank, text):
+                self._console.keep_points(rank, text_to_bytes(text))
             case WorkerExited(rank, code):
                 record = self._record(rank)
                 record.code, record.ended_at = code, now

@@ -13,9 +13,12 @@ from typing import BinaryIO
 
 from weft.launch.agent.wire import text_to_bytes
 from weft.launch.control.escapes import strip_escapes
+from weft.reporting.names import FOLDER as METRICS_FOLDER
+from weft.reporting.names import file_name as metrics_name
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _ERASE = b"\r\x1b[2K"
+PRIVATE = 0o700  # the mode of a folder in a run directory
 LONGEST_LINE = 1 << 16  # bytes; what is longer is printed in pieces, or it would have to be kept
 
 
@@ -33,7 +36,7 @@ class Console:
     err: BinaryIO = field(default_factory=lambda: sys.stderr.buffer)
     colour: bool | None = None
     _unfinished: dict[tuple[int, str], bytes] = field(default_factory=dict)  # lines still being written
-    _files: dict[int, BinaryIO] = field(default_factory=dict)
+    _files: dict[Path, BinaryIO] = field(default_factory=dict)
     _live: bool = False
 
     def __post_init__(self) -> None:
@@ -43,7 +46,7 @@ class Console:
 
     def write(self, rank: int, stream: str, data: bytes) -> None:
         """Take what a rank printed, in pieces of any size."""
-        self._keep(rank, data)
+        self._keep(log_name(rank), data)
         lines, newline, rest = (self._unfinished.get((rank, stream), b"") + data).rpartition(b"\n")
         if newline:
             self._emit(rank, stream, lines)
@@ -56,6 +59,10 @@ class Console:
             rest = b""
         self._unfinished[rank, stream] = rest
         self._show_live(rank, rest)
+
+    def keep_points(self, rank: int, data: bytes) -> None:
+        """Add what a rank on another host has logged to its metrics file."""
+        self._keep(f"{METRICS_FOLDER}/{metrics_name(rank)}", data)
 
     def say(self, text: str) -> None:
         """Print a line of the launcher's own."""
@@ -102,15 +109,18 @@ class Console:
             self.err.write(_ERASE)
             self._live = False
 
-    def _keep(self, rank: int, data: bytes) -> None:
-        """Add to the rank's log. A full disk ends the logs, not the run."""
+    def _keep(self, name: str, data: bytes) -> None:
+        """Add to a file of the run directory. A full disk ends the logs, not the run."""
         if self.logs is None:
             return
+        path = self.logs / name
         try:
-            if rank not in self._files:
+            if path not in self._files:
+                if path.parent != self.logs:
+                    path.parent.mkdir(PRIVATE, exist_ok=True)
                 # Unbuffered: a log is read while the run goes on, and after the launcher was killed.
-                self._files[rank] = (self.logs / log_name(rank)).open("ab", buffering=0)
-            self._files[rank].write(data)
+                self._files[path] = path.open("ab", buffering=0)
+            self._files[path].write(data)
         except OSError as error:
             self.say(f"weft: no more logs in {self.logs}: {error.strerror}")
             self.logs = None

@@ -1,6 +1,7 @@
-"""Marks that tell the end of a worker where its output is all that comes back: a mark that no program prints.
+"""Marks in the standard error of a worker, where its output is all that comes back: no program prints such.
 
-`weft.launch.engines.adopt` writes one to the standard error of the worker it started; the launcher takes it out again.
+`weft.launch.engines.adopt` writes one when the worker it started has ended, and `weft.log` one with what was logged;
+the launcher takes them out again.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_MARK = re.compile(r"\x1eweft: (ended|was ended) with (-?\d+)\x1e\n")
-_UNFINISHED = re.compile(r"\x1e[^\x1e\n]{0,40}\x1e?\Z")  # the end of a chunk that may yet become a mark
+from weft.reporting.names import MARK as POINTS_MARK
+
+_MARK = re.compile(rf"\x1eweft: (ended|was ended) with (-?\d+)\x1e\n|{POINTS_MARK}([^\x1e\n]*)\x1e\n")
+_UNFINISHED = re.compile(r"\x1e[^\x1e\n]{0,8192}\x1e?\Z")  # the end of a chunk that may yet become a mark
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,13 @@ class Ended:
 
     code: int
     asked: bool = False
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Lines for the metrics file of a worker."""
+
+    text: str
 
 
 def end_mark(ended: Ended) -> str:
@@ -30,12 +40,12 @@ class MarkFinder:
     def __init__(self) -> None:
         self._pending = ""
 
-    def feed(self, chunk: str) -> list[str | Ended]:
+    def feed(self, chunk: str) -> list[str | Ended | Logged]:
         text = self._pending + chunk
-        found: list[str | Ended] = []
+        found: list[str | Ended | Logged] = []
         start = 0
         for match in _MARK.finditer(text):
-            found += [text[start : match.start()], Ended(int(match[2]), match[1] == "was ended")]
+            found += [text[start : match.start()], _mark_in(match)]
             start = match.end()
         unfinished = _UNFINISHED.search(text, start)
         end = unfinished.start() if unfinished else len(text)
@@ -46,3 +56,9 @@ class MarkFinder:
         """The output has ended: what looked like the start of a mark was none."""
         text, self._pending = self._pending, ""
         return text
+
+
+def _mark_in(match: re.Match[str]) -> Ended | Logged:
+    if match[3] is not None:
+        return Logged(match[3].replace("\x1f", "\n"))
+    return Ended(int(match[2]), match[1] == "was ended")

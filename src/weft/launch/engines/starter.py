@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import UsageError
+from weft.launch.agent.here import is_this_machine
 from weft.launch.agent.processes import sweep
-from weft.launch.agent.protocol import WorkerExited, WorkerOutput, WorkersDone, WorkerTask
+from weft.launch.agent.protocol import WorkerExited, WorkerOutput, WorkerPoints, WorkersDone, WorkerTask
 from weft.launch.agent.sweep import marker
 from weft.launch.config import LaunchConfig
 from weft.launch.control.agents import AgentCommand, AgentPool, PoolEvent
@@ -23,10 +24,12 @@ from weft.launch.control.conductor import STARTER, Conductor
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.local import agent_argv
-from weft.launch.engines.marks import Ended, MarkFinder
+from weft.launch.engines.marks import Ended, Logged, MarkFinder
 from weft.launch.engines.orders import ROOM_BYTES, VARIABLE, Orders, WorkerOrders
 from weft.launch.engines.tags import Said, TagStyle, Untagger
 from weft.launch.plan import LaunchPlan
+from weft.reporting.names import VARIABLE as METRICS_VARIABLE
+from weft.reporting.names import file_channel
 from weft.secret import VARIABLE as SECRET_VARIABLE
 from weft.secret import new_secret
 
@@ -59,7 +62,7 @@ def orders_for(
     env[SECRET_VARIABLE] = new_secret()
     if run_dir is not None:
         env["WEFT_RUN_DIR"] = str(run_dir.absolute())
-    workers = sorted((worker for host in plan.hosts for worker in host.workers), key=lambda w: w.rank)
+    placed = [(worker, host.name) for host in plan.hosts for worker in host.workers]
     return Orders(
         cwd=plan.cwd,
         env=env,
@@ -67,13 +70,21 @@ def orders_for(
         reached=reached,
         workers=tuple(
             WorkerOrders(
-                env=dict(worker.env),
+                env={**dict(worker.env), **_channel(run_dir, host, worker.rank)},
                 cpus=worker.placement.cpus if worker.placement and pin else (),
                 numa=worker.placement.numa if worker.placement else (),
             )
-            for worker in workers
+            for worker, host in sorted(placed, key=lambda place: place[0].rank)
         ),
     )
+
+
+def _channel(run_dir: Path | None, host: str, rank: int) -> dict[str, str]:
+    """Say where a worker puts what it logs: into the run directory, or from another host into its own output."""
+    if run_dir is None:
+        return {}
+    here = is_this_machine(host)
+    return {METRICS_VARIABLE: file_channel(str(run_dir.absolute()), rank) if here else "mark"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +149,9 @@ class Translator:
             yield _output(said)
             return
         for item in self._marks[said.rank].feed(said.text):
-            if isinstance(item, Ended):
+            if isinstance(item, Logged):
+                yield WorkerPoints(said.rank, item.text)
+            elif isinstance(item, Ended):
                 event = WorkerExited(said.rank, item.code)
                 if item.asked:
                     self._late.append(event)

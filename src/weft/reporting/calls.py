@@ -1,0 +1,32 @@
+"""Calls of a training script, `weft.log` and `weft.report`, on the one reporter of its process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.reporting.reporter import Reporter
+
+__all__ = ["flush", "log", "report"]
+
+_reporter = Reporter()
+
+
+def log(values: Mapping[str, Any] | None = None, /, step: int | None = None, **named: Any) -> None:
+    """Log numbers of one step: `weft.log({"loss": 0.3}, step=7)`, or `weft.log(loss=0.3)`, which counts by itself.
+
+    A value is a number or a tensor of one element; NaN and infinity are kept. Tensors of an accelerator are copied
+    there and read in the background, so that the call does not wait for the device. Rank 0's numbers have the names
+    that are given here; those of another rank are kept beside them, as `loss@3`.
+    """
+    _reporter.log({**values, **named} if values else named, step)
+
+
+def report(progress: float | None = None, text: str | None = None) -> None:
+    """Tell how far this job is, from 0 to 1, and in a sentence what it does."""
+    _reporter.report(progress, text)
+
+
+def flush(timeout_s: float = 5.0) -> bool:
+    """Wait until all that was logged is written; return False if it was not in time. The exit of Python does so too."""
+    return _reporter.flush(timeout_s)
