@@ -18,6 +18,16 @@ from sqlalchemy import (
 
 from weft.jobs.store.tables import Id, metadata
 
+__all__ = [
+    "dataset",
+    "dataset_version",
+    "deployment",
+    "job_input",
+    "metadata",
+    "model_origin",
+    "project",
+]
+
 
 def _id() -> Column[int]:
     return Column("id", Id, primary_key=True, autoincrement=True)
@@ -39,6 +49,7 @@ job_input = Table(  # data that a job has read, by digest
     Column("job_id", Id, ForeignKey("job.id", ondelete="CASCADE"), primary_key=True),
     Column("name", String(500), primary_key=True),
     Column("digest", String(64), primary_key=True),
+    Column("context", String(500), nullable=False, server_default=""),  # training, evaluation
     Column("source_type", String(100), nullable=False),  # dataset, path, s3, or a foreign client's word
     Column("source", Text, nullable=False),
     Column("description", Text, nullable=False),  # JSON: schema, profile, tags

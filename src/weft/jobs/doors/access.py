@@ -1,0 +1,109 @@
+"""Who asks at a door, and what they may see and change; bodies of requests, read up to a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import sqlalchemy as sa
+from starlette.requests import HTTPConnection, Request
+
+from weft.errors import UsageError
+from weft.jobs.code.blobs import BlobStore
+from weft.jobs.store.database import Database
+from weft.jobs.store.jobs import StoredJob, find_job
+
+
+class DoorError(UsageError):
+    """A request that is refused, with the kind of refusal; each door has words and numbers of its own for it."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind  # unauthenticated, forbidden, not-found, bad, conflict, too-large, gone
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The user behind a request, as the service has found out."""
+
+    user_id: int
+    user_name: str
+    role: str  # viewer, member, admin
+    sees_all: bool = True  # jobs of others, too
+    job_id: int | None = None  # a token of one job writes to that job alone
+
+    @property
+    def visible_to(self) -> int | None:
+        """The user whose jobs alone are shown; None: all are."""
+        return None if self.sees_all or self.role == "admin" else self.user_id
+
+    def may_submit(self) -> bool:
+        return self.role != "viewer" and self.job_id is None
+
+    def may_change(self, owner_id: int, job_id: int) -> bool:
+        """Return whether points, tags and files of a job may come from this user."""
+        if self.job_id is not None:
+            return job_id == self.job_id
+        return self.role == "admin" or (self.role == "member" and owner_id == self.user_id)
+
+
+# Finds out who asks; raises DoorError("unauthenticated", ...) where nobody is known.
+Authenticate: TypeAlias = "Callable[[HTTPConnection], Awaitable[Caller]]"
+
+
+class DoorService(Protocol):
+    """The parts of the job service that doors use."""
+
+    @property
+    def database(self) -> Database: ...
+    @property
+    def blobs(self) -> BlobStore: ...
+    @property
+    def folder(self) -> Path: ...
+
+
+def visible_job(connection: sa.Connection, caller: Caller, job_id: int) -> StoredJob:
+    """Return a job that the caller may see; others are not found."""
+    found = find_job(connection, job_id, visible_to=caller.visible_to)
+    if found is None:
+        raise DoorError("not-found", f"a job must exist, got {job_id}; see weft jobs")
+    return found
+
+
+def changeable_job(connection: sa.Connection, caller: Caller, job_id: int) -> StoredJob:
+    """Return a job that the caller may change; one that is only visible is refused."""
+    found = visible_job(connection, caller, job_id)
+    if not caller.may_change(found.user_id, job_id):
+        raise DoorError(
+            "forbidden", f"job {job_id} must be your own to be changed, got one of {found.user_name}"
+        )
+    return found
+
+
+def check_submitter(caller: Caller) -> None:
+    """Refuse those who may not start jobs."""
+    if not caller.may_submit():
+        raise DoorError(
+            "forbidden", f"a submitter must be a member or an admin, got {caller.role}; ask an admin"
+        )
+
+
+async def read_bounded(request: Request, most_bytes: int) -> bytes:
+    """Return a body; one that is larger is refused before it is read."""
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > most_bytes:
+        raise DoorError(
+            "too-large", f"a request must be at most {most_bytes} bytes, got {length}; send less at once"
+        )
+    parts: list[bytes] = []
+    total = 0
+    async for part in request.stream():
+        total += len(part)
+        if total > most_bytes:
+            raise DoorError(
+                "too-large", f"a request must be at most {most_bytes} bytes, got more; send less at once"
+            )
+        parts.append(part)
+    return b"".join(parts)

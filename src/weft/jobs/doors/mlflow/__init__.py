@@ -1,0 +1,1 @@
+"""MLflow's tracking REST over the store: clients of MLflow log to Weft unchanged."""
