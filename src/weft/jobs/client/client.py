@@ -26,7 +26,8 @@ from weft.jobs.client.address import find_service
 from weft.jobs.client.connection import ServiceConnection
 from weft.jobs.client.job import JobHandle
 from weft.jobs.client.stream import StreamEvent, follow_events
-from weft.jobs.client.upload import Progress, upload_folder
+from weft.jobs.client.upload import Progress, check_script, upload
+from weft.jobs.code.snapshot import take_snapshot
 from weft.jobs.spec.model import GitCode, JobSpec
 from weft.jobs.spec.read import convert_spec, read_spec, resolve
 
@@ -69,9 +70,20 @@ class JobsClient:
         Without `code` it is the folder that the specification names, from where its file lies.
         """
         checked, folder = self.prepare(spec, code)
-        snapshot = upload_folder(self.connection, folder, progress)[0] if folder is not None else None
-        made = self.queue(checked, snapshot)
+        snapshot = None
+        if folder is not None:
+            taken = take_snapshot(folder)
+            check_script(checked, taken.snapshot, folder)
+            snapshot = upload(self.connection, taken, progress)[0]
+        made = self._queue(checked, snapshot)
         return tuple(JobHandle(self.connection, job.id, job) for job in made.jobs)
+
+    def plan(self, spec: SpecSource, code: str | Path | None = None) -> SubmitAnswer:
+        """Return what submitting would do; problems are raised as by submitting, and nothing is sent or queued."""
+        checked, folder = self.prepare(spec, code)
+        if folder is not None:
+            check_script(checked, take_snapshot(folder).snapshot, folder)
+        return self._queue(checked, None, dry_run=True)
 
     def prepare(self, spec: SpecSource, code: str | Path | None = None) -> tuple[JobSpec, Path | None]:
         """Return a checked specification, and the folder of its code on this machine."""
@@ -85,7 +97,7 @@ class JobsClient:
             return checked, Path(code)
         return checked, None if isinstance(checked.code, GitCode) else home / checked.code
 
-    def queue(self, spec: JobSpec, snapshot: str | None, *, dry_run: bool = False) -> SubmitAnswer:
+    def _queue(self, spec: JobSpec, snapshot: str | None, *, dry_run: bool = False) -> SubmitAnswer:
         """Queue a specification whose code the service has; a broken connection makes no second job."""
         body = {"spec": msgspec.to_builtins(spec), "snapshot": snapshot, "dry_run": dry_run}
         return self.connection.send(

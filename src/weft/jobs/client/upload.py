@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from weft.jobs.api.types.files import SnapshotAnswer
 from weft.jobs.client.connection import ServiceConnection
-from weft.jobs.code.snapshot import Taken, take_snapshot
+from weft.jobs.code.snapshot import CodeSnapshot, Taken
+from weft.jobs.spec.model import JobSpec
+from weft.jobs.spec.read import SpecError, SpecProblem, resolve
 
 Progress = Callable[["UploadState"], None]
 
 
 @dataclass(frozen=True)
 class UploadState:
-    """How far an upload is."""
+    """The progress of an upload."""
 
     files: int  # sent so far
     all_files: int  # to be sent
@@ -23,11 +26,24 @@ class UploadState:
     all_bytes: int
 
 
-def upload_folder(
-    connection: ServiceConnection, folder: Path, progress: Progress | None = None
-) -> tuple[str, UploadState]:
-    """Send a folder's code; return the digest that names it, and what was sent."""
-    return upload(connection, take_snapshot(folder), progress)
+def check_script(spec: JobSpec, snapshot: CodeSnapshot, folder: Path) -> None:
+    """Refuse a job whose script does not go along."""
+    command = resolve(spec).command
+    path = os.path.normpath(command.target)
+    if command.kind != "script" or path.startswith("/") or spec.array:
+        return
+    if path in {file.path for file in snapshot.files}:
+        return
+    why = (
+        "which is left out by .gitignore or .weftignore" if (folder / path).exists() else "which is not there"
+    )
+    raise SpecError(
+        (
+            SpecProblem(
+                "run", f"name a script in the folder {folder.resolve()}", f"{path}, {why}", "check the path"
+            ),
+        )
+    )
 
 
 def upload(

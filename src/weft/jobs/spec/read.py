@@ -100,7 +100,7 @@ def _located(message: str) -> SpecProblem:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a specification, for editors."""
-    return msgspec.json.schema(JobSpec)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(JobSpec)}
 
 
 def resolve(spec: JobSpec) -> ResolvedSpec:

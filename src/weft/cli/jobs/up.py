@@ -1,0 +1,50 @@
+"""`weft up`: the jobs service and its console, as one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weft.cli.jobs.options import missing_extra
+from weft.cli.values import PORT_OR_ANY, ExistingFile, OutputFile, OutputFolder, Text
+
+PORT = 8765
+ADDRESS = Text("an address of this machine", "127.0.0.1", like=r"[A-Za-z0-9.:_-]{1,253}")
+HOST_HEADER = Text("a name of a host", "gpu1.example.org", like=r"[A-Za-z0-9*][A-Za-z0-9.:_-]{0,252}")
+DATABASE = Text("a database's address", "postgresql://weft@db/weft", like=r"[a-z]+(\+[a-z]+)?://[!-~]*")
+
+
+@click.command("up")
+@click.option("--data", type=OutputFolder(), metavar="DIR",
+              help="Keep everything here ($WEFT_HOME, or weft in your folder for data).")  # fmt: skip
+@click.option(
+    "--host", type=ADDRESS, default="127.0.0.1", show_default=True, help="The address to listen on."
+)
+@click.option("--port", type=PORT_OR_ANY, default=PORT, show_default=True, help="0: any that is free.")
+@click.option("--database", type=DATABASE, metavar="URL",
+              help="postgresql://user@host/name in place of SQLite in the data folder; also WEFT_DATABASE.",
+              envvar="WEFT_DATABASE")  # fmt: skip
+@click.option("--tls-cert", type=ExistingFile(), help="A certificate chain, PEM.")
+@click.option("--tls-key", type=ExistingFile(), help="Its private key, PEM.")
+@click.option("--shared/--private", default=True, show_default=True,
+              help="Members see each other's jobs, or only their own.")  # fmt: skip
+@click.option("--allow-host", "allow_hosts", type=HOST_HEADER, multiple=True, metavar="NAME",
+              help="A name besides localhost that it answers to, such as a proxy's; may be repeated.")  # fmt: skip
+@click.option("--insecure", is_flag=True, help="Listen beyond this machine without TLS.")
+@click.option(
+    "--ready-file", type=OutputFile(), help="Write the address there, as JSON, once requests are welcome."
+)
+def command(data: Path | None, **options: Any) -> None:
+    """Start the jobs service: API, scheduler and console. It prints one link, which logs you in.
+
+    Whoever may submit jobs runs code as the user who started the service. Jobs go on when it ends, and it finds
+    them again when it is started again.
+    """
+    try:
+        from weft.jobs.api.process import ServiceOptions, run_service
+        from weft.jobs.client.address import default_data_folder
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from None
+    run_service(ServiceOptions(data=data or default_data_folder(), **options), click.echo)
