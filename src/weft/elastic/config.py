@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from weft.elastic.timing import DETECT_WITHIN_S, Timing
@@ -25,7 +25,6 @@ class ElasticConfig:
     witness: str | None = None  # a host without workers whose agent votes with the others
     checkpoint: Path | None = None  # the folder of the checkpoints
     checkpoint_every: int | None = None  # steps between two; None: as few as cost little
-    timing: Timing = field(init=False)
 
     def __post_init__(self) -> None:
         if self.least < 1 or self.least > self.most:
@@ -38,4 +37,9 @@ class ElasticConfig:
             raise UsageError(f"--start-within must not be negative, got {self.start_within_s:g}")
         if self.checkpoint_every is not None and self.checkpoint_every < 1:
             raise UsageError(f"--checkpoint-every must be at least 1 step, got {self.checkpoint_every}")
-        object.__setattr__(self, "timing", Timing(self.detect_within_s))
+        Timing(self.detect_within_s)  # refuses what cannot be
+
+    @property
+    def timing(self) -> Timing:
+        """The time-outs that follow from `detect_within_s`."""
+        return Timing(self.detect_within_s)

@@ -7,16 +7,26 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
-from weft.elastic.agent.actions import GiveUpSlot, KillWorker, MarkCommit, SetState, StartAnother
+from weft.elastic.agent.actions import (
+    GiveUpSlot,
+    KillWorker,
+    MarkCommit,
+    MarkRetired,
+    SetState,
+    StartAnother,
+)
 from weft.elastic.agent.launcher_messages import AgentSpec, ElasticEvent, WorkerExit, WorkerSlot
 from weft.elastic.agent.reactions import WorkerFacts
 from weft.elastic.agent.workers import HostWorkers
 from weft.elastic.membership.reports import WorkerState
 from weft.elastic.membership.view import View
 from weft.elastic.worker.messages import FromWorker, GroupBroken, WorkerHello
+from weft.launch.agent.protocol import WorkerOutput
 
 # A worker that repeats its first message on its link, complains, and waits.
 SCRIPT = """
@@ -30,16 +40,39 @@ link.recv(1 << 16)
 
 
 class Journal:
+    """A journal that keeps the output of workers."""
+
+    def __init__(self) -> None:
+        self.kept: defaultdict[int, bytes] = defaultdict(bytes)
+
     def event(self, name: str, **facts: Any) -> None: ...
-    def output(self, slot: int, data: bytes) -> None: ...
+
+    def output(self, slot: int, data: bytes) -> None:
+        self.kept[slot] += data
+
+    def read_points(self, slot: int, start: int, most: int) -> bytes:
+        return b""
+
+    def read_output(self, slot: int, start: int, most: int) -> tuple[bytes, int]:
+        data = self.kept[slot][start:]
+        return data[-most:], max(0, len(data) - most)
 
 
 class Launcher:
-    def __init__(self) -> None:
-        self.sent: list[ElasticEvent] = []
+    """A launcher that takes all messages, or drops output."""
 
-    def send(self, message: ElasticEvent, *, may_drop: bool = False) -> None:
-        self.sent.append(message)
+    def __init__(self) -> None:
+        self.sent: list[ElasticEvent | WorkerOutput] = []
+        self.full = False
+        self.has_room = True
+
+    def send(self, message: ElasticEvent | WorkerOutput, *, may_drop: bool = False) -> bool:
+        if not (self.full and may_drop):
+            self.sent.append(message)
+        return not (self.full and may_drop)
+
+    def output(self) -> str:
+        return "".join(message.text for message in self.sent if isinstance(message, WorkerOutput))
 
 
 class Host:
@@ -72,7 +105,8 @@ class Host:
         self.messages: list[tuple[WorkerFacts, FromWorker]] = []
         self.ends: list[tuple[WorkerFacts, int]] = []
         self.on_end: Callable[[WorkerFacts], None] = lambda worker: None
-        journal: Any = Journal()
+        self.journal = Journal()
+        journal: Any = self.journal
         self.launcher = Launcher()
         launcher: Any = self.launcher
         self.workers = HostWorkers(
@@ -178,5 +212,52 @@ def test_a_worker_is_replaced_once_and_a_slot_that_is_given_up_stays_empty() -> 
         host.workers.kill()
         await host.ends_with(1)
         assert host.workers.empty
+
+    run(test)
+
+
+def test_slots_come_and_go_and_a_worker_that_stays_is_bound_anew() -> None:
+    async def test(host: Host) -> None:
+        (slot,) = host.workers.slots
+        cpus = tuple(sorted(os.sched_getaffinity(0)))
+        host.workers.open()
+        first = await host.hears(1)
+        bound = replace(slot, cpus=cpus[:1])
+        assert host.workers.take_slots([slot]) is None
+        assert host.workers.take_slots([bound, WorkerSlot(1, rank=5, env={})]) == ()
+        assert os.sched_getaffinity(first.pid) == set(cpus[:1])
+        second = await host.hears(2)
+        assert (second.name, host.workers.possible) == ("a/1.0", 2)
+        (gone,) = host.workers.take_slots([bound]) or ()
+        assert gone.pid == second.pid
+        host.workers.carry_out(MarkRetired(gone.pid))
+        assert host.workers.take_slots([bound, WorkerSlot(1, rank=5, env={})]) == ()
+        third = await host.hears(3)
+        assert third.name == "a/1.1"
+        assert [worker.replaceable for worker in host.workers.facts()] == [True, False, True]
+        host.workers.kill()
+        await host.ends_with(3)
+
+    run(test)
+
+
+def test_a_launcher_that_is_connected_again_gets_the_output_that_it_lacks() -> None:
+    async def test(host: Host) -> None:
+        host.launcher.full = True  # the first line is never sent
+        host.workers.open()
+        worker = await host.hears(1)
+        await until(lambda: host.journal.kept[0])
+        host.launcher.full = False
+        missed = len(host.journal.kept[0])
+        host.workers.hold_output()
+        host.journal.kept[0] += b"printed while nobody listened\n"
+        assert host.launcher.output() == ""
+        host.workers.catch_up({3: (0, 0)})
+        assert host.launcher.output() == "printed while nobody listened\n"
+        host.workers.catch_up({3: (len("printed"), 0)})
+        assert host.launcher.output().endswith("nobody listened\n while nobody listened\n")
+        assert missed == len("first\nlast words\n")
+        host.workers.carry_out(KillWorker(worker.pid))
+        await host.ends_with(1)
 
     run(test)

@@ -21,6 +21,7 @@ from weft.elastic.agent.actions import (
     MarkCommit,
     MarkEvicted,
     MarkHealed,
+    MarkRetired,
     MarkSpared,
     Reaction,
     RenameWorker,
@@ -130,6 +131,24 @@ def test_a_member_that_is_asked_to_leave_ends_its_step_and_is_asked_once() -> No
     assert reactions.on_message(worker(LEAVING), WorkerLeaving(), RUN) == ()
     over = reactions.on_message(worker(FINISHED), WorkerLeaving(), replace(RUN, over=True))
     assert over == (KillWorker(PID),)
+
+
+def test_workers_of_slots_that_are_not_wanted_leave_and_are_not_replaced() -> None:
+    actions = reactions.on_slots_gone([worker(MEMBER)], VIEW)
+    assert without_events(actions) == [MarkRetired(PID), AskToLeave(PID), CheckSoon(), Broadcast()]
+    assert events(actions) == ["detected"]
+    assert reactions.on_slots_gone([worker(LEAVING)], VIEW) == (MarkRetired(PID),)
+    gone = replace(worker(LEAVING), retired=True, replaceable=False)
+    assert reactions.on_end(gone, 0, RUN) == (CheckSoon(),)
+    late = replace(gone, leaving_s=9.0)
+    assert reactions.on_clock([late], VIEW, grace_s=3.0, others_stay=True) == ()
+
+
+@pytest.mark.parametrize("state", [STARTING, READY])
+def test_a_worker_whose_slot_is_not_wanted_before_it_takes_part_is_no_loss(state: WorkerState) -> None:
+    assert reactions.on_slots_gone([worker(state)], VIEW) == (MarkRetired(PID), KillWorker(PID))
+    ended = replace(worker(state), retired=True, replaceable=False)
+    assert reactions.on_end(ended, -signal.SIGKILL, RUN) == (CheckSoon(),)
 
 
 def test_members_of_a_host_that_is_taken_away_end_their_step_even_if_they_were_to_leave_before() -> None:

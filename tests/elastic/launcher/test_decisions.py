@@ -8,8 +8,12 @@ from weft.elastic.launcher.decisions import (
     have_all_left,
     hosts_to_call,
     hosts_to_dismiss,
+    hosts_to_resize,
+    too_few_slots,
 )
 from weft.elastic.launcher.recruits import HostRecord, HostState
+from weft.launch.plan import HostSite
+from weft.topology.hostlist import HostEntry, parse_hosts
 
 AWAY, RUNNING, GONE, DONE = HostState.AWAY, HostState.RUNNING, HostState.GONE, HostState.DONE
 
@@ -57,3 +61,28 @@ def test_a_run_has_no_hosts_when_all_left_and_none_is_wanted() -> None:
 def test_a_run_has_ended_when_no_agent_takes_part() -> None:
     assert are_all_ended([HostRecord("a", DONE), HostRecord("b", AWAY)])
     assert not are_all_ended([HostRecord("a", DONE), HostRecord("b", HostState.LISTENING)])
+
+
+SITE = HostSite(name="a", host=None, address="10.0.0.1")
+
+
+def test_hosts_whose_number_of_workers_changed_are_resized() -> None:
+    a = HostRecord("a", RUNNING, site=SITE, entry=HostEntry("a", 4))
+    b = HostRecord("b", RUNNING, site=SITE, entry=HostEntry("b", 2))
+    late = HostRecord("c", HostState.LISTENING, site=SITE, entry=HostEntry("c", 2))
+    hosts = {host.name: host for host in (a, b, late)}
+    assert hosts_to_resize(hosts, parse_hosts("a:1,b:2,c:1,d:1")) == [a]
+    late.state = RUNNING  # what was asked for while it came in
+    assert hosts_to_resize(hosts, parse_hosts("a:4,b:2,c:1")) == [late]
+    assert hosts_to_resize(hosts, (HostEntry("b", 2, cpus=(0, 1)),)) == [b]
+
+
+def test_a_run_keeps_its_least_workers() -> None:
+    assert too_few_slots(parse_hosts("a:1,b:2"), least=3, most=4) is None
+    told = too_few_slots(parse_hosts("a:1,b"), least=3, most=4, per_host=1)
+    assert told is not None
+    assert told.startswith(
+        "a run must keep at least 3 workers (--elastic 3:4), got 2 with a:1,b:1; name more"
+    )
+    assert too_few_slots(parse_hosts("a:1,b"), least=3, most=4) is None  # only b knows its number
+    assert too_few_slots((), least=3, most=4) is None

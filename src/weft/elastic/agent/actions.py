@@ -76,6 +76,12 @@ class MarkEvicted(msgspec.Struct, frozen=True):
     why: str
 
 
+class MarkRetired(msgspec.Struct, frozen=True):
+    """Note that the worker's slot is no longer wanted: nobody takes its place, and its end is no loss."""
+
+    pid: int
+
+
 class CountAlarm(msgspec.Struct, frozen=True):
     """Note that the worker was taken for stuck: the limits for those that follow are longer."""
 
@@ -139,6 +145,7 @@ WorkerAction = (
     | MarkSpared
     | MarkEvicted
     | MarkLeft
+    | MarkRetired
     | CountAlarm
     | RenameWorker
     | SendView

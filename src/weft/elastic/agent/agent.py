@@ -39,11 +39,13 @@ from weft.elastic.agent.launcher_messages import (
     AgentBegun,
     AgentSpec,
     BeginOrder,
+    CatchUpOrder,
     ElasticOrder,
     EndOrder,
     JournalEvent,
     LeaveOrder,
     RosterUpdate,
+    SlotsOrder,
     StatusEvent,
     StopOrder,
     WorkerFailed,
@@ -419,6 +421,19 @@ class ElasticAgent:
         self._carry_out(reactions.on_host_leaves(self.workers.facts(), self.council.view))
         self._beat()
 
+    def _take_slots(self, order: SlotsOrder) -> None:
+        """Have another number of workers on this host."""
+        self.leader.expect(order.expected)
+        if self.over or self.leaving:
+            return
+        before = len(self.workers.slots)
+        surplus = self.workers.take_slots(order.slots)
+        if surplus is None:
+            return
+        self.journal.event("resized", slots=len(order.slots), before=before)
+        self._carry_out(reactions.on_slots_gone(surplus, self.council.view))
+        self._beat()
+
     # -- the launcher -----------------------------------------------------------------------------
 
     def obey(self, order: ElasticOrder) -> None:
@@ -432,6 +447,10 @@ class ElasticAgent:
                 self._agree(self.council.receive("", ViewDecided(order.view)))
             case LeaveOrder() if not self.leaving:  # without a limit: the host stays as long as it takes
                 self._leave()
+            case SlotsOrder():
+                self._take_slots(order)
+            case CatchUpOrder():
+                self.workers.catch_up(order.received)
             case StopOrder():
                 if order.now:
                     self.workers.kill()
@@ -446,8 +465,9 @@ class ElasticAgent:
         """Attach a launcher that had lost this agent."""
         connection = await accept_launcher(listener, self.spec.secret)
         if connection is not None:
+            self.workers.hold_output()
             self.launcher.attach(connection)
-            self.launcher.send(AgentAttached(self.name, self.where.address, self.where.port))
+            self.launcher.send(AgentAttached(self.name, self.where.address, self.where.port, self.spec.env))
 
     def _send_event(self, event: dict[str, Any]) -> None:
         self.launcher.send(JournalEvent(event))

@@ -51,7 +51,37 @@ class Journal:
 
     def output(self, slot: int, data: bytes) -> None:
         """Write the output of a worker: kept on its host too, for a run whose launcher is gone."""
-        self._append(self._run_dir / "elastic" / f"{self._host}.{slot}.log", data)
+        self._append(self._log(slot), data)
+
+    def points(self, slot: int, data: bytes) -> None:
+        """Write what a worker logged, for a launcher that is gone or does not keep up."""
+        self._append(self._points(slot), data)
+
+    def read_points(self, slot: int, start: int, most: int) -> bytes:
+        """Return points of a slot from a byte on."""
+        try:
+            with self._points(slot).open("rb") as file:
+                file.seek(start)
+                return file.read(most)
+        except OSError:
+            return b""
+
+    def _points(self, slot: int) -> Path:
+        return self._run_dir / "elastic" / f"{self._host}.{slot}.points"
+
+    def read_output(self, slot: int, start: int, most: int) -> tuple[bytes, int]:
+        """Return the last output of a slot, from a byte on and `most` bytes at most, and how many were left out."""
+        try:
+            with self._log(slot).open("rb") as file:
+                rest = max(0, file.seek(0, 2) - start)
+                left_out = max(0, rest - most)
+                file.seek(start + left_out)
+                return file.read(rest - left_out), left_out
+        except OSError:
+            return b"", 0
+
+    def _log(self, slot: int) -> Path:
+        return self._run_dir / "elastic" / f"{self._host}.{slot}.log"
 
     def close(self) -> None:
         for file in self._files.values():
@@ -80,5 +110,6 @@ def read_outcome(run_dir: Path, host: str) -> tuple[str, int]:
         lines = read_lines(trace_file(run_dir, host, EVENTS))
     except UsageError:
         return "", 0
-    ends = [line for _, line in lines if line["event"] in ("finished", "failed") and "worker" not in line]
+    kinds = ("finished", "failed", "paused")
+    ends = [line for _, line in lines if line["event"] in kinds and "worker" not in line]
     return (str(ends[-1]["cause"]), int(ends[-1]["code"])) if ends else ("", 0)

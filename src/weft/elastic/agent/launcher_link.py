@@ -24,7 +24,7 @@ from functools import partial
 
 from weft.elastic.agent.launcher_messages import ORDER_DECODER, ElasticEvent, ElasticOrder, OrderBeat
 from weft.errors import ConnectError, MessageError
-from weft.launch.agent.protocol import WorkerOutput
+from weft.launch.agent.protocol import WorkerOutput, WorkerPoints
 from weft.launch.agent.wire import encode as encode_output
 from weft.messages import encode
 from weft.secret import admit, greet
@@ -56,7 +56,7 @@ class LauncherLink:
         self._open()
 
     def attach(self, connection: socket.socket) -> None:
-        """Go on with a launcher that was lost and has come back; messages that waited for it are out of date."""
+        """Go on with a launcher that was lost and has come back; what waited for it, it will ask for."""
         self._loop.remove_writer(self._out)
         self._loop.remove_reader(self._in)
         if self._connection is not None:
@@ -106,11 +106,20 @@ class LauncherLink:
             if order is not None and not isinstance(order, OrderBeat):
                 yield order
 
-    def send(self, message: ElasticEvent | WorkerOutput, *, may_drop: bool = False) -> None:
-        """Send a message without waiting; it is dropped where too much waits already."""
+    @property
+    def has_room(self) -> bool:
+        """Whether a message that may not be dropped can be sent now."""
+        return not self._closed and self._unsent_bytes <= BACKLOG_BYTES
+
+    def send(self, message: ElasticEvent | WorkerOutput | WorkerPoints, *, may_drop: bool = False) -> bool:
+        """Send a message without waiting; return False if it is dropped, as too much waits already."""
         limit = BACKLOG_BYTES if may_drop else 4 * BACKLOG_BYTES
-        if not self._closed and self._unsent_bytes <= limit:
-            self.send_line(encode_output(message) if isinstance(message, WorkerOutput) else encode(message))
+        if self._unsent_bytes > limit:
+            return False
+        if not self._closed:
+            elastic = isinstance(message, ElasticEvent)
+            self.send_line(encode(message) if elastic else encode_output(message))
+        return True
 
     def send_line(self, line: bytes) -> None:
         """Send a message that is encoded already, without waiting."""
@@ -138,6 +147,11 @@ class LauncherLink:
             self._closed = True
             self._unsent.clear()
             self._unsent_bytes = 0
+
+    async def await_room(self) -> None:
+        """Wait while so much is unsent that output would be dropped."""
+        while self._unsent_bytes > BACKLOG_BYTES and not self._closed:
+            await asyncio.sleep(0.01)
 
     async def drain(self, timeout_s: float = DRAIN_S) -> None:
         """Wait until all is sent, for `timeout_s` at most."""
@@ -238,6 +252,17 @@ async def _relay_to_agent(launcher: LauncherLink, writer: asyncio.StreamWriter) 
 async def _relay_to_launcher(reader: asyncio.StreamReader, launcher: LauncherLink) -> None:
     while line := await reader.readline():
         launcher.send_line(line)
+        await launcher.await_room()  # the agent has bounds of its own
+
+
+def is_agent_here(run: str, host: str) -> bool:
+    """Return whether an agent of the run listens on this machine."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(_socket_name(run, host))
+        except OSError:
+            return False
+    return True
 
 
 def _socket_name(run: str, host: str) -> str:

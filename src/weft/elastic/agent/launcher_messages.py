@@ -78,6 +78,32 @@ class LeaveOrder(ElasticOrder, frozen=True, tag="leave"):
     """The host is no longer wanted: its workers leave at the end of their step."""
 
 
+class SlotsOrder(ElasticOrder, frozen=True, tag="slots"):
+    """The host has just these slots from now on: workers of others leave at the end of their step, new ones start."""
+
+    slots: tuple[WorkerSlot, ...]
+    expected: int  # workers on all hosts, for which a run that has not begun yet waits
+
+
+class AttachOrder(ElasticOrder, frozen=True, kw_only=True, tag="attach"):
+    """A launcher adopts the run: find its agent on this host. To a program that listens and has no run yet."""
+
+    run: str
+    run_dir: str
+    host: str
+    secret: str
+
+
+class CatchUpOrder(ElasticOrder, frozen=True, tag="catch-up"):
+    """A launcher is connected again, and has this much of the output: send the rest, and all that follows."""
+
+    received: dict[int, tuple[int, int]]  # by rank: bytes that its workers printed, bytes that they logged
+
+
+class PauseOrder(ElasticOrder, frozen=True, tag="pause"):
+    """The run is to end at its next checkpoint."""
+
+
 class StopOrder(ElasticOrder, frozen=True, tag="stop"):
     """The user ends the run."""
 
@@ -93,7 +119,18 @@ class OrderBye(ElasticOrder, frozen=True, tag="bye"):
 
 
 ORDER_DECODER: Decoder[ElasticOrder] = Decoder(
-    AgentSpec, RosterUpdate, EndOrder, BeginOrder, LeaveOrder, StopOrder, OrderBeat, OrderBye
+    AgentSpec,
+    AttachOrder,
+    CatchUpOrder,
+    RosterUpdate,
+    EndOrder,
+    BeginOrder,
+    LeaveOrder,
+    SlotsOrder,
+    PauseOrder,
+    StopOrder,
+    OrderBeat,
+    OrderBye,
 )
 
 # -- agent to launcher --------------------------------------------------------------------------------
@@ -114,12 +151,17 @@ class AgentBegun(ElasticEvent, frozen=True, tag="begun"):
     """The agent takes part in the run."""
 
 
+class AgentAbsent(ElasticEvent, frozen=True, tag="absent"):
+    """No agent of the run is on this host, and none of its journals tells an end."""
+
+
 class AgentAttached(ElasticEvent, frozen=True, tag="attached"):
-    """The agent was cut off from the launcher, and is connected again."""
+    """The agent was cut off from the launcher, and is connected again; it holds output back until it is caught up."""
 
     agent: str
     address: str
     port: int
+    env: dict[str, str]  # of every worker, for a launcher that does not know it
 
 
 class StatusEvent(ElasticEvent, frozen=True, tag="status"):
@@ -158,6 +200,7 @@ class AgentDone(ElasticEvent, frozen=True, tag="agent-done"):
 ELASTIC_EVENTS: tuple[type[ElasticEvent], ...] = (
     AgentListening,
     AgentBegun,
+    AgentAbsent,
     AgentAttached,
     StatusEvent,
     WorkerExit,

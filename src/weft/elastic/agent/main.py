@@ -15,7 +15,14 @@ from pathlib import Path
 from weft.elastic.agent.agent import ElasticAgent
 from weft.elastic.agent.journal import read_outcome
 from weft.elastic.agent.launcher_link import LONGEST_LINE_BYTES, LauncherLink, connect_to_agent, relay
-from weft.elastic.agent.launcher_messages import AgentDone, AgentListening, AgentSpec, OrderBye
+from weft.elastic.agent.launcher_messages import (
+    AgentAbsent,
+    AgentDone,
+    AgentListening,
+    AgentSpec,
+    AttachOrder,
+    OrderBye,
+)
 from weft.errors import ConnectError
 
 
@@ -35,7 +42,7 @@ async def serve() -> int:
     server = await asyncio.start_server(called, sock=listener, limit=LONGEST_LINE_BYTES)
     launcher.send(AgentListening(port, secrets.token_hex(4)))
     spec = await _receive_spec(launcher)
-    if spec is None or await _is_taken_care_of(spec, launcher):
+    if spec is None:
         return 0
     agent = ElasticAgent(spec, launcher, port)
     obeying = asyncio.create_task(_obey(launcher, agent))
@@ -57,17 +64,27 @@ def _listen() -> socket.socket:
 
 
 async def _receive_spec(launcher: LauncherLink) -> AgentSpec | None:
-    """Wait for the description of the run; None if the launcher has no use for this agent."""
+    """Wait for the description of the run; None if the launcher has no use for this agent, or there is an earlier one.
+
+    A launcher that adopts the run asks for an earlier agent first.
+    """
     async for order in launcher.orders():
         if isinstance(order, AgentSpec):
-            return order
+            return None if await _is_taken_care_of(order, launcher, ended=bool(order.life)) else order
         if isinstance(order, OrderBye):
             return None
+        if isinstance(order, AttachOrder):
+            if await _is_taken_care_of(order, launcher, ended=True):
+                return None
+            launcher.send(AgentAbsent())
     return None
 
 
-async def _is_taken_care_of(spec: AgentSpec, launcher: LauncherLink) -> bool:
-    """Return whether an earlier agent on this host still has the run, until it goes, or had brought it to its end."""
+async def _is_taken_care_of(spec: AgentSpec | AttachOrder, launcher: LauncherLink, *, ended: bool) -> bool:
+    """Return whether an earlier agent on this host still has the run, until it goes, or had brought it to its end.
+
+    `ended`: there may have been one.
+    """
     try:
         earlier = await connect_to_agent(spec.run, spec.host, spec.secret, launcher)
     except ConnectError:
@@ -75,7 +92,7 @@ async def _is_taken_care_of(spec: AgentSpec, launcher: LauncherLink) -> bool:
     if earlier is not None:
         await relay(launcher, earlier)
         return True
-    over, code = read_outcome(Path(spec.run_dir), spec.host) if spec.life else ("", 0)
+    over, code = read_outcome(Path(spec.run_dir), spec.host) if ended else ("", 0)
     if over:
         launcher.send(AgentDone(over, code))
         await launcher.drain()

@@ -19,6 +19,8 @@ from weft.elastic.worker.link import DESCRIPTORS
 from weft.elastic.worker.messages import FROM_WORKER, DrainWorker, FromWorker, NewView, ToWorker
 from weft.launch.agent import processes
 from weft.messages import encode
+from weft.reporting.names import SLOT_VARIABLE
+from weft.reporting.names import VARIABLE as METRICS_VARIABLE
 
 CHUNK_BYTES = 1 << 16  # read from a worker's link or output at a time
 TAIL_BYTES = 16_000  # of a worker's standard error that are kept to explain its failure
@@ -42,6 +44,10 @@ class WorkerProcess:
         self.link, theirs = socket.socketpair()
         self.link.setblocking(False)
         os.set_inheritable(theirs.fileno(), True)
+        # Workers beside the launcher write what they log into the run directory themselves.
+        points = None if METRICS_VARIABLE in slot.env else processes.ReportPipe()
+        self.points = None if points is None else points.ours
+        told = {} if points is None else {METRICS_VARIABLE: points.channel, SLOT_VARIABLE: str(slot.rank)}
         try:
             self.process = processes.spawn(
                 argv,
@@ -50,19 +56,23 @@ class WorkerProcess:
                     **os.environ,
                     **env,
                     **slot.env,
+                    **told,
                     DESCRIPTORS: f"{theirs.fileno()},{self._page.descriptor},{os.fstat(theirs.fileno()).st_ino}",
                 },
                 cwd=cwd,
                 cpus=slot.cpus,
                 numa=slot.numa,
-                keep=(theirs.fileno(), self._page.descriptor),
+                keep=(theirs.fileno(), self._page.descriptor, *(() if points is None else (points.theirs,))),
             )
         finally:
             theirs.close()
+            if points is not None:
+                os.close(points.theirs)
         self._activity = WorkerActivity(self.process.pid)
         self.code: int | None = None  # the exit code, once the process has ended
         self.store_port = self.heal_port = 0
         self.evicted = ""  # why the agent ended this worker
+        self.retired = False  # its slot is no longer wanted
         self.followed = False  # another worker is started in its slot, even while this one is there
         self.stepped = -1  # the last view in which it committed a step
         self.commit = 0  # steps of the newest commit whose state it holds
@@ -196,6 +206,12 @@ class WorkerProcess:
         if waits and self._asked_at is not None and now - self._asked_at > timing.detect_within + ANSWER_S:
             return now - self._asked_at
         return None
+
+    def move_to(self, slot: WorkerSlot) -> None:
+        """Have another description of the worker's slot: its cores may have changed with the number of slots."""
+        if slot.cpus != self.slot.cpus:
+            processes.bind_session(self.pid, slot.cpus)
+        self.slot = slot
 
     # -- link and output --------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from weft.elastic.agent.actions import (
     MarkEvicted,
     MarkHealed,
     MarkLeft,
+    MarkRetired,
     MarkSpared,
     Reaction,
     RenameWorker,
@@ -74,6 +75,7 @@ class WorkerFacts:
     replaceable: bool = True  # its slot is not given up, and no other worker was started in its place yet
     slot_failures: int = 0  # workers of its slot that failed since the last commit there
     slot_ends: int = 0  # workers of its slot that were replaced since the last commit there
+    retired: bool = False  # its slot is no longer wanted
     leaving_s: float = 0.0  # seconds since the worker was asked to leave
     last_error: str = ""  # the last line that the worker wrote to its standard error
 
@@ -151,7 +153,7 @@ def on_end(worker: WorkerFacts, code: int, run: RunFacts) -> tuple[Reaction, ...
     if worker.state == WorkerState.FINISHED or run.over:
         failed = bool(code) and worker.state == WorkerState.FINISHED
         return CheckSoon(), *(_failed_at_the_end(worker, code) if failed else ())
-    if run.host_leaves:
+    if run.host_leaves or (worker.retired and worker.state in (WorkerState.STARTING, WorkerState.READY)):
         return (CheckSoon(),)
     if worker.state == WorkerState.LEAVING:
         return CheckSoon(), *_replace(worker)
@@ -230,6 +232,18 @@ def on_host_leaves(workers: Sequence[WorkerFacts], view: View) -> tuple[Reaction
         if worker.state == WorkerState.MEMBER:
             actions += _see_off(worker, "its host is taken away", view)
         elif worker.state not in (WorkerState.LEAVING, WorkerState.FINISHED):
+            actions.append(KillWorker(worker.pid))
+    return tuple(actions)
+
+
+def on_slots_gone(workers: Sequence[WorkerFacts], view: View) -> tuple[Reaction, ...]:
+    """React to slots that are no longer wanted: members leave at the end of their step, the others are killed."""
+    actions: list[Reaction] = []
+    for worker in workers:
+        actions.append(MarkRetired(worker.pid))
+        if worker.state == WorkerState.MEMBER:
+            actions += _see_off(worker, "fewer workers are wanted on its host", view)
+        elif worker.state in (WorkerState.STARTING, WorkerState.READY):
             actions.append(KillWorker(worker.pid))
     return tuple(actions)
 

@@ -11,6 +11,8 @@ from weft.elastic.launcher.recruits import HostRecord
 from weft.elastic.membership.reports import AgentAddress
 from weft.elastic.membership.view import View
 from weft.launch.plan import LaunchPlan
+from weft.reporting.names import VARIABLE as METRICS_VARIABLE
+from weft.reporting.names import file_channel
 from weft.secret import VARIABLE as SECRET_VARIABLE
 
 # Variables that each worker finds out for itself, when it joins.
@@ -29,8 +31,12 @@ def make_agent_spec(
     secret: str,
     view: View,
     roster: Mapping[str, AgentAddress],
+    here: bool = False,
 ) -> AgentSpec:
-    """Describe the run to the agent of one host: its slots, the rules for all, where the other agents are."""
+    """Describe the run to the agent of one host: its slots, the rules for all, where the other agents are.
+
+    Workers on the launcher's machine, `here`, write what they log into the run directory themselves.
+    """
     env = {
         **dict(plan.env),
         "WEFT_RUN_ID": run,
@@ -54,7 +60,7 @@ def make_agent_spec(
         cwd=plan.cwd,
         env=_without_found(env),
         argv=tuple(plan.argv),
-        slots=_slots(host),
+        slots=slots_of(host, run_dir if here else None),
         least=elastic.least,
         most=elastic.most,
         expected=expected,
@@ -68,18 +74,23 @@ def make_agent_spec(
     )
 
 
-def _slots(host: HostRecord) -> tuple[WorkerSlot, ...]:
+def slots_of(host: HostRecord, run_dir: Path | None) -> tuple[WorkerSlot, ...]:
+    """Return the slots of a host as it is planned."""
     workers = host.plan.workers if host.plan else ()
     return tuple(
         WorkerSlot(
             number=worker.local_rank,
             rank=rank,
-            env=_without_found(dict(worker.env)),
+            env=_without_found(dict(worker.env)) | _channel(run_dir, rank),
             cpus=tuple(worker.placement.cpus) if worker.placement else (),
             numa=tuple(worker.placement.numa) if worker.placement else (),
         )
-        for worker, rank in zip(workers, host.ranks, strict=True)
+        for worker, rank in zip(workers, host.ranks, strict=False)  # a host that shrank keeps its ranks
     )
+
+
+def _channel(run_dir: Path | None, rank: int) -> dict[str, str]:
+    return {} if run_dir is None else {METRICS_VARIABLE: file_channel(str(run_dir), rank)}
 
 
 def _without_found(env: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import select
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
 from weft.elastic.agent.actions import (
@@ -24,6 +24,7 @@ from weft.elastic.agent.actions import (
     MarkEvicted,
     MarkHealed,
     MarkLeft,
+    MarkRetired,
     MarkSpared,
     RenameWorker,
     SendOver,
@@ -34,7 +35,7 @@ from weft.elastic.agent.actions import (
     WorkerAction,
 )
 from weft.elastic.agent.journal import Journal
-from weft.elastic.agent.launcher_link import LauncherLink
+from weft.elastic.agent.launcher_link import BACKLOG_BYTES, LauncherLink
 from weft.elastic.agent.launcher_messages import AgentSpec, WorkerExit, WorkerSlot
 from weft.elastic.agent.process import CHUNK_BYTES, WorkerProcess
 from weft.elastic.agent.reactions import WorkerFacts
@@ -43,7 +44,7 @@ from weft.elastic.membership.stalls import Alarms, Stall
 from weft.elastic.timing import Timing
 from weft.elastic.worker.messages import FromWorker, NewView, RunFinished, WelcomeWorker
 from weft.launch.agent import processes
-from weft.launch.agent.protocol import WorkerOutput
+from weft.launch.agent.protocol import WorkerOutput, WorkerPoints
 from weft.launch.agent.wire import bytes_to_text
 
 # Seconds before another worker is started in a slot, by how many workers have ended there in a row.
@@ -77,6 +78,13 @@ class HostWorkers:
             int, tuple[str, int]
         ] = {}  # by slot: why, and the exit code that follows from it
         self._alarms = Alarms()
+        self._ranks = {slot.number: slot.rank for slot in spec.slots}  # of all slots that there have been
+        self._points_sent: defaultdict[int, int] = defaultdict(int)  # bytes that the launcher has, by slot
+        # Output waits in the journal until the launcher has caught up: an agent before this one may have left some.
+        self._held = bool(spec.life)
+        self._dropped: defaultdict[int, int] = defaultdict(
+            int
+        )  # bytes of output that it was not sent, by slot
         self._starting_at: dict[int, float] = {}  # by slot: when the next worker starts there
 
     # -- what there is ----------------------------------------------------------------------------
@@ -89,7 +97,7 @@ class HostWorkers:
     @property
     def possible(self) -> int:
         """How many workers this host can have."""
-        return len(self._slots) - len(self._given_up)
+        return len(self._slots) - len(self._given_up.keys() & self._slots.keys())
 
     @property
     def trouble(self) -> tuple[str, int]:
@@ -97,7 +105,8 @@ class HostWorkers:
 
         A slot whose script ended with exit code 0 counts if there is no other.
         """
-        return max(self._given_up.values(), key=lambda trouble: bool(trouble[1]), default=("", 0))
+        troubles = [trouble for slot, trouble in self._given_up.items() if slot in self._slots]
+        return max(troubles, key=lambda trouble: bool(trouble[1]), default=("", 0))
 
     def facts(self) -> tuple[WorkerFacts, ...]:
         """The facts on every worker that is alive."""
@@ -135,7 +144,8 @@ class HostWorkers:
             spared=worker.spared,
             commit=worker.commit,
             evicted=worker.evicted,
-            replaceable=not worker.followed and slot not in self._given_up,
+            replaceable=not worker.followed and not worker.retired and slot not in self._given_up,
+            retired=worker.retired,
             slot_failures=self._failures[slot],
             slot_ends=self._ends[slot],
             leaving_s=worker.leaving_s,
@@ -150,6 +160,32 @@ class HostWorkers:
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
         for slot in self._slots.values():
             self._start(slot)
+
+    def take_slots(self, slots: Sequence[WorkerSlot]) -> tuple[WorkerFacts, ...] | None:
+        """Have just these slots, and start workers in new ones; return the workers of those that are gone.
+
+        None if nothing has changed. Workers that stay are bound to the cores of their slot as it is now.
+        """
+        before, self._slots = self._slots, {slot.number: slot for slot in slots}
+        self._ranks |= {slot.number: slot.rank for slot in slots}
+        if self._slots == before:
+            return None
+        for number in before.keys() - self._slots.keys():
+            self._starting_at.pop(number, None)
+            self._given_up.pop(number, None)
+            self._ends[number] = self._failures[number] = 0
+        surplus = [w for w in self._alive() if w.slot.number not in self._slots and not w.retired]
+        for worker in self._alive():
+            if worker.slot.number in self._slots and not worker.retired:
+                worker.move_to(self._slots[worker.slot.number])
+        for number in sorted(self._slots.keys() - before.keys()):
+            self._start(self._slots[number])
+        return tuple(map(self._facts_of, surplus))
+
+    @property
+    def slots(self) -> tuple[WorkerSlot, ...]:
+        """The places for workers that this host has."""
+        return tuple(self._slots.values())
 
     def start_due(self, *, wanted: bool) -> None:
         """Start the workers whose pause is over; none, and none later, if no more are wanted."""
@@ -195,6 +231,8 @@ class HostWorkers:
                 worker.mark_broken(view)
             case MarkLeft(_, committed):
                 worker.mark_left(committed)
+            case MarkRetired():
+                worker.retired = True
             case MarkHealed(_, steps):
                 worker.commit = steps
             case MarkSpared():
@@ -257,13 +295,54 @@ class HostWorkers:
             data = os.read(pipe.fileno(), CHUNK_BYTES)
         except BlockingIOError:
             return
+        if data and stream == "points":
+            self._journal.points(worker.slot.number, data)
+            self._send_points(worker.slot.number)
+            return
         if data:
             worker.keep_output(stream, data)
             self._journal.output(worker.slot.number, data)
-            self._launcher.send(WorkerOutput(worker.slot.rank, stream, bytes_to_text(data)), may_drop=True)
+            self._send_output(worker.slot, stream, data)
             return
         asyncio.get_running_loop().remove_reader(pipe.fileno())
         pipe.close()
+
+    def _send_output(self, slot: WorkerSlot, stream: str, data: bytes) -> None:
+        output = WorkerOutput(slot.rank, stream, bytes_to_text(data))
+        if not self._held and not self._launcher.send(output, may_drop=True):
+            self._dropped[slot.number] += len(data)
+
+    def _send_points(self, slot: int) -> None:
+        """Send what the journal has of a slot's points beyond what was sent; a backlog is sent with what follows."""
+        while not self._held and self._launcher.has_room:
+            data = self._journal.read_points(slot, self._points_sent[slot], CHUNK_BYTES)
+            if not data:
+                return
+            self._launcher.send(WorkerPoints(self._ranks[slot], bytes_to_text(data)))
+            self._points_sent[slot] += len(data)
+
+    def hold_output(self) -> None:
+        """Send no output to a launcher that is connected again, before it has told what it has."""
+        self._held = True
+
+    def catch_up(self, received: Mapping[int, tuple[int, int]]) -> None:
+        """Send the output that a launcher lacks, from what the journal has; `received`: bytes by rank."""
+        self._held = False
+        share = BACKLOG_BYTES // max(1, len(self._ranks))
+        for slot, rank in self._ranks.items():
+            self._points_sent[slot] = received.get(rank, (0, 0))[1]
+            self._send_points(slot)
+            start = received.get(rank, (0, 0))[0] + self._dropped[slot]
+            data, left_out = self._journal.read_output(slot, start, share)
+            if left_out:
+                where = f"elastic/{self._spec.host}.{slot}.log"
+                note = f"weft: {left_out} bytes are left out here; {where} has them\n".encode()
+                data = note + data
+                self._dropped[slot] += left_out - len(note)
+            for first in range(0, len(data), CHUNK_BYTES):
+                self._launcher.send(
+                    WorkerOutput(rank, "out", bytes_to_text(data[first : first + CHUNK_BYTES]))
+                )
 
     def _reap(self) -> None:
         for pid, code in processes.reap():
@@ -302,7 +381,8 @@ def _outputs(worker: WorkerProcess) -> tuple[tuple[IO[bytes], str], ...]:
     out, err = worker.process.stdout, worker.process.stderr
     assert out is not None
     assert err is not None
-    return (out, "out"), (err, "err")
+    points = () if worker.points is None else ((worker.points, "points"),)
+    return (out, "out"), (err, "err"), *points
 
 
 def _readable(descriptor: int) -> bool:

@@ -23,5 +23,8 @@ def lines_about(event: dict[str, Any]) -> Iterator[str]:
         case "agreed" if event["host"] == event["members"][0].partition("/")[0]:
             size = event["size"]
             yield f"view {event['view']}: {size} worker{'s' * (size > 1)} ({event['cause']})"
+        case "resized":
+            count = event["slots"]
+            yield f"{event['host']} is to have {count} worker{'s' * (count != 1)} instead of {event['before']}"
         case "trouble":
             yield f"{event['host']} cannot write down what happens: {event['cause']}"

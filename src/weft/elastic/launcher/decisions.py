@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from weft.elastic.launcher.recruits import HostRecord, HostState
+from weft.topology.hostlist import HostEntry
 
 
 def hosts_to_call(hosts: Iterable[HostRecord], wanted: Set[str], now: float) -> list[HostRecord]:
@@ -26,6 +27,36 @@ def hosts_to_dismiss(hosts: Mapping[str, HostRecord], wanted: Set[str], least: i
         for host in hosts.values()
         if host.name not in wanted and host.state == HostState.RUNNING and not host.witness
     ]
+
+
+def hosts_to_resize(hosts: Mapping[str, HostRecord], wanted: Sequence[HostEntry]) -> list[HostRecord]:
+    """Return the hosts that take part and are to have another number of workers, or other cores, than planned."""
+    return [
+        hosts[entry.name]
+        for entry in wanted
+        if entry.name in hosts
+        and hosts[entry.name].state == HostState.RUNNING
+        and hosts[entry.name].site is not None
+        and hosts[entry.name].entry != entry
+    ]
+
+
+def too_few_slots(
+    wanted: Sequence[HostEntry], *, least: int, most: int, per_host: int | None = None
+) -> str | None:
+    """Say that hosts have too few workers for a run of `least` to `most`; None if they are enough, or not counted.
+
+    `per_host`: the workers of a host for which no number is named; None if only the host knows.
+    """
+    counts = [entry.workers or per_host for entry in wanted]
+    known = [count for count in counts if count is not None]
+    if not wanted or len(known) < len(counts) or sum(known) >= least:
+        return None
+    named = ",".join(f"{entry.name}:{count}" for entry, count in zip(wanted, known, strict=True))
+    return (
+        f"a run must keep at least {least} worker{'s' * (least != 1)} (--elastic {least}:{most}), got {sum(known)} "
+        f"with {named}; name more workers or hosts, or pause the run"
+    )
 
 
 def are_all_replaced(hosts: Iterable[HostRecord], voters: Collection[str]) -> bool:

@@ -17,7 +17,6 @@ from weft.topology.hostlist import HostEntry, parse_hosts, read_hostfile
 
 DISCOVER_TIMEOUT_S = 10.0  # for a discovery script to answer
 DISCOVER_EVERY_S = 1.0  # between an answer of a discovery script and its next start
-SCALE_FILE = "hosts"  # in RUN/elastic, written by `weft scale`
 
 
 class HostsWanted:

@@ -1,12 +1,11 @@
 """The launcher of an elastic run: it starts the agents, shows what happens, and brings hosts in and out.
 
 The run does not depend on the launcher. It is there for the person who watches, and for hosts that join: only the
-launcher can start an agent on them.
+launcher can start an agent on them. When it has died, another one can take its place (`adopt.py`).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
@@ -15,62 +14,87 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from queue import Empty
 from typing import BinaryIO
 
+import msgspec
+
+from weft.elastic.agent.launcher_link import is_agent_here
 from weft.elastic.agent.launcher_messages import (
     AgentAttached,
     AgentBegun,
     AgentDone,
     AgentListening,
     BeginOrder,
+    CatchUpOrder,
     ElasticEvent,
     ElasticOrder,
     EndOrder,
     JournalEvent,
     LeaveOrder,
+    PauseOrder,
     RosterUpdate,
+    SlotsOrder,
     StatusEvent,
     StopOrder,
     WorkerFailed,
 )
-from weft.elastic.agent.spec import make_agent_spec
+from weft.elastic.agent.spec import make_agent_spec, slots_of
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.announce import lines_about
+from weft.elastic.launcher.control import (
+    FOLDER,
+    PAUSE_FILE,
+    SCALE_FILE,
+    WORKERS_FILE,
+    KnownHost,
+    LauncherLock,
+    RunControl,
+    settings_to_json,
+    write_control,
+    write_secret,
+)
 from weft.elastic.launcher.decisions import (
     are_all_ended,
     are_all_replaced,
     have_all_left,
     hosts_to_call,
     hosts_to_dismiss,
+    hosts_to_resize,
+    too_few_slots,
 )
-from weft.elastic.launcher.hosts_wanted import SCALE_FILE, HostsWanted
+from weft.elastic.launcher.hosts_wanted import HostsWanted
 from weft.elastic.launcher.recruits import HostRecord, HostState, Recruits
 from weft.elastic.launcher.underlying import underlying_launch
+from weft.elastic.membership.endings import FINISHED, PAUSED
 from weft.elastic.membership.policy import choose_voters
 from weft.elastic.membership.reports import AgentAddress, AgentStatus, WorkerState
 from weft.elastic.membership.view import View
 from weft.errors import ConnectError
 from weft.files import write_whole
 from weft.launch.agent.here import is_this_machine
-from weft.launch.agent.processes import sweep
-from weft.launch.agent.protocol import AgentClosed, CommandFailed, SignalReceived, WorkerOutput
+from weft.launch.agent.processes import started_ticks, sweep
+from weft.launch.agent.protocol import AgentClosed, CommandFailed, SignalReceived, WorkerOutput, WorkerPoints
 from weft.launch.agent.sweep import marker
 from weft.launch.agent.wire import text_to_bytes
 from weft.launch.config import LaunchConfig
 from weft.launch.control.agents import PoolEvent
 from weft.launch.control.conductor import signals_to
-from weft.launch.control.console import Console
+from weft.launch.control.console import Console, log_name
 from weft.launch.control.outcome import Failure, Outcome
-from weft.launch.control.rundir import RunDir
+from weft.launch.control.rundir import PRIVATE, RunDir
 from weft.launch.engines.engine import choose_engine
 from weft.launch.engines.hosts import LocalHosts
 from weft.launch.engines.ssh import SshHosts
 from weft.messages import encode
+from weft.reporting.names import FOLDER as METRICS_FOLDER
+from weft.reporting.names import file_name as metrics_name
 from weft.secret import new_secret
 from weft.topology.detect import detect
+from weft.topology.hostlist import HostEntry
 
-LOOK_S = 0.5  # between two looks at which hosts are wanted
+LOOK_S = 0.1  # between two looks at which hosts are wanted
 ANSWER_S = 20.0  # for all hosts to answer at the start
 GATHER_TURN_S = 0.2  # for the next message while hosts are awaited at the start
 
@@ -85,10 +109,12 @@ def run_elastic(config: LaunchConfig, elastic: ElasticConfig, *, out: BinaryIO) 
 class ElasticLauncher:
     """One elastic run, seen from where it was started."""
 
-    def __init__(self, config: LaunchConfig, elastic: ElasticConfig, out: BinaryIO) -> None:
+    def __init__(
+        self, config: LaunchConfig, elastic: ElasticConfig, out: BinaryIO, *, secret: str | None = None
+    ) -> None:
         self._config, self._elastic, self._out = config, elastic, out
         self._local = not config.host_names or choose_engine(config) != "ssh"  # this machine alone
-        self._secret = new_secret()
+        self._secret = secret or new_secret()
         self._wanted = HostsWanted(config.hosts, elastic, warn=self._say)
         hosts = LocalHosts(config) if self._local else SshHosts(config)
         self._recruits = Recruits(config, hosts, self._on_listening)
@@ -96,7 +122,9 @@ class ElasticLauncher:
         self._console: Console | None = None
         self._first: View | None = None  # the view with which agents begin
         self._folder: RunDir | None = None
+        self._lock: LauncherLock | None = None
         self._run = ""
+        self._began_s = time.time()
         self._view = 0  # the newest that is known
         self._voters: set[str] = set()  # of that view
         self._troubles: list[str] = []  # of hosts that did not answer at the start
@@ -105,15 +133,19 @@ class ElasticLauncher:
         self._failures: list[str] = []
         self._interrupted: int | None = None  # the signal
         self._next_look = 0.0
+        self._pausing = False
+        self._told_workers: dict[str, int] = {}  # what stands in the workers file
+        self._refused: tuple[HostEntry, ...] = ()  # the hosts that were too few, as was said
 
     def close(self) -> None:
         """Let all agents go."""
         self._wanted.close()
         self._crew.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def run(self) -> Outcome:
         """Start the agents, and stay until the run is over."""
-        began = time.monotonic()
         names = [entry.name for entry in self._wanted.hosts] or [detect().name]
         absent: dict[str, str] = {}
         if not self._local and not self._config.skip_checks:
@@ -131,14 +163,18 @@ class ElasticLauncher:
                 self._recruits.call_witness(self._elastic.witness)
             self._gather(names)
             self._begin()
-            try:
-                while not self._done():
-                    self._turn()
-            finally:
-                assert self._console is not None
-                self._console.close()
-        outcome = self._outcome(time.monotonic() - began)
+            return self._stay()
+
+    def _stay(self) -> Outcome:
+        """Stay until the run is over; return, and write down, how it ended."""
+        assert self._console is not None
         assert self._folder is not None
+        try:
+            while not self._done():
+                self._turn()
+        finally:
+            self._console.close()
+        outcome = self._outcome(time.time() - self._began_s)
         self._folder.write_outcome(outcome)
         return outcome
 
@@ -177,18 +213,53 @@ class ElasticLauncher:
         here = [host for host in self._hosts.values() if host.state == HostState.LISTENING]
         assert self._recruits.plan is not None
         self._folder = RunDir.create(self._config.run_dir, self._recruits.plan, datetime.now())
-        path = self._folder.path.absolute()
+        path = self._path
         self._run = f"{path.name}-{secrets.token_hex(4)}"
-        self._console = Console(max(2, self._elastic.most), logs=path, out=self._out)
+        (path / FOLDER).mkdir(PRIVATE, exist_ok=True)
+        self._lock = LauncherLock(path)
+        write_secret(path, self._secret)
+        self._open()
         for trouble in self._troubles:
             self._say(f"{trouble}; going on without it, and trying again")
-        (path / "elastic").mkdir(exist_ok=True)
-        self._wanted.scale_file = path / "elastic" / SCALE_FILE
         self._first = View(0, (), _choose_voters(here), "")
-        control = {"launcher": os.getpid(), "hosts": [vars(entry) for entry in self._wanted.hosts]}
-        write_whole(path / "elastic" / "control.json", json.dumps(control) + "\n")
+        self._keep_control()
         for host in here:
             self._start(host)
+
+    @property
+    def _path(self) -> Path:
+        assert self._folder is not None
+        return self._folder.path.absolute()
+
+    def _open(self) -> None:
+        """Open the logs, and look for requests."""
+        self._console = Console(max(2, self._elastic.most), logs=self._path, out=self._out)
+        self._wanted.scale_file = self._path / FOLDER / SCALE_FILE
+
+    def _keep_control(self) -> None:
+        """Write down what another launcher would have to know."""
+        per_host = self._config.per_host
+        hosts = self._config.hosts or tuple(HostEntry(name) for name in self._hosts)
+        control = RunControl(
+            hosts=hosts,
+            launcher=os.getpid(),
+            launcher_ticks=started_ticks(os.getpid()),
+            run=self._run,
+            began_s=self._began_s,
+            local=self._local,
+            per_host=per_host if isinstance(per_host, int) else None,
+            least=self._elastic.least,
+            most=self._elastic.most,
+            checkpoint=self._elastic.checkpoint is not None,
+            first=self._first,
+            known={
+                host.name: KnownHost(tuple(host.ranks), host.lives, host.witness, host.at)
+                for host in self._hosts.values()
+            },
+            config=settings_to_json(self._config),
+            elastic=settings_to_json(self._elastic),
+        )
+        write_control(self._path, control)
 
     def _roster(self) -> dict[str, AgentAddress]:
         """The addresses of all agents that take part, or are about to, by name."""
@@ -208,21 +279,44 @@ class ElasticLauncher:
             self._recruits.plan,
             self._elastic,
             run=self._run,
-            run_dir=self._folder.path.absolute(),
+            run_dir=self._path,
             grace_s=self._config.grace_s,
-            expected=sum(len(other.plan.workers) for other in self._hosts.values() if other.plan is not None),
+            expected=self._expected(),
             secret=self._secret,
             view=self._first,
             roster={name: where for name, where in self._roster().items() if name != host.agent},
+            here=self._is_here(host),
         )
         self._tell(spec, [host])
         host.state, host.view = HostState.RUNNING, -1
         host.lives += 1
+        self._keep_control()
+        if self._pausing:
+            self._tell(PauseOrder(), [host])
+
+    def _expected(self) -> int:
+        """Workers that the hosts which are wanted are to have."""
+        wanted = {entry.name for entry in self._entries()} or self._hosts.keys()
+        return sum(
+            len(host.plan.workers)
+            for host in self._hosts.values()
+            if host.plan is not None and host.name in wanted
+        )
+
+    def _is_here(self, host: HostRecord) -> bool:
+        return not self._crew.connections[host.name].command.remote
+
+    def _entries(self) -> tuple[HostEntry, ...]:
+        """The hosts that are wanted; of a run on this machine alone by the name that the machine has in it."""
+        wanted = self._wanted.hosts
+        if self._local and wanted and self._hosts:
+            return (replace(wanted[0], name=next(iter(self._hosts))),)
+        return wanted
 
     # -- the loop ---------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        self._hear_next(LOOK_S / 2)
+        self._hear_next(LOOK_S)
         now = time.monotonic()
         if now >= self._next_look and not self._over and self._interrupted is None:
             self._next_look = now + LOOK_S
@@ -232,8 +326,12 @@ class ElasticLauncher:
         """Bring hosts in and out as they are wanted, and see whether the run can go on."""
         if self._wanted.look():
             self._scale()
+        self._resize()
         self._dismiss_unwanted()
-        wanted = {entry.name for entry in self._wanted.hosts} or self._hosts.keys()
+        self._tell_workers()
+        if not self._pausing and (self._path / FOLDER / PAUSE_FILE).exists():
+            self._pause()
+        wanted = {entry.name for entry in self._entries()} or self._hosts.keys()
         for host in hosts_to_call(self._hosts.values(), wanted, now):
             if host.state == HostState.GONE:
                 host.dismissed = False
@@ -256,20 +354,70 @@ class ElasticLauncher:
 
     def _scale(self) -> None:
         """Call the hosts that are newly wanted."""
-        wanted = [entry.name for entry in self._wanted.hosts]
-        if self._local:
-            self._say(f"hosts can be added to a run that was started on named hosts, got {', '.join(wanted)}")
+        elsewhere = [entry.name for entry in self._wanted.hosts if not is_this_machine(entry.name)]
+        if self._local and (len(self._wanted.hosts) > 1 or elsewhere):
+            self._say(
+                "hosts can be added to a run that was started on named hosts or with --engine ssh, got "
+                f"{', '.join(entry.name for entry in self._wanted.hosts)}"
+            )
+            self._wanted.hosts = self._recruits.config.hosts
             return
-        self._recruits.config = replace(self._config, hosts=self._wanted.hosts)
-        for name in wanted:
+        self._recruits.config = replace(self._config, hosts=self._entries())
+        for name in [] if self._local else [entry.name for entry in self._entries()]:
             if name not in self._hosts or self._hosts[name].state in (HostState.AWAY, HostState.GONE):
                 self._say(f"{name} is wanted")
                 self._recruits.call(name)
 
+    def _resize(self) -> None:
+        """Have as many workers on each host as are wanted there."""
+        entries = self._entries()
+        changed = hosts_to_resize(self._hosts, entries)
+        if not changed:
+            return
+        per_host = self._config.per_host
+        trouble = too_few_slots(
+            entries,
+            least=self._elastic.least,
+            most=self._elastic.most,
+            per_host=per_host if isinstance(per_host, int) else None,
+        )
+        if trouble is not None:
+            if entries != self._refused:
+                self._say(f"{trouble}; nothing is changed")
+            self._refused = entries
+            return
+        for host in changed:
+            self._recruits.plan_workers(host)
+        self._keep_control()
+        for host in self._running():
+            self._send_slots(host)
+
+    def _send_slots(self, host: HostRecord) -> None:
+        """Tell a host which slots it has; one that has just these changes nothing."""
+        if host.plan is not None:
+            slots = slots_of(host, self._path if self._is_here(host) else None)
+            self._tell(SlotsOrder(slots, self._expected()), [host])
+
+    def _tell_workers(self) -> None:
+        """Write down how many worker processes each host has, when that changes."""
+        now = {host.name: host.alive for host in self._hosts.values() if host.alive and not host.witness}
+        if now != self._told_workers:
+            self._told_workers = now
+            write_whole(self._path / FOLDER / WORKERS_FILE, msgspec.json.encode(now) + b"\n")
+
+    def _pause(self) -> None:
+        """Have the run end at its next checkpoint; one that has not begun ends at once."""
+        self._pausing = True
+        self._say("the run is to pause: it ends when the next step is saved")
+        if self._view == 0:
+            self._end(PAUSED.how, PAUSED.code)
+        else:
+            self._tell(PauseOrder(), self._running())
+
     def _dismiss_unwanted(self) -> None:
         if self._local:
             return
-        wanted = {entry.name for entry in self._wanted.hosts}
+        wanted = {entry.name for entry in self._entries()}
         for host in hosts_to_dismiss(self._hosts, wanted, self._elastic.least):
             self._say(f"{host.name} is no longer wanted; its workers leave")
             host.state, host.dismissed = HostState.LEAVING, True
@@ -286,6 +434,9 @@ class ElasticLauncher:
             case WorkerOutput():
                 assert self._console is not None
                 self._console.write(event.rank, event.stream, text_to_bytes(event.text))
+            case WorkerPoints():
+                assert self._console is not None
+                self._console.keep_points(event.rank, text_to_bytes(event.text))
             case AgentClosed():
                 self._on_closed(host)
             case CommandFailed():
@@ -300,9 +451,10 @@ class ElasticLauncher:
                 self._recruits.on_listening(host, event)
             case AgentBegun():  # the others shall know where the new agent is
                 self._tell(RosterUpdate(self._roster()), self._running())
-            case AgentAttached():  # the agent was cut off from this launcher
-                host.agent, host.address, host.port = event.agent, event.address, event.port
-                self._say(f"{host.name} is back")
+                if host.lives > 1:
+                    self._catch_up(host)
+            case AgentAttached():
+                self._on_attached(host, event)
             case StatusEvent():
                 self._on_status(host, event.status)
             case JournalEvent():
@@ -326,12 +478,35 @@ class ElasticLauncher:
         if self._first is not None:
             self._start(host)
 
+    def _on_attached(self, host: HostRecord, event: AgentAttached) -> None:
+        """Go on with an agent that was cut off from this launcher, or that another launcher had started."""
+        host.agent, host.address, host.port = event.agent, event.address, event.port
+        self._say(f"{host.name} is back")
+        self._catch_up(host)
+
+    def _catch_up(self, host: HostRecord) -> None:
+        """Have an agent send the output that is missing here, and tell it what it may have missed itself."""
+        received = {rank: (self._size_of(log_name(rank)), 0) for rank in host.ranks}
+        if not self._is_here(host):  # workers on this machine write what they log themselves
+            points = {rank: self._size_of(f"{METRICS_FOLDER}/{metrics_name(rank)}") for rank in host.ranks}
+            received = {rank: (size, points[rank]) for rank, (size, _) in received.items()}
+        self._tell(CatchUpOrder(received), [host])
+        self._send_slots(host)
+        self._tell(RosterUpdate(self._roster()), self._running())
+        if self._pausing:
+            self._tell(PauseOrder(), [host])
+
+    def _size_of(self, name: str) -> int:
+        path = self._path / name
+        return path.stat().st_size if path.exists() else 0
+
     def _on_status(self, host: HostRecord, status: AgentStatus) -> None:
         host.view = status.view
         if host.view >= self._view:
             self._view, self._voters = host.view, set(status.voters)
         states = [worker.state for worker in status.report.workers]
         host.workers = sum(state in (WorkerState.READY, WorkerState.MEMBER) for state in states)
+        host.alive = len(states)
 
     def _end(self, how: str, code: int) -> None:
         self._over, self._code = how, code
@@ -340,9 +515,9 @@ class ElasticLauncher:
 
     def _on_closed(self, host: HostRecord) -> None:
         if host.state in (HostState.DONE, HostState.LEAVING):
-            host.state = HostState.GONE
+            host.state, host.alive = HostState.GONE, 0
             return
-        was = host.state
+        was, host.alive = host.state, 0
         why = host.trouble or self._crew.explain(host.name)
         self._recruits.mark_away(host, why)
         host.trouble = why
@@ -353,7 +528,8 @@ class ElasticLauncher:
 
     def _begin_again(self, host: HostRecord) -> None:
         """Start another agent in place of the only one, which has died; workers resume from a checkpoint."""
-        sweep(marker(self._run))
+        if not is_agent_here(self._run, host.name):  # or it was what relays its messages that died
+            sweep(marker(self._run))
         host.retry_at = 0.0
         self._first = None
         self._recruits.call(host.name)
@@ -390,9 +566,11 @@ class ElasticLauncher:
 
     def _outcome(self, seconds: float) -> Outcome:
         assert self._folder is not None
-        why = "" if self._over == "finished" else self._over or "no agent is left"
+        paused = self._over == PAUSED.how and self._interrupted is None
+        well = self._over == FINISHED.how or paused
+        why = "" if well else self._over or "no agent is left"
         why = why or next(iter(self._failures), "")
-        code = self._code or 1 if why else 0
+        code = self._code or 1 if why else PAUSED.code if paused else 0
         interrupted = self._interrupted
         if interrupted is not None:
             code = 128 + interrupted
@@ -405,6 +583,7 @@ class ElasticLauncher:
             seconds=round(seconds, 3),
             failure=failure,
             interrupted_by=signal.Signals(interrupted).name if interrupted else None,
+            paused=paused,
             run_dir=str(self._folder.path),
         )
 

@@ -23,6 +23,7 @@ from weft.launch.engines.hosts import Hosts, LocalHosts, look_question, missing_
 from weft.launch.engines.local import explain_agent, lone_site
 from weft.launch.plan import HostPlan, HostSite, LaunchPlan, make_plan
 from weft.topology.detect import detect
+from weft.topology.hostlist import HostEntry
 
 # Seconds before a host that is lost, or was never there, is tried again, by how often it was tried.
 RETRY_PAUSES_S = (0.5, 1.0, 2.0, 5.0)
@@ -53,6 +54,10 @@ class HostRecord:
     agent: str = ""  # the name of its agent
     address: str = ""
     port: int = 0
+    site: HostSite | None = None
+    entry: HostEntry | None = (
+        None  # the request that the plan was made from; None: no number of workers was named
+    )
     plan: HostPlan | None = None
     ranks: list[int] = field(default_factory=list)  # under which the output of its slots is shown
     tries: int = 0  # in a row that failed
@@ -61,6 +66,7 @@ class HostRecord:
     view: int = -1  # the newest that its agent knows
     dismissed: bool = False  # it left because it was not wanted
     workers: int = 0  # that take part, or could at once
+    alive: int = 0  # worker processes that are there, those that are about to leave included
     witness: bool = False  # its agent votes and has no workers
     at: str = ""  # the host of a witness that was asked for; a witness without one is on this machine
     trouble: str = ""
@@ -183,10 +189,17 @@ class Recruits:
 
     def _place(self, host: HostRecord, site: HostSite) -> None:
         """Plan the workers of a host whose address is known, and have its elastic agent begin."""
-        host.address = site.address
+        host.address, host.site = site.address, site
+        self.plan_workers(host)
+        self._begin_agent(host)
+
+    def plan_workers(self, host: HostRecord) -> None:
+        """Plan the workers of a host as they are wanted now."""
+        assert host.site is not None
+        host.entry = next((entry for entry in self.config.hosts if entry.name == host.name), None)
         plan = make_plan(
-            replace(self.config, hosts=tuple(e for e in self.config.hosts if e.name == host.name)),
-            [site],
+            replace(self.config, hosts=() if host.entry is None else (host.entry,)),
+            [host.site],
             engine="local" if isinstance(self._reached, LocalHosts) else "ssh",
             port=1,
             python=self._reached.python,
@@ -197,7 +210,6 @@ class Recruits:
         while len(host.ranks) < len(host.plan.workers):
             host.ranks.append(self._next_rank)
             self._next_rank += 1
-        self._begin_agent(host)
 
     def _begin_agent(self, host: HostRecord) -> None:
         self.crew.tell(BecomeProgram(AGENT), [host.name])

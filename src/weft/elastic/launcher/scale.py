@@ -1,29 +1,28 @@
-"""Scaling of a run that goes on to other hosts: `weft scale`, for Python.
+"""Requests to an elastic run that goes on: other hosts and workers (`weft scale`), and a pause (`weft pause`).
 
-The wanted hosts are written into the run directory, where the run's launcher looks for them. Only the launcher can
-start an agent on a host, so it must still be there.
+A request is written into the run directory, where the run's launcher looks for it. Only the launcher can start an agent
+on a host, so it must still be there.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from weft.documents import read_document
-from weft.elastic.launcher.hosts_wanted import SCALE_FILE
+from weft.elastic.launcher.control import (
+    FOLDER,
+    PAUSE_FILE,
+    SCALE_FILE,
+    WORKERS_FILE,
+    RunControl,
+    read_control,
+)
+from weft.elastic.launcher.decisions import too_few_slots
 from weft.errors import UsageError
 from weft.files import write_whole
+from weft.launch.agent.here import is_this_machine
 from weft.topology.hostlist import HostEntry, read_hostfile
-
-
-class RunControl(msgspec.Struct, frozen=True):
-    """The part of `control.json` that is read here: the hosts a run was started with, and its launcher's process."""
-
-    hosts: tuple[HostEntry, ...]
-    launcher: int | None = None
 
 
 def scale(
@@ -33,22 +32,41 @@ def scale(
     add: Sequence[HostEntry] = (),
     remove: Sequence[HostEntry] = (),
 ) -> tuple[HostEntry, ...]:
-    """Have the run go on with `hosts`, or with its present ones changed by `add` and `remove`; return the new list."""
-    _require_running(run_dir)
+    """Have the run go on with `hosts`, or with its present ones changed by `add` and `remove`; return the new list.
+
+    The number of workers of a host counts too: with fewer, those of its last slots leave at the end of their step, and
+    the others go on; with more, new ones are started and join.
+    """
+    control = _require_attended(run_dir, "scaled")
     wanted = tuple(hosts) or _changed(wanted_hosts(run_dir), add, remove)
-    lines = [
-        entry.name if entry.workers is None else f"{entry.name} slots={entry.workers}" for entry in wanted
-    ]
-    write_whole(run_dir / "elastic" / SCALE_FILE, "\n".join(lines) + "\n")
+    _require_possible(control, wanted)
+    write_whole(run_dir / FOLDER / SCALE_FILE, "".join(f"{entry.to_line()}\n" for entry in wanted))
     return wanted
 
 
 def wanted_hosts(run_dir: Path) -> tuple[HostEntry, ...]:
     """Return the hosts that the run should have: as scaled last, or as it was started."""
-    file = run_dir / "elastic" / SCALE_FILE
+    file = run_dir / FOLDER / SCALE_FILE
     if file.exists():
         return read_hostfile(file)
-    return _control(run_dir).hosts
+    return read_control(run_dir).hosts
+
+
+def present_workers(run_dir: Path) -> Mapping[str, int]:
+    """Return how many worker processes each host has now; those that are about to leave still count."""
+    read_control(run_dir)  # refuses what is no elastic run
+    file = run_dir / FOLDER / WORKERS_FILE
+    return read_document(file, dict[str, int]) if file.exists() else {}
+
+
+def pause(run_dir: Path) -> None:
+    """Have the run save its next step and end. It goes on when it is started again with the same `--checkpoint`."""
+    control = _require_attended(run_dir, "paused")
+    if not control.checkpoint:
+        raise UsageError(
+            f"a run must save checkpoints to be paused, got {run_dir} without; start it with --checkpoint DIR"
+        )
+    write_whole(run_dir / FOLDER / PAUSE_FILE, "")
 
 
 def _changed(
@@ -69,32 +87,28 @@ def _changed(
     return tuple(left.values())
 
 
-def _control(run_dir: Path) -> RunControl:
-    path = run_dir / "elastic" / "control.json"
-    if not path.exists():
+def _require_possible(control: RunControl, wanted: Sequence[HostEntry]) -> None:
+    """Refuse hosts that the run cannot go on with."""
+    own = {entry.name for entry in control.hosts}
+    elsewhere = [entry.name for entry in wanted if entry.name not in own and not is_this_machine(entry.name)]
+    if control.local and (elsewhere or len(wanted) > 1):
         raise UsageError(
-            f"{run_dir} must be an elastic run of ours, got no elastic/control.json; was it started with --elastic?"
+            "a run that was started on this machine alone must stay here, got "
+            f"{', '.join(entry.name for entry in wanted)}; start it with -H, or with --engine ssh, to add hosts later"
         )
-    return read_document(path, RunControl)
+    trouble = too_few_slots(wanted, least=control.least, most=control.most, per_host=control.per_host)
+    if trouble is not None:
+        raise UsageError(trouble)
 
 
-def _require_running(run_dir: Path) -> None:
-    control = _control(run_dir)
+def _require_attended(run_dir: Path, what: str) -> RunControl:
+    """Refuse a run that has ended, or whose launcher is gone."""
+    control = read_control(run_dir)
     if (run_dir / "outcome.json").exists():
-        raise UsageError(f"a run must still go on to be scaled, got {run_dir} which has ended")
-    pid = control.launcher
-    if pid is not None and not _is_alive(pid):
+        raise UsageError(f"a run must still go on to be {what}, got {run_dir} which has ended")
+    if not control.is_attended:
         raise UsageError(
-            f"a run must have its launcher to be scaled, got {run_dir} whose launcher (process {pid}) is gone; its "
-            "hosts go on to the end of the run"
+            f"a run must have its launcher to be {what}, got {run_dir} whose launcher (process {control.launcher}) is "
+            f"gone; its hosts go on to the end of the run. weft run --adopt {run_dir} gives it another launcher"
         )
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return control

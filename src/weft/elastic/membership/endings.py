@@ -24,6 +24,7 @@ class RunEnd:
 
 
 FINISHED = RunEnd("finished", 0)
+PAUSED = RunEnd("paused", 75)  # as EX_TEMPFAIL: to be started again
 
 
 def members_who_left(reports: Iterable[WorkerReport], patience_s: float) -> tuple[WorkerReport, ...]:

@@ -37,6 +37,10 @@ class Leader:
         self._view_since = now
         self._links_due_at = 0.0
 
+    def expect(self, workers: int) -> None:
+        """Note for how many workers the first view is to wait."""
+        self._expected = workers
+
     def on_view(self, now: float) -> None:
         """Note that a view was decided."""
         self._proposed_at, self._view_since = 0.0, now

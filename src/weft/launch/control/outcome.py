@@ -45,6 +45,7 @@ class Outcome:
     restarts: int = 0
     failure: Failure | None = None
     interrupted_by: str | None = None
+    paused: bool = False  # an elastic run that ended at a checkpoint, to be started again
     run_dir: str | None = None
 
     @property
@@ -151,6 +152,8 @@ def shell_code(code: int) -> int:
 def render_failure(outcome: Outcome) -> str:
     """Return the last screen of a failed run, without what would change a terminal."""
     failure = outcome.failure
+    if failure is None and outcome.paused:
+        return "weft: paused; start it again with the same --checkpoint to go on"
     if failure is None:
         return f"weft: stopped by {outcome.interrupted_by}" if outcome.interrupted_by else ""
     who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else failure.host
