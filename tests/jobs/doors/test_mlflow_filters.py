@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from weft.jobs.doors.mlflow.filters import (
     EXPERIMENT_ATTRIBUTES,
-    Comparison,
+    FilterComparison,
     FilterError,
     Order,
     parse_filter,
@@ -22,26 +22,26 @@ from weft.jobs.doors.mlflow.filters import (
     [
         ("", ()),
         ("   ", ()),
-        ("metrics.x < 1", (Comparison("metric", "x", "<", 1.0),)),
-        ("metric.val.loss>=-1.5e-3", (Comparison("metric", "val.loss", ">=", -0.0015),)),
-        ('metrics."val loss" != .5', (Comparison("metric", "val loss", "!=", 0.5),)),
-        ("params.`learning rate` = '0.1'", (Comparison("param", "learning rate", "=", "0.1"),)),
-        ("parameters.y LIKE '%z'", (Comparison("param", "y", "LIKE", "%z"),)),
-        ("tags.mlflow.runName ilike \"A%\"", (Comparison("tag", "mlflow.runName", "ILIKE", "A%"),)),
+        ("metrics.x < 1", (FilterComparison("metric", "x", "<", 1.0),)),
+        ("metric.val.loss>=-1.5e-3", (FilterComparison("metric", "val.loss", ">=", -0.0015),)),
+        ('metrics."val loss" != .5', (FilterComparison("metric", "val loss", "!=", 0.5),)),
+        ("params.`learning rate` = '0.1'", (FilterComparison("param", "learning rate", "=", "0.1"),)),
+        ("parameters.y LIKE '%z'", (FilterComparison("param", "y", "LIKE", "%z"),)),
+        ("tags.mlflow.runName ilike \"A%\"", (FilterComparison("tag", "mlflow.runName", "ILIKE", "A%"),)),
         ("tags.a IS NULL and params.b is not null",
-         (Comparison("tag", "a", "IS NULL", None), Comparison("param", "b", "IS NOT NULL", None))),
-        ("attributes.status = 'RUNNING'", (Comparison("attribute", "status", "=", "RUNNING"),)),
-        ("start_time > 100", (Comparison("attribute", "start_time", ">", 100.0),)),
-        ("attr.created <= 5", (Comparison("attribute", "start_time", "<=", 5.0),)),
-        ("`Run name` = 'it''s'", (Comparison("attribute", "run_name", "=", "it's"),)),
-        ("run.run_id NOT IN ('1', '2')", (Comparison("attribute", "run_id", "NOT IN", ("1", "2")),)),
-        ("datasets.digest = 'abc'", (Comparison("dataset", "digest", "=", "abc"),)),
+         (FilterComparison("tag", "a", "IS NULL", None), FilterComparison("param", "b", "IS NOT NULL", None))),
+        ("attributes.status = 'RUNNING'", (FilterComparison("attribute", "status", "=", "RUNNING"),)),
+        ("start_time > 100", (FilterComparison("attribute", "start_time", ">", 100.0),)),
+        ("attr.created <= 5", (FilterComparison("attribute", "start_time", "<=", 5.0),)),
+        ("`Run name` = 'it''s'", (FilterComparison("attribute", "run_name", "=", "it's"),)),
+        ("run.run_id NOT IN ('1', '2')", (FilterComparison("attribute", "run_id", "NOT IN", ("1", "2")),)),
+        ("datasets.digest = 'abc'", (FilterComparison("dataset", "digest", "=", "abc"),)),
         ("metrics.a<1 AND metrics.b>2 and tags.c<>'d'",
-         (Comparison("metric", "a", "<", 1.0), Comparison("metric", "b", ">", 2.0), Comparison("tag", "c", "!=", "d"))),
-        ("params.x = 'a and tags.b = ''c'''", (Comparison("param", "x", "=", "a and tags.b = 'c'"),)),
+         (FilterComparison("metric", "a", "<", 1.0), FilterComparison("metric", "b", ">", 2.0), FilterComparison("tag", "c", "!=", "d"))),
+        ("params.x = 'a and tags.b = ''c'''", (FilterComparison("param", "x", "=", "a and tags.b = 'c'"),)),
     ],
 )  # fmt: skip
-def test_filters_are_read_as_mlflow_reads_them(text: str, expected: tuple[Comparison, ...]) -> None:
+def test_filters_are_read_as_mlflow_reads_them(text: str, expected: tuple[FilterComparison, ...]) -> None:
     assert parse_filter(text) == expected
 
 
@@ -98,7 +98,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_a_quoted_value_comes_back_as_it_was(key: str, value: str) -> None:
     quoted = value.replace("'", "''")
     name = key.replace('"', '""')
-    assert parse_filter(f"params.\"{name}\" = '{quoted}'") == (Comparison("param", key, "=", value),)
+    assert parse_filter(f"params.\"{name}\" = '{quoted}'") == (FilterComparison("param", key, "=", value),)
 
 
 def test_bounds() -> None:

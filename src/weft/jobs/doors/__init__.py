@@ -3,8 +3,6 @@
 mlflow/   the tracking REST of MLflow: experiments are projects, runs are jobs
 ffdl/     manifests and REST of FfDL (Fabric for Deep Learning)
 wmla/     logon and executions of Watson Machine Learning Accelerator
+
+`mounts.py` has the routes of all of them. This file imports nothing: learners of FfDL load it on every host.
 """
-
-from weft.jobs.doors.mounts import routes
-
-__all__ = ["routes"]

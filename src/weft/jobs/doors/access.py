@@ -1,4 +1,4 @@
-"""Who asks at a door, and what they may see and change; bodies of requests, read up to a bound."""
+"""Callers at a door: who they are, what they may see and change; bodies of requests, read up to a bound."""
 
 from __future__ import annotations
 

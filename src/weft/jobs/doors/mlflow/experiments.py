@@ -11,7 +11,7 @@ import msgspec
 import sqlalchemy as sa
 
 from weft.jobs.doors.access import DoorError
-from weft.jobs.doors.mlflow.filters import Comparison, Order
+from weft.jobs.doors.mlflow.filters import FilterComparison, Order
 from weft.jobs.doors.mlflow.messages import LONGEST_EXPERIMENT, pairs
 from weft.jobs.store.data_tables import project
 from weft.jobs.store.events import now_ms
@@ -147,7 +147,7 @@ def set_tag(connection: sa.Connection, number: str, key: str, value: str) -> Non
 # -- search: experiments are few, so they are compared here and not by the database -----------------------------------
 
 
-def matches(experiment: Experiment, wanted: Comparison) -> bool:
+def matches(experiment: Experiment, wanted: FilterComparison) -> bool:
     """Return whether an experiment fulfils a condition."""
     if wanted.kind == "tag":
         found: Any = experiment.tags.get(wanted.key)

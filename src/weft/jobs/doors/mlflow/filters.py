@@ -80,7 +80,7 @@ DATASET_ATTRIBUTES = frozenset({"name", "digest", "context"})
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FilterComparison:
     """One condition: `metrics.loss < 0.1`."""
 
     kind: Kind
@@ -104,12 +104,12 @@ class _Token:
     text: str
 
 
-def parse_filter(text: str, attributes: Attributes = RUN_ATTRIBUTES) -> tuple[Comparison, ...]:
+def parse_filter(text: str, attributes: Attributes = RUN_ATTRIBUTES) -> tuple[FilterComparison, ...]:
     """Return the conditions of a filter; none for an empty one."""
     tokens = _tokens(text)
     if not tokens:
         return ()
-    reader = _Reader(tokens, text, attributes)
+    reader = _FilterReader(tokens, text, attributes)
     found = [reader.comparison()]
     while not reader.ended:
         reader.keyword("AND")
@@ -123,7 +123,7 @@ def parse_filter(text: str, attributes: Attributes = RUN_ATTRIBUTES) -> tuple[Co
 
 def parse_order(text: str, attributes: Attributes = RUN_ATTRIBUTES) -> Order:
     """Return what `metrics.loss DESC` means."""
-    reader = _Reader(_tokens(text), text, attributes)
+    reader = _FilterReader(_tokens(text), text, attributes)
     kind, key = reader.identifier()
     if kind == "dataset":
         reader.refuse("metrics, params, tags or attributes in an order")
@@ -157,7 +157,7 @@ def _tokens(text: str) -> list[_Token]:
     return tokens
 
 
-class _Reader:
+class _FilterReader:
     """Takes tokens one after the other."""
 
     def __init__(self, tokens: Sequence[_Token], text: str, attributes: Attributes) -> None:
@@ -222,14 +222,14 @@ class _Reader:
             self.refuse(f"one of the attributes {', '.join(sorted(DATASET_ATTRIBUTES))} of data sets")
         return kind, key
 
-    def comparison(self) -> Comparison:
+    def comparison(self) -> FilterComparison:
         kind, key = self.identifier()
         comparator = self._comparator()
         numeric = kind == "metric" or (kind == "attribute" and key in self._attributes.numbers)
         if comparator not in _COMPARATORS["number" if numeric else kind]:
             known = ", ".join(sorted(_COMPARATORS["number" if numeric else kind]))
             self.refuse(f"one of {known} after {key}")
-        return Comparison(kind, key, comparator, self._value(comparator, numeric))
+        return FilterComparison(kind, key, comparator, self._value(comparator, numeric))
 
     def _comparator(self) -> str:
         token = self.take("a comparison")

@@ -194,7 +194,7 @@ class Tracking:
     # -- logging ------------------------------------------------------------------------------------------------------
 
     async def log_batch(self, caller: Caller, asked: messages.LogBatch) -> dict[str, Any]:
-        batch = records.Batch(asked)
+        batch = records.LoggedBatch(asked)
         await self._write(lambda connection: batch.write(connection, caller))
         return {}
 

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from weft.jobs.doors.mlflow.experiments import DEFAULT, DEFAULT_ID
-from weft.jobs.doors.mlflow.filters import Comparison, Order
+from weft.jobs.doors.mlflow.filters import FilterComparison, Order
 from weft.jobs.doors.mlflow.messages import STATUS_OF
 from weft.jobs.store.data_tables import job_input, project
 from weft.jobs.store.tables import job, metric, param, tag, user
@@ -32,7 +32,7 @@ _ATTRIBUTES: dict[str, sa.ColumnElement[Any]] = {
 def find_runs(
     dialect: str,
     projects: Sequence[str],
-    wanted: Sequence[Comparison],
+    wanted: Sequence[FilterComparison],
     orders: Sequence[Order],
     *,
     view: str = "ACTIVE_ONLY",
@@ -72,7 +72,7 @@ def _is_number(value: Any) -> Any:
     return value <= sa.literal(float("inf"), sa.Float)
 
 
-def _condition(dialect: str, wanted: Comparison) -> sa.ColumnElement[bool]:
+def _condition(dialect: str, wanted: FilterComparison) -> sa.ColumnElement[bool]:
     if wanted.kind == "attribute":
         return _compare(dialect, _ATTRIBUTES[wanted.key], wanted)
     if wanted.kind == "dataset":
@@ -89,7 +89,7 @@ def _condition(dialect: str, wanted: Comparison) -> sa.ColumnElement[bool]:
     return mine.where(_compare(dialect, table.c.value, wanted))
 
 
-def _compare(dialect: str, column: Any, wanted: Comparison) -> sa.ColumnElement[bool]:
+def _compare(dialect: str, column: Any, wanted: FilterComparison) -> sa.ColumnElement[bool]:
     value: Any = wanted.value
     if wanted.comparator == "LIKE":
         # SQLite's LIKE takes no notice of case; its GLOB does.

@@ -54,7 +54,7 @@ def reports_of(points: Sequence[MetricPoint]) -> list[Report]:
     return reports
 
 
-class Batch:
+class LoggedBatch:
     """A batch that was checked and can be written."""
 
     def __init__(self, asked: LogBatch) -> None:
