@@ -36,6 +36,7 @@ class Database:
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
         self._pending: SimpleQueue[tuple[Work[Any], Future[Any]] | None] = SimpleQueue()
+        self._listeners: list[Callable[[], None]] = []
         self._readers = ThreadPoolExecutor(READERS, "database-reader")
         self._writer = threading.Thread(target=self._write_all, name="database-writer", daemon=True)
         self._writer.start()
@@ -63,6 +64,15 @@ class Database:
         self._writer.join()
         self._readers.shutdown()
         self.engine.dispose()
+
+    def on_commit(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call a function, which must be quick, in the writer's thread after each commit; return what ends that."""
+        self._listeners = [*self._listeners, listener]
+
+        def forget() -> None:
+            self._listeners = [other for other in self._listeners if other is not listener]
+
+        return forget
 
     def submit(self, work: Work[T]) -> Future[T]:
         """Write within the next transaction; the result comes after its commit."""
@@ -116,6 +126,8 @@ class Database:
             return
         for result, value in done:
             result.set_result(value)
+        for listener in self._listeners:
+            listener()
 
 
 def make_engine(address: str) -> sa.Engine:
