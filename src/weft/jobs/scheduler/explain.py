@@ -50,7 +50,7 @@ class Explanations:
         if job.not_before_s > self._now_s:
             return "not yet", f"starts in {job.not_before_s - self._now_s:.0f} s at the earliest"
         if not self._scheduler.can_ever_run(job):
-            return "never fits", _never_fits(self._scheduler, job)
+            return "never fits", never_fits_text(self._scheduler, job)
         if job.id in self._decision.over_quota:
             return "quota", f"{job.user} has all that the quota allows"
         if job.id in self._decision.claims:
@@ -118,7 +118,7 @@ class Explanations:
         return starts
 
 
-def _never_fits(scheduler: Scheduler, job: JobRequest) -> str:
+def never_fits_text(scheduler: Scheduler, job: JobRequest) -> str:
     """Return what a job asks for and what the cluster has at most."""
     table = scheduler.table
     usable = table.usable(job.demand)

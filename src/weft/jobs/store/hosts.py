@@ -41,6 +41,11 @@ def capacity_of(found: Host) -> Resources:
     return Resources(float(cpus), float(found.memory_bytes), float(len(found.accelerators)))
 
 
+def replace_open(known: StoredHost) -> HostCapacity:
+    """Return a host as it would be if it were up, which it may be again when a job's turn comes."""
+    return HostCapacity(known.name, known.total, known.rack, known.labels)
+
+
 def put_host(
     connection: sa.Connection, name: str, found: Host, *, labels: Iterable[str] = (), rack: str = ""
 ) -> None:

@@ -1,0 +1,401 @@
+"""The life of an attempt: recorded, staged, started, watched, asked to end, and judged when it has ended.
+
+Every step is one transaction that checks the lease, and can be done again: a service that is killed between two of
+them leaves a row from which the next one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from weft.errors import WeftError
+from weft.jobs.code.blobs import BlobStore
+from weft.jobs.lifecycle import NextStep, after_attempt, check_transition
+from weft.jobs.service.command import (
+    AttemptPlan,
+    KeeperCommand,
+    adopt_command,
+    entry_of,
+    keeper_command,
+    service_environment,
+)
+from weft.jobs.service.config import ServiceConfig
+from weft.jobs.service.index import KnownJob
+from weft.jobs.service.keepers import KeeperProcess, Keepers, is_locked
+from weft.jobs.service.lease import Lease
+from weft.jobs.service.processes import boot_id
+from weft.jobs.service.staging import data_variables, last_words, read_outcome, stage_code, store_outputs
+from weft.jobs.spec.model import JobSpec
+from weft.jobs.store.attempts import AttemptShare, StoredAttempt, add_attempt, change_attempt, open_attempts
+from weft.jobs.store.database import Database
+from weft.jobs.store.events import add_event, now_ms
+from weft.jobs.store.jobs import StoredJob, move_job, need_job
+from weft.jobs.store.snapshots import load_snapshot
+from weft.jobs.store.tables import job as job_table
+
+# Fetches data or makes variables for an attempt: job, specification, folder of the attempt -> variables.
+VariableSource = Callable[[StoredJob, JobSpec, Path], Awaitable[Mapping[str, str]]]
+# Takes what a completed job made: job, specification, folder of the attempt.
+OutputSink = Callable[[StoredJob, JobSpec, Path], Awaitable[None]]
+
+
+@dataclass
+class RunningAttempt:
+    """One attempt that has not ended, as the dispatcher follows it."""
+
+    known: KnownJob
+    attempt: StoredAttempt
+    task: asyncio.Task[None] | None = None  # a step that is being taken
+    ended: bool = False  # its keeper is gone
+    code: int | None = None  # its keeper's exit code, where it was a child of ours
+    target: tuple[AttemptShare, ...] | None = None  # the size it was told to have, until it has it
+
+    @property
+    def id(self) -> int:
+        return self.attempt.job_id
+
+
+class Attempts:
+    """Takes the steps of attempts; one service at a time does so, as its lease says."""
+
+    def __init__(
+        self, config: ServiceConfig, database: Database, blobs: BlobStore, keepers: Keepers, host: str
+    ) -> None:
+        self._config, self._database, self._blobs, self._keepers = config, database, blobs, keepers
+        self._host = host
+        self._environ = service_environment()
+        self.lease: Lease | None = None
+        self.sources: list[VariableSource] = []
+        self.sinks: list[OutputSink] = []
+
+    async def write(self, work: Callable[[sa.Connection], Any]) -> Any:
+        """Write as the holder of the lease; LeaseLost if it is not ours any more."""
+        lease = self.lease
+        assert lease is not None
+
+        def fenced(connection: sa.Connection) -> Any:
+            lease.check(connection)
+            return work(connection)
+
+        return await self._database.write(fenced)
+
+    def folder(self, attempt: StoredAttempt) -> Path:
+        return self._config.attempt_folder(attempt.job_id, attempt.number)
+
+    # -- starting ---------------------------------------------------------------------------------
+
+    async def record(self, known: KnownJob, shares: tuple[AttemptShare, ...]) -> StoredAttempt:
+        """Record the start of a queued job, before anything is started; StateError if it is queued no more."""
+        job_id = known.job.id
+
+        def work(connection: sa.Connection) -> StoredAttempt:
+            job = need_job(connection, job_id)
+            number = job.attempt + 1
+            move_job(
+                connection,
+                job_id,
+                "staging",
+                attempt=number,
+                workers=sum(share.workers for share in shares),
+                cause=None,
+            )
+            folder = self._config.attempt_folder(job_id, number)
+            add_attempt(
+                connection,
+                job_id,
+                number,
+                run_dir=str(folder / "run"),
+                shares=shares,
+                token=secrets.token_hex(16),
+                keeper_host=self._host,
+                boot_id=boot_id(),
+            )
+            return open_attempts(connection, job_id)[-1]
+
+        found: StoredAttempt = await self.write(work)
+        return found
+
+    async def stage(self, running: RunningAttempt) -> None:
+        """Write code and data of an attempt, then say that it starts."""
+        job, folder = running.known.job, self.folder(running.attempt)
+        snapshot = None
+        if job.snapshot is not None:
+            digest = job.snapshot
+            snapshot = await self._database.read(lambda connection: load_snapshot(connection, digest))
+        await asyncio.to_thread(stage_code, self._blobs, snapshot, folder)
+        await asyncio.to_thread(self._config.job_folder(job.id).joinpath("checkpoints").mkdir, exist_ok=True)
+        await self.write(lambda connection: _check_wanted(connection, running))
+
+    async def start(self, running: RunningAttempt) -> KeeperProcess | None:
+        """Start the keeper of an attempt, or find the one that was started; None: look again."""
+        folder, attempt = self.folder(running.attempt), running.attempt
+        keeper = self._keepers.find(folder, attempt.token)
+        if keeper is None and is_locked(folder):
+            return None  # it is just being started
+        if keeper is None:
+            command = await self._command(running, keeper_command)
+            keeper = await asyncio.to_thread(self._keepers.start, folder, command)
+        if keeper is not None:
+            await self._note_keeper(running, keeper)
+        return keeper
+
+    async def adopt(self, running: RunningAttempt) -> KeeperProcess | None:
+        """Start another keeper for an elastic run that goes on without one."""
+        command = await self._command(running, adopt_command)
+        keeper = await asyncio.to_thread(self._keepers.start, self.folder(running.attempt), command)
+        if keeper is not None:
+            await self._note_keeper(running, keeper)
+        return keeper
+
+    async def _command(self, running: RunningAttempt, make: Callable[..., KeeperCommand]) -> KeeperCommand:
+        known, attempt, folder = running.known, running.attempt, self.folder(running.attempt)
+        variables: dict[str, str] = {}
+        for source in self.sources:
+            variables |= await source(known.job, known.spec, folder)
+        staged = {
+            name: variables[key]
+            for name in known.spec.data
+            if (key := f"WEFT_DATA_{name.upper()}") in variables
+        }
+        variables |= data_variables(known.spec, staged)
+        plan = AttemptPlan(
+            job_id=attempt.job_id,
+            number=attempt.number,
+            name=known.job.name,
+            resolved=known.resolved,
+            shares=attempt.shares,
+            folder=folder,
+            checkpoints=self._config.job_folder(attempt.job_id) / "checkpoints",
+            token=attempt.token,
+            variables=variables,
+        )
+        return make(plan, python=sys.executable, environ=self._environ, grace_s=self._config.pause_grace_s)
+
+    async def _note_keeper(self, running: RunningAttempt, keeper: KeeperProcess) -> None:
+        changes: dict[str, Any] = {
+            "keeper_pid": keeper.pid,
+            "keeper_started": keeper.ticks,
+            "keeper_host": self._host,
+            "boot_id": boot_id(),
+        }
+        attempt = running.attempt
+        await self.write(lambda c: change_attempt(c, attempt.job_id, attempt.number, **changes))
+        running.attempt = replace(attempt, **changes)
+
+    def has_begun(self, running: RunningAttempt) -> bool:
+        """Return whether the launcher of an attempt has its plan, and starts workers."""
+        return (self.folder(running.attempt) / "run" / "plan.json").exists()
+
+    async def say_running(self, running: RunningAttempt) -> None:
+        """Note that the workers of an attempt have been started."""
+        await self.write(lambda connection: _move_if(connection, running.id, ("starting",), "running"))
+
+    # -- asking to end ----------------------------------------------------------------------------
+
+    async def ask(self, running: RunningAttempt) -> None:
+        """Ask an attempt to end, a little more firmly after a while."""
+        patience_s = self._config.stop_grace_s
+        if running.known.job.wanted in ("pause", "preempt"):
+            patience_s = self._config.pause_grace_s + 5.0
+        asked, since_s = running.attempt.asked, (now_ms() - (running.attempt.asked_ms or 0)) / 1000
+        if asked is None:
+            await self._signal(running, "term")
+        elif asked == "term" and since_s > patience_s:
+            await self._signal(running, "again")
+        elif asked == "again" and since_s > self._config.kill_after_s:
+            await self._signal(running, "kill")
+
+    async def _signal(self, running: RunningAttempt, how: str) -> None:
+        attempt = running.attempt
+        # Recorded first: a second signal ends workers at once, so that none may be sent twice.
+        changes: dict[str, Any] = {"asked": how, "asked_ms": now_ms()}
+        await self.write(lambda c: change_attempt(c, attempt.job_id, attempt.number, **changes))
+        running.attempt = replace(attempt, **changes)
+        if how == "kill":
+            self._keepers.kill(running.id, attempt.token)
+        else:
+            self._keepers.signal(running.id, signal.SIGTERM)
+
+    # -- other sizes ------------------------------------------------------------------------------
+
+    async def resize(
+        self, running: RunningAttempt, shares: tuple[AttemptShare, ...], *, keep: Sequence[AttemptShare]
+    ) -> None:
+        """Have an elastic run go on with other workers; `keep` is what it holds until they have left."""
+        from weft.elastic.launcher.scale import scale
+
+        attempt = running.attempt
+        entries = [entry_of(share) for share in shares]
+        await asyncio.to_thread(scale, self.folder(attempt) / "run", entries)
+        held = tuple(keep)
+        hosts = {share.host: share.workers for share in shares}
+        workers = sum(hosts.values())
+
+        def work(connection: sa.Connection) -> None:
+            change_attempt(connection, attempt.job_id, attempt.number, shares=held)
+            add_event(
+                connection,
+                f"job:{attempt.job_id}",
+                "resized",
+                job=attempt.job_id,
+                workers=workers,
+                hosts=hosts,
+            )
+
+        await self.write(work)
+        running.attempt = replace(attempt, shares=held)
+
+    async def note_shares(self, running: RunningAttempt, shares: tuple[AttemptShare, ...]) -> None:
+        """Record what a job holds once the workers that were told to go have gone."""
+        attempt, workers = running.attempt, sum(share.workers for share in shares)
+
+        def work(connection: sa.Connection) -> None:
+            change_attempt(connection, attempt.job_id, attempt.number, shares=shares)
+            connection.execute(
+                sa.update(job_table).where(job_table.c.id == attempt.job_id).values(workers=workers)
+            )
+            for topic in ("jobs", f"job:{attempt.job_id}"):
+                add_event(connection, topic, "changed", job=attempt.job_id, workers=workers)
+
+        await self.write(work)
+        running.attempt = replace(attempt, shares=shares)
+
+    # -- ends -------------------------------------------------------------------------------------
+
+    async def finish(self, running: RunningAttempt) -> NextStep:
+        """Judge an attempt whose keeper has ended, and move its job on."""
+        known, attempt, folder = running.known, running.attempt, self.folder(running.attempt)
+        outcome: Mapping[str, Any] | None = await asyncio.to_thread(read_outcome, folder)
+        if outcome is None:
+            outcome = self._guess(running)
+        retry = known.spec.retry
+        wanted = (await self._database.read(lambda c: need_job(c, running.id))).wanted
+        following = after_attempt(
+            outcome,
+            wanted={"preempt": "pause"}.get(wanted or "", wanted),
+            timed_out=wanted == "time-out",
+            retries_left=retry.max - known.job.retries,
+            attempt=known.job.retries + 1,
+            retry_on=retry.on,
+            backoff_s=known.resolved.backoff_s,
+            avoid_hosts=retry.avoid_hosts,
+        )
+        if following.state == "paused" and wanted == "preempt":
+            following = replace(
+                following, state="queued", message="gave way to another job, at its last checkpoint"
+            )
+        await self.write(lambda connection: _end(connection, known.job, attempt, outcome, following))
+        return following
+
+    def _guess(self, running: RunningAttempt) -> dict[str, Any] | None:
+        """Return the outcome of a launcher that wrote none: refused by `weft run`, or on a full disk."""
+        folder, begun = self.folder(running.attempt), self.has_begun(running)
+        if running.code == 0:
+            return {"code": 0}
+        if begun or (running.code is not None and running.code < 0):
+            return None
+        words = last_words(folder) or f"the launcher ended with code {running.code}"
+        remote = any(share.host != self._host for share in running.attempt.shares)
+        failure = {"rank": None, "host": "the launcher", "reason": words}
+        if remote and "must be a file" not in words:  # ssh, or a check of the hosts
+            failure["reason"] = f"lost before the start: {words}"
+        return {"code": running.code or 1, "failure": failure}
+
+    async def store(self, running: RunningAttempt) -> None:
+        """Keep the outputs of a job whose workers have all ended well; it is complete then."""
+        known, folder = running.known, self.folder(running.attempt)
+        message = "all workers ended well"
+        try:
+            missing = await asyncio.to_thread(store_outputs, known.spec, folder)
+            if missing:
+                message += f"; no output {', '.join(missing)} was found"
+            for sink in self.sinks:
+                await sink(known.job, known.spec, folder)
+        except (OSError, WeftError) as error:
+            reason = f"it ran well, but its outputs could not be stored: {error}"
+            await self.write(
+                lambda c: _move_if(c, running.id, ("storing",), "failed", message=reason, cause="error")
+            )
+            return
+        await self.write(
+            lambda c: _move_if(c, running.id, ("storing",), "completed", message=message, progress=1.0)
+        )
+
+    async def give_back(self, running: RunningAttempt, message: str, wait_s: float) -> None:
+        """Queue a job again whose start failed for a reason that is not its own, such as a full disk."""
+        job, attempt = running.known.job, running.attempt
+        step = NextStep("queued", None, message, wait_s)
+        await self.write(lambda connection: _end(connection, job, attempt, None, step))
+
+    async def refuse(self, running: RunningAttempt, message: str) -> None:
+        """Fail a job that cannot be started."""
+        job, attempt = running.known.job, running.attempt
+        step = NextStep("failed", "error", message)
+        await self.write(lambda connection: _end(connection, job, attempt, None, step))
+
+
+def _check_wanted(connection: sa.Connection, running: RunningAttempt) -> None:
+    job = need_job(connection, running.id)
+    if job.wanted == "stop":
+        _end(connection, job, running.attempt, None, NextStep("stopped", message="stopped on request"))
+    else:
+        _move_if(connection, running.id, ("staging",), "starting")
+
+
+def _move_if(
+    connection: sa.Connection, job_id: int, before: Sequence[str], after: Any, **changes: Any
+) -> None:
+    """Move a job unless that was done before the service was killed."""
+    job = need_job(connection, job_id)
+    if job.state in before:
+        move_job(connection, job_id, after, **changes)
+
+
+def _end(
+    connection: sa.Connection,
+    known: StoredJob,
+    attempt: StoredAttempt,
+    outcome: Mapping[str, Any] | None,
+    following: NextStep,
+) -> None:
+    """End an attempt and move its job on; done once, however often it is asked for."""
+    job = need_job(connection, attempt.job_id)
+    current = open_attempts(connection, attempt.job_id)
+    if attempt.number not in {found.number for found in current}:
+        return
+    change_attempt(
+        connection,
+        attempt.job_id,
+        attempt.number,
+        ended_ms=now_ms(),
+        outcome=dict(outcome) if outcome is not None else None,
+        code=outcome.get("code") if outcome is not None else None,
+        cause=following.cause,
+        message=following.message,
+    )
+    if job.attempt != attempt.number:
+        return
+    changes: dict[str, Any] = {"cause": following.cause, "workers": 0, "wanted": None}
+    if following.state == "queued":
+        retried = following.cause is not None
+        avoid = sorted({*msgspec.json.decode(job.avoid), *following.avoid})
+        changes |= {
+            "retries": job.retries + retried,
+            "not_before_ms": now_ms() + round(following.wait_s * 1000),
+            "avoid": msgspec.json.encode(avoid).decode(),
+        }
+    if following.state == "storing" and job.state == "starting":
+        move_job(connection, job.id, "running")
+        job = replace(job, state="running")
+    check_transition(job.state, following.state)
+    move_job(connection, job.id, following.state, message=following.message, **changes)

@@ -1,0 +1,262 @@
+"""The job service: what the API, the doors and tests call to submit jobs and act on them.
+
+service = JobService(ServiceConfig(folder=data), Database.open(address))
+async with service.running():
+    (number,) = await service.submit(spec, user_id=1, user_name="ann", snapshot=None)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from weft.errors import UsageError
+from weft.jobs.code.blobs import BlobStore
+from weft.jobs.lifecycle import ENDED, StateError
+from weft.jobs.scheduler.decide import Scheduler
+from weft.jobs.scheduler.explain import Reason, never_fits_text
+from weft.jobs.scheduler.model import Resources
+from weft.jobs.service import actions
+from weft.jobs.service.attempts import Attempts
+from weft.jobs.service.config import ServiceConfig
+from weft.jobs.service.dispatcher import Dispatcher
+from weft.jobs.service.hosts import HostWatch, survey_host
+from weft.jobs.service.index import KnownJob, request_of
+from weft.jobs.service.keepers import Keepers
+from weft.jobs.service.schedules import next_time_ms
+from weft.jobs.spec.model import JobSpec
+from weft.jobs.spec.read import ResolvedSpec, SpecError, expand, resolve
+from weft.jobs.store import hosts as host_store
+from weft.jobs.store.database import Database
+from weft.jobs.store.events import add_audit, add_event
+from weft.jobs.store.jobs import StoredJob, need_job, spec_of, submit_job, waiting_for
+from weft.jobs.store.snapshots import load_snapshot
+from weft.jobs.store.tables import job as job_table
+from weft.text import format_size
+from weft.topology.detect import detect
+
+
+class JobService:
+    """Jobs, hosts and their scheduling on one database and one data folder."""
+
+    def __init__(self, config: ServiceConfig, database: Database) -> None:
+        self.config, self.database, self.folder = config, database, config.folder
+        self.folder.mkdir(0o700, parents=True, exist_ok=True)
+        self.blobs = BlobStore(config.folder / "blobs")
+        self.host = detect().name
+        self._keepers = Keepers(self._keeper_ended)
+        self.attempts = Attempts(config, database, self.blobs, self._keepers, self.host)
+        self.dispatcher = Dispatcher(config, database, self.attempts, self._keepers, self.host)
+        self._watch = HostWatch(config, database, self.host)
+        self.dispatcher.chores.append(self._watch.look)
+
+    def _keeper_ended(self, job_id: int, code: int | None) -> None:
+        self.dispatcher.keeper_ended(job_id, code)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Schedule while the block runs; jobs go on after it."""
+        await self._watch.add_this_host()
+        task = asyncio.create_task(self.dispatcher.run(), name="dispatcher")
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await self._watch.close()
+
+    def wake(self) -> None:
+        """Have the dispatcher look at once: something has changed."""
+        self.dispatcher.wake()
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        spec: JobSpec,
+        *,
+        user_id: int,
+        user_name: str,
+        snapshot: str | None = None,
+        parent_id: int | None = None,
+        dry_run: bool = False,
+    ) -> tuple[int, ...]:
+        """Queue a job, or all jobs of an array; SpecError if it cannot be understood, or could never run."""
+        resolve(spec)
+        parts = [resolve(part) for part in expand(spec)]
+        hosts = await self.database.read(host_store.list_hosts)
+        for resolved in parts:
+            self._check_fits(resolved, hosts)
+        if snapshot is not None:
+            await self.database.read(lambda connection: load_snapshot(connection, snapshot))
+        if dry_run:
+            return ()
+        kind = "schedule" if spec.schedule is not None else "run"
+        first = next_time_ms(spec.schedule) if spec.schedule is not None else 0
+        made = [resolve(spec)] if kind == "schedule" else parts
+
+        def work(connection: sa.Connection) -> tuple[int, ...]:
+            return tuple(
+                submit_job(
+                    connection,
+                    resolved,
+                    user_id=user_id,
+                    user_name=user_name,
+                    snapshot=snapshot,
+                    parent_id=parent_id,
+                    kind=kind,
+                    not_before_ms=first,
+                )
+                for resolved in made
+            )
+
+        numbers = await self.database.write(work)
+        self.wake()
+        return numbers
+
+    def _check_fits(self, resolved: ResolvedSpec, hosts: Iterable[host_store.StoredHost]) -> None:
+        """Refuse a job that would not fit if nothing else ran; hosts that are lost may come back."""
+        capacities = [host_store.replace_open(host) for host in hosts]
+        scheduler = Scheduler(capacities, self.config.policy)
+        request = request_of(KnownJob(_unborn(resolved), resolved))
+        if not scheduler.can_ever_run(request):
+            raise actions.never_fits(never_fits_text(scheduler, request))
+
+    async def act(
+        self, job_id: int, action: str, *, user_name: str, visible_to: int | None = None, **arguments: Any
+    ) -> None:
+        """Stop, pause, resume, retry, hold, release, scale (workers) or prioritize (value) a job."""
+        await self.database.write(
+            lambda c: actions.act(c, job_id, action, user_name=user_name, visible_to=visible_to, **arguments)
+        )
+        self.wake()
+
+    async def clone(
+        self,
+        job_id: int,
+        changes: dict[str, Any],
+        *,
+        user_id: int,
+        user_name: str,
+        visible_to: int | None = None,
+    ) -> tuple[int, ...]:
+        """Submit a job again with the same code, and changes merged into its specification."""
+
+        def work(connection: sa.Connection) -> tuple[StoredJob, JobSpec]:
+            return need_job(connection, job_id, visible_to=visible_to), spec_of(connection, job_id)
+
+        job, spec = await self.database.read(work)
+        return await self.submit(
+            actions.merged_spec(spec, changes),
+            user_id=user_id,
+            user_name=user_name,
+            snapshot=job.snapshot,
+            parent_id=job_id,
+        )
+
+    async def remove(self, job_id: int, *, user_name: str, visible_to: int | None = None) -> None:
+        """Remove a job that has ended, with its files; one that others wait for stays."""
+
+        def work(connection: sa.Connection) -> None:
+            job = need_job(connection, job_id, visible_to=visible_to)
+            if job.state not in ENDED:
+                raise StateError(
+                    f"a job must have ended to be removed, got one that is {job.state}; stop it first"
+                )
+            waiting = waiting_for(connection, job_id)
+            if waiting and job.state != "completed":
+                raise StateError(
+                    f"a job must not be waited for to be removed, got job {waiting[0]} that does; stop that first"
+                )
+            connection.execute(sa.delete(job_table).where(job_table.c.id == job_id))
+            add_event(connection, "jobs", "removed", job=job_id)
+            add_audit(connection, user_name, "remove", f"job {job_id}", name=job.name)
+
+        await self.database.write(work)
+        await asyncio.to_thread(shutil.rmtree, self.config.job_folder(job_id), ignore_errors=True)
+        self.wake()
+
+    def reasons(self) -> Mapping[int, Reason]:
+        """Return why each waiting job waits; empty on a service that does not hold the lease."""
+        return self.dispatcher.reasons()
+
+    def reason(self, job_id: int) -> Reason | None:
+        """Return why one job waits; None if it does not."""
+        return self.dispatcher.reason(job_id)
+
+    def log_folder(self, job_id: int, attempt: int) -> Path:
+        """Return the folder of an attempt: launcher.log, run/rank-N.log."""
+        return self.config.attempt_folder(job_id, attempt)
+
+    # -- hosts ------------------------------------------------------------------------------------
+
+    async def add_host(self, name: str, labels: Iterable[str] = (), rack: str = "") -> None:
+        """Add a host that ssh reaches, or look at a known one again; ConnectError if it does not answer."""
+        found = await asyncio.to_thread(survey_host, name)
+        await self.database.write(lambda c: host_store.put_host(c, name, found, labels=labels, rack=rack))
+        self.wake()
+
+    async def drain(self, name: str) -> None:
+        """Place no new workers on a host; those that run there go on."""
+        await self._change_host(name, state="drained")
+
+    async def undrain(self, name: str) -> None:
+        """Place workers on a host again."""
+        await self._change_host(name, state="up", message=None)
+
+    async def set_labels(self, name: str, labels: Iterable[str], rack: str | None = None) -> None:
+        """Give a host other labels, and another rack if one is named."""
+        changes: dict[str, Any] = {"labels": tuple(labels)}
+        await self._change_host(name, **changes, **({"rack": rack} if rack is not None else {}))
+
+    async def remove_host(self, name: str) -> None:
+        """Forget a host; this machine comes back with the next start."""
+        if self.dispatcher.used().get(name):
+            raise StateError(
+                f"a host must be without jobs to be removed, got {name} that has some; drain it first"
+            )
+        await self.database.write(lambda c: host_store.remove_host(c, name))
+        self.wake()
+
+    async def _change_host(self, name: str, **changes: Any) -> None:
+        await self.database.write(lambda c: host_store.change_host(c, name, **changes))
+        self.wake()
+
+    def used(self) -> Mapping[str, Resources]:
+        """Return what jobs hold of each host."""
+        return self.dispatcher.used()
+
+    # -- troubles ---------------------------------------------------------------------------------
+
+    def troubles(self) -> tuple[str, ...]:
+        """Return what a person should know about the service itself, such as a full disk; jobs go on meanwhile."""
+        found = []
+        if self.dispatcher.trouble:
+            found.append(f"the store cannot be used: {self.dispatcher.trouble}")
+        with suppress(OSError):
+            free = shutil.disk_usage(self.folder).free
+            if free < self.config.low_disk_bytes:
+                found.append(f"the disk of {self.folder} is almost full: {format_size(free)} are left")
+        return tuple(found)
+
+
+def _unborn(resolved: ResolvedSpec) -> StoredJob:
+    """Return a job that is not in the store yet, to see whether it would fit."""
+    spec = resolved.spec
+    return StoredJob(
+        id=0, name=resolved.name, project=spec.project, user_id=0, user_name="", kind="run", state="queued",
+        wanted=None, queue=spec.queue.name, priority=spec.queue.priority, snapshot=None, attempt=0, retries=0,
+        avoid="[]", workers=0, min_workers=resolved.min_workers, max_workers=resolved.max_workers,
+        workers_limit=None, progress=None, cause=None, message=None, not_before_ms=0, created_ms=0, queued_ms=0,
+        started_ms=None, ended_ms=None, pinned=False, parent_id=None, tags={},
+    )  # fmt: skip
+
+
+__all__ = ["JobService", "SpecError", "UsageError"]
