@@ -30,6 +30,7 @@ from weft.jobs.metrics.levels import (
 from weft.jobs.store.tables import metric, metric_batch, metric_chunk
 
 CHUNK = 4096  # points or buckets in a full chunk
+TAILED = "tail:"  # begins the sources whose batches a position in `tail` keeps from being added again
 TOP_LEVEL = 3  # its buckets cover 262,144 points each
 
 
@@ -70,14 +71,19 @@ def _insert_new(connection: sa.Connection) -> Any:
 
 def pack_job(connection: sa.Connection, job_id: int, most: int = 2000) -> int:
     """Move the oldest batches of a job into chunks; return how many there were."""
-    rows = connection.execute(_unpacked(job_id).limit(most)).all()
+    # Locked where rows can be: another service that packs them too waits, and then finds them packed.
+    rows = connection.execute(_unpacked(job_id).limit(most).with_for_update()).all()
     if not rows:
         return 0
     for name, columns in sorted(merge_batches([row.data for row in rows]).items()):
         _append(connection, _metric_id(connection, job_id, name), columns)
-    last = rows[-1].id
-    packed = sa.update(metric_batch).where(metric_batch.c.job_id == job_id, metric_batch.c.id <= last)
-    connection.execute(packed.where(metric_batch.c.data.is_not(None)).values(data=None))
+    mine = (
+        (metric_batch.c.job_id == job_id)
+        & (metric_batch.c.id <= rows[-1].id)
+        & metric_batch.c.data.is_not(None)
+    )
+    connection.execute(sa.delete(metric_batch).where(mine, metric_batch.c.source.startswith(TAILED)))
+    connection.execute(sa.update(metric_batch).where(mine).values(data=None))
     return len(rows)
 
 

@@ -189,6 +189,14 @@ Index(
     sqlite_where=metric_batch.c.data.is_not(None),
     postgresql_where=metric_batch.c.data.is_not(None),
 )
+tail = Table(  # how far files of a job were read, moved together with what was found in them
+    "tail",
+    metadata,
+    _job(key=True),
+    Column("source", String(100), primary_key=True),
+    Column("position", BigInteger, nullable=False),  # bytes read so far
+    Column("state", Text, nullable=False),
+)
 metric_chunk = Table(
     "metric_chunk",
     metadata,
