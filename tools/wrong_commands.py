@@ -3,6 +3,7 @@
     python tools/wrong_commands.py                    2,000 command lines in this process, 50 as processes
     python tools/wrong_commands.py --count 20000      more of them
     python tools/wrong_commands.py --light            the verbs that need no torch, scikit-learn or ONNX
+    python tools/wrong_commands.py --light --only job,jobs     some of them
     python tools/wrong_commands.py --json             the counts and findings as data
 
 Command lines are drawn by hypothesis from the parsers of the verbs. Each must end with exit code 2 and a message that
@@ -35,7 +36,10 @@ from testing.wrong_commands.files import USES, FileUse, damages, place
 from testing.wrong_commands.lines import CommandLine, Verb, verbs, wrong_lines
 from testing.wrong_commands.scratch import make_scratch
 
-LIGHT = ("run", "bench", "check", "topology", "rankfile", "scale", "ledger", "timeline")
+from weft.cli import VERBS
+
+JOBS = ("up", "submit", "jobs", "job", "logs", "hosts", "login", "user", "token", "secret")
+LIGHT = ("run", "bench", "check", "topology", "rankfile", "scale", "ledger", "timeline", *JOBS)
 COUNTED = ("invocations", "tracebacks", "accepted", "other findings", "processes")
 HEAVY_MODULES = (
     "torch", "sklearn.linear_model", "weft.learn.fitting_job", "weft.learn.explaining", "weft.learn.tables.convert",
@@ -94,6 +98,7 @@ def as_process(line: CommandLine, scratch: Path) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "weft", *line.argv],
             cwd=scratch,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=300,
             check=False,
@@ -112,8 +117,12 @@ def prepare(folder: Path, *, heavy: bool) -> None:
         "XDG_CACHE_HOME": str(folder / "cache"),
         "XDG_DATA_HOME": str(folder / "cache"),
         "TMPDIR": str(folder / "tmp"),
+        "XDG_CONFIG_HOME": str(folder / "cache"),
         "WEFT_STORE": str(folder / "scratch" / "store"),
+        "WEFT_URL": "http://127.0.0.1:1",  # a command line that is accepted gets as far as connecting
+        "WEFT_TOKEN": "x",
     }
+    sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123 (nobody types a password)
     tempfile.tempdir = None
     scratch = folder / "scratch"
     make_scratch(scratch, heavy=heavy)
@@ -126,15 +135,16 @@ def prepare(folder: Path, *, heavy: bool) -> None:
 
 
 def fuzz(
-    folder: Path, *, count: int, processes: int, light: bool, number: int
+    folder: Path, *, count: int, processes: int, light: bool, number: int, only: tuple[str, ...] = ()
 ) -> tuple[Counter[str], list[tuple[str, Called]]]:
     """Call all command lines; return the counts, and what was found."""
     prepare(folder, heavy=not light)
     scratch = folder / "scratch"
     guard = Guard((str(folder), "/dev/null", "/proc/self", *_compiled()))
     sys.addaudithook(guard.hook)
-    chosen = [verb for verb in verbs() if not light or verb.name in LIGHT]
-    uses = [use for use in USES if not light or use.argv[0] in LIGHT]
+    wanted = only or (LIGHT if light else VERBS)
+    chosen = [verb for verb in verbs() if verb.name.split()[0] in wanted]
+    uses = [use for use in USES if use.argv[0] in wanted]
     counts: Counter[str] = Counter()
     findings: list[tuple[str, Called]] = []
     refused: list[CommandLine] = []
@@ -184,13 +194,21 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000, help="command lines in this process")
     parser.add_argument("--processes", type=int, default=50, help="command lines as processes of their own")
     parser.add_argument("--light", action="store_true", help="only verbs that load no large packages")
+    parser.add_argument(
+        "--only", default="", metavar="VERB,...", help="only these verbs, which --light must hold"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--json", action="store_true", help="print counts and findings as data")
     given = parser.parse_args()
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         counts, findings = fuzz(
-            Path(folder), count=given.count, processes=given.processes, light=given.light, number=given.seed
+            Path(folder),
+            count=given.count,
+            processes=given.processes,
+            light=given.light,
+            number=given.seed,
+            only=tuple(filter(None, given.only.split(","))),
         )
         os.chdir("/")
     cpu_s = time.process_time() - began

@@ -35,6 +35,7 @@ USES = (
     FileUse(("ledger", "{}"), "run/elastic/a.ledger.jsonl", folder="run", free=True),
     FileUse(("timeline", "{}"), "run/elastic/a.events.jsonl", folder="run", free=True),
     FileUse(("timeline", "{}", "--json"), "run/elastic/a.events.jsonl", folder="run", free=True),
+    FileUse(("submit", "--dry-run", "{}.yaml"), "job.yaml", text=True),
     FileUse(("serve", "keys", "list", "--keys", "{}"), "keys.json", text=True),
     FileUse(("serve", "keys", "revoke", "ann", "--keys", "{}"), "keys.json", text=True),
     FileUse(("learn", "fit", "{}.yaml"), "fit.yaml", text=True),

@@ -51,6 +51,7 @@ def make_scratch(folder: Path, *, heavy: bool) -> None:
 def _write_plain(folder: Path) -> None:
     texts = {
         "train.py": "print('trained')\n",
+        "job.yaml": "run: train.py\nworkers: 2:8\nresources: {gpus: 1, memory: 1GiB}\nqueue: {priority: 50}\n",
         "notes.txt": "some words\n",
         "hosts": "a slots=2\nb slots=2\n",
         "ranks": "rank 0=localhost slot=0:0\nrank 1=localhost slot=0:0\n",

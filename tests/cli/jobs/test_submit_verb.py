@@ -128,7 +128,7 @@ def test_every_problem_is_told_at_once(weft: Weft, folder: Path) -> None:
     ("args", "said"),
     [
         ((), "must have a job.yaml or a script, got none"),
-        (("nope.yaml",), "nope.yaml must be a job's file that can be read, got: No such file"),
+        (("nope.yaml",), "nope.yaml must be a job's file that can be read, got No such file"),
         (("nope.py",), "run must name a script in the folder"),
         (("job.yaml", "more"), "a specification must stand alone, got 'more' after it"),
         (("--env", "A", "train.py"), "--env must be of the form NAME=VALUE, got 'A'"),

@@ -212,7 +212,7 @@ def test_another_server_is_told_from_a_service(service: FakeService) -> None:
 
 def test_code_that_is_no_folder_is_refused(client: JobsClient, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="code must be a folder"):
-        client.submit({"run": "train.py"}, tmp_path / "nowhere")
+        client.submit({"run": "-m train"}, tmp_path / "nowhere")
 
 
 def test_events_are_read_from_lines() -> None:

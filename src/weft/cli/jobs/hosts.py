@@ -79,12 +79,14 @@ def host_table(hosts: tuple[HostView, ...]) -> list[str]:
 @click.option(
     "--label", "labels", type=LABEL, multiple=True, help="A label that jobs may ask for; may be repeated."
 )
-@click.option("--rack", type=RACK, default="", help="The rack that it stands in.")
+@click.option("--rack", type=RACK, help="The rack that it stands in.")
 @url_option
 @json_option
-def add(names: tuple[str, ...], labels: tuple[str, ...], rack: str, url: str | None, as_json: bool) -> None:
+def add(
+    names: tuple[str, ...], labels: tuple[str, ...], rack: str | None, url: str | None, as_json: bool
+) -> None:
     """Let hosts run jobs: machines that you reach by ssh, or localhost."""
-    body = {"labels": list(labels), "rack": rack}
+    body = {"labels": list(labels), "rack": rack or ""}
     with open_client(url) as client:
         made = [client.connection.send("POST", "/hosts", _view(), {"name": name, **body}) for name in names]
     _print(made, as_json)
@@ -130,7 +132,7 @@ def label(
             "weft hosts label must have labels or --clear, got neither or both; write weft hosts label a big"
         )
     changes: dict[str, Any] = {"labels": list(labels)} if labels or clear else {}
-    changes |= {} if rack is None else {"rack": rack}
+    changes |= {} if rack is None else {"rack": rack or ""}
     with open_client(url) as client:
         _print([client.connection.send("PATCH", f"/hosts/{quote(name, safe='')}", _view(), changes)], as_json)
 

@@ -121,8 +121,9 @@ def command(command: tuple[str, ...], url: str | None, as_json: bool, **options:
 
 def make_spec(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobSpec, Path | None]:
     """Return the checked specification behind a command line, and the folder of its code on this machine."""
+    from weft.jobs.client.upload import check_script
     from weft.jobs.spec.model import GitCode
-    from weft.jobs.spec.read import convert_spec, resolve
+    from weft.jobs.spec.read import convert_spec
 
     if not command or not command[0]:
         raise UsageError("weft submit must have a job.yaml or a script, got none; write weft submit train.py")
@@ -135,30 +136,22 @@ def make_spec(command: tuple[str, ...], options: dict[str, Any]) -> tuple[JobSpe
     else:
         found, home = {"run": list(command)}, Path()
     spec = convert_spec(overridden(found, options))
-    resolve(spec)
-    if options["code"] is not None:
-        return spec, options["code"]
-    return spec, None if isinstance(spec.code, GitCode) else home / spec.code
+    code = options["code"] or (None if isinstance(spec.code, GitCode) else home / spec.code)
+    check_script(spec, code)
+    return spec, code
 
 
 def _read(word: str) -> tuple[dict[str, Any], Path]:
     import msgspec
 
+    from weft.documents import read_text
     from weft.jobs.spec.read import read_spec
 
     if word == "-":
-        return msgspec.to_builtins(read_spec(sys.stdin.buffer.read())), Path()
-    path = Path(word)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"{word} must be a job's file that can be read, got: {error.strerror}; check the path"
-        ) from None
-    except ValueError as error:
-        raise UsageError(f"{word!r} must be a path, got: {error}; check it") from None
-    found: dict[str, Any] = msgspec.to_builtins(read_spec(data))
-    return found, path.parent
+        return msgspec.to_builtins(read_spec(sys.stdin.read())), Path()
+    text = read_text(Path(word), kind="a job's file", error=UsageError)
+    found: dict[str, Any] = msgspec.to_builtins(read_spec(text))
+    return found, Path(word).parent
 
 
 def overridden(found: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

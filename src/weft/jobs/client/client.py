@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from weft.documents import read_text
 from weft.jobs.api.types.accounts import SessionAnswer
 from weft.jobs.api.types.cluster import HostsAnswer, HostView, OverviewAnswer
 from weft.jobs.api.types.jobs import JobsAnswer, JobView, SubmitAnswer
@@ -29,7 +30,7 @@ from weft.jobs.client.stream import StreamEvent, follow_events
 from weft.jobs.client.upload import Progress, check_script, upload
 from weft.jobs.code.snapshot import take_snapshot
 from weft.jobs.spec.model import GitCode, JobSpec
-from weft.jobs.spec.read import convert_spec, read_spec, resolve
+from weft.jobs.spec.read import convert_spec, read_spec
 
 JOBS_A_PAGE = 500
 SpecSource = JobSpec | Mapping[str, Any] | str | Path  # a path if it is text
@@ -73,7 +74,7 @@ class JobsClient:
         snapshot = None
         if folder is not None:
             taken = take_snapshot(folder)
-            check_script(checked, taken.snapshot, folder)
+            check_script(checked, folder, taken.snapshot)
             snapshot = upload(self.connection, taken, progress)[0]
         made = self._queue(checked, snapshot)
         return tuple(JobHandle(self.connection, job.id, job) for job in made.jobs)
@@ -82,7 +83,7 @@ class JobsClient:
         """Return what submitting would do; problems are raised as by submitting, and nothing is sent or queued."""
         checked, folder = self.prepare(spec, code)
         if folder is not None:
-            check_script(checked, take_snapshot(folder).snapshot, folder)
+            check_script(checked, folder, take_snapshot(folder).snapshot)
         return self._queue(checked, None, dry_run=True)
 
     def prepare(self, spec: SpecSource, code: str | Path | None = None) -> tuple[JobSpec, Path | None]:
@@ -90,12 +91,12 @@ class JobsClient:
         home = Path()
         if isinstance(spec, (str, Path)):
             home = Path(spec).parent
-            spec = read_spec(Path(spec).read_bytes())
+            spec = read_spec(read_text(Path(spec), kind="a job's file"))
         checked = spec if isinstance(spec, JobSpec) else convert_spec(dict(spec))
-        resolve(checked)
-        if code is not None:
-            return checked, Path(code)
-        return checked, None if isinstance(checked.code, GitCode) else home / checked.code
+        named = None if isinstance(checked.code, GitCode) else home / checked.code
+        folder = Path(code) if code is not None else named
+        check_script(checked, folder)
+        return checked, folder
 
     def _queue(self, spec: JobSpec, snapshot: str | None, *, dry_run: bool = False) -> SubmitAnswer:
         """Queue a specification whose code the service has; a broken connection makes no second job."""

@@ -26,24 +26,29 @@ class UploadState:
     all_bytes: int
 
 
-def check_script(spec: JobSpec, snapshot: CodeSnapshot, folder: Path) -> None:
-    """Refuse a job whose script does not go along."""
+def check_script(spec: JobSpec, folder: Path | None, snapshot: CodeSnapshot | None = None) -> None:
+    """Refuse a job whose script is not in the folder of its code, or, once it is taken, not in the snapshot."""
     command = resolve(spec).command
     path = os.path.normpath(command.target)
-    if command.kind != "script" or path.startswith("/") or spec.array:
+    if folder is None or command.kind != "script" or path.startswith("/") or spec.array:
         return
-    if path in {file.path for file in snapshot.files}:
+    if not _is_file(folder / path):
+        why = "which is not there"
+    elif snapshot is not None and path not in {file.path for file in snapshot.files}:
+        why = "which is left out by .gitignore or .weftignore"
+    else:
         return
-    why = (
-        "which is left out by .gitignore or .weftignore" if (folder / path).exists() else "which is not there"
-    )
+    where = f"name a script in the folder {folder.resolve()}"
     raise SpecError(
-        (
-            SpecProblem(
-                "run", f"name a script in the folder {folder.resolve()}", f"{path}, {why}", "check the path"
-            ),
-        )
+        (SpecProblem("run", where, f"{path}, {why}", "check the path, or name the folder with code"),)
     )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or no name
+        return False
 
 
 def upload(
