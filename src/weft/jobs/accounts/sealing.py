@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -20,12 +21,17 @@ class Sealer:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(Fernet.generate_key())
+        self._key = path.read_bytes().strip()
         try:
-            self._fernet = Fernet(path.read_bytes().strip())
+            self._fernet = Fernet(self._key)
         except ValueError:
             raise UsageError(
                 f"{path} must hold the key that seals secrets, got something else; restore it from its backup"
             ) from None
+
+    def derive(self, purpose: str) -> str:
+        """Return a key for one purpose, which tells nothing about the key of the file."""
+        return hmac.digest(self._key, purpose.encode(), "sha256").hex()
 
     def seal(self, text: str) -> bytes:
         return self._fernet.encrypt(text.encode())

@@ -91,7 +91,7 @@ JOBS = (
     _get("show_job", _JOB, "One job with all that belongs to it.", jobs.JobDetail, job_scope=True),
     _patch("change_job", _JOB, "Change priority, tags, name, pin or project.", jobs.JobView, jobs.JobChanges,
            audit="change"),
-    _delete("remove_job", _JOB, "Remove a job that has ended, with its files.", audit="remove"),
+    _delete("remove_job", _JOB, "Remove a job that has ended, with its files."),
     *(_post(f"{verb}_job", f"{_JOB}/{verb}", text, jobs.JobView, status=202) for verb, text in _ACTIONS.items()),
     _post("scale_job", f"{_JOB}/scale", "Give an elastic job another number of workers.", jobs.JobView,
           jobs.ScaleBody, status=202),
@@ -149,7 +149,7 @@ CLUSTER = (
 )  # fmt: skip
 ACCOUNTS = (
     _post("log_in", "/session", "Log in by name and password, or by a link.", accounts.SessionAnswer,
-          accounts.Login, access="open", audit="log in"),
+          accounts.Login, access="open"),
     _get("show_session", "/session", "Who is logged in.", accounts.SessionAnswer),
     _delete("log_out", "/session", "Log out.", access="read", audit="log out"),
     _get("list_users", "/users", "All users.", accounts.UsersAnswer, access="admin"),

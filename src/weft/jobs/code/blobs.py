@@ -4,12 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from weft.errors import UsageError
 from weft.files import write_whole
 from weft.jobs.code.snapshot import LARGEST_FILE_BYTES, MOST_BYTES, MOST_FILES, CodeSnapshot, SnapshotFile
+
+
+class BlobDraft:
+    """A content on its way into the store."""
+
+    def __init__(self, file: IO[bytes], path: Path, digest: str) -> None:
+        self._file, self._path, self._digest = file, path, digest
+        self._hash, self._size = hashlib.sha256(), 0
+
+    def write(self, part: bytes) -> None:
+        """Add a part; the whole must be within the bound of a file."""
+        self._size += len(part)
+        if self._size > LARGEST_FILE_BYTES:
+            raise UsageError("a content must be at most 100 MiB, got more; add the file to .weftignore")
+        self._hash.update(part)
+        self._file.write(part)
+
+    def keep(self) -> None:
+        """Move the content to its place, if its digest is the one that was said."""
+        found = self._hash.hexdigest()
+        if found != self._digest:
+            raise UsageError(
+                f"a content must have the digest {self._digest[:12]}, got {found[:12]}; send it again"
+            )
+        self._file.flush()
+        Path(self._file.name).replace(self._path)
 
 
 class BlobStore:
@@ -36,6 +65,17 @@ class BlobStore:
         if not path.is_file():
             path.parent.mkdir(exist_ok=True, mode=0o700)
             write_whole(path, data)
+
+    @contextmanager
+    def receiving(self, digest: str) -> Iterator[BlobDraft]:
+        """Yield a draft of a content that comes in parts; what is not kept is removed."""
+        path = self._path(digest)
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".draft-", delete=False) as file:
+            try:
+                yield BlobDraft(file, path, digest)
+            finally:
+                Path(file.name).unlink(missing_ok=True)
 
     def read(self, digest: str) -> bytes:
         data = self._path(digest).read_bytes()

@@ -36,7 +36,7 @@ class Database:
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
         self._pending: SimpleQueue[tuple[Work[Any], Future[Any]] | None] = SimpleQueue()
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[], object]] = []
         self._readers = ThreadPoolExecutor(READERS, "database-reader")
         self._writer = threading.Thread(target=self._write_all, name="database-writer", daemon=True)
         self._writer.start()
@@ -65,7 +65,7 @@ class Database:
         self._readers.shutdown()
         self.engine.dispose()
 
-    def on_commit(self, listener: Callable[[], None]) -> Callable[[], None]:
+    def on_commit(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Call a function, which must be quick, in the writer's thread after each commit; return what ends that."""
         self._listeners = [*self._listeners, listener]
 

@@ -1,4 +1,4 @@
-"""The tables of the web interface: webhooks, what was sent to them, and answers kept for requests sent again."""
+"""The tables of the web interface: webhooks, what is sent to them, and answers kept for requests sent again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ delivery = Table(
     Column("url", String(2000), nullable=False),
     Column("event", String(50), nullable=False),
     Column("job_id", Id, ForeignKey("job.id", ondelete="CASCADE")),
-    Column("event_id", BigInteger),  # by which a delivery is made once, whoever watches
+    Column("once", String(100), unique=True),  # the event and the address: made once, whoever sees the event
     Column("body", Text, nullable=False),
     Column("state", String(20), nullable=False),  # waiting, delivered, failed
     Column("tries", Integer, nullable=False, server_default="0"),
@@ -47,7 +47,12 @@ delivery = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("next_ms", BigInteger),
     Index(None, "state", "next_ms"),
-    Index("uq_delivery_once", "event_id", "url", "webhook_id", unique=True),
+)
+outbox = Table(  # the last event that deliveries were made of
+    "outbox",
+    metadata,
+    Column("name", String(50), primary_key=True),
+    Column("event_id", BigInteger, nullable=False),
 )
 idempotency = Table(
     "idempotency",

@@ -162,9 +162,10 @@ class WebhookView(msgspec.Struct, frozen=True):
 
 
 class WebhooksAnswer(msgspec.Struct, frozen=True):
-    """The caller's webhooks."""
+    """The caller's webhooks, and the key that signs messages to addresses in the caller's specifications."""
 
     webhooks: tuple[WebhookView, ...]
+    notify_key: str
 
 
 class NewWebhookAnswer(msgspec.Struct, frozen=True):

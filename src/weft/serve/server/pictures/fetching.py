@@ -52,6 +52,7 @@ class CheckedTransport(httpx.BaseTransport):
             request.method,
             httpcore.URL(scheme=url.raw_scheme, host=address.raw_host, port=url.port, target=url.raw_path),
             headers=request.headers.raw,  # with the Host of the URL
+            content=request.stream if isinstance(request.stream, httpx.SyncByteStream) else None,
             extensions={"sni_hostname": url.raw_host.decode("ascii")},
         )
         answer = self._inner.handle_request(pinned)

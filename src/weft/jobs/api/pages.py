@@ -1,0 +1,58 @@
+"""The pages of the console: built files, served with the headers that keep other sites and injected scripts out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from starlette.responses import FileResponse, HTMLResponse, Response
+
+from weft.jobs.api.failures import not_found
+
+POLICY = (
+    "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'; form-action 'self'"
+)
+_TYPES: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".json": "application/json",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+    ".txt": "text/plain; charset=utf-8",
+    ".map": "application/json",
+}
+_FOREVER = "public, max-age=31536000, immutable"  # names under assets/ change with their content
+_NOT_BUILT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Weft</title>
+<body><h1>Weft runs</h1><p>Its pages are not built in this installation: run <code>make pages</code>.
+The command line works: <code>weft jobs</code>, <code>weft submit -- train.py</code>.</p></body></html>"""
+
+
+class Pages:
+    """The folder of built pages; every path that is no file is the console's own to show."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._files: dict[str, Path] = {}
+        if folder is not None:
+            found = [path for path in folder.rglob("*") if path.is_file()]
+            self._files = {path.relative_to(folder).as_posix(): path for path in found}
+
+    def answer(self, path: str) -> Response:
+        """Return the file of a path, or the page that shows it."""
+        name = path.lstrip("/")
+        found = self._files.get(name)
+        if found is not None and name != "index.html":
+            kind = _TYPES.get(found.suffix, "application/octet-stream")
+            kept = _FOREVER if name.startswith("assets/") else "no-cache"
+            return FileResponse(found, headers={"cache-control": kept}, media_type=kind)
+        if name.startswith("assets/"):
+            raise not_found("the file")
+        if "index.html" not in self._files:
+            return HTMLResponse(_NOT_BUILT, headers={"cache-control": "no-cache"})
+        return FileResponse(
+            self._files["index.html"], headers={"cache-control": "no-cache"}, media_type=_TYPES[".html"]
+        )

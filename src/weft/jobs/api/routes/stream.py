@@ -1,0 +1,102 @@
+"""The stream's route: checks which topics the caller may watch, and writes messages until one side has had enough."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+
+import sqlalchemy as sa
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from weft.jobs.api.binding import Handler
+from weft.jobs.api.failures import ApiRefusal
+from weft.jobs.api.state import Call
+from weft.jobs.api.stream.hub import StreamHub
+from weft.jobs.api.stream.watcher import Watcher
+from weft.jobs.api.types.accounts import StreamQuery
+from weft.jobs.store.jobs import need_job
+
+MOST_TOPICS = 100
+MOST_WATCHERS = 2000
+MOST_OF_A_USER = 1000
+LONGEST_S = 3600.0  # after which a watcher has to come back, and is checked again
+_TOPIC = re.compile(r"jobs|hosts|job:(\d{1,15})(?::metrics)?")
+_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx passes messages on at once
+]
+
+
+async def stream(call: Call) -> Response:
+    query: StreamQuery = call.query
+    hub = call.state.hub
+    topics = await _topics(call, query.topics)
+    if hub.watchers >= MOST_WATCHERS or hub.count(call.identity.user_id) >= MOST_OF_A_USER:
+        raise ApiRefusal(429, "streams must be few, got too many at once; close some", retry_after_s=10)
+    identity = call.identity
+    until_s = asyncio.get_running_loop().time() + LONGEST_S
+    watcher = Watcher(topics, user_id=identity.user_id, visible_to=identity.visible_to, until_s=until_s)
+    last = call.request.headers.get("last-event-id", "")
+    after = int(last) if re.fullmatch(r"[0-9]{1,15}", last) else query.after
+    return StreamResponse(hub, watcher, after)
+
+
+async def _topics(call: Call, text: str) -> list[str]:
+    topics = list(dict.fromkeys(topic for topic in text.split(",") if topic))
+    if not topics or len(topics) > MOST_TOPICS:
+        raise ApiRefusal(422, f"topics must be 1 to {MOST_TOPICS} names, got {len(topics)}; name some")
+    numbers = set()
+    for topic in topics:
+        found = _TOPIC.fullmatch(topic)
+        if found is None:
+            raise ApiRefusal(
+                422, f"topics must be jobs, hosts, job:ID or job:ID:metrics, got {topic[:100]!r}"
+            )
+        if found[1]:
+            numbers.add(int(found[1]))
+
+    def check(connection: sa.Connection) -> None:
+        for number in numbers:
+            need_job(connection, number, visible_to=call.identity.visible_to)
+
+    if numbers:
+        await call.database.read(check)
+    return [topic if ":" not in topic else _plain(topic) for topic in topics]
+
+
+def _plain(topic: str) -> str:
+    """Return a topic with the number as the service writes it."""
+    word, number, *rest = topic.split(":")
+    return ":".join([word, str(int(number)), *rest])
+
+
+class StreamResponse(Response):
+    """An answer that goes on until the client leaves or the hub ends it."""
+
+    def __init__(self, hub: StreamHub, watcher: Watcher, after: int | None) -> None:
+        super().__init__()
+        self._hub, self._watcher, self._after = hub, watcher, after
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+        leaving = asyncio.create_task(self._until_gone(receive))
+        try:
+            async with self._hub.watching(self._watcher, self._after):
+                while message := await self._watcher.next():
+                    await send({"type": "http.response.body", "body": message, "more_body": True})
+            with suppress(Exception):  # the client has left
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            leaving.cancel()
+
+    async def _until_gone(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._watcher.close()
+
+
+HANDLERS: Mapping[str, Handler] = {"stream": stream}
