@@ -57,6 +57,22 @@ class Watched:
                 command, on, env=self.env, cwd=self.folder, stdout=out, stderr=err
             )
 
+    def kill_launcher(self) -> None:
+        """Kill the launcher, and nothing else."""
+        assert self.process is not None
+        host = self._launched_on.name
+        (found,) = [pid for pid, line in self.cluster.processes(host) if "--elastic" in line]
+        self.kill(found)
+        self.process.wait(30)
+
+    def adopt(self, on: str = HEAD) -> None:
+        """Give the run another launcher."""
+        with (self.folder / "err").open("a") as err, (self.folder / "out").open("a") as out:
+            command = [WEFT, "run", "--adopt", str(self.run_dir)]
+            self.process = self.cluster.popen(
+                command, on, env=self.env, cwd=self.folder, stdout=out, stderr=err
+            )
+
     def hurry(self) -> None:
         (self.folder / "hurry").touch()
 

@@ -23,6 +23,7 @@ parser.add_argument("--hurry", type=Path, help="no pause once this file is there
 parser.add_argument(
     "--slow", default="=0", help="NAME=SECONDS: workers whose names begin so take that much longer"
 )
+parser.add_argument("--tell", action="store_true", help="print a line for each step that is applied")
 parser.add_argument("--width", type=int, default=16, help="of the hidden layer: what is sent grows with it")
 options = parser.parse_args()
 slow_name, _, slow_s = options.slow.partition("=")
@@ -62,6 +63,8 @@ for _ in run.epochs(options.steps // STEPS_IN_EPOCH):
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        if options.tell and run.applied:
+            print(f"{run.name} step {run.committed}", flush=True)
 values = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
 digest = hashlib.sha256(values).hexdigest()[:12]
 print(json.dumps({"worker": run.name, "committed": run.committed, "digest": digest}), flush=True)

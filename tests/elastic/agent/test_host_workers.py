@@ -53,9 +53,9 @@ class Journal:
     def read_points(self, slot: int, start: int, most: int) -> bytes:
         return b""
 
-    def read_output(self, slot: int, start: int, most: int) -> tuple[bytes, int]:
+    def output_since(self, slot: int, start: int, most: int) -> tuple[list[bytes], int]:
         data = self.kept[slot][start:]
-        return data[-most:], max(0, len(data) - most)
+        return [data] if data else [], 0
 
 
 class Launcher:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from testing.elastic.watched import Watched
 
 from weft.elastic.history import ledger
+from weft.elastic.launcher.control import FOLDER, SCALE_FILE
 
 OnHosts = Callable[[int], Watched]
 
@@ -123,6 +126,26 @@ def test_the_run_outlives_its_launcher_and_the_host_it_was_on(on_hosts: OnHosts)
     run.sees("the end on h3", lambda e: e.event == "finished" and e.host == "h3")
     run.leaves_nothing()
     run.is_sound(finished=2)
+
+
+def test_a_new_launcher_finds_the_hosts_and_brings_back_one_that_was_lost(on_hosts: OnHosts) -> None:
+    run = on_hosts(3)
+    run.start("--elastic", "1:3", "-H", "h1,h2,h3", "--env", "SPOKEN=word")
+    run.stands("h1/0", "h2/0", "h3/0")
+    run.kill_launcher()
+    killed = run.kill(run.agent("h2"))
+    behind = run.committed("h3")
+    run.steps("h3", behind + 5)  # they go on
+    run.adopt()
+    back = run.stands("h1/0", "h2/0", "h3/0", after=killed)
+    assert b"SPOKEN=word" in Path(f"/proc/{run.workers('h2')[0]}/environ").read_bytes().split(b"\0")
+    (run.run_dir / FOLDER / SCALE_FILE).write_text("h1\nh3\n")
+    run.stands("h1/0", "h3/0", after=back.t)
+    said = run.ends()
+    assert "h1 is back" in said
+    assert "h2 is no longer wanted; its workers leave" in said
+    run.is_sound(finished=2)
+    assert json.loads((run.run_dir / "outcome.json").read_text())["code"] == 0
 
 
 def test_a_host_that_was_down_comes_late_and_others_are_added_and_removed(on_hosts: OnHosts) -> None:

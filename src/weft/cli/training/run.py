@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -19,6 +19,7 @@ from weft.launch.config import LaunchConfig
 
 if TYPE_CHECKING:
     from weft.elastic.config import ElasticConfig
+    from weft.launch.control.outcome import Outcome
 
 _EPILOG = """\b
 Everything after the script belongs to the script.
@@ -37,6 +38,7 @@ class _RunCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options, rest = split_at_script(args, self._with_value())
         ctx.meta[_ANY_COMMAND] = rest[:1] == ["--"]
+        ctx.meta[_SCRIPT] = " ".join(rest)
         rest = rest[1:] if ctx.meta[_ANY_COMMAND] else rest
         return super().parse_args(ctx, [*options, *(["--", *rest] if rest else [])])
 
@@ -46,6 +48,7 @@ class _RunCommand(click.Command):
 
 
 _ANY_COMMAND = "weft.any_command"
+_SCRIPT = "weft.script"
 
 
 def split_at_script(args: Sequence[str], with_value: Collection[str]) -> tuple[list[str], list[str]]:
@@ -67,6 +70,20 @@ def split_at_script(args: Sequence[str], with_value: Collection[str]) -> tuple[l
 def _hyphened(name: str) -> str:
     """Torchrun takes --nproc_per_node too."""
     return name.replace("_", "-")
+
+
+def _adopt(ctx: click.Context, _param: click.Parameter, run: str | None) -> None:
+    """Be the launcher of a run that has lost its own; nothing else of the command line counts."""
+    if run is None:
+        return
+    if ctx.meta[_SCRIPT]:
+        raise UsageError(
+            f"--adopt takes a run over as it is, got the script {ctx.meta[_SCRIPT]!r} as well; drop one"
+        )
+    from weft.elastic.launcher.adopt import adopt
+    from weft.launch.control.rundir import find_run
+
+    _finish(ctx, adopt(find_run(run), out=sys.stdout.buffer))
 
 
 @click.command(
@@ -138,6 +155,14 @@ def _hyphened(name: str) -> str:
     help="With --elastic: steps from one checkpoint to the next.",
 )
 @click.option(
+    "--adopt",
+    metavar="RUN",
+    is_eager=True,
+    expose_value=False,
+    callback=_adopt,
+    help="Be the launcher of an elastic run whose own was killed: its run directory, or `latest`.",
+)
+@click.option(
     "--sbatch",
     type=OutputFile(dash=True),
     metavar="FILE",
@@ -191,6 +216,11 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         outcome = launch.run(config, to_stderr=as_json)
     if as_json:
         click.echo(json.dumps(outcome.to_json(), indent=2))
+    _finish(ctx, outcome)
+
+
+def _finish(ctx: click.Context, outcome: Outcome) -> NoReturn:
+    """Say how a run ended, and end as it did."""
     if not outcome.ok:
         from weft.launch.control.outcome import render_failure
 

@@ -430,7 +430,8 @@ class ElasticAgent:
         surplus = self.workers.take_slots(order.slots)
         if surplus is None:
             return
-        self.journal.event("resized", slots=len(order.slots), before=before)
+        if len(order.slots) != before:
+            self.journal.event("resized", slots=len(order.slots), before=before)
         self._carry_out(reactions.on_slots_gone(surplus, self.council.view))
         self._beat()
 

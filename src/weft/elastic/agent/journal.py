@@ -7,6 +7,7 @@ be written is left out.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from weft.elastic.history.records import StepRecord
 from weft.errors import UsageError
 
 JournalLine = dict[str, Any]
+PIECE_BYTES = 1 << 16  # of output that is read again
 
 
 class Journal:
@@ -69,16 +71,24 @@ class Journal:
     def _points(self, slot: int) -> Path:
         return self._run_dir / "elastic" / f"{self._host}.{slot}.points"
 
-    def read_output(self, slot: int, start: int, most: int) -> tuple[bytes, int]:
-        """Return the last output of a slot, from a byte on and `most` bytes at most, and how many were left out."""
+    def output_since(self, slot: int, start: int, most: int) -> tuple[list[bytes], int]:
+        """Return the output of a slot from a byte on, in pieces, and how many bytes the pieces lack.
+
+        Where it is more than `most`, the first piece is a note that tells what is left out.
+        """
         try:
             with self._log(slot).open("rb") as file:
-                rest = max(0, file.seek(0, 2) - start)
+                rest = max(0, file.seek(0, os.SEEK_END) - start)
                 left_out = max(0, rest - most)
                 file.seek(start + left_out)
-                return file.read(rest - left_out), left_out
+                data = file.read(rest - left_out)
         except OSError:
-            return b"", 0
+            return [], 0
+        pieces = [data[first : first + PIECE_BYTES] for first in range(0, len(data), PIECE_BYTES)]
+        if not left_out:
+            return pieces, 0
+        note = f"weft: {left_out} bytes are left out here; {self._log(slot).name} has them\n".encode()
+        return [note, *pieces], left_out - len(note)
 
     def _log(self, slot: int) -> Path:
         return self._run_dir / "elastic" / f"{self._host}.{slot}.log"

@@ -117,8 +117,7 @@ class LauncherLink:
         if self._unsent_bytes > limit:
             return False
         if not self._closed:
-            elastic = isinstance(message, ElasticEvent)
-            self.send_line(encode(message) if elastic else encode_output(message))
+            self.send_line(encode(message) if isinstance(message, ElasticEvent) else encode_output(message))
         return True
 
     def send_line(self, line: bytes) -> None:

@@ -86,12 +86,17 @@ class SlotsOrder(ElasticOrder, frozen=True, tag="slots"):
 
 
 class AttachOrder(ElasticOrder, frozen=True, kw_only=True, tag="attach"):
-    """A launcher adopts the run: find its agent on this host. To a program that listens and has no run yet."""
+    """A launcher adopts the run: find its agent on this host. To a program that listens and has no run yet.
+
+    Without an agent, the program sends the output that the launcher lacks itself, from what the agent left.
+    """
 
     run: str
     run_dir: str
     host: str
     secret: str
+    ranks: tuple[int, ...]  # of the output of the host's slots
+    received: dict[int, tuple[int, int]]  # as in CatchUpOrder
 
 
 class CatchUpOrder(ElasticOrder, frozen=True, tag="catch-up"):

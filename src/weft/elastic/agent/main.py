@@ -13,8 +13,15 @@ import socket
 from pathlib import Path
 
 from weft.elastic.agent.agent import ElasticAgent
-from weft.elastic.agent.journal import read_outcome
-from weft.elastic.agent.launcher_link import LONGEST_LINE_BYTES, LauncherLink, connect_to_agent, relay
+from weft.elastic.agent.journal import Journal, read_outcome
+from weft.elastic.agent.launcher_link import (
+    BACKLOG_BYTES,
+    CHUNK_BYTES,
+    LONGEST_LINE_BYTES,
+    LauncherLink,
+    connect_to_agent,
+    relay,
+)
 from weft.elastic.agent.launcher_messages import (
     AgentAbsent,
     AgentDone,
@@ -24,6 +31,8 @@ from weft.elastic.agent.launcher_messages import (
     OrderBye,
 )
 from weft.errors import ConnectError
+from weft.launch.agent.protocol import WorkerOutput, WorkerPoints
+from weft.launch.agent.wire import bytes_to_text
 
 
 async def serve() -> int:
@@ -76,6 +85,7 @@ async def _receive_spec(launcher: LauncherLink) -> AgentSpec | None:
         if isinstance(order, AttachOrder):
             if await _is_taken_care_of(order, launcher, ended=True):
                 return None
+            _send_what_is_left(order, launcher)
             launcher.send(AgentAbsent())
     return None
 
@@ -94,9 +104,23 @@ async def _is_taken_care_of(spec: AgentSpec | AttachOrder, launcher: LauncherLin
         return True
     over, code = read_outcome(Path(spec.run_dir), spec.host) if ended else ("", 0)
     if over:
+        if isinstance(spec, AttachOrder):
+            _send_what_is_left(spec, launcher)
         launcher.send(AgentDone(over, code))
         await launcher.drain()
     return bool(over)
+
+
+def _send_what_is_left(order: AttachOrder, launcher: LauncherLink) -> None:
+    """Send the output of workers that the launcher lacks, in place of an agent that is gone."""
+    journal = Journal(Path(order.run_dir), order.host, order.run, tell=lambda line: None)
+    for slot, rank in enumerate(order.ranks):
+        printed, logged = order.received.get(rank, (0, 0))
+        for data in journal.output_since(slot, printed, BACKLOG_BYTES)[0]:
+            launcher.send(WorkerOutput(rank, "out", bytes_to_text(data)))
+        while data := journal.read_points(slot, logged, CHUNK_BYTES):
+            launcher.send(WorkerPoints(rank, bytes_to_text(data)))
+            logged += len(data)
 
 
 async def _obey(launcher: LauncherLink, agent: ElasticAgent) -> None:

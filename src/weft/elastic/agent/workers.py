@@ -333,16 +333,10 @@ class HostWorkers:
             self._points_sent[slot] = received.get(rank, (0, 0))[1]
             self._send_points(slot)
             start = received.get(rank, (0, 0))[0] + self._dropped[slot]
-            data, left_out = self._journal.read_output(slot, start, share)
-            if left_out:
-                where = f"elastic/{self._spec.host}.{slot}.log"
-                note = f"weft: {left_out} bytes are left out here; {where} has them\n".encode()
-                data = note + data
-                self._dropped[slot] += left_out - len(note)
-            for first in range(0, len(data), CHUNK_BYTES):
-                self._launcher.send(
-                    WorkerOutput(rank, "out", bytes_to_text(data[first : first + CHUNK_BYTES]))
-                )
+            pieces, lacking = self._journal.output_since(slot, start, share)
+            self._dropped[slot] += lacking
+            for data in pieces:
+                self._launcher.send(WorkerOutput(rank, "out", bytes_to_text(data)))
 
     def _reap(self) -> None:
         for pid, code in processes.reap():

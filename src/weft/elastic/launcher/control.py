@@ -148,4 +148,7 @@ class LauncherLock:
             ) from None
 
     def close(self) -> None:
-        os.close(self._handle)
+        """Let another launcher have the run."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1

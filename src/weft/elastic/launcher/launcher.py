@@ -110,10 +110,17 @@ class ElasticLauncher:
     """One elastic run, seen from where it was started."""
 
     def __init__(
-        self, config: LaunchConfig, elastic: ElasticConfig, out: BinaryIO, *, secret: str | None = None
+        self,
+        config: LaunchConfig,
+        elastic: ElasticConfig,
+        out: BinaryIO,
+        *,
+        secret: str | None = None,
+        local: bool | None = None,
     ) -> None:
         self._config, self._elastic, self._out = config, elastic, out
-        self._local = not config.host_names or choose_engine(config) != "ssh"  # this machine alone
+        alone = not config.host_names or choose_engine(config) != "ssh"
+        self._local = alone if local is None else local  # on this machine alone
         self._secret = secret or new_secret()
         self._wanted = HostsWanted(config.hosts, elastic, warn=self._say)
         hosts = LocalHosts(config) if self._local else SshHosts(config)
@@ -401,7 +408,8 @@ class ElasticLauncher:
     def _tell_workers(self) -> None:
         """Write down how many worker processes each host has, when that changes."""
         now = {host.name: host.alive for host in self._hosts.values() if host.alive and not host.witness}
-        if now != self._told_workers:
+        known = all(host.view >= 0 for host in self._running())
+        if known and now != self._told_workers:
             self._told_workers = now
             write_whole(self._path / FOLDER / WORKERS_FILE, msgspec.json.encode(now) + b"\n")
 
@@ -486,15 +494,25 @@ class ElasticLauncher:
 
     def _catch_up(self, host: HostRecord) -> None:
         """Have an agent send the output that is missing here, and tell it what it may have missed itself."""
-        received = {rank: (self._size_of(log_name(rank)), 0) for rank in host.ranks}
-        if not self._is_here(host):  # workers on this machine write what they log themselves
-            points = {rank: self._size_of(f"{METRICS_FOLDER}/{metrics_name(rank)}") for rank in host.ranks}
-            received = {rank: (size, points[rank]) for rank, (size, _) in received.items()}
-        self._tell(CatchUpOrder(received), [host])
+        self._tell(CatchUpOrder(self._received(host)), [host])
         self._send_slots(host)
         self._tell(RosterUpdate(self._roster()), self._running())
         if self._pausing:
             self._tell(PauseOrder(), [host])
+
+    def _received(self, host: HostRecord) -> dict[int, tuple[int, int]]:
+        """Bytes that the workers of a host printed and logged, as far as they are here, by rank.
+
+        Workers on this machine write what they log themselves.
+        """
+        here = self._is_here(host)
+        return {
+            rank: (
+                self._size_of(log_name(rank)),
+                0 if here else self._size_of(f"{METRICS_FOLDER}/{metrics_name(rank)}"),
+            )
+            for rank in host.ranks
+        }
 
     def _size_of(self, name: str) -> int:
         path = self._path / name

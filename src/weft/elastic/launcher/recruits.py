@@ -7,7 +7,7 @@ each host goes its own way at its own pace, and what fails is tried again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -87,6 +87,7 @@ class Recruits:
         self.hosts: dict[str, HostRecord] = {}
         self.crew = AgentPool([], explain=self._explain, read=read_event)
         self.plan: LaunchPlan | None = None  # of the first host; but for its workers that of any
+        self.carried: Mapping[str, str] = carried_variables()  # to every worker
         self._reached, self._on_listening = hosts, on_listening
         self._next_rank = 0
 
@@ -101,6 +102,14 @@ class Recruits:
             self.crew.join(replace(self._reached.agent_command(host.machine), host=name))
         except ConnectError as error:
             self.mark_away(host, str(error))
+
+    def number_from(self, rank: int) -> None:
+        """Give the output of new slots this rank and those that follow."""
+        self._next_rank = rank
+
+    def sweep(self, host: HostRecord, run: str) -> None:
+        """End what is left of the run on a host that has no agent of it any more."""
+        self._reached.sweep(host.machine, run)
 
     def miss(self, name: str, trouble: str) -> None:
         """Note a host that is known not to be there; it is called after a pause."""
@@ -203,7 +212,7 @@ class Recruits:
             engine="local" if isinstance(self._reached, LocalHosts) else "ssh",
             port=1,
             python=self._reached.python,
-            carried=carried_variables(),
+            carried=dict(self.carried),
         )
         host.plan = plan.hosts[0]
         self.plan = self.plan or plan
