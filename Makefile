@@ -5,6 +5,7 @@
 # make docs      build the documentation in build/site
 # make pictures  make the pictures of the documentation again, from real runs
 # make bench     measure the figures that Weft claims, beside the recorded ones
+# make pages     build the web pages of the jobs service
 # make proto     compile the .proto of the server's gRPC service into the Python modules beside it
 # Each sets up what it needs: a virtual environment in .venv, and system packages where it may.
 
@@ -18,7 +19,7 @@ QUICK := smoke or not (cluster or slurm or mpi or checks or clients or long)
 # Without compiled files beside them, every worker that a test starts would compile our modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-all check format proto docs pictures bench clean
+.PHONY: run test test-all check format pages proto docs pictures bench clean
 
 run: .venv/.ready-run
 	$(BIN)/weft run -n 2 examples/digits.py
@@ -27,7 +28,7 @@ test: .venv/.ready-test
 	sh tools/setup.sh system
 	$(PYTEST) -m '$(QUICK)'
 
-test-all: .venv/.ready-dev
+test-all: .venv/.ready-dev pages
 	sh tools/setup.sh system
 	sh tools/setup.sh browser
 	$(PYTEST)
@@ -42,6 +43,8 @@ format: .venv/.ready-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+pages: src/weft/console/pages/index.html
+
 proto: .venv/.ready-dev
 	$(BIN)/python tools/proto.py
 
@@ -49,7 +52,7 @@ docs: .venv/.ready-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "the pages are in build/site"
 
-pictures: .venv/.ready-dev
+pictures: .venv/.ready-dev pages
 	sh tools/setup.sh system
 	sh tools/setup.sh browser
 	$(BIN)/python tools/pictures.py
@@ -67,7 +70,11 @@ bench: .venv/.ready-bench
 	$(BIN)/python benchmarks/serve.py
 
 clean:
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build src/weft/console/pages src/weft/console/web/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+WEB := $(shell find src/weft/console/web -name node_modules -prune -o -type f -print)
+src/weft/console/pages/index.html: $(WEB) hatch_build.py
+	$(PYTHON) hatch_build.py
 
 .venv/.ready-run: pyproject.toml tools/setup.sh
 	PYTHON=$(PYTHON) sh tools/setup.sh venv '.[examples]'

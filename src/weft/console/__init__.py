@@ -1,0 +1,16 @@
+"""The web pages of the jobs service: TypeScript sources in `web/`, built into `pages/` by `make pages`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["pages"]
+
+
+def pages() -> Path | None:
+    """Return the folder of the built pages, or None where they have not been built.
+
+    `index.html` answers every path of the console; files under `assets/` have names that change with their content.
+    """
+    folder = Path(__file__).with_name("pages")
+    return folder if (folder / "index.html").is_file() else None
