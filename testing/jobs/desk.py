@@ -114,6 +114,6 @@ async def desk_on(database: Database, folder: Path, **settings: Any) -> AsyncIte
         try:
             yield desk
         finally:
-            for number in list(service.dispatcher.running):
+            for number in list(service.dispatcher.following.running):
                 await desk.service.act(number, "stop", user_name="ann")
                 await desk.reach(number)

@@ -11,7 +11,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,11 @@ class RunningAttempt:
     known: KnownJob
     attempt: StoredAttempt
     task: asyncio.Task[None] | None = None  # a step that is being taken
+    watched: bool = False  # its keeper lives, and its end will be told
     ended: bool = False  # its keeper is gone
     code: int | None = None  # its keeper's exit code, where it was a child of ours
     target: tuple[AttemptShare, ...] | None = None  # the size it was told to have, until it has it
+    adoptions: list[float] = field(default_factory=list)  # times at which its keeper was replaced
 
     @property
     def id(self) -> int:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import sqlalchemy as sa
 
-from weft.errors import WeftError
 from weft.jobs.lifecycle import ACTIVE, ENDED, WAITING, StateError
 from weft.jobs.scheduler.decide import Decision, Scheduler
 from weft.jobs.scheduler.explain import Explanations, Reason
@@ -31,9 +29,9 @@ from weft.jobs.scheduler.model import (
     Start,
     merged,
 )
-from weft.jobs.service.attempts import Attempts, RunningAttempt
-from weft.jobs.service.command import is_elastic
+from weft.jobs.service.attempts import Attempts
 from weft.jobs.service.config import ServiceConfig
+from weft.jobs.service.following import Following
 from weft.jobs.service.index import (
     KnownJob,
     known_job,
@@ -43,9 +41,8 @@ from weft.jobs.service.index import (
     request_of,
     without_avoiding,
 )
-from weft.jobs.service.keepers import KeeperProcess, Keepers
+from weft.jobs.service.keepers import Keepers
 from weft.jobs.service.lease import LeaseLost, give_up, new_holder, take
-from weft.jobs.service.processes import boot_id
 from weft.jobs.service.shares import share_out
 from weft.jobs.store.attempts import AttemptShare, StoredAttempt, attempts_of, open_attempts
 from weft.jobs.store.database import Database
@@ -54,7 +51,7 @@ from weft.jobs.store.hosts import StoredHost, list_hosts
 from weft.jobs.store.jobs import change_job, dependencies_of, jobs_in, need_job, waiting_for
 
 TURN_S = 0.1  # between two looks while a job starts or changes its size
-ENDING = ("pause", "preempt")
+GIVING_WAY = ("pause", "preempt", "stop", "time-out")  # what is wanted of jobs that are about to leave
 _log = logging.getLogger(__name__)
 
 
@@ -72,6 +69,9 @@ class Dispatcher:
         self._last_event = 0
         self._changed = True
         self.chores: list[Callable[[Dispatcher, float], object]] = []
+        self.following = Following(
+            config, attempts, keepers, refresh=self.refresh, freed=self._freed, wake=self.wake
+        )
         self.trouble = ""
         self._reset()
 
@@ -80,7 +80,6 @@ class Dispatcher:
         self.hosts: dict[str, StoredHost] = {}
         self.scheduler = Scheduler((), self._config.policy)
         self.known: dict[int, KnownJob] = {}
-        self.running: dict[int, RunningAttempt] = {}
         self._decision: tuple[Decision, float] | None = None
 
     def wake(self) -> None:
@@ -94,12 +93,9 @@ class Dispatcher:
         try:
             while True:
                 await self._try_turn()
-                busy = any(
-                    running.target or running.known.job.state == "starting"
-                    for running in self.running.values()
-                )
+                pause_s = TURN_S if self.following.busy else self._config.tick_s
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), TURN_S if busy else self._config.tick_s)
+                    await asyncio.wait_for(self._woken.wait(), pause_s)
         finally:
             await self._close()
 
@@ -107,7 +103,8 @@ class Dispatcher:
         self._woken.clear()
         try:
             await self._turn()
-            self.trouble = ""
+            self.trouble = self.following.trouble
+            self.following.trouble = ""
         except LeaseLost:
             await self._stand_down()
         except (sa.exc.SQLAlchemyError, OSError) as error:
@@ -132,7 +129,7 @@ class Dispatcher:
         if not self.leading:
             return
         await self._sync()
-        await self._follow()
+        await self.following.turn()
         for chore in self.chores:
             result = chore(self, now)
             if asyncio.iscoroutine(result):
@@ -141,11 +138,7 @@ class Dispatcher:
 
     async def _stand_down(self) -> None:
         """Forget everything: somebody else decides now, or the store must be read again."""
-        tasks = [running.task for running in self.running.values() if running.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._keepers.close()
+        await self.following.close()
         self._reset()
 
     async def _close(self) -> None:
@@ -157,7 +150,7 @@ class Dispatcher:
 
     async def _load(self) -> None:
         """Build the index, and find the keepers of jobs that were started before."""
-        self._keepers.close()
+        await self.following.close()
         self._reset()
         self._last_event = await self._database.read(newest_event)
         await self.load_hosts()
@@ -193,9 +186,9 @@ class Dispatcher:
             ids = {
                 int(event.data["job"]) for event in events if event.topic == "jobs" and "job" in event.data
             }
-            await self._refresh(ids)
+            await self.refresh(ids)
 
-    async def _refresh(self, ids: set[int]) -> None:
+    async def refresh(self, ids: set[int]) -> None:
         """Read some jobs again, and those that wait for them."""
         if not ids:
             return
@@ -212,33 +205,30 @@ class Dispatcher:
 
     def _take_in(self, known: KnownJob, attempt: StoredAttempt | None = None) -> None:
         """Bring the index to what the store says of a job."""
-        job = known.job
+        job, running = known.job, self.following.running.get(known.job.id)
         self._changed = True
-        running = self.running.get(job.id)
         if running is not None:
             running.known = known
-            if job.state in ACTIVE:
-                placed = self.scheduler.placed.get(job.id)
-                if placed is not None:
-                    pausing = job.wanted in ENDING
-                    self.scheduler.put(replace(placed, request=self._request(known), pausing=pausing))
-                self.known[job.id] = known
-                return
-            if running.task is not None:  # it is being ended; what follows is looked at then
+            if job.state in WAITING:  # its attempt is being ended; the job is read again when that is done
                 return
         if job.state in ENDED:
             self._forget(job.id)
             return
         self.known[job.id] = known
-        if job.state in ("queued", "held"):
-            self.running.pop(job.id, None)
+        if job.state in WAITING:
             self.scheduler.remove(job.id, now_s())
-            self.scheduler.add(self._request(known), now_s())
-        elif job.state == "paused":
-            self.running.pop(job.id, None)
-            self.scheduler.remove(job.id, now_s())
+            if job.state != "paused":
+                self.scheduler.add(self._request(known), now_s())
+        elif running is not None:
+            placed = self.scheduler.placed.get(job.id)
+            if placed is not None:
+                request, pausing = self._request(known), job.wanted in GIVING_WAY
+                self.scheduler.put(replace(placed, request=request, pausing=pausing))
         elif attempt is not None:
-            self._follow_again(known, attempt)
+            if attempt.ended_ms is None:
+                request, pausing = self._request(known), job.wanted in GIVING_WAY
+                self.scheduler.put(placed_of(request, attempt, pausing=pausing))
+            self.following.add(known, attempt)
 
     def _request(self, known: KnownJob) -> JobRequest:
         request = request_of(known)
@@ -248,151 +238,13 @@ class Dispatcher:
 
     def _forget(self, job_id: int) -> None:
         self.known.pop(job_id, None)
-        self.running.pop(job_id, None)
         self.scheduler.remove(job_id, now_s())
-        self._changed = True
 
-    def _follow_again(self, known: KnownJob, attempt: StoredAttempt) -> None:
-        """Follow an attempt that an earlier service started."""
-        running = self.running[known.job.id] = RunningAttempt(known, attempt)
-        if attempt.ended_ms is None:
-            self.scheduler.put(placed_of(self._request(known), attempt, pausing=known.job.wanted in ENDING))
-        if known.job.state == "storing":
-            self._take_step(running, self._attempts.store(running))
-        elif known.job.state == "staging":
-            self._take_step(running, self._start(running))
-        elif attempt.keeper_pid is None:
-            self._take_step(running, self._start_keeper(running))
-        else:
-            self._attach(running)
-
-    def _attach(self, running: RunningAttempt) -> None:
-        attempt = running.attempt
-        keeper = KeeperProcess(attempt.keeper_pid or 0, attempt.keeper_started or 0)
-        here = attempt.boot_id == boot_id()
-        if not here or not self._keepers.watch(running.id, keeper):
-            running.ended = True
-            self.wake()
-
-    # -- running jobs -----------------------------------------------------------------------------
-
-    def keeper_ended(self, job_id: int, code: int | None) -> None:
-        """Note that a job's keeper is gone; the next turn sees to it."""
-        running = self.running.get(job_id)
-        if running is not None:
-            running.ended, running.code = True, code
-        self.wake()
-
-    async def _follow(self) -> None:
-        """See to every job that has been started."""
-        for running in list(self.running.values()):
-            if running.task is not None:
-                continue
-            state = running.known.job.state
-            if running.ended:
-                self._take_step(running, self._end(running))
-            elif state == "starting" and self._attempts.has_begun(running):
-                await self._attempts.say_running(running)
-                await self._refresh({running.id})
-            if state in ("starting", "running") and not running.ended:
-                await self._watch(running)
-
-    async def _watch(self, running: RunningAttempt) -> None:
-        """Ask a job to end that shall, and hold it to its time."""
-        job, limit_s = running.known.job, running.known.resolved.time_limit_s
-        if (
-            job.wanted is None
-            and limit_s is not None
-            and now_s() > running.attempt.started_ms / 1000 + limit_s
-        ):
-            await self._attempts.write(lambda c: change_job(c, job.id, wanted="time-out"))
-            await self._refresh({job.id})
-        if running.known.job.wanted is not None:
-            await self._attempts.ask(running)
-
-    def _take_step(self, running: RunningAttempt, step: Coroutine[Any, Any, None]) -> None:
-        """Do something slow for a job while the others go on."""
-        task = asyncio.create_task(self._guard(running, step))
-        running.task = task
-        task.add_done_callback(lambda _: self._step_taken(running))
-
-    def _step_taken(self, running: RunningAttempt) -> None:
-        running.task = None
-        self.wake()
-
-    async def _guard(self, running: RunningAttempt, step: Coroutine[Any, Any, None]) -> None:
-        try:
-            await step
-        except LeaseLost:
-            self._renew_at = 0.0
-        except (sa.exc.SQLAlchemyError, OSError) as error:
-            self.trouble = " ".join(str(getattr(error, "orig", None) or error).split())
-            _log.error("job %s: %s", running.id, self.trouble)
-            await asyncio.sleep(self._config.tick_s)
-        except Exception:
-            _log.exception("job %s", running.id)
-            await asyncio.sleep(self._config.tick_s)
-
-    async def _start(self, running: RunningAttempt) -> None:
-        """Stage and start an attempt that is recorded."""
-        try:
-            await self._attempts.stage(running)
-        except OSError as error:
-            await self._attempts.give_back(running, f"its files could not be written: {error}", 30.0)
-        except WeftError as error:
-            if isinstance(error, LeaseLost):
-                raise
-            await self._attempts.refuse(running, str(error))
-        await self._refresh({running.id})
-        if running.known.job.state == "starting":
-            await self._start_keeper(running)
-        else:
-            self._let_go(running)
-
-    async def _start_keeper(self, running: RunningAttempt) -> None:
-        try:
-            keeper = await self._attempts.start(running)
-        except WeftError as error:
-            if isinstance(error, LeaseLost):
-                raise
-            await self._attempts.refuse(running, str(error))
-            self._let_go(running)
-            await self._refresh({running.id})
-            return
-        if keeper is None:
-            await asyncio.sleep(TURN_S)
-            await self._start_keeper(running)
-        elif not self._keepers.watch(running.id, keeper):
-            running.ended, running.code = True, self._keepers.code_of(keeper)
-
-    def _let_go(self, running: RunningAttempt) -> None:
-        self.running.pop(running.id, None)
-        self.scheduler.remove(running.id, now_s())
-
-    async def _end(self, running: RunningAttempt) -> None:
-        """Judge an attempt whose keeper is gone; an elastic run that goes on gets another."""
-        if await self._adopted(running):
-            return
-        following = await self._attempts.finish(running)
-        self.scheduler.remove(running.id, now_s())
-        if following.state == "storing":
-            await self._attempts.store(running)
-        self.running.pop(running.id, None)
-        await self._refresh({running.id})
-
-    async def _adopted(self, running: RunningAttempt) -> bool:
-        known, folder = running.known, self._attempts.folder(running.attempt)
-        if not is_elastic(known.resolved) or (folder / "run" / "outcome.json").exists():
-            return False
-        if not (folder / "run" / "elastic" / "control.json").exists() or running.attempt.asked == "kill":
-            return False
-        keeper = await self._attempts.adopt(running)
-        if keeper is None:
-            return False
-        running.ended, running.code = False, None
-        if not self._keepers.watch(running.id, keeper):
-            running.ended, running.code = True, self._keepers.code_of(keeper)
-        return True
+    def _freed(self, job_id: int) -> None:
+        """Note that a job holds nothing any more."""
+        if job_id in self.scheduler.placed:
+            self.scheduler.remove(job_id, now_s())
+            self._changed = True
 
     # -- deciding ---------------------------------------------------------------------------------
 
@@ -427,14 +279,14 @@ class Dispatcher:
         try:
             attempt = await self._attempts.record(known, shares)
         except (StateError, LookupError):  # stopped, held or removed a moment ago
-            await self._refresh({job_id})
+            await self.refresh({job_id})
             return
         request = self.scheduler.queue.jobs.get(job_id) or self._request(known)
         self.scheduler.put(
             Placed(request=request, allocation=allocation, started_s=attempt.started_ms / 1000)
         )
-        running = self.running[job_id] = RunningAttempt(known, attempt)
-        self._take_step(running, self._start(running))
+        await self.refresh({job_id})  # it is staging now
+        self.following.add(self.known[job_id], attempt)
 
     def _shares(
         self,
@@ -445,7 +297,7 @@ class Dispatcher:
         """Return the processors and accelerators for a job, beside those of the others."""
         holdings: dict[str, list[tuple[AttemptShare, Resources]]] = {}
         own = {share.host: share for share in before}
-        for running in self.running.values():
+        for running in self.following.running.values():
             each = needs_of(running.known.resolved)
             for share in running.attempt.shares:
                 if own.get(share.host) is not share:
@@ -462,7 +314,7 @@ class Dispatcher:
                 else None
             )
         )
-        await self._refresh({job_id})
+        await self.refresh({job_id})
 
     async def _resize(self, placed: Placed, allocation: tuple[tuple[str, int], ...]) -> None:
         raise NotImplementedError
@@ -507,5 +359,5 @@ class Dispatcher:
 
     def shares_of(self, job_id: int) -> tuple[AttemptShare, ...]:
         """Return what a running job holds."""
-        running = self.running.get(job_id)
+        running = self.following.running.get(job_id)
         return running.attempt.shares if running is not None else ()

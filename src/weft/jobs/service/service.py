@@ -57,7 +57,7 @@ class JobService:
         self.dispatcher.chores.append(self._watch.look)
 
     def _keeper_ended(self, job_id: int, code: int | None) -> None:
-        self.dispatcher.keeper_ended(job_id, code)
+        self.dispatcher.following.keeper_ended(job_id, code)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
