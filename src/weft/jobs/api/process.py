@@ -160,11 +160,14 @@ def _write_private(path: Path, text: str) -> None:
 
 @asynccontextmanager
 async def service_on(
-    options: ServiceOptions, database: Database, listening: socket.socket
+    options: ServiceOptions,
+    database: Database,
+    listening: socket.socket,
+    config: ServiceConfig | None = None,
 ) -> AsyncIterator[RunningService]:
     """Answer on a socket while the block runs."""
     url = _url(options, listening)
-    service = JobService(ServiceConfig(folder=options.data.resolve()), database)
+    service = JobService(config or ServiceConfig(folder=options.data.resolve()), database)
     points: PointFanout = getattr(service, "points", None) or PointFanout()
     sealer = Sealer(options.data / "secret.key")
     state = ApiState(

@@ -10,9 +10,10 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 from urllib.parse import quote
 
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
 from weft.jobs.api.binding import Handler, bounded_parts
+from weft.jobs.api.downloads import SAFE_HEADERS, file_response
 from weft.jobs.api.failures import ApiRefusal, not_found
 from weft.jobs.api.state import Call
 from weft.jobs.api.types.files import (
@@ -56,12 +57,6 @@ _TEXTS = frozenset(
         ".xml",
     }
 )
-# A file may be a page with scripts; nothing of it runs here, and nobody guesses that it is one.
-_SAFE_HEADERS = {
-    "content-security-policy": "default-src 'none'; sandbox",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-}
 
 
 async def list_all(call: Call) -> FilesAnswer:
@@ -142,17 +137,17 @@ async def read(call: Call) -> Response:
         raise not_found("the file")
     if query.preview:
         return await _preview(place)
-    return FileResponse(place, headers=_as_download(place.name), media_type="application/octet-stream")
+    return file_response(place, "application/octet-stream", _as_download(place.name))
 
 
 async def _preview(place: Path) -> Response:
     kind = kind_of(place.name)
     if kind == "image":
-        return FileResponse(place, headers=_SAFE_HEADERS, media_type=_IMAGES[place.suffix.lower()])
+        return file_response(place, _IMAGES[place.suffix.lower()])
     data = await asyncio.to_thread(_first_bytes, place)
     if kind == "other" and b"\0" in data:
         raise ApiRefusal(415, f"{place.name} must be text or a picture to be shown; download it")
-    return Response(data, headers=_SAFE_HEADERS, media_type="text/plain; charset=utf-8")
+    return Response(data, headers=SAFE_HEADERS, media_type="text/plain; charset=utf-8")
 
 
 def _first_bytes(place: Path) -> bytes:
@@ -161,7 +156,8 @@ def _first_bytes(place: Path) -> bytes:
 
 
 def _as_download(name: str) -> dict[str, str]:
-    return _SAFE_HEADERS | {"content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
+    told = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    return {**SAFE_HEADERS, "content-disposition": told}
 
 
 # -- code ------------------------------------------------------------------------------------------------
@@ -191,7 +187,7 @@ async def read_code(call: Call) -> Response:
         raise not_found("the file")
     digest = file.digest
     data = await asyncio.to_thread(call.state.jobs.blobs.read, digest)
-    return Response(data, headers=_SAFE_HEADERS, media_type="text/plain; charset=utf-8")
+    return Response(data, headers=SAFE_HEADERS, media_type="text/plain; charset=utf-8")
 
 
 async def add_code(call: Call) -> SnapshotAnswer:

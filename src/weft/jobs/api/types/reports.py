@@ -129,7 +129,8 @@ class LogsQuery(Document, frozen=True):
 
     rank: Annotated[int, Meta(ge=-1, le=65_536)] | None = None  # -1: the launcher; none: all
     attempt: Id | None = None  # the newest if none is given
-    cursor: Text | None = None
+    cursor: Text | None = None  # `next` of the page before
+    before: Text | None = None  # `first` of a page: the lines above it
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
     grep: Annotated[str, Meta(max_length=1000)] | None = None  # a regular expression
     tail: Annotated[int, Meta(ge=0, le=10_000)] | None = None  # begin so many lines before the end
@@ -141,14 +142,14 @@ class LogLineView(msgspec.Struct, frozen=True):
     rank: int  # -1: the launcher
     number: int  # from 1, in the log of the rank
     text: str
-    stream: str | None = None
 
 
 class LogsAnswer(msgspec.Struct, frozen=True):
     """Log lines, and the cursor after the last of them."""
 
     lines: tuple[LogLineView, ...]
-    next: str | None  # ask again with it for newer lines
+    next: str  # ask again with it for newer lines
+    first: str  # where the first line begins
     ended: bool  # no line will follow
     ranks: tuple[int, ...]  # that have a log
 
