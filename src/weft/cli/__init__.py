@@ -39,6 +39,7 @@ VERBS = {
     "secret": ("weft.cli.jobs.secret", "Keep secrets for jobs."),
     "rankfile": ("weft.cli.hosts.rankfile", "Write the rank file for some hosts."),
     "scale": ("weft.cli.training.scale", "Give an elastic run other hosts while it goes on."),
+    "pause": ("weft.cli.training.pause", "End an elastic run at a checkpoint, to go on later."),
     "ledger": ("weft.cli.training.ledger", "Check which samples an elastic run consumed."),
     "timeline": ("weft.cli.training.timeline", "Show the changes of an elastic run."),
 }

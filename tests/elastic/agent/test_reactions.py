@@ -49,6 +49,7 @@ from weft.elastic.worker.messages import (
     WorkerHealed,
     WorkerHello,
     WorkerLeaving,
+    WorkerPaused,
 )
 
 STARTING, READY, MEMBER = WorkerState.STARTING, WorkerState.READY, WorkerState.MEMBER
@@ -104,8 +105,15 @@ def test_what_a_worker_says_of_itself_is_noted() -> None:
 def test_the_first_worker_to_finish_or_to_refuse_ends_the_run() -> None:
     finished = reactions.on_message(worker(MEMBER), WorkerFinished(), RUN)
     assert finished == (SetState(PID, FINISHED), EndRun("finished", 0))
+    paused = reactions.on_message(worker(MEMBER), WorkerPaused(7), RUN)
+    assert paused == (SetState(PID, FINISHED), EndRun("paused", 75))
     refused = reactions.on_message(worker(MEMBER), RunRefused("no data", 2), RUN)
     assert refused == (EndRun("no data", 2),)
+
+
+def test_members_of_a_run_that_pauses_end_by_themselves_and_the_others_are_killed() -> None:
+    assert reactions.on_run_over([worker(MEMBER), worker(FINISHED)], VIEW, how="paused") == ()
+    assert reactions.on_run_over([worker(READY)], VIEW, how="paused") == (KillWorker(PID),)
 
 
 # -- leaving ------------------------------------------------------------------------------------------
@@ -276,18 +284,18 @@ def test_a_member_that_was_left_behind_may_come_back_under_a_new_name() -> None:
 def test_members_exit_by_themselves_when_the_run_is_finished_even_if_they_were_to_leave(
     state: WorkerState,
 ) -> None:
-    actions = reactions.on_run_over([worker(state)], VIEW, finished=True)
+    actions = reactions.on_run_over([worker(state)], VIEW, how="finished")
     assert actions == (SendOver(PID), SetState(PID, FINISHED))
 
 
 def test_a_worker_that_was_let_go_and_is_still_there_is_asked_again() -> None:
-    actions = reactions.on_run_over([worker(LEAVING, "a/0.1")], VIEW, finished=True)
+    actions = reactions.on_run_over([worker(LEAVING, "a/0.1")], VIEW, how="finished")
     assert actions == (KillWorker(PID, signal.SIGTERM),)
 
 
 def test_when_the_run_fails_members_are_asked_to_end_and_newcomers_are_killed() -> None:
     workers = [worker(MEMBER), worker(READY), worker(STARTING), worker(FINISHED)]
-    assert reactions.on_run_over(workers, VIEW, finished=False) == (
+    assert reactions.on_run_over(workers, VIEW, how="no host is left") == (
         KillWorker(PID, signal.SIGTERM),
         KillWorker(PID, signal.SIGKILL),
         KillWorker(PID, signal.SIGKILL),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import time
 from functools import cache
@@ -10,11 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from testing.cluster.waiting import wait_until
 from testing.elastic.local_run import LocalRun, undisturbed
 from testing.forking.server import ForkServer
 
 from weft.elastic.checkpoint import layout
 from weft.elastic.history.records import read_ledger
+from weft.elastic.launcher.scale import pause
 
 pytestmark = pytest.mark.long
 
@@ -162,3 +166,44 @@ def test_a_member_lost_while_all_save_costs_no_more_than_that_checkpoint(
     assert [checkpoint.step for checkpoint in found] == [28, 27]
     assert all(checkpoint.about for checkpoint in found)
     assert sorted(path.name for path in saved.glob("step-*")) == sorted(c.folder.name for c in found)
+
+
+def test_a_run_that_is_paused_ends_when_a_step_is_saved_and_goes_on_with_other_workers(
+    tmp_path: Path, forks: ForkServer
+) -> None:
+    saved = tmp_path / "saved"
+    first = started(tmp_path / "first", "1:2", 2, saved, every="1000", forks=forks)
+    first.await_event("stepped", worker="localhost/1.0")
+    pause(first.run_dir)
+    first.finish()
+    assert first.code == 75, first.output
+    assert "weft: paused; start it again with the same --checkpoint to go on" in first.output
+    outcome = json.loads((first.run_dir / "outcome.json").read_text())
+    assert (outcome["paused"], outcome["failure"], outcome["interrupted_by"]) == (True, None, None)
+    step = layout.find(saved)[0].step
+    assert step == 1 + max(record.step for record in read_ledger(first.run_dir).records)
+    second = started(tmp_path / "second", "1:3", 3, saved, every="1000", forks=forks)
+    go_on(second)
+    second.finish()
+    assert {event["step"] for event in second.events("healed")} == {step}
+    assert second.code == 0, second.output
+    assert {result["digest"] for result in second.results} == {reference(*RESULT)["digest"]}
+
+
+def test_a_run_that_cannot_save_is_not_paused(tmp_path: Path, forks: ForkServer) -> None:
+    saved = tmp_path / "saved"
+    run = started(tmp_path / "run", "1:2", 2, saved, every="1000", forks=forks)
+    run.await_event("stepped", worker="localhost/1.0")
+    shutil.rmtree(saved)
+    saved.write_text("in the way")
+    pause(run.run_dir)
+    wait_until(lambda: "could not be saved" in _logs(run), "a line that says so", 60)
+    go_on(run)
+    run.finish()
+    assert run.code == 0, run.output
+    assert "weft: the run is not paused, as step" in run.output
+    assert {result["digest"] for result in run.results} == {reference(*RESULT)["digest"]}
+
+
+def _logs(run: LocalRun) -> str:
+    return "".join(log.read_text() for log in run.run_dir.glob("rank-*.log"))

@@ -44,6 +44,7 @@ from weft.elastic.agent.launcher_messages import (
     EndOrder,
     JournalEvent,
     LeaveOrder,
+    PauseOrder,
     RosterUpdate,
     SlotsOrder,
     StatusEvent,
@@ -57,7 +58,7 @@ from weft.elastic.agent.workers import HostWorkers
 from weft.elastic.membership.copies import may_end
 from weft.elastic.membership.council import Action, Council, Decided, Send, is_quorum
 from weft.elastic.membership.council_messages import CouncilMessage, ViewDecided
-from weft.elastic.membership.endings import end_of_loops, end_of_slots
+from weft.elastic.membership.endings import FINISHED, PAUSED, end_of_loops, end_of_slots
 from weft.elastic.membership.leader import Leader
 from weft.elastic.membership.policy import MembershipRules
 from weft.elastic.membership.reports import AgentAddress, AgentReport, AgentStatus, WorkerState
@@ -374,10 +375,9 @@ class ElasticAgent:
         if self.over:
             return
         self.over, self.code = how, code
-        finished = how == "finished"
-        self.journal.event("finished" if finished else "failed", cause=how, code=code)
-        view = self.council.view
-        self._carry_out(reactions.on_run_over(self.workers.facts(), view, finished=finished))
+        well = how in (FINISHED.how, PAUSED.how)
+        self.journal.event(how if well else "failed", cause=how, code=code)
+        self._carry_out(reactions.on_run_over(self.workers.facts(), self.council.view, how=how))
         self._kill_at = time.monotonic() + self.spec.grace_s
         if tell:
             self._beat()
@@ -450,6 +450,8 @@ class ElasticAgent:
                 self._leave()
             case SlotsOrder():
                 self._take_slots(order)
+            case PauseOrder():
+                self.workers.pause()
             case CatchUpOrder():
                 self.workers.catch_up(order.received)
             case StopOrder():

@@ -38,6 +38,7 @@ from weft.elastic.agent.actions import (
     WriteEvent,
     WriteHeader,
 )
+from weft.elastic.membership.endings import FINISHED, PAUSED
 from weft.elastic.membership.reports import WorkerState
 from weft.elastic.membership.stalls import Stall
 from weft.elastic.membership.view import View
@@ -55,6 +56,7 @@ from weft.elastic.worker.messages import (
     WorkerHealed,
     WorkerHello,
     WorkerLeaving,
+    WorkerPaused,
 )
 from weft.launch.control.outcome import describe_code
 
@@ -110,7 +112,9 @@ def on_message(worker: WorkerFacts, message: FromWorker, run: RunFacts) -> tuple
         case RunRefused(why, code):
             return (EndRun(why, code),)
         case WorkerFinished():
-            return SetState(worker.pid, WorkerState.FINISHED), EndRun("finished", 0)
+            return SetState(worker.pid, WorkerState.FINISHED), EndRun(FINISHED.how, FINISHED.code)
+        case WorkerPaused():
+            return SetState(worker.pid, WorkerState.FINISHED), EndRun(PAUSED.how, PAUSED.code)
         case WorkerHealed():
             return MarkHealed(worker.pid, message.step), _told(worker, message)
         case GroupFormed() | CheckpointSaved():
@@ -211,17 +215,22 @@ def on_view(workers: Sequence[WorkerFacts], view: View, *, urgent: bool) -> tupl
     return tuple(actions)
 
 
-def on_run_over(workers: Sequence[WorkerFacts], view: View, *, finished: bool) -> tuple[Reaction, ...]:
-    """React to the end of the run: workers that are done exit by themselves, the others are asked to, or killed."""
+def on_run_over(workers: Sequence[WorkerFacts], view: View, *, how: str) -> tuple[Reaction, ...]:
+    """React to the end of the run: workers that are done exit by themselves, the others are asked to, or killed.
+
+    Members of a run that pauses have all saved their last step, and are about to say so.
+    """
+    finished = how == FINISHED.how
     actions: list[Reaction] = []
     for worker in workers:
         # A worker that is to leave and is still a member is done together with all the others.
         leaving = worker.state == WorkerState.LEAVING and view.rank_of(worker.name) is not None
         if finished and (worker.state == WorkerState.MEMBER or leaving):
             actions += [SendOver(worker.pid), SetState(worker.pid, WorkerState.FINISHED)]
-        elif worker.state != WorkerState.FINISHED:
-            takes_part = worker.state not in (WorkerState.STARTING, WorkerState.READY)
-            actions.append(KillWorker(worker.pid, signal.SIGTERM if takes_part else signal.SIGKILL))
+        elif worker.state in (WorkerState.STARTING, WorkerState.READY):
+            actions.append(KillWorker(worker.pid))
+        elif worker.state != WorkerState.FINISHED and how != PAUSED.how:
+            actions.append(KillWorker(worker.pid, signal.SIGTERM))
     return tuple(actions)
 
 

@@ -42,7 +42,7 @@ from weft.elastic.agent.reactions import WorkerFacts
 from weft.elastic.membership.reports import WorkerReport, WorkerState
 from weft.elastic.membership.stalls import Alarms, Stall
 from weft.elastic.timing import Timing
-from weft.elastic.worker.messages import FromWorker, NewView, RunFinished, WelcomeWorker
+from weft.elastic.worker.messages import FromWorker, NewView, PauseWorker, RunFinished, WelcomeWorker
 from weft.launch.agent import processes
 from weft.launch.agent.protocol import WorkerOutput, WorkerPoints
 from weft.launch.agent.wire import bytes_to_text
@@ -85,6 +85,7 @@ class HostWorkers:
         self._dropped: defaultdict[int, int] = defaultdict(
             int
         )  # bytes of output that it was not sent, by slot
+        self._pausing = False  # the run is to end as soon as a step is saved
         self._starting_at: dict[int, float] = {}  # by slot: when the next worker starts there
 
     # -- what there is ----------------------------------------------------------------------------
@@ -204,6 +205,8 @@ class HostWorkers:
         self._processes[worker.pid] = worker
         self._journal.event("started", worker=worker.name, pid=worker.pid)
         worker.send(WelcomeWorker(name=worker.name, secret=self._spec.secret, most=self._spec.most))
+        if self._pausing:
+            worker.send(PauseWorker())
         loop = asyncio.get_running_loop()
         loop.add_reader(worker.link.fileno(), self._receive, worker)
         for pipe, stream in _outputs(worker):
@@ -269,6 +272,13 @@ class HostWorkers:
         self._ends[slot] += 1
         pause_s = RESTART_PAUSES_S[min(self._ends[slot], len(RESTART_PAUSES_S)) - 1]
         self._starting_at[slot] = time.monotonic() + pause_s
+
+    def pause(self) -> None:
+        """Tell all workers, those that follow too, that the run is to end as soon as a step is saved."""
+        if not self._pausing:
+            self._pausing = True
+            for worker in self._alive():
+                worker.send(PauseWorker())
 
     def kill(self, *, but: WorkerState | None = None) -> None:
         """Kill all workers at once, except those in the state `but`."""

@@ -59,6 +59,7 @@ class Saver:
         self._reading = -1, 0, 0  # view, rank and step that were tried last
         self._snapshot = Snapshot()
         self._thread: threading.Thread | None = None
+        self._saved = 0  # the last step of which our share was written
         self._agreed = False
         self._skipped = 0
 
@@ -187,6 +188,17 @@ class Saver:
             return 0.0, 0.0
         return float(self.asked or (rank == 0 and self._due(step))), float(self._writes())
 
+    @property
+    def agreed(self) -> bool:
+        """Whether the step that is to commit will be saved."""
+        return self._agreed
+
+    def is_saved(self, step: int) -> bool:
+        """Wait for what is being written; return whether our share of this step is."""
+        if self._thread is not None:
+            self._thread.join()
+        return self._saved == step
+
     def voted(self, wanted: float, unable: float) -> None:
         self._agreed = bool(wanted) and not unable
         self._skipped += bool(wanted) and bool(unable)
@@ -279,6 +291,7 @@ class Saver:
         except Exception as error:  # a full disk must not end a run
             _warn(f"step {about['step']} could not be saved in {self.directory}: {error!r}; training goes on")
             return
+        self._saved = about["step"]
         nbytes = sum(copy.nbytes for copy in copies)
         self.cadence.cost_s = blocking_s + time.thread_time() - busy
         seconds = round(time.perf_counter() - began, 4)

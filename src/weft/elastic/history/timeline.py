@@ -250,4 +250,4 @@ def complete(found: Sequence[MembershipChange]) -> tuple[MembershipChange, ...]:
 
 
 def ended(events: Iterable[Event]) -> bool:
-    return any(event.event == "finished" for event in events)
+    return any(event.event in ("finished", "paused") for event in events)

@@ -1,7 +1,8 @@
 """The ballot of a reduction: one row of numbers that all members add up, beside the gradients of a step.
 
 From the sum each member learns the same: who computed which micro-batch, whether all are at the same place, whether a
-newer view is known, what savers want, how much was left out, and which parameters have gradients.
+newer view is known, what savers want, whether the run is to pause, how much was left out, and which parameters have
+gradients.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from torch import Tensor
 
 from weft.elastic.membership.view import View
 
-_NEWER, _SAVE, _CANNOT_SAVE, _SKIPPED, _USED = range(5)
-_FACTS = 5
+_NEWER, _SAVE, _CANNOT_SAVE, _PAUSE, _SKIPPED, _USED = range(6)
+_FACTS = 6
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Ballot:
         most_micros: int,
         touched: Tensor,
         saving: tuple[float, float],
+        pausing: bool,
         newer: bool,
         skipped: float,
         used: bool,
@@ -62,7 +64,9 @@ class Ballot:
             micros,
             most_micros,
         )
-        facts = torch.tensor([float(newer), *saving, skipped, float(used)], dtype=torch.float64)
+        facts = torch.tensor(
+            [float(newer), *saving, float(pausing), skipped, float(used)], dtype=torch.float64
+        )
         ballot.numbers[:_FACTS] = facts
         ballot._places[rank] = torch.tensor([place.epoch, place.start, place.backward], dtype=torch.float64)
         ballot._micros[[*held]] = 1.0
@@ -109,6 +113,11 @@ class Ballot:
     def saving(self) -> tuple[float, float]:
         """How many members want the step saved, and how many cannot save it."""
         return float(self.numbers[_SAVE]), float(self.numbers[_CANNOT_SAVE])
+
+    @property
+    def pausing(self) -> bool:
+        """Whether a member knows that the run is to pause."""
+        return bool(self.numbers[_PAUSE])
 
     @property
     def used(self) -> float:

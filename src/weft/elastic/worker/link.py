@@ -18,6 +18,7 @@ from weft.elastic.worker.messages import (
     FromWorker,
     GroupBroken,
     NewView,
+    PauseWorker,
     RunFinished,
     RunRefused,
     ToWorker,
@@ -47,6 +48,7 @@ class AgentLink:
         self._urgent = -1  # the newest view for which the end of the step is not waited for: somebody is lost
         self.name = ""
         self.drain = False
+        self.pausing = False  # the run is to end as soon as a step is saved
         self._welcome: WelcomeWorker | None = None
         threading.Thread(target=self._listen, name="weft-link", daemon=True).start()
 
@@ -121,6 +123,8 @@ class AgentLink:
             match message:
                 case DrainWorker():
                     self.drain = True
+                case PauseWorker():
+                    self.pausing = True
                 case WelcomeWorker(name=name):
                     self._welcome, self.name = message, name
                 case RunFinished():
@@ -149,7 +153,8 @@ class FixedLink(AgentLink):
     """For a world that was made by another launcher: one view, and whatever breaks it ends the run."""
 
     def __init__(self, view: View, rank: int) -> None:
-        self.view, self.name, self.drain = view, view.members[rank].worker, False
+        self.view, self.name = view, view.members[rank].worker
+        self.drain = self.pausing = False
         self.on_urgent = lambda: None
 
     def tell(self, news: FromWorker) -> None:

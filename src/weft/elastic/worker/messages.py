@@ -39,6 +39,10 @@ class DrainWorker(ToWorker, frozen=True, tag="drain"):
     """The worker is to leave at the end of its step."""
 
 
+class PauseWorker(ToWorker, frozen=True, tag="pause"):
+    """The run is to end as soon as a step is saved."""
+
+
 class RunFinished(ToWorker, frozen=True, tag="over"):
     """The other members are done, so there will be no further view."""
 
@@ -124,11 +128,17 @@ class RunRefused(FromWorker, frozen=True, tag="refused"):
     code: int
 
 
+class WorkerPaused(FromWorker, frozen=True, tag="paused"):
+    """All members have saved the last step, and end."""
+
+    step: int
+
+
 class WorkerFinished(FromWorker, frozen=True, tag="finished"):
     """The worker has done all steps of the run."""
 
 
-FROM_AGENT: Decoder[ToWorker] = Decoder(WelcomeWorker, NewView, DrainWorker, RunFinished)
+FROM_AGENT: Decoder[ToWorker] = Decoder(WelcomeWorker, NewView, DrainWorker, PauseWorker, RunFinished)
 FROM_WORKER: Decoder[FromWorker] = Decoder(
     WorkerHello,
     DataHeader,
@@ -141,5 +151,6 @@ FROM_WORKER: Decoder[FromWorker] = Decoder(
     WorkerLeaving,
     LoopLeft,
     RunRefused,
+    WorkerPaused,
     WorkerFinished,
 )

@@ -150,4 +150,11 @@ class Regrouping:
 
 def meet_all() -> None:
     """Wait for all members of the present view; raises one of BROKEN if its group breaks."""
-    dist.all_reduce(torch.zeros(1))
+    count_all(False)
+
+
+def count_all(here: bool) -> int:
+    """Wait for all members of the present view; return for how many of them this is true."""
+    count = torch.tensor([float(here)])
+    dist.all_reduce(count)
+    return int(count)

@@ -27,8 +27,8 @@ from weft.elastic.worker.beat import COMPUTING, LOADING, OUTSIDE, WAITING, Beat
 from weft.elastic.worker.group import BROKEN
 from weft.elastic.worker.healing import Healing
 from weft.elastic.worker.link import AgentLink, RunOver
-from weft.elastic.worker.messages import LoopLeft, StepCommitted, WorkerFinished
-from weft.elastic.worker.regrouping import Regrouping, meet_all
+from weft.elastic.worker.messages import LoopLeft, StepCommitted, WorkerFinished, WorkerPaused
+from weft.elastic.worker.regrouping import Regrouping, count_all, meet_all
 from weft.elastic.worker.usage import LoopUsage
 from weft.errors import CollectiveError, UsageError
 
@@ -54,6 +54,7 @@ class TrainingLoop:
         self._regrouping, self._healing = regrouping, healing
         self._link, self._beat = link, beat
         self.ended = False  # the run is over for this worker, or it leaves
+        self._pause_due = False  # the run ends with the step that is to commit
         self.ticket: Ticket | None = None  # of the turn that the script's loop is in
         self._usage = LoopUsage(say=self._say, refuse=self._refuse, optimizers=replica.optimizers)
         self.place: InView = regrouping.adopt(None)
@@ -207,6 +208,7 @@ class TrainingLoop:
             )
         self.place.change_due = ballot.change_due
         self.saver.voted(*ballot.saving)
+        self._pause_due = ballot.pausing and self.saver.agreed
         self._usage.step_used = ballot.used > 0
         buffers.take(flat)
         gradients.show(ballot.touched, scale=ballot.scale)
@@ -214,6 +216,7 @@ class TrainingLoop:
     def _ballot(self, work: StepWork) -> Ballot:
         """Fill in what this member tells the others with the gradients of a step."""
         replica, place = self.replica, self.place
+        self.saver.asked |= self._link.pausing
         return Ballot.filled(
             Place(work.step.epoch, work.step.start, replica.gradients.passes),
             rank=place.rank,
@@ -223,6 +226,7 @@ class TrainingLoop:
             most_micros=replica.source.micros_per_step,
             touched=replica.gradients.touched(),
             saving=self.saver.vote(replica.committed + 1, place.rank),
+            pausing=self._link.pausing,
             newer=self._link.newer_than(place.view.number),
             skipped=work.skipped,
             used=self.ticket is not None,
@@ -257,6 +261,27 @@ class TrainingLoop:
         self._link.tell(StepCommitted(record, first=place.first_step))
         place.first_step = False
         self.saver.committed(place.view, place.rank, self.replica.position, self.replica.image)
+        if self._pause_due:
+            self._pause_due = False
+            self._pause()
+
+    def _pause(self) -> None:
+        """End here if all members have saved the step that was just committed; go on if one was lost or could not."""
+        self._beat.say(OUTSIDE)  # for as long as a disk takes
+        saved = self.saver.is_saved(self.replica.committed)
+        self._beat.say(WAITING)
+        try:
+            whole = count_all(saved) == self.place.view.size
+        except BROKEN as error:
+            self._adopt(error)
+            return
+        if not whole:
+            self._link.pausing = False
+            self._say(f"the run is not paused, as step {self.replica.committed} could not be saved")
+            return
+        self.ended = True
+        self._link.tell(WorkerPaused(self.replica.committed))
+        raise SystemExit(0)
 
     # -- changes of membership, and the ends of epochs and of the run ------------------------------
 
