@@ -12,7 +12,7 @@ from weft.jobs.store.events import add_event, now_ms
 from weft.jobs.store.tables import attempt
 
 
-class HostShare(msgspec.Struct, frozen=True):
+class AttemptShare(msgspec.Struct, frozen=True):
     """The part of one host that an attempt has: workers, and the processors and accelerators that are theirs."""
 
     host: str
@@ -28,7 +28,7 @@ class StoredAttempt:
     job_id: int
     number: int
     run_dir: str
-    shares: tuple[HostShare, ...]
+    shares: tuple[AttemptShare, ...]
     token: str
     asked: str | None
     asked_ms: int | None
@@ -48,7 +48,7 @@ class StoredAttempt:
         return sum(share.workers for share in self.shares)
 
 
-_SHARES = msgspec.json.Decoder(tuple[HostShare, ...])
+_SHARES = msgspec.json.Decoder(tuple[AttemptShare, ...])
 
 
 def add_attempt(
@@ -57,7 +57,7 @@ def add_attempt(
     number: int,
     *,
     run_dir: str,
-    shares: tuple[HostShare, ...],
+    shares: tuple[AttemptShare, ...],
     token: str,
     keeper_host: str,
     boot_id: str,
