@@ -124,13 +124,23 @@ def test_removing_asks_first(weft: Weft, service: FakeService) -> None:
 
 
 def test_outputs_are_pulled(weft: Weft, service: FakeService, folder: Path) -> None:
-    service.files[service.add_job()] = {"outputs/model.pt": b"abc", "attempt-1/launcher.log": b"x"}
+    files = {
+        "attempt-2/outputs/model.pt": b"abc",
+        "attempt-2/outputs/deep/x": b"d",
+        "checkpoints/step-1": b"x",
+    }
+    service.files[service.add_job(attempt=2)] = files
     code, out, _ = weft("job", "pull", "1")
     assert code == 0
-    assert out == "1 file in job-1\n"
-    assert (folder / "job-1" / "outputs" / "model.pt").read_bytes() == b"abc"
-    assert len(json.loads(weft("job", "pull", "1", "--all", "-o", "all", "--json")[1])) == 2
-    assert weft("job", "pull", "1", "nothing", "-o", "none")[2].startswith("job 1 has no files there")
+    assert out == "2 files in weft-jobs/1\n"
+    assert (folder / "weft-jobs" / "1" / "outputs" / "model.pt").read_bytes() == b"abc"
+    assert (folder / "weft-jobs" / "1" / "outputs" / "deep" / "x").read_bytes() == b"d"
+    assert weft("job", "pull", "1", "model.pt", "-o", "one")[1] == "1 file in one\n"
+    assert (folder / "one" / "model.pt").is_file()
+    assert len(json.loads(weft("job", "pull", "1", "--all", "-o", "all", "--json")[1])) == 3
+    assert (folder / "all" / "checkpoints" / "step-1").is_file()
+    assert weft("job", "pull", "1", "--list", "--all", "checkpoints")[1] == "checkpoints/step-1\n"
+    assert weft("job", "pull", "1", "nothing", "-o", "none")[2].startswith("weft: job 1 has no files there")
 
 
 def test_events_are_listed_and_followed(weft: Weft, service: FakeService) -> None:

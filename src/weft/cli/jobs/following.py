@@ -68,8 +68,7 @@ def wait_for_start(job: JobHandle) -> JobView:
             found = job.refresh()
         if found.state not in WAITING:
             return found
-        reason = waits(found.reason, time.time() * 1000) if found.reason is not None else found.state
-        if (said := found.reason.text if found.reason is not None else found.state) != told:
-            click.echo(f"weft: job {job.id} waits: {reason}", err=True)
-            told = said
+        if found.reason is not None and found.reason.text != told:
+            click.echo(f"weft: job {job.id} waits: {waits(found.reason, time.time() * 1000)}", err=True)
+            told = found.reason.text
         time.sleep(LOOK_EVERY_S)

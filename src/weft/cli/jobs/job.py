@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft.jobs.api.types.files import DiffAnswer
     from weft.jobs.api.types.jobs import JobDetail, JobView
     from weft.jobs.api.types.reports import EventView
+    from weft.jobs.client.job import JobHandle
 
 SHOWN_METRICS = 20
 ACTIONS = {
@@ -172,32 +173,47 @@ def remove(jobs: tuple[int, ...], yes: bool, url: str | None, as_json: bool) -> 
 
 @command.command("pull")
 @click.argument("job", type=JOB)
-@click.argument("path", type=Text("a path among the job's files", "outputs/model.pt"), required=False)
-@click.option("-o", "--output", type=OutputFolder(), metavar="DIR", help="Where to (job-ID).")
+@click.argument("path", type=Text("a path among the job's outputs", "model.pt"), required=False)
+@click.option("-o", "--output", type=OutputFolder(), metavar="DIR", help="Where to (weft-jobs/ID).")
 @click.option("--code", is_flag=True, help="The code that it ran in place of its outputs.")
-@click.option("--all", "every", is_flag=True, help="Checkpoints and logs of all attempts, too.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Checkpoints, artifacts and earlier attempts, too; PATH begins above them.",
+)
+@click.option("--list", "listed", is_flag=True, help="Print the paths, copy nothing.")
 @url_option
 @json_option
 def pull(
-    job: int, path: str | None, output: Path | None, code: bool, every: bool, url: str | None, as_json: bool
+    job: int, path: str | None, output: Path | None, url: str | None, as_json: bool, **what: bool
 ) -> None:
-    """Copy the outputs of JOB here, or what lies at PATH among its files."""
-    target = output if output is not None else Path(f"job-{job}")
-    pulled: list[str] = []
+    """Copy the outputs of JOB here, or what lies at PATH among them."""
+    target = output if output is not None else Path("weft-jobs") / str(job)
     with open_client(url) as client:
         handle = client.job(job)
-        if code:
-            places = [place for _, place in handle.pull_code(target)]
+        if what["code"]:
+            found = [str(place) for _, place in handle.pull_code(target)]
         else:
-            wanted = path if path is not None else "" if every else "outputs"
-            places = [_told(place, entry.size, as_json) for entry, place in handle.pull(target, wanted)]
-        pulled = list(map(str, places))
+            root = "" if what["every"] else handle.outputs()
+            wanted = f"{root}/{path}".strip("/") if path else root
+            found = _listed(handle, wanted) if what["listed"] else _pulled(handle, target, wanted, as_json)
     if as_json:
-        click.echo(json.dumps(pulled))
-    elif not pulled:
-        click.echo(f"job {job} has no files there; --all fetches checkpoints and logs", err=True)
+        click.echo(json.dumps(found))
+    elif not found:
+        click.echo(f"weft: job {job} has no files there; --all --list shows all that it has", err=True)
     else:
-        click.echo(f"{plural(len(pulled), 'file')} in {target}")
+        click.echo(
+            "\n".join(map(plain, found)) if what["listed"] else f"{plural(len(found), 'file')} in {target}"
+        )
+
+
+def _listed(handle: JobHandle, path: str) -> list[str]:
+    return [entry.path for entry in handle.all_files(path)]
+
+
+def _pulled(handle: JobHandle, target: Path, path: str, as_json: bool) -> list[str]:
+    return [str(_told(place, entry.size, as_json)) for entry, place in handle.pull(target, path)]
 
 
 def _told(place: Path, size: int, as_json: bool) -> Path:
@@ -233,8 +249,13 @@ def events(job: int, follows: bool, url: str | None, as_json: bool) -> None:
 
 
 def _event(event: EventView) -> str:
-    said = ", ".join(f"{name} {_shown(value)}" for name, value in event.data.items() if name != "job")
-    return f"{moment(event.time_ms)}  {plain(event.kind)}  {plain(said)}".rstrip()
+    data = {name: value for name, value in event.data.items() if name != "job" and value is not None}
+    said = []
+    if event.kind == "state":
+        before, after = data.pop("before", None), data.pop("state", "")
+        said = [f"{before} -> {after}" if before else str(after)]
+    said += [f"{name} {_shown(value)}" for name, value in data.items()]
+    return f"{moment(event.time_ms)}  {plain(event.kind)}  {plain(', '.join(said))}".rstrip()
 
 
 def _shown(value: Any) -> str:

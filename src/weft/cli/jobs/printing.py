@@ -151,8 +151,8 @@ def _on(job: JobDetail) -> str:
 def _needs(job: JobDetail) -> str:
     resources = job.spec.resources
     labels = [resources.hosts] if isinstance(resources.hosts, str) else list(resources.hosts)
-    parts = [f"{resources.gpus:g} GPUs"] if resources.gpus else []
-    parts.append(f"{resources.cpus:g} cores")
+    parts = [f"{resources.gpus:g} GPU{'s' * (resources.gpus != 1)}"] if resources.gpus else []
+    parts.append(f"{resources.cpus:g} core{'s' * (resources.cpus != 1)}")
     parts += [f"{resources.memory} of memory"] if resources.memory else []
     return plain(", ".join(parts) + " a worker" + (f", hosts with {', '.join(labels)}" if labels else ""))
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from weft.cli.jobs.options import missing_extra
-from weft.cli.values import PORT_OR_ANY, ExistingFile, OutputFile, OutputFolder, Text
+from weft.cli.values import PORT_OR_ANY, Cidr, ExistingFile, OutputFile, OutputFolder, Text
 
 PORT = 8765
 ADDRESS = Text("an address of this machine", "127.0.0.1", like=r"[A-Za-z0-9.:_-]{1,253}")
@@ -32,6 +32,13 @@ DATABASE = Text("a database's address", "postgresql://weft@db/weft", like=r"[a-z
               help="Members see each other's jobs, or only their own.")  # fmt: skip
 @click.option("--allow-host", "allow_hosts", type=HOST_HEADER, multiple=True, metavar="NAME",
               help="A name besides localhost that it answers to, such as a proxy's; may be repeated.")  # fmt: skip
+@click.option(
+    "--private-webhooks",
+    type=Cidr(),
+    multiple=True,
+    metavar="CIDR",
+    help="A private network that webhooks may go to after all; may be repeated.",
+)
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine without TLS.")
 @click.option(
     "--ready-file", type=OutputFile(), help="Write the address there, as JSON, once requests are welcome."
@@ -43,8 +50,11 @@ def command(data: Path | None, **options: Any) -> None:
     them again when it is started again.
     """
     try:
+        from weft.console import pages
         from weft.jobs.api.process import ServiceOptions, run_service
         from weft.jobs.client.address import default_data_folder
     except ModuleNotFoundError as error:
         raise missing_extra(error) from None
-    run_service(ServiceOptions(data=data or default_data_folder(), **options), click.echo)
+    given = {**options, "private_webhooks": tuple(map(str, options["private_webhooks"]))}
+    folder = (data or default_data_folder()).absolute()
+    run_service(ServiceOptions(data=folder, pages=pages(), **given), click.echo)

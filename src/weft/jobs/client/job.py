@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from weft.errors import WeftError
@@ -22,14 +22,13 @@ from weft.jobs.api.types.reports import (
     MetricsAnswer,
     MetricView,
 )
+from weft.jobs.client.connection import ServiceConnection, ServiceError
 from weft.jobs.client.log_reader import LogChoice, follow_log, read_log
 from weft.jobs.client.stream import StreamEvent, follow_events
 from weft.jobs.lifecycle import ENDED, JobState
 
-if TYPE_CHECKING:
-    from weft.jobs.client.connection import ServiceConnection
-
 EVENTS_A_PAGE = 1000
+NOT_FOUND = 404
 LONGEST_SILENCE_S = 45.0  # of a stream that beats every 15 s
 
 
@@ -201,17 +200,34 @@ class JobHandle:
         return self._connection.get(f"{self._path}/files", FilesAnswer, {"path": path}).entries
 
     def all_files(self, path: str = "") -> Iterator[FileEntry]:
-        """Yield the files below one of the job's folders."""
-        for entry in self.files(path):
+        """Yield the file at a path, or the files below it; nothing if nothing is there."""
+        parent, _, name = path.rstrip("/").rpartition("/")
+        try:
+            entries = [entry for entry in self.files(parent) if not name or entry.path == path.rstrip("/")]
+        except ServiceError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return
+        for entry in entries:
             if entry.is_dir:
-                yield from self.all_files(entry.path)
+                for inner in self.files(entry.path):
+                    yield from self.all_files(inner.path) if inner.is_dir else [inner]
             else:
                 yield entry
 
+    def outputs(self) -> str:
+        """Return the path of the newest attempt's outputs among the job's files."""
+        return f"attempt-{self.refresh().attempt}/outputs"
+
     def pull(self, target: Path, path: str = "") -> Iterator[tuple[FileEntry, Path]]:
-        """Copy the job's files below `path` into a folder, one by one; each is there once it is whole."""
+        """Copy the file at `path`, or all files below it, into a folder; each is there once it is whole.
+
+        Paths in the folder begin where `path` does: `attempt-1/outputs/a` of `attempt-1/outputs` is `outputs/a`.
+        """
+        begin = len(PurePosixPath(path).parts) - 1 if path else 0
         for entry in self.all_files(path):
-            yield entry, self._fetch(f"files/{quote(entry.path)}", target, entry.path)
+            inner = PurePosixPath(*PurePosixPath(_safe(entry.path)).parts[begin:])
+            yield entry, self._fetch(f"files/{quote(entry.path)}", target, str(inner))
 
     def pull_code(self, target: Path) -> Iterator[tuple[str, Path]]:
         """Copy the code that the job runs into a folder."""

@@ -28,7 +28,7 @@ MOST_PATH_BYTES = 1024
 MOST_DEPTH = 64  # folders within each other
 DIFF_BYTES = 4 << 20  # of a git diff that is kept
 NEVER = (".git/", "__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/", ".ipynb_checkpoints/", "weft-runs/",
-         ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".DS_Store")  # fmt: skip
+         "weft-jobs/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".DS_Store")  # fmt: skip
 IGNORE_FILES = (".gitignore", ".weftignore")
 
 
