@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,12 @@ from starlette.applications import Starlette
 from starlette.requests import HTTPConnection
 from testing.cluster.waiting import wait_until
 
+from weft.errors import UsageError
 from weft.jobs.code.blobs import BlobStore
 from weft.jobs.doors.access import Caller, DoorError
+from weft.jobs.reports.fanout import PointFanout
+from weft.jobs.service.config import ServiceConfig
+from weft.jobs.service.service import JobService
 from weft.jobs.store import tables
 from weft.jobs.store.database import Database
 
@@ -32,6 +38,7 @@ class StoreService:
     database: Database
     blobs: BlobStore
     folder: Path
+    points: PointFanout = field(default_factory=PointFanout)
 
 
 class Users:
@@ -66,18 +73,51 @@ def users() -> Users:
     return Users()
 
 
+class WatchedService(JobService):
+    """A real service; its points can be watched."""
+
+    def __init__(self, config: ServiceConfig, database: Database) -> None:
+        super().__init__(config, database)
+        self.points = PointFanout()
+
+
 @pytest.fixture
-def serve() -> Iterator[Callable[[list[Any]], str]]:
+def jobs(service: StoreService) -> WatchedService:
+    """A real service, which runs jobs while routes are served with its lifespan."""
+    config = ServiceConfig(folder=service.folder, tick_s=0.2, stop_grace_s=1.0)
+    return WatchedService(config, service.database)
+
+
+def life_of(service: WatchedService) -> Callable[[Starlette], Any]:
+    """Return what runs a service while it is served, and ends all of its jobs."""
+
+    @asynccontextmanager
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        async with service.running():
+            yield
+            running = service.dispatcher.following.running
+            for number in list(running):
+                with suppress(UsageError):
+                    await service.act(number, "stop", user_name="ann")
+            async with asyncio.timeout(30):
+                while running:
+                    await asyncio.sleep(0.05)
+
+    return life
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., str]]:
     """A function that serves routes on this machine and returns their address."""
     started: list[tuple[uvicorn.Server, threading.Thread]] = []
 
-    def start(routes: list[Any]) -> str:
+    def start(routes: list[Any], lifespan: Any = None) -> str:
         config = uvicorn.Config(
-            Starlette(routes=routes),
+            Starlette(routes=routes, lifespan=lifespan),
             host="127.0.0.1",
             port=0,
+            ws="websockets-sansio",
             log_level="error",
-            ws="auto",
             timeout_graceful_shutdown=1,
         )
         server = uvicorn.Server(config)
@@ -90,7 +130,7 @@ def serve() -> Iterator[Callable[[list[Any]], str]]:
     yield start
     for server, thread in started:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 def client_of(address: str, name: str) -> httpx.Client:

@@ -37,7 +37,8 @@ from weft.jobs.doors.mlflow.filters import (
         ("run.run_id NOT IN ('1', '2')", (FilterComparison("attribute", "run_id", "NOT IN", ("1", "2")),)),
         ("datasets.digest = 'abc'", (FilterComparison("dataset", "digest", "=", "abc"),)),
         ("metrics.a<1 AND metrics.b>2 and tags.c<>'d'",
-         (FilterComparison("metric", "a", "<", 1.0), FilterComparison("metric", "b", ">", 2.0), FilterComparison("tag", "c", "!=", "d"))),
+         (FilterComparison("metric", "a", "<", 1.0), FilterComparison("metric", "b", ">", 2.0),
+          FilterComparison("tag", "c", "!=", "d"))),
         ("params.x = 'a and tags.b = ''c'''", (FilterComparison("param", "x", "=", "a and tags.b = 'c'"),)),
     ],
 )  # fmt: skip

@@ -12,6 +12,8 @@ from starlette.requests import HTTPConnection, Request
 
 from weft.errors import UsageError
 from weft.jobs.code.blobs import BlobStore
+from weft.jobs.reports.fanout import PointFanout
+from weft.jobs.spec.model import JobSpec
 from weft.jobs.store.database import Database
 from weft.jobs.store.jobs import StoredJob, find_job
 
@@ -62,6 +64,21 @@ class DoorService(Protocol):
     def blobs(self) -> BlobStore: ...
     @property
     def folder(self) -> Path: ...
+    @property
+    def points(self) -> PointFanout: ...
+
+
+class SubmittingService(DoorService, Protocol):
+    """The parts of the job service that doors use which start jobs and act on them."""
+
+    async def submit(
+        self, spec: JobSpec, *, user_id: int, user_name: str, snapshot: str | None = None
+    ) -> tuple[int, ...]: ...
+    async def act(
+        self, job_id: int, action: str, *, user_name: str, visible_to: int | None = None
+    ) -> None: ...
+    async def remove(self, job_id: int, *, user_name: str, visible_to: int | None = None) -> None: ...
+    def log_folder(self, job_id: int, attempt: int) -> Path: ...
 
 
 def visible_job(connection: sa.Connection, caller: Caller, job_id: int) -> StoredJob:

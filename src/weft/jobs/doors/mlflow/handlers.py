@@ -195,8 +195,18 @@ class Tracking:
 
     async def log_batch(self, caller: Caller, asked: messages.LogBatch) -> dict[str, Any]:
         batch = records.LoggedBatch(asked)
-        await self._write(lambda connection: batch.write(connection, caller))
+        if await self._write(lambda connection: batch.write(connection, caller)):
+            self._publish(batch)
         return {}
+
+    def _publish(self, batch: records.LoggedBatch) -> None:
+        """Hand new points to those who watch the job."""
+        if not self._service.points.watched(batch.job_id):
+            return
+        points: dict[str, list[tuple[int, int, float]]] = {}
+        for name, step, at, value in batch.reports:
+            points.setdefault(name, []).append((step, at, value))
+        self._service.points.publish(batch.job_id, points)
 
     async def log_metric(self, caller: Caller, asked: messages.LogMetric) -> dict[str, Any]:
         return await self.log_batch(caller, messages.LogBatch(asked.run_id, metrics=(asked,)))
