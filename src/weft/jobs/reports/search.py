@@ -20,7 +20,7 @@ except ImportError:  # pragma: no cover
     import sre_constants as codes
     import sre_parse as parser
 
-BLOCK_BYTES = 4 << 20  # read at a time
+BLOCK_BYTES = 1 << 18  # read at a time: what the caches of a processor hold
 _TAG = re.compile(rb"\[ *\d+\] ")  # of a rank, before a line of the launcher's log
 
 
@@ -83,7 +83,10 @@ def _better(one: list[bytes], other: list[bytes]) -> list[bytes]:
 
 
 def is_bounded(pattern: bytes) -> bool:
-    """Whether an expression takes a bounded time at each place: nothing in it repeats without a limit."""
+    """Whether an expression takes a bounded time at each place: nothing in it repeats without a limit.
+
+    Those that look around or at the ends of the whole text do not count as such.
+    """
     return _bounded(parser.parse(pattern))
 
 
@@ -93,6 +96,8 @@ def _bounded(items: Any) -> bool:
             return False
         if code in (codes.GROUPREF, codes.GROUPREF_EXISTS, codes.ASSERT, codes.ASSERT_NOT):
             return False
+        if code is codes.AT and value in (codes.AT_BEGINNING_STRING, codes.AT_END_STRING):
+            return False
         if code is codes.SUBPATTERN and not _bounded(value[3]):
             return False
         if code is codes.BRANCH and not all(map(_bounded, value[1])):
@@ -100,10 +105,50 @@ def _bounded(items: Any) -> bool:
     return True
 
 
+class LineFinder:
+    """Finds the lines of a block that match an expression, by looking for something quicker first."""
+
+    def __init__(self, pattern: bytes, tagged: bool) -> None:
+        self._expression, self._tagged = re.compile(pattern), tagged
+        self._texts, self._cased = literals_of(pattern)
+        # Looking through many lines at once is right where nothing in the expression can tell the end of a line from
+        # the end of all, and quick where nothing in it may run on from line to line.
+        self._at_once = re.compile(pattern, re.MULTILINE) if is_bounded(pattern) else None
+
+    def lines_in(self, block: bytes, size: int) -> Iterator[int]:
+        """Yield where the matching lines among the first `size` bytes of a block begin."""
+        looked = block if self._cased or not self._texts else block.lower()
+        place = 0
+        while place < size:
+            hit = self._next(looked, place, size)
+            if hit < 0:
+                return
+            first = block.rfind(b"\n", 0, hit) + 1
+            last = block.find(b"\n", hit)
+            last = len(block) if last < 0 else last
+            if self._matches(block[first:last]):
+                yield first
+            place = last + 1
+
+    def _next(self, block: bytes, place: int, size: int) -> int:
+        """Return where a match may be next; -1: nowhere."""
+        if self._texts:
+            return min(
+                (hit for text in self._texts if (hit := block.find(text, place, size)) >= 0), default=-1
+            )
+        if self._at_once is None:
+            return place
+        match = self._at_once.search(block, place, size)
+        return match.start() if match else -1
+
+    def _matches(self, line: bytes) -> bool:
+        tag = _TAG.match(line) if self._tagged else None
+        return self._expression.search(line[tag.end() :] if tag else line) is not None
+
+
 def matching_lines(task: SearchTask) -> Iterator[tuple[int | None, int]]:
     """Yield (offset of a line that matches, offset up to which all was looked at); without a line after each block."""
-    expression = re.compile(task.pattern)
-    texts, cased = literals_of(task.pattern)
+    finder = LineFinder(task.pattern, task.tagged)
     start = task.start
     with open(task.path, "rb", buffering=0) as file:  # noqa: PTH123 (importing pathlib takes as long as the rest)
         file.seek(start)
@@ -111,43 +156,19 @@ def matching_lines(task: SearchTask) -> Iterator[tuple[int | None, int]]:
         while True:
             wanted = min(BLOCK_BYTES, task.end - start - len(rest))
             data = file.read(wanted) if wanted > 0 else b""
-            block = rest + data
+            block = rest + data if rest else data
             size = block.rfind(b"\n") + 1 if data else len(block)
-            if not size and data and len(block) < 16 * BLOCK_BYTES:  # a long line
+            if not size and data and len(block) < 256 * BLOCK_BYTES:  # a long line
                 rest = block
                 continue
             size = size or len(block)
-            for place in _lines_in(block[:size], expression, texts, cased, task.tagged):
+            for place in finder.lines_in(block, size):
                 yield start + place, start + place + 1
             start += size
             rest = block[size:]
             yield None, start
             if not data:
                 return
-
-
-def _lines_in(
-    block: bytes, expression: re.Pattern[bytes], texts: tuple[bytes, ...], cased: bool, tagged: bool
-) -> Iterator[int]:
-    """Yield where the matching lines of a block begin."""
-    looked = block if cased or not texts else block.lower()
-    place = 0
-    while place < len(block):
-        if texts:
-            hits = [hit for text in texts if (hit := looked.find(text, place)) >= 0]
-            if not hits:
-                return
-            hit = min(hits)
-        else:
-            hit = place
-        first = block.rfind(b"\n", 0, hit) + 1
-        last = block.find(b"\n", hit)
-        last = len(block) if last < 0 else last
-        line = block[first:last]
-        tag = _TAG.match(line) if tagged else None
-        if expression.search(line[tag.end() :] if tag else line):
-            yield first
-        place = last + 1
 
 
 def main(arguments: list[str]) -> None:
