@@ -86,7 +86,7 @@ def test_a_dry_run_and_an_array(web: WebService) -> None:
 
 def test_a_request_that_is_sent_again_submits_once(web: WebService) -> None:
     client = web.user("twice")
-    ask = {"json": {"spec": {"run": "a.py"}}, "headers": {"idempotency-key": "k1"}}
+    ask: dict[str, Any] = {"json": {"spec": {"run": "a.py"}}, "headers": {"idempotency-key": "k1"}}
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: client.post("/jobs", **ask), range(4)))
     good = {one.text for one in answers if one.status_code == 201}
@@ -98,7 +98,7 @@ def test_a_request_that_is_sent_again_submits_once(web: WebService) -> None:
     assert client.get("/jobs", params={"user": "twice"}).json()["total"] == 1
     other = client.post("/jobs", json={"spec": {"run": "b.py"}}, headers={"idempotency-key": "k1"})
     assert other.status_code == 422
-    bad = {"json": {"spec": {"run": ""}}, "headers": {"idempotency-key": "k2"}}
+    bad: dict[str, Any] = {"json": {"spec": {"run": ""}}, "headers": {"idempotency-key": "k2"}}
     assert [client.post("/jobs", **bad).status_code for _ in range(2)] == [422, 422]
 
 

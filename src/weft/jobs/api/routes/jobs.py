@@ -241,6 +241,8 @@ async def list_queues(call: Call) -> QueuesAnswer:
     wanted = JobFilter(states=tuple(WAITING), visible_to=call.identity.visible_to)
     page = await call.database.read(lambda c: list_jobs(c, wanted, most=1000, sort="-priority"))
     counted = sa.select(job.c.queue, job.c.state, sa.func.count()).where(job.c.state.in_(WAITING | ACTIVE))
+    if call.identity.visible_to is not None:
+        counted = counted.where(job.c.user_id == call.identity.visible_to)
     counts: dict[str, dict[str, int]] = {}
     for name, state, count in await call.database.read(
         lambda c: c.execute(counted.group_by(job.c.queue, job.c.state)).all()
