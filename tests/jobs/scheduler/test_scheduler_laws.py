@@ -102,6 +102,8 @@ def test_no_host_is_over_allocated_and_sizes_stay_within_bounds(
         waiting_now = {job.id for job in state.waiting} - {a.job for a in decision.actions}
         places = sorted(r.place for r in map(reasons.reason, waiting_now) if r.place is not None)
         assert places == list(range(1, len(places) + 1))
+        starting = [action.job for action in decision.actions if isinstance(action, Start)]
+        assert {reasons.reason(job).text for job in starting} <= {"it starts now"}
         state = apply(state, decision, scheduler)
         check(state)
         state = replace(state, now_s=state.now_s + 400.0)

@@ -36,6 +36,8 @@ class Explanations:
     def reason(self, job_id: int) -> Reason:
         """Return why a job waits."""
         job = self._scheduler.queue.jobs[job_id]
+        if job_id in self._started:  # it is asked for between the decision and what carries it out
+            return Reason("reserved", "it starts now", 1, self._now_s)
         why, text = self._why(job)
         if why in ("held", "dependency", "not yet", "never fits"):
             return Reason(why, text, None, job.not_before_s if why == "not yet" else None)
