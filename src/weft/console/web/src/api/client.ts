@@ -1,0 +1,92 @@
+/** Calls of the API: one function a verb, errors that keep their problems. */
+import type { Problem, SessionAnswer } from "./types";
+
+const ROOT = "/api/v1";
+
+/** An answer that was no success, with the problems of each field where the service named them. */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly problems: Problem[] = [],
+  ) {
+    super(message);
+  }
+}
+
+let csrf = "";
+let loggedOut: () => void = () => undefined;
+
+/** Keeps what every write must carry; a session is known once `GET /session` or a log-in has answered. */
+export function keepSession(session: SessionAnswer): SessionAnswer {
+  csrf = session.csrf ?? "";
+  return session;
+}
+
+export function whenLoggedOut(tell: () => void): void {
+  loggedOut = tell;
+}
+
+export function url(path: string, params: Record<string, unknown> = {}): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== undefined && value !== null && value !== "") search.set(name, String(value));
+  }
+  const query = search.toString();
+  return `${ROOT}${path}${query ? `?${query}` : ""}`;
+}
+
+async function refused(response: Response): Promise<ApiError> {
+  const body = (await response.json().catch(() => null)) as {
+    error?: { code?: string; text?: string; problems?: Problem[] };
+  } | null;
+  const error = body?.error;
+  const text = error?.text ?? `${response.status} ${response.statusText}`;
+  if (response.status === 401) loggedOut();
+  return new ApiError(response.status, error?.code ?? "unknown", text, error?.problems ?? []);
+}
+
+export async function get<T>(path: string, params: Record<string, unknown> = {}, signal?: AbortSignal): Promise<T> {
+  const response = await fetch(url(path, params), { headers: { accept: "application/json" }, signal: signal ?? null });
+  if (!response.ok) throw await refused(response);
+  return (await response.json()) as T;
+}
+
+/** Returns the beginning of a text, at most so many characters. */
+export async function getText(path: string, params: Record<string, unknown> = {}, most: number = 1 << 20): Promise<string> {
+  const response = await fetch(url(path, params));
+  if (!response.ok) throw await refused(response);
+  const reader = response.body!.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  while (text.length < most) {
+    const { done, value } = await reader.read();
+    if (done) return text + decoder.decode();
+    text += decoder.decode(value, { stream: true });
+  }
+  await reader.cancel();
+  return text.slice(0, most);
+}
+
+export async function send<T>(
+  method: "POST" | "PATCH" | "PUT" | "DELETE",
+  path: string,
+  body?: unknown,
+  headers: Record<string, string> = {},
+): Promise<T> {
+  const response = await fetch(url(path), {
+    method,
+    headers: {
+      accept: "application/json",
+      "x-weft-csrf": csrf,
+      ...(body === undefined ? {} : { "content-type": "application/json" }),
+      ...headers,
+    },
+    body: body === undefined ? null : JSON.stringify(body),
+  });
+  if (!response.ok) throw await refused(response);
+  if (response.status === 204) return undefined as T;
+  const text = await response.text();
+  return (text ? JSON.parse(text) : undefined) as T;
+}

@@ -1,0 +1,760 @@
+/** Requests and answers of the API. Written by tools/console_types.py; do not edit. */
+
+/** The answer to a request that was refused or failed. */
+export interface ApiError {
+  error: ErrorDetail;
+}
+
+/** One attempt to run a job. */
+export interface AttemptView {
+  number: number;
+  started_ms: number;
+  ended_ms: number | null;
+  hosts: HostShare[];
+  code: number | null;
+  message: string | null;
+}
+
+/** One page of the audit, newest first. */
+export interface AuditAnswer {
+  entries: AuditEntry[];
+  next: string | null;
+}
+
+/** One thing that somebody did. */
+export interface AuditEntry {
+  id: number;
+  time_ms: number;
+  user: string;
+  action: string;
+  target: string;
+  detail: Record<string, unknown>;
+}
+
+/** All hosts together. */
+export interface CapacityView {
+  total: ResourceView;
+  used: ResourceView;
+}
+
+/** Fields of the specification that the copy shall have otherwise: {"queue.priority": 80, "run": "..."}. */
+export interface CloneBody {
+  changes?: Record<string, unknown>;
+}
+
+/** The code that a job runs. */
+export interface CodeAnswer {
+  files: CodeFileView[];
+  git_commit: string | null;
+  git_dirty: boolean;
+}
+
+/** A file that differs. */
+export interface CodeDiff {
+  path: string;
+  change: "added" | "changed" | "removed";
+  diff: string | null;
+}
+
+/** One file of a job's code. */
+export interface CodeFileView {
+  path: string;
+  kind: "file" | "link" | "program";
+  size: number;
+  digest: string;
+}
+
+/** A folder at one moment. */
+export interface CodeSnapshot {
+  files: SnapshotFile[];
+  git_commit?: string | null;
+  git_diff?: string | null;
+}
+
+/** One metric in at most so many groups of points that follow each other; spikes stay in `low` and `high`. */
+export interface CurveView {
+  name: string;
+  steps: number[];
+  times_ms: number[];
+  mean: (number | null)[];
+  low: (number | null)[];
+  high: (number | null)[];
+  odd: OddValue[];
+}
+
+/** Curves in the order in which they were asked for. */
+export interface CurvesAnswer {
+  curves: CurveView[];
+}
+
+/** The newest deliveries. */
+export interface DeliveriesAnswer {
+  deliveries: DeliveryView[];
+}
+
+/** One message to a webhook. */
+export interface DeliveryView {
+  id: number;
+  webhook_id: number | null;
+  url: string;
+  event: string;
+  job: number | null;
+  state: "delivered" | "failed" | "waiting";
+  tries: number;
+  status: number | null;
+  message: string | null;
+  created_ms: number;
+  next_ms: number | null;
+}
+
+/** The differences from one job to another. */
+export interface DiffAnswer {
+  spec: ValueDiff[];
+  code: CodeDiff[];
+  environment: ValueDiff[];
+  truncated: boolean;
+}
+
+/** The reason why a request was refused or failed. */
+export interface ErrorDetail {
+  code: string;
+  text: string;
+  problems?: Problem[];
+}
+
+/** One event of a job. */
+export interface EventView {
+  id: number;
+  time_ms: number;
+  kind: string;
+  data: Record<string, unknown>;
+}
+
+/** Events, oldest first. */
+export interface EventsAnswer {
+  events: EventView[];
+}
+
+/** The model that a completed job puts into the model store. */
+export interface ExportSpec {
+  model: string;
+  path?: string;
+  alias?: string | null;
+}
+
+/** One file or folder of a job. */
+export interface FileEntry {
+  path: string;
+  size: number;
+  is_dir: boolean;
+  modified_ms: number;
+  kind: "folder" | "image" | "other" | "table" | "text";
+}
+
+/** The content of a folder of a job: outputs, checkpoints, attempts. */
+export interface FilesAnswer {
+  entries: FileEntry[];
+  truncated: boolean;
+}
+
+/** A recent finding, with its job. */
+export interface FindingOfJob {
+  job: number;
+  name: string;
+  rule: string;
+  severity: string;
+  text: string;
+  last_ms: number;
+}
+
+/** One observation of a rule of advice. */
+export interface FindingView {
+  rule: string;
+  severity: string;
+  text: string;
+  evidence: Record<string, number | "-Infinity" | "Infinity" | "NaN">;
+  action: string | null;
+  first_ms: number;
+  last_ms: number;
+}
+
+/** All findings about a job. */
+export interface FindingsAnswer {
+  findings: FindingView[];
+}
+
+/** Code from a repository in place of a folder. */
+export interface GitCode {
+  git: string;
+  ref?: string;
+}
+
+/** A job's most telling metric at a glance. */
+export interface Headline {
+  name: string;
+  last: number | "-Infinity" | "Infinity" | "NaN" | null;
+  values: (number | null)[];
+}
+
+/** Whether the service works: also for those who are not logged in. */
+export interface HealthAnswer {
+  status: "degraded" | "ok";
+  version: string;
+  problems?: string[];
+}
+
+/** Changes to a host; what is left out stays. */
+export interface HostChanges {
+  labels?: string[];
+  rack?: string;
+}
+
+/** Numbers of hosts by state. */
+export interface HostCounts {
+  up: number;
+  drained: number;
+  lost: number;
+}
+
+/** One host with its sockets, accelerators and network cards. */
+export interface HostDetail {
+  name: string;
+  state: string;
+  labels: string[];
+  rack: string;
+  message: string | null;
+  seen_ms: number | null;
+  total: ResourceView;
+  used: ResourceView;
+  jobs: HostJob[];
+  topology: Record<string, unknown> | null;
+}
+
+/** A job that runs on a host. */
+export interface HostJob {
+  id: number;
+  name: string;
+  workers: number;
+}
+
+/** Workers of a job on one host. */
+export interface HostShare {
+  host: string;
+  workers: number;
+}
+
+/** One host. */
+export interface HostView {
+  name: string;
+  state: string;
+  labels: string[];
+  rack: string;
+  message: string | null;
+  seen_ms: number | null;
+  total: ResourceView;
+  used: ResourceView;
+  jobs: HostJob[];
+}
+
+/** All hosts. */
+export interface HostsAnswer {
+  hosts: HostView[];
+}
+
+/** Changes to a job; what is left out stays. */
+export interface JobChanges {
+  priority?: number;
+  tags?: Record<string, string>;
+  name?: string;
+  pinned?: boolean;
+  project?: string;
+}
+
+/** One job with all that belongs to it. */
+export interface JobDetail {
+  id: number;
+  name: string;
+  project: string;
+  user: string;
+  kind: string;
+  state: "completed" | "failed" | "held" | "paused" | "queued" | "running" | "staging" | "starting" | "stopped" | "storing";
+  wanted: string | null;
+  queue: string;
+  priority: number;
+  workers: number;
+  min_workers: number;
+  max_workers: number;
+  attempt: number;
+  progress: number | null;
+  cause: string | null;
+  message: string | null;
+  reason: ReasonView | null;
+  snapshot: string | null;
+  parent_id: number | null;
+  tags: Record<string, string>;
+  pinned: boolean;
+  created_ms: number;
+  queued_ms: number;
+  started_ms: number | null;
+  ended_ms: number | null;
+  headline: Headline | null;
+  mine: boolean;
+  spec: JobSpec;
+  command: string;
+  attempts: AttemptView[];
+  hosts: HostShare[];
+  after: number[];
+  metrics: MetricView[];
+  params: Record<string, string>;
+  environment: Record<string, string>;
+  findings: FindingView[];
+}
+
+/** A project with the number of its jobs. */
+export interface JobNameUse {
+  name: string;
+  jobs: number;
+  running: number;
+  last_ms: number | null;
+}
+
+/** One job, as its owner writes it. */
+export interface JobSpec {
+  run: string | string[];
+  name?: string | null;
+  project?: string;
+  description?: string;
+  code?: string | GitCode;
+  workers?: number | string;
+  engine?: "auto" | "local" | "mpi" | "slurm" | "ssh";
+  resources?: ResourceSpec;
+  data?: Record<string, string>;
+  outputs?: Record<string, string>;
+  env?: Record<string, string | number | boolean>;
+  secrets?: string[];
+  tags?: Record<string, string>;
+  queue?: QueueSpec;
+  retry?: RetrySpec;
+  metrics?: (TensorboardSource | RegexSource | JsonLinesSource)[];
+  advice?: Record<string, Record<string, number | boolean>>;
+  notify?: NotifySpec[];
+  export?: ExportSpec | null;
+  array?: Record<string, (string | number)[]> | null;
+  schedule?: string | null;
+}
+
+/** One job in a list. */
+export interface JobView {
+  id: number;
+  name: string;
+  project: string;
+  user: string;
+  kind: string;
+  state: "completed" | "failed" | "held" | "paused" | "queued" | "running" | "staging" | "starting" | "stopped" | "storing";
+  wanted: string | null;
+  queue: string;
+  priority: number;
+  workers: number;
+  min_workers: number;
+  max_workers: number;
+  attempt: number;
+  progress: number | null;
+  cause: string | null;
+  message: string | null;
+  reason: ReasonView | null;
+  snapshot: string | null;
+  parent_id: number | null;
+  tags: Record<string, string>;
+  pinned: boolean;
+  created_ms: number;
+  queued_ms: number;
+  started_ms: number | null;
+  ended_ms: number | null;
+  headline: Headline | null;
+  mine: boolean;
+}
+
+/** One page of jobs, how many the filter lets through, and how many there are in each state. */
+export interface JobsAnswer {
+  jobs: JobView[];
+  next: string | null;
+  total: number;
+  counts: Record<string, number>;
+}
+
+/** Metrics from a file of JSON lines. */
+export interface JsonLinesSource {
+  kind: "file";
+  path: string;
+}
+
+/** The verdict on which samples each committed step consumed. */
+export interface LedgerView {
+  elastic: boolean;
+  verdict: "broken" | "none" | "running" | "whole";
+  text: string;
+  steps: number;
+  samples: number;
+  problems: string[];
+}
+
+/** A link that logs in once. */
+export interface LinkAnswer {
+  url: string;
+  expires_ms: number;
+}
+
+/** One line of a log. */
+export interface LogLineView {
+  rank: number;
+  number: number;
+  text: string;
+  stream?: string | null;
+}
+
+/** A name and a password, or the text of a link. */
+export interface Login {
+  name?: string | null;
+  password?: string | null;
+  link?: string | null;
+}
+
+/** Log lines, and the cursor after the last of them. */
+export interface LogsAnswer {
+  lines: LogLineView[];
+  next: string | null;
+  ended: boolean;
+  ranks: number[];
+}
+
+/** One metric of a job at a glance. */
+export interface MetricView {
+  name: string;
+  points: number;
+  last: number | "-Infinity" | "Infinity" | "NaN" | null;
+  last_step: number | null;
+  last_ms: number | null;
+  lowest: number | null;
+  highest: number | null;
+}
+
+/** All metrics of a job. */
+export interface MetricsAnswer {
+  metrics: MetricView[];
+}
+
+/** A host that may run jobs from now on. */
+export interface NewHost {
+  name: string;
+  labels?: string[];
+  rack?: string;
+}
+
+/** A value that the caller's jobs may have in an environment variable. */
+export interface NewSecret {
+  name: string;
+  value: string;
+}
+
+/** A token to be made. */
+export interface NewToken {
+  name: string;
+  scopes?: ("admin" | "read" | "write")[];
+  days?: number | null;
+}
+
+/** A token with its text, which is shown this once. */
+export interface NewTokenAnswer {
+  token: TokenView;
+  text: string;
+}
+
+/** A user to be made; without a password, one who logs in by a link. */
+export interface NewUser {
+  name: string;
+  role?: "admin" | "member" | "viewer";
+  password?: string | null;
+}
+
+/** An address that is told of events. */
+export interface NewWebhook {
+  url: string;
+  events?: ("advice" | "completed" | "failed" | "paused" | "retried" | "started" | "stopped")[];
+  project?: string | null;
+}
+
+/** A webhook with the key that signs what is sent to it, shown this once. */
+export interface NewWebhookAnswer {
+  webhook: WebhookView;
+  key: string;
+}
+
+/** A web address that is told of events. */
+export interface NotifySpec {
+  webhook: string;
+  on?: ("advice" | "completed" | "failed" | "paused" | "retried" | "started" | "stopped")[];
+}
+
+/** A place of a curve where a value is not a finite number. */
+export interface OddValue {
+  index: number;
+  value: "-Infinity" | "Infinity" | "NaN";
+}
+
+/** The state of the service on one page; of each list at most 20. */
+export interface OverviewAnswer {
+  counts: Record<string, number>;
+  hosts: HostCounts;
+  capacity: CapacityView;
+  running: JobView[];
+  waiting: JobView[];
+  failures: JobView[];
+  findings: FindingOfJob[];
+}
+
+/** One job that a dry run would have made. */
+export interface PlannedJob {
+  name: string;
+  command: string;
+  min_workers: number;
+  max_workers: number;
+  spec: JobSpec;
+}
+
+/** Whether the batch was new. */
+export interface PointsAnswer {
+  new: boolean;
+}
+
+/** Points of a job's metrics; a batch that was sent before, by its source and sequence, changes nothing. */
+export interface PointsBody {
+  source: string;
+  sequence: number;
+  points: ([string, number, number, number | "-Infinity" | "Infinity" | "NaN"])[];
+}
+
+/** One thing that is wrong with a request. */
+export interface Problem {
+  path: string;
+  must: string;
+  got: string;
+  next: string;
+}
+
+/** All projects that the caller may see jobs of. */
+export interface ProjectsAnswer {
+  projects: JobNameUse[];
+}
+
+/** The place of a job among others. */
+export interface QueueSpec {
+  name?: string;
+  priority?: number;
+  preemptible?: boolean;
+  hold?: boolean;
+  max_time?: string | number | null;
+  after?: (number | string)[];
+}
+
+/** A queue with the jobs that wait in it. */
+export interface QueueView {
+  name: string;
+  waiting: number;
+  running: number;
+  jobs: JobView[];
+}
+
+/** All queues that have jobs. */
+export interface QueuesAnswer {
+  queues: QueueView[];
+}
+
+/** One worker: where it ran and how fast, for the heat strip. */
+export interface RankView {
+  rank: number;
+  host: string;
+  step_ms: number | null;
+  values: (number | null)[];
+}
+
+/** All workers of a job's attempt. */
+export interface RanksAnswer {
+  ranks: RankView[];
+  exposed_share: number | null;
+}
+
+/** The reason why a job waits. */
+export interface ReasonView {
+  why: string;
+  text: string;
+  place: number | null;
+  earliest_ms: number | null;
+}
+
+/** Metrics from output lines; each named group of the expression is one. */
+export interface RegexSource {
+  kind: "regex";
+  pattern: string;
+}
+
+/** Resources of one worker, and the hosts that may take it. */
+export interface ResourceSpec {
+  gpus?: number;
+  cpus?: number;
+  memory?: string | number | null;
+  hosts?: string | string[];
+  lms?: string | number | null;
+}
+
+/** An amount of what hosts have and jobs take. */
+export interface ResourceView {
+  cpus?: number;
+  memory_bytes?: number;
+  gpus?: number;
+}
+
+/** The rules for another attempt after a failed one. */
+export interface RetrySpec {
+  max?: number;
+  on?: ("error" | "host-lost" | "out-of-memory" | "time-out")[];
+  backoff?: string | number;
+  avoid_hosts?: boolean;
+}
+
+/** The number of workers that an elastic job shall have. */
+export interface ScaleBody {
+  workers: number;
+}
+
+/** The name of a secret; its value is never answered. */
+export interface SecretView {
+  name: string;
+  created_ms: number;
+}
+
+/** The caller's secrets. */
+export interface SecretsAnswer {
+  secrets: SecretView[];
+}
+
+/** Who is logged in, and the value that writes must send as X-Weft-CSRF when they use the cookie. */
+export interface SessionAnswer {
+  user: SessionUser;
+  csrf: string | null;
+  version: string;
+  shared: boolean;
+  scopes: string[];
+}
+
+/** The user who is logged in. */
+export interface SessionUser {
+  id: number;
+  name: string;
+  role: "admin" | "member" | "viewer";
+}
+
+/** A snapshot's digest, and the contents that must be sent before a job can use it. */
+export interface SnapshotAnswer {
+  digest: string;
+  missing: string[];
+}
+
+/** One file of a snapshot. */
+export interface SnapshotFile {
+  path: string;
+  kind: "file" | "link" | "program";
+  digest: string;
+  size: number;
+}
+
+/** A job to be queued: its specification as data or as YAML text. */
+export interface Submission {
+  spec?: JobSpec | null;
+  yaml?: string | null;
+  snapshot?: string | null;
+  dry_run?: boolean;
+}
+
+/** The jobs that were made: several of an array, none of a dry run. */
+export interface SubmitAnswer {
+  jobs: JobView[];
+  plan?: PlannedJob[] | null;
+}
+
+/** Metrics from TensorBoard event files in a folder. */
+export interface TensorboardSource {
+  kind: "tensorboard";
+  folder: string;
+}
+
+/** The history of an elastic run, from its ledger and its views; empty for other runs. */
+export interface TimelineView {
+  elastic: boolean;
+  items: Record<string, unknown>[];
+}
+
+/** One token, without its text. */
+export interface TokenView {
+  id: number;
+  name: string;
+  scopes: string[];
+  created_ms: number;
+  used_ms: number | null;
+  expires_ms: number | null;
+}
+
+/** The caller's tokens. */
+export interface TokensAnswer {
+  tokens: TokenView[];
+}
+
+/** Changes to a user; what is left out stays. Users may change their own password alone. */
+export interface UserChanges {
+  role?: "admin" | "member" | "viewer";
+  password?: string | null;
+  old_password?: string | null;
+  disabled?: boolean;
+}
+
+/** One user. */
+export interface UserView {
+  id: number;
+  name: string;
+  role: "admin" | "member" | "viewer";
+  disabled: boolean;
+  has_password: boolean;
+  created_ms: number;
+}
+
+/** All users. */
+export interface UsersAnswer {
+  users: UserView[];
+}
+
+/** A field that differs; null where a job does not have it. */
+export interface ValueDiff {
+  path: string;
+  before: string | null;
+  after: string | null;
+}
+
+/** Changes to a webhook. */
+export interface WebhookChanges {
+  events?: ("advice" | "completed" | "failed" | "paused" | "retried" | "started" | "stopped")[];
+  active?: boolean;
+}
+
+/** One webhook. */
+export interface WebhookView {
+  id: number;
+  url: string;
+  events: string[];
+  project: string | null;
+  active: boolean;
+  created_ms: number;
+}
+
+/** The caller's webhooks. */
+export interface WebhooksAnswer {
+  webhooks: WebhookView[];
+}

@@ -1,0 +1,58 @@
+/** Routes of the console, for those who are logged in and those who are not yet. */
+import { useQueryClient } from "@tanstack/react-query";
+import { lazy, Suspense, useEffect } from "react";
+import { Route, Switch, useLocation } from "wouter";
+import { ApiError, whenLoggedOut } from "./api/client";
+import { useSession } from "./api/queries";
+import { Wrong } from "./parts/controls";
+import { Empty, Skeleton } from "./parts/layout";
+import { LoginPage } from "./pages/login";
+import { JobsPage } from "./pages/jobs/jobs";
+import { OverviewPage } from "./pages/overview";
+import { Shell } from "./shell";
+
+const JobPage = lazy(() => import("./pages/job/job"));
+const HostsPage = lazy(() => import("./pages/hosts"));
+const ComparePage = lazy(() => import("./pages/compare/compare"));
+const SettingsPage = lazy(() => import("./pages/settings/settings"));
+const NewJobPage = lazy(() => import("./pages/new-job"));
+
+export function App() {
+  const [location, go] = useLocation();
+  const session = useSession();
+  const client = useQueryClient();
+  useEffect(() => whenLoggedOut(() => client.setQueryData(["session"], null)), [client]);
+  const outside = session.data === null || (session.error instanceof ApiError && session.error.status === 401);
+  useEffect(() => {
+    if (!outside || location === "/login") return;
+    const back = location + window.location.search;
+    go(back === "/" ? "/login" : `/login?next=${encodeURIComponent(back)}`, { replace: true });
+  }, [outside, location, go]);
+
+  if (location === "/login") return <LoginPage />;
+  if (session.isPending || outside) return null;
+  if (session.isError)
+    return (
+      <main style={{ padding: 32 }}>
+        <Wrong error={session.error} />
+      </main>
+    );
+  return (
+    <Shell>
+      <Suspense fallback={<div style={{ padding: 32 }}><Skeleton lines={6} /></div>}>
+        <Switch>
+          <Route path="/" component={OverviewPage} />
+          <Route path="/jobs" component={JobsPage} />
+          <Route path="/jobs/:id/:tab?">{({ id, tab }) => <JobPage key={id} id={Number(id)} tab={tab ?? "curves"} />}</Route>
+          <Route path="/hosts" component={HostsPage} />
+          <Route path="/compare" component={ComparePage} />
+          <Route path="/settings/:tab?">{({ tab }) => <SettingsPage tab={tab ?? "tokens"} />}</Route>
+          <Route path="/new" component={NewJobPage} />
+          <Route>
+            <Empty title="There is no such page" text="The address may be mistyped, or what it showed is gone." />
+          </Route>
+        </Switch>
+      </Suspense>
+    </Shell>
+  );
+}

@@ -1,0 +1,63 @@
+/** Events and attempts of a job: its life, newest last, in words. */
+import { useEvents } from "../../api/queries";
+import type { JobDetail } from "../../api/types";
+import { Wrong } from "../../parts/controls";
+import { Card, layout, Skeleton } from "../../parts/layout";
+import { clock, duration, moment } from "../../text/format";
+import { happened } from "../../text/happened";
+import css from "./job.module.css";
+
+export default function EventsTab({ job }: { job: JobDetail }) {
+  const events = useEvents(job.id);
+  if (events.error) return <Wrong error={events.error} />;
+  if (!events.data) return <Skeleton lines={6} />;
+  let day = "";
+  return (
+    <div className={css.stack}>
+      {job.attempts.length > 0 && (
+        <Card title="Attempts">
+          <div className={layout.scroll}>
+            <table className={layout.table}>
+              <thead>
+                <tr><th>Attempt</th><th>Began</th><th>Took</th><th>Hosts</th><th>Ended with</th></tr>
+              </thead>
+              <tbody>
+                {job.attempts.map((attempt) => (
+                  <tr key={attempt.number}>
+                    <td>{attempt.number}</td>
+                    <td>{moment(attempt.started_ms)}</td>
+                    <td>{attempt.ended_ms === null ? "goes on" : duration(attempt.ended_ms - attempt.started_ms)}</td>
+                    <td>{attempt.hosts.map((share) => `${share.host} ×${share.workers}`).join(", ") || "–"}</td>
+                    <td>{attempt.ended_ms === null ? "–" : `${attempt.code ?? "no code"}${attempt.message ? `: ${attempt.message}` : ""}`}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </Card>
+      )}
+      <Card title="Events">
+        <ol className={css.timeline}>
+          {events.data.events.map((event) => {
+            const told = happened(event);
+            const today = moment(event.time_ms).slice(0, 10);
+            const turned = today !== day;
+            day = today;
+            return (
+              <li key={event.id}>
+                <time title={moment(event.time_ms)}>
+                  {turned && <>{today}<br /></>}
+                  {clock(event.time_ms)}
+                </time>
+                <span className={css.knot} style={{ borderColor: `var(--${told.tone})` }} />
+                <p>
+                  {told.head} {told.more && <small>{told.more}</small>}
+                </p>
+              </li>
+            );
+          })}
+        </ol>
+      </Card>
+    </div>
+  );
+}
