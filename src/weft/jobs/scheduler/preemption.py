@@ -107,10 +107,10 @@ def _surplus(holder: Placed) -> int:
 
 
 def _shrink_offer(holder: Placed) -> Offer:
-    return Offer(holder, _loosest(holder.staying, _surplus(holder)))
+    return Offer(holder, loosest(holder.staying, _surplus(holder)))
 
 
-def _loosest(staying: Allocation, surplus: int) -> Allocation:
+def loosest(staying: Allocation, surplus: int) -> Allocation:
     """Return the workers a job would do without: those on hosts with few of its workers, so that it stays compact."""
     gone = []
     for host, count in sorted(staying, key=lambda pair: (pair[1], pair[0])):

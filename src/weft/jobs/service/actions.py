@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from weft.errors import UsageError
 from weft.jobs.lifecycle import ENDED, WAITING, StateError, state_after
-from weft.jobs.service.command import is_elastic
+from weft.jobs.service.attempts.command import is_elastic
+from weft.jobs.spec.cron import next_time_ms
 from weft.jobs.spec.model import JobSpec
 from weft.jobs.spec.read import SpecError, SpecProblem, convert_spec, resolve
 from weft.jobs.store.events import add_audit
@@ -45,12 +46,15 @@ def act(
 
 def _change_state(connection: sa.Connection, job: StoredJob, action: Any) -> None:
     aim = state_after(action, job.state)
+    changes: dict[str, Any] = {}
+    if aim == "queued":
+        line = spec_of(connection, job.id).schedule if job.kind == "schedule" else None
+        changes["not_before_ms"] = next_time_ms(line) if line is not None else 0
     if action == "retry":
-        changes: dict[str, Any] = {"retries": 0, "avoid": "[]", "cause": None, "not_before_ms": 0}
+        changes |= {"retries": 0, "avoid": "[]", "cause": None, "started_ms": None, "progress": None}
         move_job(connection, job.id, aim, message="queued again on request", **changes)
     elif job.state in WAITING:
         message = {"stop": "stopped on request", "hold": "held on request"}.get(action)
-        changes = {"not_before_ms": 0} if action in ("resume", "release") and job.kind == "run" else {}
         move_job(connection, job.id, aim, message=message, **changes)
     elif job.wanted != "stop":  # it is running: the dispatcher asks its launcher to end
         change_job(connection, job.id, wanted=action)

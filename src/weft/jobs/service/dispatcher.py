@@ -15,11 +15,14 @@ from functools import partial
 
 import sqlalchemy as sa
 
+from weft.errors import UsageError
 from weft.jobs.lifecycle import ACTIVE, ENDED, WAITING, StateError
+from weft.jobs.reports.tailer import Tailer
 from weft.jobs.scheduler.decide import Decision, Scheduler
 from weft.jobs.scheduler.explain import Explanations, Reason
 from weft.jobs.scheduler.model import (
     Action,
+    Allocation,
     Grow,
     JobRequest,
     Pause,
@@ -29,11 +32,15 @@ from weft.jobs.scheduler.model import (
     Start,
     merged,
 )
-from weft.jobs.service.attempts import Attempts
+from weft.jobs.scheduler.preemption import loosest
+from weft.jobs.service.attempts.following import Following
+from weft.jobs.service.attempts.keepers import Keepers
+from weft.jobs.service.attempts.shares import share_out
+from weft.jobs.service.attempts.steps import Attempts, RunningAttempt, held_meanwhile
 from weft.jobs.service.config import ServiceConfig
-from weft.jobs.service.following import Following
 from weft.jobs.service.index import (
     KnownJob,
+    allocation_of,
     known_job,
     needs_of,
     now_s,
@@ -41,9 +48,8 @@ from weft.jobs.service.index import (
     request_of,
     without_avoiding,
 )
-from weft.jobs.service.keepers import Keepers
 from weft.jobs.service.lease import LeaseLost, give_up, new_holder, take
-from weft.jobs.service.shares import share_out
+from weft.jobs.service.usage import policy_with_quotas
 from weft.jobs.store.attempts import AttemptShare, StoredAttempt, attempts_of, open_attempts
 from weft.jobs.store.database import Database
 from weft.jobs.store.events import events_after, newest_event
@@ -51,6 +57,7 @@ from weft.jobs.store.hosts import StoredHost, list_hosts
 from weft.jobs.store.jobs import change_job, dependencies_of, jobs_in, need_job, waiting_for
 
 TURN_S = 0.1  # between two looks while a job starts or changes its size
+TOPICS = ("jobs", "hosts", "quotas")
 GIVING_WAY = ("pause", "preempt", "stop", "time-out")  # what is wanted of jobs that are about to leave
 _log = logging.getLogger(__name__)
 
@@ -59,10 +66,9 @@ class Dispatcher:
     """One service's part in the scheduling: it decides while it holds the lease."""
 
     def __init__(
-        self, config: ServiceConfig, database: Database, attempts: Attempts, keepers: Keepers, host: str
+        self, config: ServiceConfig, database: Database, attempts: Attempts, keepers: Keepers, tailer: Tailer
     ) -> None:
-        self._config, self._database, self._attempts, self._keepers = config, database, attempts, keepers
-        self._host = host
+        self._config, self._database, self._attempts = config, database, attempts
         self._holder = new_holder()
         self._woken = asyncio.Event()
         self._renew_at = 0.0
@@ -70,7 +76,14 @@ class Dispatcher:
         self._changed = True
         self.chores: list[Callable[[Dispatcher, float], object]] = []
         self.following = Following(
-            config, attempts, keepers, refresh=self.refresh, freed=self._freed, wake=self.wake
+            config,
+            attempts,
+            keepers,
+            tailer,
+            refresh=self.refresh,
+            freed=self._freed,
+            resized=self._resized,
+            wake=self.wake,
         )
         self.trouble = ""
         self._reset()
@@ -134,6 +147,7 @@ class Dispatcher:
             result = chore(self, now)
             if asyncio.iscoroutine(result):
                 await result
+        await self._hold_to_limits()
         await self._decide()
 
     async def _stand_down(self) -> None:
@@ -153,6 +167,7 @@ class Dispatcher:
         await self.following.close()
         self._reset()
         self._last_event = await self._database.read(newest_event)
+        await self._load_policy()
         await self.load_hosts()
         found = await self._database.read(lambda c: jobs_in(c, states=WAITING | ACTIVE))
         after = await self._database.read(dependencies_of)
@@ -166,6 +181,11 @@ class Dispatcher:
             self._take_in(known, stored[-1])
         self._changed = True
 
+    async def _load_policy(self) -> None:
+        policy = self._config.policy
+        self.scheduler.policy = await self._database.read(lambda c: policy_with_quotas(c, policy))
+        self._changed = True
+
     async def load_hosts(self) -> None:
         """Read the hosts again."""
         self.hosts = {host.name: host for host in await self._database.read(list_hosts)}
@@ -175,14 +195,15 @@ class Dispatcher:
     async def _sync(self) -> None:
         """Hear of changes that any service made."""
         while True:
-            events = await self._database.read(
-                partial(events_after, last_id=self._last_event, topics=("jobs", "hosts"))
-            )
+            events = await self._database.read(partial(events_after, last_id=self._last_event, topics=TOPICS))
             if not events:
                 return
             self._last_event = events[-1].id
-            if any(event.topic == "hosts" for event in events):
+            topics = {event.topic for event in events}
+            if "hosts" in topics:
                 await self.load_hosts()
+            if "quotas" in topics:
+                await self._load_policy()
             ids = {
                 int(event.data["job"]) for event in events if event.topic == "jobs" and "job" in event.data
             }
@@ -220,15 +241,35 @@ class Dispatcher:
             if job.state != "paused":
                 self.scheduler.add(self._request(known), now_s())
         elif running is not None:
-            placed = self.scheduler.placed.get(job.id)
-            if placed is not None:
-                request, pausing = self._request(known), job.wanted in GIVING_WAY
-                self.scheduler.put(replace(placed, request=request, pausing=pausing))
+            self._update_placed(known)
         elif attempt is not None:
+            running = self.following.add(known, attempt)
             if attempt.ended_ms is None:
-                request, pausing = self._request(known), job.wanted in GIVING_WAY
-                self.scheduler.put(placed_of(request, attempt, pausing=pausing))
-            self.following.add(known, attempt)
+                self._place_again(running)
+
+    def _update_placed(self, known: KnownJob) -> None:
+        """Take over what somebody changed about a job that runs."""
+        placed = self.scheduler.placed.get(known.job.id)
+        if placed is None:
+            return
+        request = self._request(known)
+        moved_s = placed.moved_s
+        if (
+            request.max_workers > placed.request.max_workers
+        ):  # scaled up by somebody, who does not want to wait
+            moved_s = self.scheduler.changed_s = float("-inf")
+        pausing = known.job.wanted in GIVING_WAY
+        self.scheduler.put(replace(placed, request=request, pausing=pausing, moved_s=moved_s))
+
+    def _place_again(self, running: RunningAttempt) -> None:
+        """Note what a job holds that an earlier service started, and what it was told to give up."""
+        request, pausing = self._request(running.known), running.known.job.wanted in GIVING_WAY
+        placed = placed_of(request, running.attempt, pausing=pausing)
+        running.target = self._attempts.target_of(running)
+        if running.target is not None:
+            leaving = merged(placed.allocation, allocation_of(running.target), -1)
+            placed = replace(placed, leaving=leaving)
+        self.scheduler.put(placed)
 
     def _request(self, known: KnownJob) -> JobRequest:
         request = request_of(known)
@@ -316,8 +357,38 @@ class Dispatcher:
         )
         await self.refresh({job_id})
 
-    async def _resize(self, placed: Placed, allocation: tuple[tuple[str, int], ...]) -> None:
-        raise NotImplementedError
+    async def _resize(self, placed: Placed, allocation: Allocation) -> None:
+        """Have an elastic job go on with other workers; it holds what it had until those that leave have left."""
+        running = self.following.running.get(placed.request.id)
+        if running is None or running.task is not None or running.known.job.state != "running":
+            return  # asked for again by the next decision
+        before = running.attempt.shares
+        shares = self._shares(allocation, needs_of(running.known.resolved), before)
+        held = held_meanwhile(before, shares)
+        try:
+            await self._attempts.resize(running, shares, keep=held)
+        except UsageError as error:  # it has just ended, or lost its launcher
+            _log.warning("job %s: %s", running.id, error)
+            return
+        running.target = shares
+        leaving = merged(allocation_of(held), allocation, -1)
+        self.scheduler.put(replace(placed, allocation=allocation_of(held), leaving=leaving, moved_s=now_s()))
+
+    def _resized(self, running: RunningAttempt) -> None:
+        """Note that a job has the size it was told to have."""
+        placed = self.scheduler.placed.get(running.id)
+        if placed is not None:
+            allocation = allocation_of(running.attempt.shares)
+            self.scheduler.put(replace(placed, allocation=allocation, leaving=()))
+            self._changed = True
+
+    async def _hold_to_limits(self) -> None:
+        """Shrink elastic jobs that somebody scaled to fewer workers than they have."""
+        for placed in list(self.scheduler.placed.values()):
+            surplus = placed.workers - placed.request.max_workers
+            if surplus > 0 and not placed.leaving:
+                removed = loosest(placed.staying, surplus)
+                await self._resize(placed, merged(placed.allocation, removed, -1))
 
     # -- answers ----------------------------------------------------------------------------------
 

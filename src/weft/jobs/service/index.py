@@ -10,7 +10,7 @@ import msgspec
 
 from weft.jobs.lifecycle import ENDED, JobState
 from weft.jobs.scheduler.model import NO_LIMIT_S, Allocation, Demand, JobRequest, Placed, Resources
-from weft.jobs.service.command import is_elastic
+from weft.jobs.service.attempts.command import is_elastic
 from weft.jobs.spec.model import JobSpec
 from weft.jobs.spec.read import ResolvedSpec, resolve
 from weft.jobs.store.attempts import AttemptShare, StoredAttempt

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from weft.errors import WeftError
-from weft.jobs.service.processes import boot_id, is_alive, started_ticks
+from weft.jobs.service.attempts.processes import boot_id, is_alive, started_ticks
 from weft.jobs.store.tables import lease
 
 NAME = "scheduler"

@@ -19,17 +19,22 @@ import sqlalchemy as sa
 from weft.errors import UsageError
 from weft.jobs.code.blobs import BlobStore
 from weft.jobs.lifecycle import ENDED, StateError
+from weft.jobs.reports.fanout import PointFanout
+from weft.jobs.reports.tailer import Tailer
 from weft.jobs.scheduler.decide import Scheduler
 from weft.jobs.scheduler.explain import Reason, never_fits_text
 from weft.jobs.scheduler.model import Resources
 from weft.jobs.service import actions
-from weft.jobs.service.attempts import Attempts
+from weft.jobs.service.attempts.keepers import Keepers
+from weft.jobs.service.attempts.steps import Attempts
 from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.dispatcher import Dispatcher
 from weft.jobs.service.hosts import HostWatch, survey_host
 from weft.jobs.service.index import KnownJob, request_of
-from weft.jobs.service.keepers import Keepers
-from weft.jobs.service.schedules import next_time_ms
+from weft.jobs.service.schedules import Schedules
+from weft.jobs.service.usage import Accounts, set_quota
+from weft.jobs.service.variables import ServiceVariables
+from weft.jobs.spec.cron import next_time_ms
 from weft.jobs.spec.model import JobSpec
 from weft.jobs.spec.read import ResolvedSpec, SpecError, expand, resolve
 from weft.jobs.store import hosts as host_store
@@ -52,9 +57,15 @@ class JobService:
         self.host = detect().name
         self._keepers = Keepers(self._keeper_ended)
         self.attempts = Attempts(config, database, self.blobs, self._keepers, self.host)
-        self.dispatcher = Dispatcher(config, database, self.attempts, self._keepers, self.host)
+        self.points = PointFanout()
+        self.tailer = Tailer(database, self.points)
+        self.variables = ServiceVariables(config.folder, database)
+        self.attempts.sources.append(self.variables.of)
+        self.dispatcher = Dispatcher(config, database, self.attempts, self._keepers, self.tailer)
         self._watch = HostWatch(config, database, self.host)
-        self.dispatcher.chores.append(self._watch.look)
+        self._schedules = Schedules(database, self.attempts)
+        accounts = Accounts(config, database, self.attempts)
+        self.dispatcher.chores += [self._watch.look, self._schedules.look, accounts.look]
 
     def _keeper_ended(self, job_id: int, code: int | None) -> None:
         self.dispatcher.following.keeper_ended(job_id, code)
@@ -63,14 +74,15 @@ class JobService:
     async def running(self) -> AsyncIterator[None]:
         """Schedule while the block runs; jobs go on after it."""
         await self._watch.add_this_host()
-        task = asyncio.create_task(self.dispatcher.run(), name="dispatcher")
-        try:
-            yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            await self._watch.close()
+        async with self.tailer.running():
+            task = asyncio.create_task(self.dispatcher.run(), name="dispatcher")
+            try:
+                yield
+            finally:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+                await self._watch.close()
 
     def wake(self) -> None:
         """Have the dispatcher look at once: something has changed."""
@@ -185,15 +197,20 @@ class JobService:
 
     def reasons(self) -> Mapping[int, Reason]:
         """Return why each waiting job waits; empty on a service that does not hold the lease."""
-        return self.dispatcher.reasons()
+        return {**self.dispatcher.reasons(), **self._schedules.reasons()}
 
     def reason(self, job_id: int) -> Reason | None:
         """Return why one job waits; None if it does not."""
-        return self.dispatcher.reason(job_id)
+        return self.dispatcher.reason(job_id) or self._schedules.reasons().get(job_id)
 
     def log_folder(self, job_id: int, attempt: int) -> Path:
         """Return the folder of an attempt: launcher.log, run/rank-N.log."""
         return self.config.attempt_folder(job_id, attempt)
+
+    async def set_quota(self, user_id: int, *, weight: float = 1.0, most: Resources | None = None) -> None:
+        """Give a user a weight in the fair share, and a limit to what they hold at a time."""
+        await self.database.write(lambda c: set_quota(c, user_id, weight=weight, most=most))
+        self.wake()
 
     # -- hosts ------------------------------------------------------------------------------------
 

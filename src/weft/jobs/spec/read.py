@@ -19,6 +19,7 @@ import msgspec
 
 from weft.documents import describe_mismatch, parse_yaml
 from weft.errors import UsageError
+from weft.jobs.spec.cron import next_time_ms
 from weft.jobs.spec.model import JobSpec, RegexSource
 from weft.launch.command import Command
 from weft.text import parse_duration, parse_size
@@ -128,6 +129,8 @@ def resolve(spec: JobSpec) -> ResolvedSpec:
     _check_sources(spec, found)
     _check_addresses(spec, found)
     _check_array(spec, found)
+    if spec.schedule is not None:
+        found.value("schedule", lambda: next_time_ms(str(spec.schedule)))
     if found.problems:
         raise SpecError(tuple(found.problems))
     return result

@@ -99,6 +99,8 @@ job = Table(
     Column("pinned", Boolean, nullable=False, server_default=false()),
     Column("parent_id", Id, ForeignKey("job.id", ondelete="SET NULL")),  # cloned or retried from
     Index(None, "state", "priority"),
+    Index(None, "kind", "state"),
+    Index(None, "parent_id"),
     Index(None, "project", "id"),
     Index(None, "user_id", "id"),
     Index(None, "ended_ms"),

@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from weft.errors import WeftError
-from weft.jobs.service.attempts import Attempts, RunningAttempt
-from weft.jobs.service.command import is_elastic
+from weft.jobs.reports.tailer import Tailer
+from weft.jobs.service.attempts.command import is_elastic
+from weft.jobs.service.attempts.keepers import KeeperProcess, Keepers, is_locked
+from weft.jobs.service.attempts.processes import boot_id
+from weft.jobs.service.attempts.steps import Attempts, RunningAttempt
 from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.index import KnownJob, now_s
-from weft.jobs.service.keepers import KeeperProcess, Keepers, is_locked
 from weft.jobs.service.lease import LeaseLost
-from weft.jobs.service.processes import boot_id
 from weft.jobs.store.attempts import AttemptShare, StoredAttempt
 from weft.jobs.store.jobs import change_job
 
@@ -32,20 +34,26 @@ _log = logging.getLogger(__name__)
 
 
 class Following:
-    """All attempts that have not ended. `refresh` reads a job again, `freed` is told of hosts that are free."""
+    """All attempts that have not ended, each with what it is told to become.
+
+    `refresh` reads a job again, `freed` is told of a job that holds nothing any more, `resized` of one that has the
+    size it was told to have.
+    """
 
     def __init__(
         self,
         config: ServiceConfig,
         attempts: Attempts,
         keepers: Keepers,
+        tailer: Tailer,
         *,
         refresh: Callable[[set[int]], Awaitable[None]],
         freed: Callable[[int], None],
+        resized: Callable[[RunningAttempt], None],
         wake: Callable[[], None],
     ) -> None:
-        self._config, self._attempts, self._keepers = config, attempts, keepers
-        self._refresh, self._freed, self._wake = refresh, freed, wake
+        self._config, self._attempts, self._keepers, self._tailer = config, attempts, keepers, tailer
+        self._refresh, self._freed, self._resized, self._wake = refresh, freed, resized, wake
         self.running: dict[int, RunningAttempt] = {}
         self.trouble = ""
 
@@ -163,6 +171,7 @@ class Following:
     def _follow_keeper(self, running: RunningAttempt, keeper: KeeperProcess) -> None:
         running.ended, running.code = False, None
         running.watched = self._keepers.watch(running.id, keeper)
+        self._tailer.follow(running.id, running.attempt.number, self._run_dir(running), running.known.spec)
         if not running.watched:
             running.ended, running.code = True, self._keepers.code_of(keeper)
 
@@ -181,6 +190,7 @@ class Following:
         """Judge an attempt whose keeper is gone; an elastic run that goes on gets another keeper."""
         if await self._adopt(running):
             return
+        await self._tailer.stop(running.id)  # what it reported is there before its end is told
         following = await self._attempts.finish(running)
         self._freed(running.id)
         if following.state == "storing":
@@ -198,9 +208,12 @@ class Following:
         self._freed(running.id)
         await self._refresh({running.id})
 
+    def _run_dir(self, running: RunningAttempt) -> Path:
+        return self._attempts.folder(running.attempt) / "run"
+
     async def _adopt(self, running: RunningAttempt) -> bool:
         """Start another keeper for an elastic run whose own was killed; False if there is nothing to adopt."""
-        run = self._attempts.folder(running.attempt) / "run"
+        run = self._run_dir(running)
         begun = (run / "elastic" / "control.json").exists() and not (run / "outcome.json").exists()
         elastic = is_elastic(running.known.resolved)
         if not elastic or not begun or running.code == 0 or running.attempt.asked == "kill":
@@ -228,6 +241,10 @@ class Following:
             await self._refresh({running.id})
         if running.known.job.wanted is not None:
             await self._attempts.ask(running)
+        elif running.target is not None and await self._attempts.has_size(running, running.target):
+            await self._attempts.note_shares(running, running.target)
+            running.target = None
+            self._resized(running)
 
     def shares(self) -> dict[int, tuple[AttemptShare, ...]]:
         """Return what each job holds."""

@@ -18,23 +18,31 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from weft.elastic.launcher.scale import pause, present_workers, scale, wanted_hosts
 from weft.errors import WeftError
 from weft.jobs.code.blobs import BlobStore
 from weft.jobs.lifecycle import NextStep, after_attempt, check_transition
-from weft.jobs.service.command import (
+from weft.jobs.service.attempts.command import (
     AttemptPlan,
     KeeperCommand,
     adopt_command,
     entry_of,
+    is_elastic,
     keeper_command,
     service_environment,
 )
+from weft.jobs.service.attempts.keepers import KeeperProcess, Keepers, is_locked
+from weft.jobs.service.attempts.processes import boot_id
+from weft.jobs.service.attempts.staging import (
+    data_variables,
+    last_words,
+    read_outcome,
+    stage_code,
+    store_outputs,
+)
 from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.index import KnownJob
-from weft.jobs.service.keepers import KeeperProcess, Keepers, is_locked
 from weft.jobs.service.lease import Lease
-from weft.jobs.service.processes import boot_id
-from weft.jobs.service.staging import data_variables, last_words, read_outcome, stage_code, store_outputs
 from weft.jobs.spec.model import JobSpec
 from weft.jobs.store.attempts import AttemptShare, StoredAttempt, add_attempt, change_attempt, open_attempts
 from weft.jobs.store.database import Database
@@ -162,14 +170,15 @@ class Attempts:
     async def _command(self, running: RunningAttempt, make: Callable[..., KeeperCommand]) -> KeeperCommand:
         known, attempt, folder = running.known, running.attempt, self.folder(running.attempt)
         variables: dict[str, str] = {}
-        for source in self.sources:
+        for source in self.sources if make is keeper_command else ():
             variables |= await source(known.job, known.spec, folder)
         staged = {
             name: variables[key]
             for name in known.spec.data
             if (key := f"WEFT_DATA_{name.upper()}") in variables
         }
-        variables |= data_variables(known.spec, staged)
+        if make is keeper_command:
+            variables |= data_variables(known.spec, staged)
         plan = AttemptPlan(
             job_id=attempt.job_id,
             number=attempt.number,
@@ -206,16 +215,23 @@ class Attempts:
 
     async def ask(self, running: RunningAttempt) -> None:
         """Ask an attempt to end, a little more firmly after a while."""
-        patience_s = self._config.stop_grace_s
-        if running.known.job.wanted in ("pause", "preempt"):
-            patience_s = self._config.pause_grace_s + 5.0
+        pausing = running.known.job.wanted in ("pause", "preempt")
+        patience_s = self._config.pause_grace_s + 5.0 if pausing else self._config.stop_grace_s
         asked, since_s = running.attempt.asked, (now_ms() - (running.attempt.asked_ms or 0)) / 1000
-        if asked is None:
+        if asked is None and self._may_pause(running):
+            await self._signal(running, "pause")
+        elif asked is None or (asked == "pause" and (since_s > patience_s or not pausing)):
             await self._signal(running, "term")
         elif asked == "term" and since_s > patience_s:
             await self._signal(running, "again")
         elif asked == "again" and since_s > self._config.kill_after_s:
             await self._signal(running, "kill")
+
+    def _may_pause(self, running: RunningAttempt) -> bool:
+        """Return whether a run can be told to save its next step and end; others save when they are told to end."""
+        run = self.folder(running.attempt) / "run"
+        elastic = is_elastic(running.known.resolved) and (run / "elastic" / "control.json").exists()
+        return elastic and running.known.job.wanted in ("pause", "preempt")
 
     async def _signal(self, running: RunningAttempt, how: str) -> None:
         attempt = running.attempt
@@ -223,7 +239,9 @@ class Attempts:
         changes: dict[str, Any] = {"asked": how, "asked_ms": now_ms()}
         await self.write(lambda c: change_attempt(c, attempt.job_id, attempt.number, **changes))
         running.attempt = replace(attempt, **changes)
-        if how == "kill":
+        if how == "pause":
+            await asyncio.to_thread(pause, self.folder(attempt) / "run")
+        elif how == "kill":
             self._keepers.kill(running.id, attempt.token)
         else:
             self._keepers.signal(running.id, signal.SIGTERM)
@@ -234,8 +252,6 @@ class Attempts:
         self, running: RunningAttempt, shares: tuple[AttemptShare, ...], *, keep: Sequence[AttemptShare]
     ) -> None:
         """Have an elastic run go on with other workers; `keep` is what it holds until they have left."""
-        from weft.elastic.launcher.scale import scale
-
         attempt = running.attempt
         entries = [entry_of(share) for share in shares]
         await asyncio.to_thread(scale, self.folder(attempt) / "run", entries)
@@ -256,6 +272,24 @@ class Attempts:
 
         await self.write(work)
         running.attempt = replace(attempt, shares=held)
+
+    def target_of(self, running: RunningAttempt) -> tuple[AttemptShare, ...] | None:
+        """Return the size that a run was told to have by an earlier service, and does not have yet."""
+        run = self.folder(running.attempt) / "run"
+        if not is_elastic(running.known.resolved) or not (run / "elastic" / "control.json").exists():
+            return None
+        try:
+            entries = wanted_hosts(run)
+        except WeftError:
+            return None
+        wanted = tuple(AttemptShare(e.name, e.workers or 0, e.cpus, e.gpus or ()) for e in entries)
+        return wanted if wanted != running.attempt.shares else None
+
+    async def has_size(self, running: RunningAttempt, shares: Sequence[AttemptShare]) -> bool:
+        """Return whether no host has more workers of a run than it should; those that leave take a step's time."""
+        present = await asyncio.to_thread(present_workers, self.folder(running.attempt) / "run")
+        wanted = {share.host: share.workers for share in shares}
+        return all(count <= wanted.get(host, 0) for host, count in present.items())
 
     async def note_shares(self, running: RunningAttempt, shares: tuple[AttemptShare, ...]) -> None:
         """Record what a job holds once the workers that were told to go have gone."""
@@ -344,6 +378,16 @@ class Attempts:
         job, attempt = running.known.job, running.attempt
         step = NextStep("failed", "error", message)
         await self.write(lambda connection: _end(connection, job, attempt, None, step))
+
+
+def held_meanwhile(before: Sequence[AttemptShare], after: Sequence[AttemptShare]) -> tuple[AttemptShare, ...]:
+    """Return what a job holds while it changes its size: of each host the larger part."""
+    parts = {share.host: share for share in before}
+    for share in after:
+        known = parts.get(share.host)
+        if known is None or share.workers > known.workers:
+            parts[share.host] = share
+    return tuple(parts[host] for host in sorted(parts))
 
 
 def _check_wanted(connection: sa.Connection, running: RunningAttempt) -> None:

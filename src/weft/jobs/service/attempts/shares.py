@@ -76,15 +76,11 @@ def _choose(
     whole = int(amount + ROUNDING)
     rest = amount - whole
     order = {device: place for place, device in enumerate(devices)}
-    mine = [device for device in kept if device in order]
+    # A run that shrinks gives up its last ones, so it keeps its own in their order.
+    mine = {device: place for place, device in enumerate(kept) if device in order}
     free = sorted(
         devices,
-        key=lambda device: (
-            device not in mine,
-            load.get(device, 0.0) > ROUNDING,
-            load.get(device, 0.0),
-            order[device],
-        ),
+        key=lambda device: (mine.get(device, len(mine)), load.get(device, 0.0), order[device]),
     )
     chosen = free[:whole]
     if rest > ROUNDING and len(chosen) < len(free):

@@ -18,8 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.files import write_whole
-from weft.jobs.service.command import HOSTFILE, TOKEN_VARIABLE, KeeperCommand
-from weft.jobs.service.processes import find_all_by_variable, find_by_variable, is_alive, started_ticks
+from weft.jobs.service.attempts.command import HOSTFILE, TOKEN_VARIABLE, KeeperCommand
+from weft.jobs.service.attempts.processes import (
+    find_all_by_variable,
+    find_by_variable,
+    is_alive,
+    started_ticks,
+)
 
 LOCK_FILE = "keeper.lock"
 LOG_FILE = "launcher.log"
