@@ -56,6 +56,7 @@ class LaunchConfig:
     interface: str | None = None  # a network card, against our own choice
     skip_checks: bool = False
     pin: bool = True
+    memory_bytes: int | None = None  # that each worker may hold; None: as much as there is
     grace_s: float = 3.0  # between asking a worker to end and ending it
     lost_after_s: float = 2.5  # silence after which a host, or the launcher, counts as lost
     verbose: bool = False
@@ -67,6 +68,10 @@ class LaunchConfig:
         if self.port is not None and not 0 < self.port < 65536:
             raise UsageError(
                 f"--port must be between 1 and 65535, got {self.port}; leave it out to have one picked"
+            )
+        if self.memory_bytes is not None and self.memory_bytes < 1:
+            raise UsageError(
+                f"--memory must be at least 1 byte, got {self.memory_bytes}; write --memory 16GiB"
             )
         if self.max_restarts < 0:
             raise UsageError(f"--max-restarts must not be negative, got {self.max_restarts}; use 0 for none")

@@ -83,6 +83,7 @@ class LaunchPlan:
     env: tuple[tuple[str, str], ...]  # the same for every worker
     max_restarts: int
     rankfile: Rankfile | None
+    memory_bytes: int = 0  # that each worker may hold; 0: as much as there is
     given_env: tuple[str, ...] = ()  # the variables that came with --env; their values are shown to nobody
 
     @property
@@ -127,6 +128,10 @@ def make_plan(
         raise UsageError(
             f"cpus in a hostfile must come with the engine local or ssh, got {engine}, which places workers itself; "
             "drop them"
+        )
+    if engine not in ("local", "ssh") and config.memory_bytes:
+        raise UsageError(
+            f"--memory must come with the engine local or ssh, got {engine}; ask the batch system for a limit"
         )
     counts, slots = _who_runs_where(config, sites)
     if sum(counts) > MOST_WORKERS:
@@ -202,6 +207,7 @@ def make_plan(
         env=common,
         max_restarts=config.max_restarts,
         rankfile=_rankfile(config, sites, counts, dimensions),
+        memory_bytes=config.memory_bytes or 0,
         given_env=tuple(name for name, _ in config.env if not name.startswith("WEFT_")),
     )
 

@@ -21,6 +21,7 @@ from weft.elastic.agent.actions import (
     MarkCommit,
     MarkEvicted,
     MarkHealed,
+    MarkOverMemory,
     MarkRetired,
     MarkSpared,
     Reaction,
@@ -300,3 +301,19 @@ def test_when_the_run_fails_members_are_asked_to_end_and_newcomers_are_killed() 
         KillWorker(PID, signal.SIGKILL),
         KillWorker(PID, signal.SIGKILL),
     )
+
+
+def test_a_worker_that_holds_too_much_memory_is_killed_and_counts_as_one_that_failed() -> None:
+    hog = replace(worker(MEMBER), rank=2)
+    why = "out of memory: rank 2 (a/0.0) used 17 GiB, its limit is 16 GiB (--memory)"
+    actions = reactions.on_over_memory(hog, 17 << 30, 16 << 30, VIEW)
+    assert without_events(actions) == [MarkOverMemory(PID, why), KillWorker(PID)]
+    assert events(actions) == ["detected"]
+    ended = replace(hog, over_memory=True, evicted=why)
+    again = reactions.on_end(ended, -signal.SIGKILL, RUN)
+    assert StartAnother(PID, after_failure=True) in again
+    assert events(again) == []  # it was told when it was killed
+    in_vain = reactions.on_end(ended, -signal.SIGKILL, RunFacts(VIEW, committed=0))
+    assert GiveUpSlot(PID, why, 137) in in_vain
+    third = reactions.on_end(replace(ended, slot_failures=SLOT_TRIES - 1), -signal.SIGKILL, RUN)
+    assert GiveUpSlot(PID, why, 137) in third

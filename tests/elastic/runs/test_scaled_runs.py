@@ -1,7 +1,8 @@
-"""Elastic runs on this machine with other numbers of workers while they go on."""
+"""Elastic runs on this machine with other numbers of workers while they go on, and with limits of their memory."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,25 @@ def test_fewer_workers_leave_at_the_end_of_a_step_and_more_join(tmp_path: Path, 
     assert report.exact
     assert not report.redone
     assert "localhost is to have 1 worker instead of 3" in run.output
+
+
+HOG = """
+import time
+from weft import elastic
+run = elastic.join()
+block = bytearray(2_000_000_000)
+time.sleep(300)
+"""
+
+
+def test_a_run_whose_workers_hold_too_much_memory_ends_with_a_sentence(
+    tmp_path: Path, forks: ForkServer
+) -> None:
+    script = tmp_path / "hog.py"
+    script.write_text(HOG)
+    run = LocalRun(tmp_path, "1:1", 1, flags=("--memory", "1500MB"), script=str(script), forks=forks)
+    run.start().finish()
+    assert run.code == 137, run.output
+    failure = json.loads((run.run_dir / "outcome.json").read_text())["failure"]
+    assert failure["reason"].startswith("out of memory: rank 0 (localhost/0.0) used ")
+    assert failure["reason"].endswith("its limit is 1.4 GiB (--memory)")

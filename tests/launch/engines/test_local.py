@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 from testing.shell import Shell
+
+from weft.jobs.lifecycle import cause_of
 
 # A worker that says its process id, and sleeps; with a child of its own that would outlive it.
 SLEEPER = """
@@ -310,3 +313,23 @@ def test_what_this_machine_does_not_have_is_refused(shell: Shell, option: tuple[
     assert refused.returncode == 2
     assert said in refused.stderr
     assert not (shell.folder / "weft-runs").exists()
+
+
+HOG = """
+import os, time
+if os.environ["RANK"] == "1":
+    block = bytearray(400_000_000)
+time.sleep(300)
+"""
+
+
+def test_a_worker_that_holds_too_much_memory_is_ended_and_named(shell: Shell) -> None:
+    done = shell.weft("run", "-n", "2", "--memory", "300MB", shell.script(HOG))
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "weft: out of memory: rank 1 used " in done.stderr
+    failure = json.loads((shell.run_dir() / "outcome.json").read_text())["failure"]
+    assert failure["rank"] == 1
+    assert re.fullmatch(
+        r"out of memory: rank 1 used \d+ MiB, its limit is 286 MiB \(--memory\)", failure["reason"]
+    )
+    assert cause_of({"code": 137, "failure": failure})[0] == "out-of-memory"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from weft.cli.training.options import launch_config, launch_options
-from weft.cli.values import COUNT, COUNT_OR_NONE, OutputFile, Seconds, Text, WorkerLimits
+from weft.cli.values import COUNT, COUNT_OR_NONE, OutputFile, Seconds, Size, Text, WorkerLimits
 from weft.errors import UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
@@ -167,6 +167,13 @@ def _adopt(ctx: click.Context, _param: click.Parameter, run: str | None) -> None
     type=OutputFile(dash=True),
     metavar="FILE",
     help="Write a Slurm batch script instead of running; `-` prints it.",
+)
+@click.option(
+    "--memory",
+    "memory_bytes",
+    type=Size("16GiB"),
+    metavar="BYTES",
+    help="End a worker that holds more memory than this, 16GiB say.",
 )
 @click.option(
     "--lms", metavar="BYTES", help="Train within this much device memory, 20GB say (see docs/how-to/lms.md)."

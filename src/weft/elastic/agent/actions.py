@@ -76,6 +76,13 @@ class MarkEvicted(msgspec.Struct, frozen=True):
     why: str
 
 
+class MarkOverMemory(msgspec.Struct, frozen=True):
+    """Note that this agent ends the worker for the memory it holds: its end counts as a failure, with this sentence."""
+
+    pid: int
+    why: str
+
+
 class MarkRetired(msgspec.Struct, frozen=True):
     """Note that the worker's slot is no longer wanted: nobody takes its place, and its end is no loss."""
 
@@ -145,6 +152,7 @@ WorkerAction = (
     | MarkSpared
     | MarkEvicted
     | MarkLeft
+    | MarkOverMemory
     | MarkRetired
     | CountAlarm
     | RenameWorker

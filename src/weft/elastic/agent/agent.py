@@ -205,6 +205,9 @@ class ElasticAgent:
             reports = [report for agent in self._living().values() for report in agent.workers]
             ends = may_end(worker.name, reports, idle_s=stall.idle_s, saved=self.saved)
             self._carry_out(reactions.on_stuck(worker, stall, self.council.view, may_end=ends))
+        for worker, used_bytes in self.workers.over_memory():
+            limit_bytes, view = self.spec.memory_bytes, self.council.view
+            self._carry_out(reactions.on_over_memory(worker, used_bytes, limit_bytes, view))
         if stays:
             workers, view = self.workers.facts(), self.council.view
             others_stay = self._others_stay()

@@ -50,6 +50,7 @@ class AgentSpec(ElasticOrder, frozen=True, kw_only=True, tag="elastic"):
     start_within_s: float
     slow: str  # the policy for slow workers
     grace_s: float  # for workers to end when they are asked to
+    memory_bytes: int = 0  # that each worker may hold; 0: as much as there is
     secret: str
     view: View  # with which the agent begins
     roster: dict[str, AgentAddress]  # the other agents

@@ -72,6 +72,7 @@ class WorkerProcess:
         self.code: int | None = None  # the exit code, once the process has ended
         self.store_port = self.heal_port = 0
         self.evicted = ""  # why the agent ended this worker
+        self.over_memory = False  # the agent ended it for the memory it held
         self.retired = False  # its slot is no longer wanted
         self.followed = False  # another worker is started in its slot, even while this one is there
         self.stepped = -1  # the last view in which it committed a step

@@ -24,6 +24,7 @@ from weft.elastic.agent.actions import (
     MarkEvicted,
     MarkHealed,
     MarkLeft,
+    MarkOverMemory,
     MarkRetired,
     MarkSpared,
     Reaction,
@@ -58,7 +59,8 @@ from weft.elastic.worker.messages import (
     WorkerLeaving,
     WorkerPaused,
 )
-from weft.launch.control.outcome import describe_code
+from weft.launch.agent.memory import describe_excess
+from weft.launch.control.outcome import describe_code, shell_code
 
 LIVES = 10  # workers of one slot that may end, however they end, without a commit between them
 SLOT_TRIES = 3  # workers of one slot that may fail without a commit between them before the slot is given up
@@ -71,12 +73,14 @@ class WorkerFacts:
     pid: int
     name: str
     state: WorkerState
+    rank: int = 0  # under which its output is shown
     spared: bool = False  # it makes no progress, and is not ended because it alone holds the newest commit
     commit: int = 0  # steps of the newest commit whose state the worker holds
     evicted: str = ""  # why this agent ended the worker, or asks it to leave: it is stuck or slow
     replaceable: bool = True  # its slot is not given up, and no other worker was started in its place yet
     slot_failures: int = 0  # workers of its slot that failed since the last commit there
     slot_ends: int = 0  # workers of its slot that were replaced since the last commit there
+    over_memory: bool = False  # this agent ended it for the memory it held; `evicted` says so
     retired: bool = False  # its slot is no longer wanted
     leaving_s: float = 0.0  # seconds since the worker was asked to leave
     last_error: str = ""  # the last line that the worker wrote to its standard error
@@ -177,8 +181,10 @@ def _follow(worker: WorkerFacts, code: int, *, in_vain: bool) -> tuple[Reaction,
     """Start another worker in the place of one that ended; not if it failed before any worker committed a step."""
     if code == 0:
         return (GiveUpSlot(worker.pid, f"{worker.name} ended before the run did", 0),)
-    failed = code > 0  # not by a signal
+    failed = code > 0 or worker.over_memory  # not by a signal of others
     if failed and (in_vain or worker.slot_failures + 1 >= SLOT_TRIES):
+        if worker.over_memory:
+            return (GiveUpSlot(worker.pid, worker.evicted, shell_code(-signal.SIGKILL)),)
         return (GiveUpSlot(worker.pid, describe_failure(worker, code), code),)
     if worker.slot_ends + 1 >= LIVES:
         return (GiveUpSlot(worker.pid, _describe_lives(worker, code), 1),)
@@ -261,6 +267,14 @@ def on_too_slow(worker: WorkerFacts) -> tuple[Reaction, ...]:
     """React to the leader's verdict that a worker is too slow: it leaves, and no other takes its place."""
     gave_up = GiveUpSlot(worker.pid, f"{worker.name} was too slow", 1)
     return MarkEvicted(worker.pid, "too slow"), gave_up, AskToLeave(worker.pid)
+
+
+def on_over_memory(
+    worker: WorkerFacts, used_bytes: int, limit_bytes: int, view: View
+) -> tuple[Reaction, ...]:
+    """React to a worker that holds more memory than it may: kill it; what follows is that of a failure."""
+    why = describe_excess(f"rank {worker.rank} ({worker.name})", used_bytes, limit_bytes)
+    return MarkOverMemory(worker.pid, why), _detected("death", worker, why, view), KillWorker(worker.pid)
 
 
 def on_stuck(worker: WorkerFacts, stall: Stall, view: View, *, may_end: bool) -> tuple[Reaction, ...]:

@@ -68,6 +68,7 @@ def make_agent_spec(
         start_within_s=elastic.start_within_s,
         slow=elastic.slow,
         grace_s=grace_s,
+        memory_bytes=plan.memory_bytes,
         secret=secret,
         view=view,
         roster=dict(roster),

@@ -24,6 +24,7 @@ from weft.elastic.agent.actions import (
     MarkEvicted,
     MarkHealed,
     MarkLeft,
+    MarkOverMemory,
     MarkRetired,
     MarkSpared,
     RenameWorker,
@@ -44,6 +45,7 @@ from weft.elastic.membership.stalls import Alarms, Stall
 from weft.elastic.timing import Timing
 from weft.elastic.worker.messages import FromWorker, NewView, PauseWorker, RunFinished, WelcomeWorker
 from weft.launch.agent import processes
+from weft.launch.agent.memory import MemoryWatch
 from weft.launch.agent.protocol import WorkerOutput, WorkerPoints
 from weft.launch.agent.wire import bytes_to_text
 
@@ -78,6 +80,7 @@ class HostWorkers:
             int, tuple[str, int]
         ] = {}  # by slot: why, and the exit code that follows from it
         self._alarms = Alarms()
+        self._memory = MemoryWatch(spec.memory_bytes)
         self._ranks = {slot.number: slot.rank for slot in spec.slots}  # of all slots that there have been
         self._points_sent: defaultdict[int, int] = defaultdict(int)  # bytes that the launcher has, by slot
         # Output waits in the journal until the launcher has caught up: an agent before this one may have left some.
@@ -133,6 +136,12 @@ class HostWorkers:
                 if stall is not None:
                     yield self._facts_of(worker), stall
 
+    def over_memory(self) -> Iterator[tuple[WorkerFacts, int]]:
+        """Workers that hold more memory than they may, and how much; looked for about once a second."""
+        alive = {worker.pid: worker for worker in self._alive()}
+        for pid, used_bytes in self._memory.look(alive, time.monotonic()).items():
+            yield self._facts_of(alive[pid]), used_bytes
+
     def _alive(self) -> list[WorkerProcess]:
         return [worker for worker in self._processes.values() if worker.alive]
 
@@ -146,6 +155,8 @@ class HostWorkers:
             commit=worker.commit,
             evicted=worker.evicted,
             replaceable=not worker.followed and not worker.retired and slot not in self._given_up,
+            over_memory=worker.over_memory,
+            rank=worker.slot.rank,
             retired=worker.retired,
             slot_failures=self._failures[slot],
             slot_ends=self._ends[slot],
@@ -234,6 +245,8 @@ class HostWorkers:
                 worker.mark_broken(view)
             case MarkLeft(_, committed):
                 worker.mark_left(committed)
+            case MarkOverMemory(_, why):
+                worker.evicted, worker.over_memory = why, True
             case MarkRetired():
                 worker.retired = True
             case MarkHealed(_, steps):

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import MessageError
 from weft.launch.agent import processes
+from weft.launch.agent.memory import MemoryWatch
 from weft.launch.agent.protocol import (
     AgentBeat,
     AgentEvent,
@@ -49,6 +50,7 @@ from weft.launch.agent.protocol import (
     TargetsReached,
     WorkerExited,
     WorkerOutput,
+    WorkerOverMemory,
     WorkerPoints,
     WorkersDone,
     WorkersStarted,
@@ -79,6 +81,7 @@ class Attempt:
     """One attempt at running the workers of this host."""
 
     number: int
+    memory: MemoryWatch
     workers: dict[int, RunningWorker] = field(default_factory=dict)  # by process id
     kill_at: float | None = None  # monotonic seconds; workers that were asked to end are then ended by force
 
@@ -164,12 +167,13 @@ class Agent:
             self._obey(self._commands.get())
         self._collect()
         now = time.monotonic()
+        self._watch_memory(now)
         if now >= self._next_beat:
             self._next_beat = now + BEAT_S
             self._send(AgentBeat())
 
     def _until_next(self) -> float:
-        deadlines = [self._next_beat]
+        deadlines = [self._next_beat]  # looks at memory need no time of their own: beats are more frequent
         if self._current and self._current.kill_at is not None:
             deadlines.append(self._current.kill_at)
         return max(0.0, min(deadlines) - time.monotonic())
@@ -206,6 +210,17 @@ class Agent:
                     self._forward(key.fileobj, *key.data)
         self._current = None
         self._send(WorkersDone(current.number))
+
+    def _watch_memory(self, now: float) -> None:
+        """End workers that hold more memory than they may."""
+        current = self._current
+        if current is None:
+            return
+        alive = [pid for pid, worker in current.workers.items() if worker.code is None]
+        for pid, used_bytes in current.memory.look(alive, now).items():
+            rank = current.workers[pid].rank
+            self._send(WorkerOverMemory(rank, used_bytes, current.memory.limit_bytes))
+            processes.signal_group(pid, signal.SIGKILL)
 
     def _force(self, current: Attempt) -> None:
         for worker in current.workers.values():
@@ -246,7 +261,7 @@ class Agent:
         if self._current is not None:
             raise RuntimeError(f"attempt {self._current.number} is still running")
         self._stop_answering_probes()
-        current = Attempt(command.attempt)
+        current = Attempt(command.attempt, MemoryWatch(command.memory_bytes))
         self._current = current
         for task in command.workers:
             process = self._spawn(task, {**os.environ, **command.env, **task.env}, command.cwd)

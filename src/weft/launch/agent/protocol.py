@@ -8,14 +8,14 @@
     reach     targets, timeout_s                  reach                  can the host connect to these?
     measure   address, port, seconds              measure                bandwidth and round trip to a peer that listens
     port      port | null                         port                   is this port free; or pick one
-    start     attempt, cwd, env, workers          started ... done       start these workers
+    start     attempt, cwd, env, workers, memory  started ... done       start these workers
     stop      signal, grace_s                                            end the workers, politely, then by force
     become    module                                                     go on as another program on the same streams
     bye                                                                  nothing more will come
 
 An agent sends `beat` twice a second, `survey` at its start if it was asked to, and of its workers `started`, `output`,
-`points` (what they logged), `exit` and, when the last of them has gone, `done`. `failed` says that a command could not
-be carried out.
+`points` (what they logged), `memory` (one is ended for the memory it holds), `exit` and, when the last of them has
+gone, `done`. `failed` says that a command could not be carried out.
 
 The messages are named tuples and not those of `weft.messages`: an agent is started on every host of every run, and
 importing msgspec takes a third of its start. `wire.py` has their form on the wire, one JSON object a line.
@@ -99,6 +99,7 @@ class StartWorkers(NamedTuple):
     cwd: str
     env: Mapping[str, str]
     workers: tuple[WorkerTask, ...]
+    memory_bytes: int = 0  # that each worker may hold; 0: as much as there is
 
 
 class StopWorkers(NamedTuple):
@@ -221,6 +222,14 @@ class WorkerPoints(NamedTuple):
     text: str
 
 
+class WorkerOverMemory(NamedTuple):
+    """A worker is ended because it holds more memory than it may."""
+
+    rank: int
+    used_bytes: int
+    limit_bytes: int
+
+
 class WorkerExited(NamedTuple):
     """A worker has ended, with its exit code or the negative of a signal."""
 
@@ -264,6 +273,7 @@ AgentEvent: TypeAlias = (
     | WorkersStarted
     | WorkerOutput
     | WorkerPoints
+    | WorkerOverMemory
     | WorkerExited
     | WorkersDone
     | CommandFailed

@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import Empty
 
 from weft.launch.agent.agent import BEAT_S, ORPHAN_GRACE_S
+from weft.launch.agent.memory import describe_excess
 from weft.launch.agent.protocol import (
     AgentClosed,
     CommandFailed,
@@ -22,6 +23,7 @@ from weft.launch.agent.protocol import (
     StopWorkers,
     WorkerExited,
     WorkerOutput,
+    WorkerOverMemory,
     WorkerPoints,
     WorkersDone,
     WorkerTask,
@@ -160,7 +162,8 @@ class Conductor:
             env["WEFT_RUN_DIR"] = str(self._run_dir.absolute())
         for host, tasks in self._tasks.items():
             workers = tuple(self._with_channel(host, task) for task in tasks)
-            self._crew.tell(StartWorkers(attempt, self._plan.cwd, env, workers), [host])
+            order = StartWorkers(attempt, self._plan.cwd, env, workers, self._plan.memory_bytes)
+            self._crew.tell(order, [host])
         while not self._over():
             self._turn()
 
@@ -193,6 +196,10 @@ class Conductor:
                 self._output(rank, stream, text, now)
             case WorkerPoints(rank, text):
                 self._console.keep_points(rank, text_to_bytes(text))
+            case WorkerOverMemory(rank, used_bytes, limit_bytes):
+                record = self._record(rank)
+                record.verdict = describe_excess(f"rank {rank}", used_bytes, limit_bytes)
+                self._console.say(f"weft: {record.verdict}")
             case WorkerExited(rank, code):
                 record = self._record(rank)
                 record.code, record.ended_at = code, now
@@ -286,7 +293,8 @@ class Conductor:
                 rank=rank,
                 host=self._plan.host_of(rank),
                 code=record.code,
-                reason=exception_line(traceback) if traceback else describe_code(record.code),
+                reason=record.verdict
+                or (exception_line(traceback) if traceback else describe_code(record.code)),
                 traceback=traceback,
                 log=log_path(self._run_dir, rank),
             )

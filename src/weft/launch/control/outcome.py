@@ -64,6 +64,7 @@ class RankRecord:
     ended_at: float | None = None
     complained_at: float | None = None  # when its last traceback began
     tail: str = ""
+    verdict: str = ""  # why it was ended by its agent
 
     def hear(self, text: str, now: float) -> None:
         """Keep the end of what the rank wrote to its standard error."""

@@ -19,6 +19,10 @@ def batch_script(config: LaunchConfig) -> str:
         raise UsageError(
             "--sbatch must be given no rank file, got one: Slurm chooses the hosts; use --per-host and --rank-order"
         )
+    if config.memory_bytes is not None:
+        raise UsageError(
+            "--sbatch must be given no --memory, got one: Slurm limits memory; use sbatch --mem-per-cpu"
+        )
     directives = [f"#SBATCH --{name}={_quoted(value)}" for name, value in _request(config)]
     return "\n".join(
         [
