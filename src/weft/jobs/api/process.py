@@ -25,11 +25,12 @@ from weft.jobs.accounts.sealing import Sealer
 from weft.jobs.accounts.users import Account
 from weft.jobs.api.access import Authenticator
 from weft.jobs.api.app import JobsApplication
+from weft.jobs.api.door_access import door_access
 from weft.jobs.api.headlines import Headlines
 from weft.jobs.api.pages import Pages
 from weft.jobs.api.state import ApiState
 from weft.jobs.api.stream.hub import StreamHub
-from weft.jobs.reports.fanout import PointFanout
+from weft.jobs.doors.mounts import routes
 from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.service import JobService
 from weft.jobs.store.database import Database
@@ -168,25 +169,25 @@ async def service_on(
     """Answer on a socket while the block runs."""
     url = _url(options, listening)
     service = JobService(config or ServiceConfig(folder=options.data.resolve()), database)
-    points: PointFanout = getattr(service, "points", None) or PointFanout()
+    service.variables.url = url
     sealer = Sealer(options.data / "secret.key")
     state = ApiState(
         jobs=service,
         authenticator=Authenticator(database, shared=options.shared),
         sealer=sealer,
         headlines=Headlines(database),
-        hub=StreamHub(database, points),
-        points=points,
+        hub=StreamHub(database, service.points),
         shared=options.shared,
         secure=options.tls_cert is not None,
         root_url=url,
         private_webhooks=options.private_webhooks,
     )
     hosts = LoopbackHosts(options.allow_hosts) if is_loopback(options.host) else None
-    app = JobsApplication(state, pages=Pages(options.pages), hosts=hosts)
+    doors = routes(service, door_access(state.authenticator))
+    app = JobsApplication(state, pages=Pages(options.pages), doors=doors, hosts=hosts)
     tls = (str(options.tls_cert), str(options.tls_key)) if options.tls_cert else None
     limits = ConnectionLimits(body_bytes=_PART_BYTES, ahead_bytes=_PART_BYTES, request_s=UPLOAD_S)
-    listener = HttpListener(listening, app, limits, tls)
+    listener = HttpListener(listening, app, limits, tls, web_sockets=True)
     account = await database.write(lambda c: first_user(c, account_name()))
     local = f"service in {options.data.resolve()} on {socket.gethostname()}"[-100:]
     text, link = await database.write(lambda c: _start_tokens(c, account, local))

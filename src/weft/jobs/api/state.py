@@ -12,7 +12,6 @@ from weft.jobs.accounts.sealing import Sealer
 from weft.jobs.api.access import Authenticator, Identity
 from weft.jobs.api.headlines import Headlines
 from weft.jobs.api.stream.hub import StreamHub
-from weft.jobs.reports.fanout import PointFanout
 from weft.jobs.service.service import JobService
 from weft.jobs.store.database import Database
 
@@ -26,7 +25,6 @@ class ApiState:
     sealer: Sealer
     headlines: Headlines
     hub: StreamHub
-    points: PointFanout
     shared: bool = True
     secure: bool = False  # reached by TLS: cookies may not travel otherwise
     root_url: str = ""

@@ -24,7 +24,8 @@ async def _reader(call: Call, attempt: int | None) -> tuple[StoredJob, int, LogR
     if not 0 <= number <= found.attempt:
         raise not_found(f"attempt {number} of job {found.id}")
     folder = call.state.jobs.log_folder(found.id, number)
-    return found, number, LogReader(folder / "run", folder / "launcher.log")
+    ended = found.state in ENDED or number < found.attempt
+    return found, number, LogReader(folder / "run", folder / "launcher.log", ended=ended)
 
 
 async def show_logs(call: Call) -> LogsAnswer:

@@ -97,7 +97,7 @@ async def add_points(call: Call) -> PointsAnswer:
         points: dict[str, list[tuple[int, int, float]]] = {}
         for name, step, time_ms, value in body.points:
             points.setdefault(name, []).append((step, time_ms, float(value)))
-        call.state.points.publish(found.id, points)
+        call.state.jobs.points.publish(found.id, points)
     return PointsAnswer(new)
 
 

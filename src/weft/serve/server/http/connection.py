@@ -78,7 +78,11 @@ class HttpConnection(HttpToolsProtocol):
         self._begun = 0
         try:
             self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade:  # the wish is ignored, as HTTP allows: the request is answered
+        except httptools.HttpParserUpgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+                return
+            # The wish is ignored, as HTTP allows: the request is answered.
             assert self.cycle is not None
             self.cycle.keep_alive = False
             self.phase = Phase.REFUSED
@@ -116,6 +120,8 @@ class HttpConnection(HttpToolsProtocol):
         scope["path"] = urllib.parse.unquote(path) if "%" in path else path
         scope["raw_path"] = url.path
         scope["query_string"] = url.query or b""
+        if parser.should_upgrade() and self._should_upgrade():
+            return  # a WebSocket, which has a protocol of its own
         before = self.cycle
         length = self._announced_length()
         # A body that is longer than any that is taken will be dropped, so its parts need not be gathered.
@@ -172,6 +178,8 @@ class HttpConnection(HttpToolsProtocol):
         return data[len(part) :]
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade() and self._should_upgrade():
+            return
         assert self.cycle is not None
         self._raw_left = 0
         if self.cycle.response_complete:

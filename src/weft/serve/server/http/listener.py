@@ -31,11 +31,17 @@ class HttpListener:
     """A socket that takes connections for an ASGI application."""
 
     def __init__(
-        self, listening: socket.socket, app: Any, limits: ConnectionLimits, tls: tuple[str, str] | None = None
+        self,
+        listening: socket.socket,
+        app: Any,
+        limits: ConnectionLimits,
+        tls: tuple[str, str] | None = None,
+        *,
+        web_sockets: bool = False,
     ) -> None:
         self._socket = listening
         self._state = ServerState()
-        self._config = http_config(app, tls)
+        self._config = http_config(app, tls, web_sockets=web_sockets)
         self._limits = limits
         self._server: asyncio.Server | None = None
         self._ending = False
@@ -63,6 +69,8 @@ class HttpListener:
         self._ending = True
         for connection in self._connections():
             connection.say_farewell(began)
+        for other in self._state.connections - set(self._connections()):  # WebSockets
+            other.shutdown()
         await self._until(lambda: not self._state.connections, min(drain_s, QUIET_S))
         await self._stop_listening()
         left_s = drain_s - (loop.time() - began)
@@ -76,8 +84,9 @@ class HttpListener:
             self._looking.cancel()
         if self._server is not None:
             self._server.close()
-        for connection in self._connections():
-            connection.transport.abort()
+        for connection in self._state.connections:
+            if (transport := getattr(connection, "transport", None)) is not None:
+                transport.abort()
         for task in self._state.tasks:
             task.cancel()
 
@@ -112,13 +121,13 @@ class HttpListener:
         return [one for one in self._state.connections if isinstance(one, HttpConnection)]
 
 
-def http_config(app: Any, tls: tuple[str, str] | None = None) -> uvicorn.Config:
+def http_config(app: Any, tls: tuple[str, str] | None = None, *, web_sockets: bool = False) -> uvicorn.Config:
     """Return uvicorn's settings for connections; TLS files that cannot be used are told."""
     cert, key = tls or (None, None)
     config = uvicorn.Config(
         app,
         loop="none",
-        ws="none",
+        ws="websockets-sansio" if web_sockets else "none",
         lifespan="off",
         log_config=None,
         access_log=False,
