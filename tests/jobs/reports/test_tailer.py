@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from testing.cluster.waiting import wait_until
+from tests.jobs.reports.test_foreign_metrics import EVENTS
 
 from weft.jobs.reports.fanout import PointFanout
 from weft.jobs.reports.tailer import Tailer
 from weft.jobs.reports.tails import add_pieces
-from weft.jobs.spec.model import JobSpec, JsonLinesSource, MetricSource, RegexSource
+from weft.jobs.spec.model import JobSpec, JsonLinesSource, MetricSource, RegexSource, TensorboardSource
 from weft.jobs.store import tables
 from weft.jobs.store.database import Database
 from weft.jobs.store.events import events_after
@@ -197,6 +200,17 @@ def test_files_of_json_lines_are_points(job_store: Database, run_dir: Path) -> N
     path.write_text(json.dumps({"step": 1, "train": {"loss": 0.1}}) + "\n")  # written anew, and shorter
     asyncio.run(follow(job_store, run_dir, spec(JsonLinesSource(path="out/log.jsonl"))))
     assert points_of(job_store, "train/loss") == [(3, 0.5), (1, 0.1)]
+
+
+def test_event_files_of_tensorboard_are_followed(job_store: Database, run_dir: Path) -> None:
+    data = zlib.decompress(base64.b85decode(EVENTS))
+    for group in ("", "val"):
+        folder = run_dir.parent / "code" / "runs" / group
+        folder.mkdir(exist_ok=True)
+        (folder / "events.out.tfevents.1.host").write_bytes(data)
+    asyncio.run(follow(job_store, run_dir, spec(TensorboardSource(folder="runs"))))
+    assert points_of(job_store, "loss") == [(0, 0.5), (1, 0.25)]
+    assert points_of(job_store, "val/loss") == [(0, 0.5), (1, 0.25)]
 
 
 SERVICE = """

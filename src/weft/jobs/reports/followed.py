@@ -13,12 +13,14 @@ from pathlib import Path
 from weft.jobs.reports.gathered import Gathered, Position
 from weft.jobs.reports.parsers import JsonLines, OutputPattern, Parser, RankLines
 from weft.jobs.reports.tails import TailedPiece
+from weft.jobs.reports.tensorboard import EventRecords, event_files
 from weft.jobs.spec.model import JobSpec, JsonLinesSource, RegexSource, TensorboardSource
 from weft.reporting.names import FOLDER
 
 PIECE_BYTES = 1 << 20  # read from one file at a time
 QUIET_S = 10.0  # without anything new, after which a job is looked at less often
 QUIET_PAUSE_S = 1.0
+EVENT_FILES_S = 2.0  # between two searches for new TensorBoard files
 LONGEST_NAME = 90  # of a source
 _RANK = re.compile(r"rank-(\d+)\.(jsonl|log)")
 
@@ -72,6 +74,7 @@ class FollowedJob:
         self._files: dict[str, FollowedFile] = {}
         self._heard_at = time.monotonic()
         self._due_at = 0.0
+        self._events_due_at = 0.0
 
     def is_due(self, now: float) -> bool:
         """Whether the job is to be looked at now: ten times a second while it reports, once while it is quiet."""
@@ -81,6 +84,8 @@ class FollowedJob:
         """Return a piece of each file that has something to add to the store."""
         now = time.monotonic()
         assert self._known is not None
+        if last:
+            self._events_due_at = 0.0
         for finder in self._finders:
             for name, path, parser in finder():
                 if name not in self._files:
@@ -136,7 +141,14 @@ class FollowedJob:
         yield self._source(path), self._work_dir / path, JsonLines()
 
     def _event_files(self, folder: str) -> Iterator[tuple[str, Path, Parser]]:
-        yield from ()
+        now = time.monotonic()
+        if (
+            now < self._events_due_at
+        ):  # folders below are walked through, which is no small thing ten times a second
+            return
+        self._events_due_at = now + EVENT_FILES_S
+        for path, group in event_files(self._work_dir / folder):
+            yield self._source(f"{group}/{path.name}"), path, EventRecords(group)
 
     def _source(self, name: str) -> str:
         source = f"{self.attempt}/{name}"

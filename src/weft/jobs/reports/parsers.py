@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from weft.jobs.reports.ffdl import add_emetrics, is_emetrics
 from weft.jobs.reports.gathered import Gathered, Position, as_number
 
 _DECODER = msgspec.json.Decoder()
@@ -89,7 +90,10 @@ def _documents(data: bytes, found: Gathered) -> Sequence[Any]:
 
 @dataclass(frozen=True)
 class JsonLines:
-    """Lines of JSON objects: `{"step": 3, "loss": 0.2}`; all that is a number and neither step nor time is a metric."""
+    """Lines of JSON objects: `{"step": 3, "loss": 0.2}`; all that is a number and neither step nor time is a metric.
+
+    Lines of FfDL's `evaluation-metrics.txt` are known by their form.
+    """
 
     def whole(self, data: bytes) -> int:
         return whole_lines(data)
@@ -99,6 +103,10 @@ class JsonLines:
         for document in _documents(data, found):
             if not isinstance(document, dict):
                 found.skipped += 1
+                continue
+            if is_emetrics(document):
+                add_emetrics(document, found, count, now_ms)
+                count += 1
                 continue
             flat = dict(_flattened(document))
             step_name = next((name for name in _STEP_NAMES if _is_step(flat.get(name))), None)

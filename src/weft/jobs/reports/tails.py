@@ -71,7 +71,7 @@ def _move(connection: sa.Connection, job_id: int, piece: TailedPiece) -> bool:
     if piece.before.total:
         return False
     made = _insert_new(connection).values(job_id=job_id, source=piece.source, **values)
-    return bool(connection.execute(made).rowcount)
+    return connection.scalar(made.returning(tail.c.source)) is not None
 
 
 def _insert_new(connection: sa.Connection) -> Any:
