@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
+import lzma
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import PurePosixPath
@@ -72,6 +75,16 @@ async def _bounded(request: Request, most_bytes: int) -> AsyncGenerator[bytes, N
         yield part
 
 
+# Raised by the standard library's readers of archives.
+_BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    gzip.BadGzipFile,
+    EOFError,
+    NotImplementedError,
+)
 Entry = tuple[str, bool, Callable[[], IO[bytes]]]  # path, whether it is a program, how to open it
 
 
@@ -86,13 +99,22 @@ def add_archive(blobs: BlobStore, file: IO[bytes], *, script_name: str | None = 
         return _keep(blobs, _of_zip(file))
     try:
         return _keep(blobs, _of_tar(file))
-    except tarfile.TarError as error:
-        if script_name is None or start[:2] == b"\x1f\x8b":
+    except _BROKEN as error:
+        if script_name is None or not _is_text(file):
             raise DoorError(
                 "bad", f"code must be a zip or tar archive, got neither ({error}); pack the folder"
             ) from None
     file.seek(0)
     return _keep(blobs, iter([(script_name, False, lambda: file)]))
+
+
+def _is_text(file: IO[bytes]) -> bool:
+    file.seek(0)
+    data = file.read(LARGEST_FILE_BYTES)
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def _of_zip(file: IO[bytes]) -> Iterator[Entry]:
@@ -147,14 +169,7 @@ def _keep(blobs: BlobStore, entries: Iterator[Entry]) -> CodeSnapshot:
         try:
             with opened() as reading:
                 data = reading.read(LARGEST_FILE_BYTES + 1)
-        except (
-            zipfile.BadZipFile,
-            tarfile.TarError,
-            EOFError,
-            OSError,
-            NotImplementedError,
-            ValueError,
-        ) as error:
+        except (*_BROKEN, OSError, ValueError) as error:
             raise DoorError(
                 "bad", f"an archive must be whole, got {error} in {name[:200]!r}; pack it again"
             ) from None
@@ -172,13 +187,3 @@ def _keep(blobs: BlobStore, entries: Iterator[Entry]) -> CodeSnapshot:
     except UsageError as error:
         raise DoorError("bad", str(error)) from None
     return snapshot
-
-
-def zip_of(blobs: BlobStore, snapshot: CodeSnapshot, file: IO[bytes]) -> None:
-    """Write the files of a snapshot into a zip archive."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for entry in snapshot.files:
-            info = zipfile.ZipInfo(entry.path)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            info.external_attr = (0o100755 if entry.kind == "program" else 0o100644) << 16
-            archive.writestr(info, blobs.read(entry.digest))

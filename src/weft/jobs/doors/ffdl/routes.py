@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from starlette.background import BackgroundTask
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -29,11 +26,12 @@ from weft.jobs.doors.access import (
     read_bounded,
     visible_job,
 )
+from weft.jobs.doors.archives import zip_folder_answer, zip_snapshot_answer
 from weft.jobs.doors.ffdl import trainings
 from weft.jobs.doors.ffdl.manifest import read_manifest
 from weft.jobs.doors.ffdl.translate import DOOR, hard_coded_places, masked, translate
 from weft.jobs.doors.output import OutputFollower, rank_logs, read_lines
-from weft.jobs.doors.uploads import add_archive, read_form, zip_of
+from weft.jobs.doors.uploads import add_archive, read_form
 from weft.jobs.lifecycle import ENDED
 from weft.jobs.store.events import add_event
 from weft.jobs.store.jobs import StoredJob
@@ -209,7 +207,7 @@ class FfdlDoor:
             raise DoorError("gone", "the code of a training must be kept, got none")
         digest = job.snapshot
         snapshot = await self._database.read(lambda connection: load_snapshot(connection, digest))
-        return await _zip_answer("model.zip", lambda file: zip_of(self._service.blobs, snapshot, file))
+        return await zip_snapshot_answer("model.zip", self._service.blobs, snapshot)
 
     async def trained_model(self, request: Request) -> Response:
         _, job = await self._found(request)
@@ -218,8 +216,7 @@ class FfdlDoor:
         folder = self._service.log_folder(job.id, job.attempt)
         if not folder.is_dir():
             raise DoorError("gone", "the results of a training must be kept, got none; they were removed")
-        results = folder / "outputs" / "results"
-        return await _zip_answer("trained_model.zip", lambda file: _zip_folder(results, file))
+        return await zip_folder_answer("trained_model.zip", folder / "outputs" / "results")
 
     # -- logs and metrics ---------------------------------------------------------------------------------------------
 
@@ -305,27 +302,6 @@ def _flag(request: HTTPConnection, name: str) -> bool:
 async def _lines(records: list_of_records) -> AsyncIterator[bytes]:
     for record in records:
         yield msgspec.json.encode(record) + b"\n"
-
-
-async def _zip_answer(name: str, write: Callable[[Any], None]) -> Response:
-    """Return a zip that is made on disk, which may be large, and removed once it was sent."""
-    with tempfile.NamedTemporaryFile(prefix="weft-", suffix=".zip", delete=False) as file:
-        path = Path(file.name)
-        try:
-            await asyncio.to_thread(write, file)
-        except BaseException:
-            path.unlink()
-            raise
-    return FileResponse(
-        path, media_type="application/zip", filename=name, background=BackgroundTask(path.unlink)
-    )
-
-
-def _zip_folder(folder: Path, file: Any) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-            if path.is_file() and not path.is_symlink():
-                archive.write(path, str(path.relative_to(folder)))
 
 
 def _json(answer: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
