@@ -241,7 +241,7 @@ class FakeService:
             int(query["cursor"]) if "cursor" in query else max(0, len(known) - int(query.get("tail", 10**9)))
         )
         page = known[first : first + int(query.get("limit", 1000))]
-        return answer(reports.LogsAnswer(tuple(page), str(first + len(page)), ended, (0,)))
+        return answer(reports.LogsAnswer(tuple(page), str(first + len(page)), str(first), ended, (0,)))
 
     async def _events(self, request: Request) -> Response:
         topic, after = f"job:{request.path_params['id']}", int(request.query_params.get("after", 0))

@@ -56,11 +56,17 @@ class ServiceTerminal:
             self.process.send_signal(signal.SIGINT)
             self.process.wait(timeout=60)
 
-    def weft(self, *args: str, code: int = 0, **variables: str) -> str:
-        """Type a command, and return what it prints."""
+    def weft(self, *args: str, **variables: str) -> str:
+        """Type a command that succeeds, and return what it prints."""
         done = self.shell.weft(*args, timeout=120, **{**self.variables, **variables})
-        assert done.returncode == code, f"$ weft {' '.join(args)}\n{done.stdout}\n{done.stderr}"
-        return done.stdout if code == 0 else done.stderr
+        assert done.returncode == 0, f"$ weft {' '.join(args)}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def refused(self, *args: str, **variables: str) -> str:
+        """Type a command that is misuse, and return what it says."""
+        done = self.shell.weft(*args, timeout=120, **{**self.variables, **variables})
+        assert done.returncode == 2, f"$ weft {' '.join(args)}\n{done.stdout}\n{done.stderr}"
+        return done.stderr
 
     def data_of(self, *args: str) -> Any:
         """Type a command with --json, and return what it prints."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from pathlib import Path
 
@@ -200,6 +202,31 @@ def test_a_wrong_token_says_weft_login(service: FakeService) -> None:
         pytest.raises(ServiceError, match=f"`weft login {service.url}`"),
     ):
         client.who()
+
+
+def test_this_machines_service_is_found_again_at_another_port(
+    service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(url: str, token: str) -> None:
+        (tmp_path / "service.json").write_text(json.dumps({"pid": os.getpid(), "url": url, "token": token}))
+
+    monkeypatch.setenv("WEFT_HOME", str(tmp_path))
+    monkeypatch.delenv("WEFT_URL", raising=False)
+    monkeypatch.delenv("WEFT_TOKEN", raising=False)
+    tell(service.url, TOKEN)
+    with JobsClient() as client:
+        events = client.events(["job:1"])
+        assert next(events).kind == "opened"
+        service.end()
+        service.port = 0
+        service.start()
+        tell(service.url, "old")
+        with pytest.raises(ServiceError, match="weft login"):
+            client.who()
+        tell(service.url, TOKEN)
+        assert client.who().user.name == "ann"
+        assert next(events).kind == "opened"
+        events.close()  # type: ignore[attr-defined]
 
 
 def test_another_server_is_told_from_a_service(service: FakeService) -> None:

@@ -32,10 +32,16 @@ class ServiceAddress:
     url: str
     token: str | None = None
     ca: Path | None = None  # the certificates to trust, where they are not those of the system
+    home: Path | None = None  # the data folder of a service on this machine, by which it was found
 
     @property
     def is_loopback(self) -> bool:
         return urlsplit(self.url).hostname in LOOPBACK
+
+    def renewed(self) -> ServiceAddress:
+        """Return where the service of this machine is now: started again, it has another token and maybe port."""
+        found = local_service(self.home) if self.home is not None else None
+        return self if found is None else _local_address(found, self.home)
 
 
 class LocalService(msgspec.Struct, frozen=True):
@@ -113,8 +119,7 @@ def _unnamed(token: str | None, environment: Mapping[str, str]) -> ServiceAddres
     token = token or environment.get(TOKEN_VARIABLE)
     local = local_service(default_data_folder(environment))
     if local is not None:
-        ca = Path(local.ca) if local.ca else None
-        return ServiceAddress(plain_url(local.url), token or local.token, ca)
+        return _local_address(local, default_data_folder(environment), token)
     logins = read_logins(credentials_path(environment))
     if logins.default is not None and (login := logins.services.get(logins.default)) is not None:
         return ServiceAddress(logins.default, token or login.token, Path(login.ca) if login.ca else None)
@@ -128,9 +133,15 @@ def _known(url: str, environment: Mapping[str, str]) -> ServiceAddress | None:
     """Return what logins or this machine's service know of a URL."""
     local = local_service(default_data_folder(environment))
     if local is not None and plain_url(local.url) == url:
-        return ServiceAddress(url, local.token, Path(local.ca) if local.ca else None)
+        return _local_address(local, None)
     login = read_logins(credentials_path(environment)).services.get(url)
     return ServiceAddress(url, login.token, Path(login.ca) if login.ca else None) if login else None
+
+
+def _local_address(local: LocalService, home: Path | None, token: str | None = None) -> ServiceAddress:
+    """Return the address of this machine's service; with a token of the caller's own it is not looked for again."""
+    ca = Path(local.ca) if local.ca else None
+    return ServiceAddress(plain_url(local.url), token or local.token, ca, None if token else home)
 
 
 def local_service(folder: Path) -> LocalService | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ T = TypeVar("T")
 API = "/api/v1"
 TIMEOUT_S = 60.0  # for the service to answer
 CONNECT_S = 10.0
+UNAUTHORIZED = 401
 RETRY_S = 0.5  # before a request is made again
 BEAT_S = 15.0  # between the beats of a stream
 Query = Mapping[str, Any]
@@ -55,17 +56,8 @@ class ServiceConnection:
     """Requests to one service. Threads may share it."""
 
     def __init__(self, address: ServiceAddress, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.address = address
-        headers = {"User-Agent": f"weft/{__version__}"}
-        if address.token:
-            headers["Authorization"] = f"Bearer {address.token}"
-        self._http = httpx.Client(
-            base_url=address.url,
-            headers=headers,
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
-            verify=_trusted(address),
-            trust_env=not address.is_loopback,  # no proxy leads to this machine itself
-        )
+        self.address, self._timeout_s = address, timeout_s
+        self._http = _open(address, timeout_s)
 
     def __enter__(self) -> ServiceConnection:
         return self
@@ -118,12 +110,38 @@ class ServiceConnection:
         headers: Mapping[str, str] | None = None,
         query: Query | None = None,
     ) -> httpx.Response:
+        try:
+            return self._answer(method, path, content, headers, query)
+        except (ServiceMissingError, ServiceError) as error:
+            if not self._found_again(error):
+                raise
+        return self._answer(method, path, content, headers, query)
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        headers: Mapping[str, str] | None,
+        query: Query | None,
+    ) -> httpx.Response:
         with self._told():
             answer = self._http.request(
                 method, API + path, content=content, headers=headers, params=_given(query)
             )
         self._check(answer)
         return answer
+
+    def _found_again(self, error: WeftError) -> bool:
+        """Return whether this machine's service is a new one, after an error that an old one's address may give."""
+        if isinstance(error, ServiceError) and error.status != UNAUTHORIZED:
+            return False
+        address = self.address.renewed()
+        if address == self.address:
+            return False
+        self._http.close()
+        self.address, self._http = address, _open(address, self._timeout_s)
+        return True
 
     @contextmanager
     def open(
@@ -135,13 +153,22 @@ class ServiceConnection:
         silence_s: float | None = None,
     ) -> Iterator[httpx.Response]:
         """Yield an answer whose body is read piece by piece; `silence_s` is the longest wait for the next piece."""
+        with ExitStack() as stack:
+            try:
+                answer = stack.enter_context(self._opened(path, query, headers, silence_s))
+            except (ServiceMissingError, ServiceError) as error:
+                if not self._found_again(error):
+                    raise
+                answer = stack.enter_context(self._opened(path, query, headers, silence_s))
+            yield answer
+
+    @contextmanager
+    def _opened(
+        self, path: str, query: Query | None, headers: Mapping[str, str] | None, silence_s: float | None
+    ) -> Iterator[httpx.Response]:
         timeout = httpx.Timeout(silence_s or TIMEOUT_S, connect=CONNECT_S)
-        with (
-            self._told(),
-            self._http.stream(
-                "GET", API + path, params=_given(query), headers=headers, timeout=timeout
-            ) as answer,
-        ):
+        asking = self._http.stream("GET", API + path, params=_given(query), headers=headers, timeout=timeout)
+        with self._told(), asking as answer:
             if answer.status_code >= 400:
                 answer.read()
             self._check(answer)
@@ -178,9 +205,11 @@ class ServiceConnection:
         except msgspec.MsgspecError:
             said = f"{status} {answer.reason_phrase}".strip()
             return ServiceError(status, f"{url} must be a jobs service, got the answer {said}; check the URL")
-        if status == 401:
-            said = f"{url} must know who asks, got {found.text or 'no valid token'}; write `weft login {url}`"
-            return ServiceError(status, said, found.code)
+        if status == UNAUTHORIZED:
+            text = found.text or f"{url} must know who asks, got no valid token"
+            return ServiceError(
+                status, f"{text.removesuffix('; log in')}; write `weft login {url}`", found.code
+            )
         problems = tuple(map(_problem, found.problems or ()))
         text = "\n".join(map(str, problems)) or found.text or f"the service answered {status}"
         return ServiceError(status, text, found.code, problems)
@@ -195,6 +224,19 @@ class ServiceConnection:
                 answer.status_code,
                 f"{self.address.url} must answer as weft {__version__} does, got: {error}; is it another version?",
             ) from None
+
+
+def _open(address: ServiceAddress, timeout_s: float) -> httpx.Client:
+    headers = {"User-Agent": f"weft/{__version__}"}
+    if address.token:
+        headers["Authorization"] = f"Bearer {address.token}"
+    return httpx.Client(
+        base_url=address.url,
+        headers=headers,
+        timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
+        verify=_trusted(address),
+        trust_env=not address.is_loopback,  # no proxy leads to this machine itself
+    )
 
 
 def _problem(found: Mapping[str, Any]) -> SpecProblem:
