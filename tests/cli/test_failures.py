@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -74,13 +75,13 @@ def test_the_end_of_a_file_is_no_interruption(
 
 def test_an_interruption_is_told(tmp_path: Path) -> None:
     (tmp_path / "elastic").mkdir()
-    (tmp_path / "elastic" / "host.events.jsonl").write_text("")
+    events = tmp_path / "elastic" / "host.events.jsonl"
+    os.mkfifo(events)
     command = [sys.executable, "-m", "weft", "timeline", str(tmp_path), "--follow"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as follower:
-        # The follower polls for ever; it is interrupted once its module for events is loaded.
-        maps = Path(f"/proc/{follower.pid}/maps")
-        while "_json" not in maps.read_text() and follower.poll() is None:
-            pass
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as follower,
+        events.open("w"),  # opens when the follower reads, which waits for what is never written
+    ):
         follower.send_signal(signal.SIGINT)
         _, said = follower.communicate(timeout=120)
     assert follower.returncode == 130
