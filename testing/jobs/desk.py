@@ -23,7 +23,8 @@ from weft.jobs.store.events import events_after
 from weft.jobs.store.jobs import StoredJob, need_job
 from weft.jobs.store.snapshots import add_snapshot
 
-PATIENCE_S = 60.0
+PATIENCE_S = 40.0
+Tell = Callable[..., None]  # runs a story, which is told a desk; settings of the service may follow
 
 
 @dataclass
@@ -62,9 +63,15 @@ class Desk:
         return await self.until(number, lambda job: job.state in states)
 
     async def until(self, number: int, condition: Callable[[StoredJob], bool]) -> StoredJob:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition(job := await self.job(number)):
-                await asyncio.sleep(0.02)
+        deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
+        while not condition(job := await self.job(number)):
+            if asyncio.get_running_loop().time() > deadline_s:
+                dispatcher = self.service.dispatcher
+                running = dispatcher.following.running.get(number)
+                raise TimeoutError(
+                    f"waited in vain: {job}, {running}, {dispatcher.trouble!r}, {self.service.reason(number)}"
+                )
+            await asyncio.sleep(0.02)
         return job
 
     async def states(self, number: int) -> list[str]:

@@ -1,37 +1,16 @@
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-from testing.jobs.desk import Desk, desk_on, opened
+from testing.jobs.desk import Desk, Tell
 
 from weft.jobs.lifecycle import StateError
 from weft.jobs.spec.read import SpecError
 from weft.jobs.store.jobs import JobNotFound
 
-Story = Callable[[Desk], Awaitable[None]]
 
-
-@pytest.fixture
-def tell(tmp_path: Path) -> Callable[..., None]:
-    """A function that runs a story with a service of its own."""
-
-    def run(story: Story, **settings: Any) -> None:
-        async def whole() -> None:
-            async with desk_on(database, tmp_path, **settings) as desk:
-                await story(desk)
-
-        with opened(f"sqlite:///{tmp_path}/weft.db") as database:
-            asyncio.run(whole())
-
-    return run
-
-
-def test_a_job_runs_to_its_end_with_what_it_was_given(tell: Callable[..., None]) -> None:
+def test_a_job_runs_to_its_end_with_what_it_was_given(tell: Tell) -> None:
     script = """
 import json, os
 from pathlib import Path
@@ -61,7 +40,7 @@ assert Path(os.environ["WEFT_CHECKPOINT"]).is_dir()
     tell(story)
 
 
-def test_a_failed_job_names_its_exception_and_is_tried_again_by_its_rules(tell: Callable[..., None]) -> None:
+def test_a_failed_job_names_its_exception_and_is_tried_again_by_its_rules(tell: Tell) -> None:
     script = """
 import os
 if os.environ["WEFT_ATTEMPT"] == "1":
@@ -84,7 +63,7 @@ if os.environ["WEFT_ATTEMPT"] == "1":
     tell(story)
 
 
-def test_a_program_that_is_not_there_fails_with_its_reason(tell: Callable[..., None]) -> None:
+def test_a_program_that_is_not_there_fails_with_its_reason(tell: Tell) -> None:
     async def story(desk: Desk) -> None:
         missing = await desk.submit(spec="run: other.py")
         job = await desk.reach(missing)
@@ -94,7 +73,7 @@ def test_a_program_that_is_not_there_fails_with_its_reason(tell: Callable[..., N
     tell(story)
 
 
-def test_jobs_are_stopped_running_and_waiting(tell: Callable[..., None]) -> None:
+def test_jobs_are_stopped_running_and_waiting(tell: Tell) -> None:
     script = """
 import os, time
 from pathlib import Path
@@ -122,7 +101,7 @@ time.sleep(600)
     tell(story)
 
 
-def test_what_can_never_run_is_said_at_submit(tell: Callable[..., None]) -> None:
+def test_what_can_never_run_is_said_at_submit(tell: Tell) -> None:
     async def story(desk: Desk) -> None:
         with pytest.raises(
             SpecError, match=r"resources must fit onto the hosts, got a worker needs 4096 cpus"

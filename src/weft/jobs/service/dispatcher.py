@@ -107,8 +107,10 @@ class Dispatcher:
             while True:
                 await self._try_turn()
                 pause_s = TURN_S if self.following.busy else self._config.tick_s
+                # Not wait_for: in Python 3.11 it may lose a cancellation that comes together with the event.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), pause_s)
+                    async with asyncio.timeout(pause_s):
+                        await self._woken.wait()
         finally:
             await self._close()
 
