@@ -1,0 +1,79 @@
+"""The process of `weft up`: its folder, lock, description, link, and its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from stat import S_IMODE
+
+import httpx
+import pytest
+from testing.cluster.waiting import wait_until
+
+from weft.errors import UsageError
+from weft.jobs.api.process import ServiceOptions, account_name, locked_data
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from weft.jobs.api.process import ServiceOptions, run_service
+options = ServiceOptions(data=Path(sys.argv[1]), port=0, pages=Path(sys.argv[2]))
+run_service(options, lambda line: print(line, flush=True))
+"""
+
+
+def test_the_service_starts_answers_and_ends(tmp_path: Path) -> None:
+    data, pages = tmp_path / "data", tmp_path / "pages"
+    (pages / "assets").mkdir(parents=True)
+    (pages / "index.html").write_text("<!doctype html>the console")
+    (pages / "assets" / "app-1.js").write_text("1")
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(data), str(pages)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        where, link = process.stdout.readline(), process.stdout.readline()
+        described = json.loads((data / "service.json").read_text())
+        assert described["url"] in where
+        assert described["pid"] == process.pid
+        assert [S_IMODE((data / name).stat().st_mode) for name in ("service.json", "secret.key", "")] == [
+            0o600,
+            0o600,
+            0o700,
+        ]
+        with httpx.Client(base_url=described["url"]) as client:
+            page = client.get("/jobs/7")
+            assert (page.text, page.headers["cache-control"]) == ("<!doctype html>the console", "no-cache")
+            asset = client.get("/assets/app-1.js")
+            assert "immutable" in asset.headers["cache-control"]
+            assert asset.headers["content-type"].startswith("text/javascript")
+            assert client.get("/assets/%2e%2e/%2e%2e/data/secret.key").status_code == 404
+            assert client.get("/assets/none.js").status_code == 404
+            token = link.strip().partition("#link=")[2]
+            logged = client.post("/api/v1/session", json={"link": token})
+            assert logged.json()["user"] | {"id": 0} == {"id": 0, "name": account_name(), "role": "admin"}
+            local = {"authorization": f"Bearer {described['token']}"}
+            assert client.get("/api/v1/users", headers=local).status_code == 200
+            assert client.get("/api/v1/openapi.json").json()["openapi"] == "3.1.0"
+        with pytest.raises(UsageError, match=f"process {process.pid}"), locked_data(data):
+            pass
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert not (data / "service.json").exists()
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+    wait_until(lambda: not (data / "service.json").exists(), "the description to be removed")
+
+
+def test_options_that_would_send_passwords_in_clear_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="must not travel in clear"):
+        ServiceOptions(data=tmp_path, host="0.0.0.0")
+    with pytest.raises(UsageError, match="must be given together"):
+        ServiceOptions(data=tmp_path, tls_cert=tmp_path / "x")
+    ServiceOptions(data=tmp_path, host="0.0.0.0", insecure=True)
