@@ -29,7 +29,8 @@ if sys.argv[1] == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
 print(os.getpid(), child.pid, flush=True)
-time.sleep(300)
+while True:  # a signal that comes just before a sleep is heard after it
+    time.sleep(0.05)
 """
 Start = Callable[..., subprocess.Popen[str]]
 

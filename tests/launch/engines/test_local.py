@@ -164,7 +164,7 @@ def test_no_process_outlives_the_launcher(shell: Shell, number: int) -> None:
 
 def test_an_interrupted_worker_may_tidy_up(shell: Shell) -> None:
     script = shell.script(
-        "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(300)\n"
+        "import time\ntry:\n    print('ready', flush=True)\n    while True:\n        time.sleep(0.05)\n"
         "except KeyboardInterrupt:\n    print('saved')\n"
     )
     process = shell.start("run", "-n", "1", script)

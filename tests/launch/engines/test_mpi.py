@@ -120,7 +120,7 @@ def test_nothing_outlives_a_launcher_that_is_signalled(shell: Shell, number: sig
 def test_a_worker_asked_to_end_gets_its_time(shell: Shell) -> None:
     script = shell.script(
         "import signal, sys, time\ndef save(*_):\n    time.sleep(0.5)\n    print('saved')\n    sys.exit(0)\n"
-        "signal.signal(signal.SIGTERM, save)\nprint('up', flush=True)\ntime.sleep(300)\n"
+        "signal.signal(signal.SIGTERM, save)\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.05)\n"
     )
     process = shell.start("run", "--engine", "mpi", "-n", "2", script)
     assert process.stdout is not None
