@@ -36,23 +36,29 @@ class Pages:
     """The folder of built pages; every path that is no file is the console's own to show."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._files: dict[str, Path] = {}
-        if folder is not None:
-            found = [path for path in folder.rglob("*") if path.is_file()]
-            self._files = {path.relative_to(folder).as_posix(): path for path in found}
+        self._folder = folder.resolve() if folder is not None else None
 
     def answer(self, path: str) -> Response:
         """Return the file of a path, or the page that shows it."""
         name = path.lstrip("/")
-        found = self._files.get(name)
+        found = self._file(name)
         if found is not None and name != "index.html":
             kind = _TYPES.get(found.suffix, "application/octet-stream")
             kept = _FOREVER if name.startswith("assets/") else "no-cache"
             return FileResponse(found, headers={"cache-control": kept}, media_type=kind)
         if name.startswith("assets/"):
             raise not_found("the file")
-        if "index.html" not in self._files:
+        index = self._file("index.html")
+        if index is None:
             return HTMLResponse(_NOT_BUILT, headers={"cache-control": "no-cache"})
-        return FileResponse(
-            self._files["index.html"], headers={"cache-control": "no-cache"}, media_type=_TYPES[".html"]
-        )
+        return FileResponse(index, headers={"cache-control": "no-cache"}, media_type=_TYPES[".html"])
+
+    def _file(self, name: str) -> Path | None:
+        """Return a file of the folder, as it is now: the pages may be built again while the service runs."""
+        if self._folder is None or not name or "\0" in name:
+            return None
+        try:
+            found = (self._folder / name).resolve()
+            return found if found.is_relative_to(self._folder) and found.is_file() else None
+        except (OSError, RuntimeError):  # too long a name, links in a circle
+            return None
