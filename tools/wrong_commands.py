@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from testing.wrong_commands.calling import Called, Guard, call_guarded, judge, stop_at_seams
+from testing.wrong_commands.calling import Called, Guard, call_guarded, judge, stop_at_seams, stop_at_service
 from testing.wrong_commands.files import USES, FileUse, damages, place
 from testing.wrong_commands.lines import CommandLine, Verb, verbs, wrong_lines
 from testing.wrong_commands.scratch import make_scratch
@@ -39,7 +39,7 @@ from testing.wrong_commands.scratch import make_scratch
 from weft.cli import VERBS
 
 JOBS = ("up", "submit", "jobs", "job", "logs", "hosts", "login", "user", "token", "secret")
-LIGHT = ("run", "bench", "check", "topology", "rankfile", "scale", "ledger", "timeline", *JOBS)
+LIGHT = ("run", "bench", "check", "topology", "rankfile", "scale", "pause", "ledger", "timeline", *JOBS)
 COUNTED = ("invocations", "tracebacks", "accepted", "other findings", "processes")
 HEAVY_MODULES = (
     "torch", "sklearn.linear_model", "weft.learn.fitting_job", "weft.learn.explaining", "weft.learn.tables.convert",
@@ -130,6 +130,7 @@ def prepare(folder: Path, *, heavy: bool) -> None:
     os.chdir(scratch)
     for module in HEAVY_MODULES if heavy else ():
         importlib.import_module(module)
+    stop_at_service()
     if heavy:
         stop_at_seams()
 

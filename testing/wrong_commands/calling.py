@@ -107,6 +107,16 @@ def call_guarded(line: CommandLine, guard: Guard, scratch: Path) -> Called:
     return Called(line, code, told, cpu_s, tuple(guard.outside), _changes(before, file_states(scratch)))
 
 
+def stop_at_service() -> None:
+    """Have `weft up` end with `Started` once its options are checked."""
+    from weft.jobs.api import process
+
+    def stop(*args: Any) -> None:
+        raise Started("a service")
+
+    setattr(process, "run_service", stop)  # noqa: B010 (mypy knows its signature)
+
+
 def stop_at_seams() -> None:
     """Have the actors that work in this process end a call with `Started`, as those that start processes do."""
     from weft.serve.export.sources.learn_source import LearnSource

@@ -58,6 +58,7 @@ RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "model rm": (("--store", "store"), ("m@1",)),
     "model verify": (("--store", "store"), ("m",)),
     "scale": ((), ("run",)),
+    "pause": ((), ("run",)),
     "ledger": ((), ("run",)),
     "timeline": ((), ("run",)),
     "up": (("--data", "service"), ()),
