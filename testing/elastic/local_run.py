@@ -111,6 +111,12 @@ class LocalRun:
         self._process.kill()
         self._process.communicate()
 
+    def kill_politely(self) -> None:
+        """Have the run end, and wait for that."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.communicate(timeout=60)
+
     @property
     def pid(self) -> int:
         """The launcher's."""

@@ -17,6 +17,8 @@ NOT_RUN = {
     "python benchmarks/device.py": "needs an accelerator",
     "salloc": "tests/launch/engines/test_slurm.py runs it on a real Slurm",
     "weft scale latest": "needs a run that goes on; tests/elastic/runs/test_elastic_hosts.py scales one",
+    "weft pause latest": "needs a run that goes on; tests/elastic/runs/test_full_restart.py pauses one",
+    "weft run --adopt": "needs a run without a launcher; tests/elastic/runs/test_adopted_runs.py has some",
 }
 # Blocks of Python that are compiled and not run: those of a test's own file, or a part of a longer program.
 COMPILED = {
@@ -135,6 +137,11 @@ NAMES = {
     "how-to/checkpoints.md": (
         "import torch, torch.distributed.checkpoint; model = torch.nn.Linear(4, 1)\n"
         "import pathlib; newest = sorted(pathlib.Path('saved').glob('step-*'))[-1]"
+    ),
+    "how-to/elastic.md": (
+        "import json, os, pathlib; run_dir = pathlib.Path('running'); (run_dir / 'elastic').mkdir(parents=True)\n"
+        "control = {'launcher': os.getpid(), 'hosts': []}\n"
+        "(run_dir / 'elastic' / 'control.json').write_text(json.dumps(control))"
     ),
     "how-to/export.md": (
         "import torch; from torch import nn\n"
