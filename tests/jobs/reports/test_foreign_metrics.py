@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from weft.errors import UsageError
-from weft.jobs.reports.ffdl import extractor, translate
 from weft.jobs.reports.gathered import Gathered, Position
-from weft.jobs.reports.parsers import JsonLines, OutputPattern
+from weft.jobs.reports.parsers import JsonLines
 from weft.jobs.reports.tensorboard import EventRecords, event_files
-from weft.jobs.spec.model import JsonLinesSource, RegexSource, TensorboardSource
 
 # Written by torch.utils.tensorboard 2.12 with TensorBoard 2.20: two steps of loss (simple_value), acc (a tensor of
 # floats) and dbl (a tensor of doubles), then a NaN at step 10**12, and a text.
@@ -84,56 +79,6 @@ def test_event_files_are_found_with_their_groups(tmp_path: Path) -> None:
         ("x.tfevents.2", "train"),
     }
     assert not list(event_files(tmp_path / "nothing"))
-
-
-def test_metrics_of_a_manifest_become_sources() -> None:
-    assert translate({"type": "tensorboard", "in": "$JOB_STATE_DIR/logs/tb"}) == (
-        TensorboardSource(folder=".job/logs/tb"),
-    )
-    assert translate({"type": "emetrics_file", "in": "$LOG_DIR/evaluation-metrics.txt"}) == (
-        JsonLinesSource(path=".job/logs/evaluation-metrics.txt"),
-    )
-    assert translate({}) == ()
-    with pytest.raises(UsageError, match="must be tensorboard, emetrics_file or regex_extractor, got 'mood'"):
-        translate({"type": "mood"})
-
-
-CAFFE: dict[str, Any] = {
-    "type": "regex_extractor",
-    "in": "$LOG_DIR/training-log.txt",
-    "groups": {
-        "test": {
-            "regex": r"%{GLOG_STAMP} .* Iteration %{INT:iteration}, loss = %{FLOAT:lossval}",
-            "meta": {"time": "$timestamp"},
-            "scalars": {"loss": {"type": "FLOAT", "value": "$lossval"}},
-            "etimes": {"iteration": {"type": "INT", "value": "$iteration"}},
-        }
-    },
-}
-
-
-def test_patterns_of_a_regex_extractor_find_the_same_numbers() -> None:
-    (source,) = translate(CAFFE)
-    assert isinstance(source, RegexSource)
-    lines = b"hello\nI0416 17:17:42.521471 1 solver.cpp:228] Iteration 20, loss = 6.3e-2\n"
-    found, _ = OutputPattern.of(source.pattern, 0).parse(lines, Position(), 5)
-    assert found.points == [("loss", 20, 5, 0.063)]
-
-
-def test_a_pattern_without_scalars_names_its_own() -> None:
-    pattern = extractor("g", {"regex": r"epoch %{INT:epoch} acc %{FLOAT:acc}"})
-    match = re.search(pattern, "epoch 3 acc .5")
-    assert match is not None
-    assert match.groupdict() == {"epoch": "3", "acc": ".5"}
-
-
-@pytest.mark.parametrize(
-    ("regex", "why"),
-    [("%{MOOD:x}", "must use one of FLOAT, INT"), ("(%{INT:x}", "must be a regular expression")],
-)
-def test_a_bad_pattern_is_refused(regex: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        extractor("g", {"regex": regex})
 
 
 def test_lines_of_evaluation_metrics_are_points() -> None:

@@ -213,6 +213,17 @@ def test_event_files_of_tensorboard_are_followed(job_store: Database, run_dir: P
     assert points_of(job_store, "val/loss") == [(0, 0.5), (1, 0.25)]
 
 
+def test_what_a_run_uses_of_its_hosts_is_kept(job_store: Database, run_dir: Path) -> None:
+    path = run_dir / "metrics" / "system.jsonl"
+    append(path, [5000, {"a": {"cpu": 0.5, "memory_bytes": 100.0}}])
+    append(path, [7000, {"a": {"cpu": 0.5, "memory_bytes": 100.0}, "b": {"cpu": 1.0, "memory_bytes": 50.0}}])
+    append(path, "[7000]")
+    asyncio.run(follow(job_store, run_dir, spec()))
+    assert points_of(job_store, "system/cpu") == [(5, 0.5), (7, 0.75)]
+    assert points_of(job_store, "system/memory_bytes") == [(5, 100.0), (7, 150.0)]
+    assert points_of(job_store, "system/cpu@b") == [(7, 1.0)]
+
+
 SERVICE = """
 import asyncio, sys
 from pathlib import Path

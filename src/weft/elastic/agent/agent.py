@@ -58,7 +58,14 @@ from weft.elastic.agent.workers import HostWorkers
 from weft.elastic.membership.copies import may_end
 from weft.elastic.membership.council import Action, Council, Decided, Send, is_quorum
 from weft.elastic.membership.council_messages import CouncilMessage, ViewDecided
-from weft.elastic.membership.endings import FINISHED, PAUSED, end_of_loops, end_of_slots
+from weft.elastic.membership.endings import (
+    FINISHED,
+    PAUSED,
+    can_go_on,
+    end_of_loops,
+    end_of_slots,
+    end_without_launcher,
+)
 from weft.elastic.membership.leader import Leader
 from weft.elastic.membership.policy import MembershipRules
 from weft.elastic.membership.reports import AgentAddress, AgentReport, AgentStatus, WorkerState
@@ -66,6 +73,9 @@ from weft.elastic.membership.stragglers import SlowFinding, Stragglers
 from weft.elastic.membership.view import View
 from weft.elastic.timing import Timing
 from weft.elastic.worker.messages import FromWorker
+from weft.launch.agent.protocol import HostUsed
+from weft.launch.agent.sweep import marker
+from weft.launch.agent.usage import UsageSampler, now_ms
 from weft.messages import Message
 
 URGENT_KINDS = (
@@ -74,9 +84,6 @@ URGENT_KINDS = (
     "left",
     "start",
 )  # changes of the view that do not wait for the end of a step
-ALONE_S = (
-    600.0  # until an agent that reaches neither its launcher nor a quorum of the others ends its workers
-)
 
 
 class ElasticAgent:
@@ -116,6 +123,7 @@ class ElasticAgent:
         self._changed = asyncio.Event()
         self._next_beat = 0.0
         self._checked_at = now
+        self._usage = UsageSampler(marker(spec.run))
         self._not_alone_at = now
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -164,6 +172,10 @@ class ElasticAgent:
             self.workers.kill(but=WorkerState.FINISHED)
         if now >= self._next_beat:
             self._beat()
+        if now >= self._usage.due_at and not self.witness:
+            values = self._usage.sample(now)
+            if values is not None:
+                self.launcher.send(HostUsed(now_ms(), values), may_drop=True)
 
     def _beat(self) -> None:
         """Send the status of this agent to the others and to the launcher."""
@@ -404,11 +416,24 @@ class ElasticAgent:
             self.end(found.how, found.code)
 
     def _end_if_alone(self, now: float) -> None:
-        """End the run here if neither a launcher nor a quorum is reached for long: nobody else would ever end it."""
-        if not self.launcher.lost or is_quorum(self.council.view.voters, self._living().keys()):
+        """End the run here if it cannot go on, and no launcher is there to help, for long."""
+        if not self.launcher.lost:
             self._not_alone_at = now
-        elif now - self._not_alone_at > ALONE_S:
-            self.end(f"{self.host} was cut off from the others and from its launcher for {ALONE_S:g} s")
+            return
+        living = self._living()
+        quorum = is_quorum(self.council.view.voters, living.keys())
+        possible = sum(self._status_of(agent).possible for agent in living)
+        if can_go_on(quorum=quorum, possible=possible, least=self.rules.least):
+            self._not_alone_at = now
+        found = end_without_launcher(
+            self.host,
+            quorum=quorum,
+            possible=possible,
+            least=self.rules.least,
+            waited_s=now - self._not_alone_at,
+        )
+        if found is not None:
+            self.end(found.how, found.code)
 
     def _on_signal(self) -> None:
         """Leave the run, as this host is taken away; a second signal, or the end of the grace, kills the workers."""

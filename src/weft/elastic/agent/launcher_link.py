@@ -24,7 +24,7 @@ from functools import partial
 
 from weft.elastic.agent.launcher_messages import ORDER_DECODER, ElasticEvent, ElasticOrder, OrderBeat
 from weft.errors import ConnectError, MessageError
-from weft.launch.agent.protocol import WorkerOutput, WorkerPoints
+from weft.launch.agent.protocol import HostUsed, WorkerOutput, WorkerPoints
 from weft.launch.agent.wire import encode as encode_output
 from weft.messages import encode
 from weft.secret import admit, greet
@@ -111,7 +111,9 @@ class LauncherLink:
         """Whether a message that may not be dropped can be sent now."""
         return not self._closed and self._unsent_bytes <= BACKLOG_BYTES
 
-    def send(self, message: ElasticEvent | WorkerOutput | WorkerPoints, *, may_drop: bool = False) -> bool:
+    def send(
+        self, message: ElasticEvent | WorkerOutput | WorkerPoints | HostUsed, *, may_drop: bool = False
+    ) -> bool:
         """Send a message without waiting; return False if it is dropped, as too much waits already."""
         limit = BACKLOG_BYTES if may_drop else 4 * BACKLOG_BYTES
         if self._unsent_bytes > limit:

@@ -14,11 +14,8 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from queue import Empty
 from typing import BinaryIO
-
-import msgspec
 
 from weft.elastic.agent.launcher_link import is_agent_here
 from weft.elastic.agent.launcher_messages import (
@@ -43,18 +40,7 @@ from weft.elastic.agent.launcher_messages import (
 from weft.elastic.agent.spec import make_agent_spec, slots_of
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.announce import lines_about
-from weft.elastic.launcher.control import (
-    FOLDER,
-    PAUSE_FILE,
-    SCALE_FILE,
-    WORKERS_FILE,
-    KnownHost,
-    LauncherLock,
-    RunControl,
-    settings_to_json,
-    write_control,
-    write_secret,
-)
+from weft.elastic.launcher.control import KnownHost, RunControl, settings_to_json
 from weft.elastic.launcher.decisions import (
     are_all_ended,
     are_all_replaced,
@@ -64,32 +50,39 @@ from weft.elastic.launcher.decisions import (
     hosts_to_resize,
     too_few_slots,
 )
+from weft.elastic.launcher.ending import outcome_of
 from weft.elastic.launcher.hosts_wanted import HostsWanted
 from weft.elastic.launcher.recruits import HostRecord, HostState, Recruits
+from weft.elastic.launcher.run_files import RunFiles
 from weft.elastic.launcher.underlying import underlying_launch
-from weft.elastic.membership.endings import FINISHED, PAUSED
+from weft.elastic.membership.endings import PAUSED
 from weft.elastic.membership.policy import choose_voters
 from weft.elastic.membership.reports import AgentAddress, AgentStatus, WorkerState
 from weft.elastic.membership.view import View
 from weft.errors import ConnectError
-from weft.files import write_whole
 from weft.launch.agent.here import is_this_machine
 from weft.launch.agent.processes import started_ticks, sweep
-from weft.launch.agent.protocol import AgentClosed, CommandFailed, SignalReceived, WorkerOutput, WorkerPoints
+from weft.launch.agent.protocol import (
+    AgentClosed,
+    CommandFailed,
+    HostUsed,
+    SignalReceived,
+    WorkerOutput,
+    WorkerPoints,
+)
 from weft.launch.agent.sweep import marker
 from weft.launch.agent.wire import text_to_bytes
 from weft.launch.config import LaunchConfig
 from weft.launch.control.agents import PoolEvent
 from weft.launch.control.conductor import signals_to
-from weft.launch.control.console import Console, log_name
-from weft.launch.control.outcome import Failure, Outcome
-from weft.launch.control.rundir import PRIVATE, RunDir
+from weft.launch.control.console import Console
+from weft.launch.control.outcome import Outcome
+from weft.launch.control.rundir import RunDir
+from weft.launch.control.usage_log import UsageLog
 from weft.launch.engines.engine import choose_engine
 from weft.launch.engines.hosts import LocalHosts
 from weft.launch.engines.ssh import SshHosts
 from weft.messages import encode
-from weft.reporting.names import FOLDER as METRICS_FOLDER
-from weft.reporting.names import file_name as metrics_name
 from weft.secret import new_secret
 from weft.topology.detect import detect
 from weft.topology.hostlist import HostEntry
@@ -127,9 +120,9 @@ class ElasticLauncher:
         self._recruits = Recruits(config, hosts, self._on_listening)
         self._hosts, self._crew = self._recruits.hosts, self._recruits.crew
         self._console: Console | None = None
+        self._usage: UsageLog | None = None  # once there is a run directory
         self._first: View | None = None  # the view with which agents begin
-        self._folder: RunDir | None = None
-        self._lock: LauncherLock | None = None
+        self._files: RunFiles | None = None  # once there is a run directory
         self._run = ""
         self._began_s = time.time()
         self._view = 0  # the newest that is known
@@ -141,15 +134,14 @@ class ElasticLauncher:
         self._interrupted: int | None = None  # the signal
         self._next_look = 0.0
         self._pausing = False
-        self._told_workers: dict[str, int] = {}  # what stands in the workers file
         self._refused: tuple[HostEntry, ...] = ()  # the hosts that were too few, as was said
 
     def close(self) -> None:
         """Let all agents go."""
         self._wanted.close()
         self._crew.close()
-        if self._lock is not None:
-            self._lock.close()
+        if self._files is not None:
+            self._files.close()
 
     def run(self) -> Outcome:
         """Start the agents, and stay until the run is over."""
@@ -175,14 +167,20 @@ class ElasticLauncher:
     def _stay(self) -> Outcome:
         """Stay until the run is over; return, and write down, how it ended."""
         assert self._console is not None
-        assert self._folder is not None
         try:
             while not self._done():
                 self._turn()
         finally:
             self._console.close()
-        outcome = self._outcome(time.time() - self._began_s)
-        self._folder.write_outcome(outcome)
+        outcome = outcome_of(
+            self._over,
+            self._code,
+            failures=self._failures,
+            interrupted=self._interrupted,
+            seconds=time.time() - self._began_s,
+            run_dir=str(self._kept.folder.path),
+        )
+        self._kept.write_outcome(outcome)
         return outcome
 
     # -- hosts ------------------------------------------------------------------------------------
@@ -219,12 +217,10 @@ class ElasticLauncher:
         """Make the run directory, and have the agents that listen begin."""
         here = [host for host in self._hosts.values() if host.state == HostState.LISTENING]
         assert self._recruits.plan is not None
-        self._folder = RunDir.create(self._config.run_dir, self._recruits.plan, datetime.now())
-        path = self._path
-        self._run = f"{path.name}-{secrets.token_hex(4)}"
-        (path / FOLDER).mkdir(PRIVATE, exist_ok=True)
-        self._lock = LauncherLock(path)
-        write_secret(path, self._secret)
+        folder = RunDir.create(self._config.run_dir, self._recruits.plan, datetime.now())
+        self._files = RunFiles(folder, warn=self._say)
+        self._run = f"{folder.path.name}-{secrets.token_hex(4)}"
+        self._files.begin(self._secret)
         self._open()
         for trouble in self._troubles:
             self._say(f"{trouble}; going on without it, and trying again")
@@ -234,14 +230,15 @@ class ElasticLauncher:
             self._start(host)
 
     @property
-    def _path(self) -> Path:
-        assert self._folder is not None
-        return self._folder.path.absolute()
+    def _kept(self) -> RunFiles:
+        """The files of a run that has begun."""
+        assert self._files is not None
+        return self._files
 
     def _open(self) -> None:
         """Open the logs, and look for requests."""
-        self._console = Console(max(2, self._elastic.most), logs=self._path, out=self._out)
-        self._wanted.scale_file = self._path / FOLDER / SCALE_FILE
+        self._console = Console(max(2, self._elastic.most), logs=self._kept.path, out=self._out)
+        self._wanted.scale_file = self._kept.scale_file
 
     def _keep_control(self) -> None:
         """Write down what another launcher would have to know."""
@@ -266,7 +263,7 @@ class ElasticLauncher:
             config=settings_to_json(self._config),
             elastic=settings_to_json(self._elastic),
         )
-        write_control(self._path, control)
+        self._kept.keep_control(control)
 
     def _roster(self) -> dict[str, AgentAddress]:
         """The addresses of all agents that take part, or are about to, by name."""
@@ -279,14 +276,13 @@ class ElasticLauncher:
     def _start(self, host: HostRecord) -> None:
         """Give the agent of a host the description of the run."""
         assert self._recruits.plan is not None
-        assert self._folder is not None
         assert self._first is not None
         spec = make_agent_spec(
             host,
             self._recruits.plan,
             self._elastic,
             run=self._run,
-            run_dir=self._path,
+            run_dir=self._kept.path,
             grace_s=self._config.grace_s,
             expected=self._expected(),
             secret=self._secret,
@@ -336,7 +332,7 @@ class ElasticLauncher:
         self._resize()
         self._dismiss_unwanted()
         self._tell_workers()
-        if not self._pausing and (self._path / FOLDER / PAUSE_FILE).exists():
+        if not self._pausing and self._kept.is_pause_asked:
             self._pause()
         wanted = {entry.name for entry in self._entries()} or self._hosts.keys()
         for host in hosts_to_call(self._hosts.values(), wanted, now):
@@ -402,16 +398,14 @@ class ElasticLauncher:
     def _send_slots(self, host: HostRecord) -> None:
         """Tell a host which slots it has; one that has just these changes nothing."""
         if host.plan is not None:
-            slots = slots_of(host, self._path if self._is_here(host) else None)
+            slots = slots_of(host, self._kept.path if self._is_here(host) else None)
             self._tell(SlotsOrder(slots, self._expected()), [host])
 
     def _tell_workers(self) -> None:
         """Write down how many worker processes each host has, when that changes."""
         now = {host.name: host.alive for host in self._hosts.values() if host.alive and not host.witness}
-        known = all(host.view >= 0 for host in self._running())
-        if known and now != self._told_workers:
-            self._told_workers = now
-            write_whole(self._path / FOLDER / WORKERS_FILE, msgspec.json.encode(now) + b"\n")
+        if all(host.view >= 0 for host in self._running()):  # or some have not told yet
+            self._kept.tell_workers(now)
 
     def _pause(self) -> None:
         """Have the run end at its next checkpoint; one that has not begun ends at once."""
@@ -442,6 +436,11 @@ class ElasticLauncher:
             case WorkerOutput():
                 assert self._console is not None
                 self._console.write(event.rank, event.stream, text_to_bytes(event.text))
+            case HostUsed():
+                if self._usage is None and self._console is not None:
+                    self._usage = UsageLog(self._console.keep)
+                if self._usage is not None:
+                    self._usage.hear(host.name, event)
             case WorkerPoints():
                 assert self._console is not None
                 self._console.keep_points(event.rank, text_to_bytes(event.text))
@@ -494,29 +493,11 @@ class ElasticLauncher:
 
     def _catch_up(self, host: HostRecord) -> None:
         """Have an agent send the output that is missing here, and tell it what it may have missed itself."""
-        self._tell(CatchUpOrder(self._received(host)), [host])
+        self._tell(CatchUpOrder(self._kept.received(host.ranks, here=self._is_here(host))), [host])
         self._send_slots(host)
         self._tell(RosterUpdate(self._roster()), self._running())
         if self._pausing:
             self._tell(PauseOrder(), [host])
-
-    def _received(self, host: HostRecord) -> dict[int, tuple[int, int]]:
-        """Bytes that the workers of a host printed and logged, as far as they are here, by rank.
-
-        Workers on this machine write what they log themselves.
-        """
-        here = self._is_here(host)
-        return {
-            rank: (
-                self._size_of(log_name(rank)),
-                0 if here else self._size_of(f"{METRICS_FOLDER}/{metrics_name(rank)}"),
-            )
-            for rank in host.ranks
-        }
-
-    def _size_of(self, name: str) -> int:
-        path = self._path / name
-        return path.stat().st_size if path.exists() else 0
 
     def _on_status(self, host: HostRecord, status: AgentStatus) -> None:
         host.view = status.view
@@ -581,29 +562,6 @@ class ElasticLauncher:
     def _done(self) -> bool:
         ending = bool(self._over) or self._interrupted is not None
         return ending and are_all_ended(self._hosts.values())
-
-    def _outcome(self, seconds: float) -> Outcome:
-        assert self._folder is not None
-        paused = self._over == PAUSED.how and self._interrupted is None
-        well = self._over == FINISHED.how or paused
-        why = "" if well else self._over or "no agent is left"
-        why = why or next(iter(self._failures), "")
-        code = self._code or 1 if why else PAUSED.code if paused else 0
-        interrupted = self._interrupted
-        if interrupted is not None:
-            code = 128 + interrupted
-        failure = None
-        if why and interrupted is None:
-            failure = Failure(rank=None, host="the run", code=code, reason=why)
-        return Outcome(
-            code=code,
-            codes={},
-            seconds=round(seconds, 3),
-            failure=failure,
-            interrupted_by=signal.Signals(interrupted).name if interrupted else None,
-            paused=paused,
-            run_dir=str(self._folder.path),
-        )
 
 
 def _choose_voters(hosts: list[HostRecord]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from weft.jobs.reports.gathered import Gathered, Position
-from weft.jobs.reports.parsers import JsonLines, OutputPattern, Parser, RankLines
+from weft.jobs.reports.parsers import JsonLines, OutputPattern, Parser, RankLines, SystemLines
 from weft.jobs.reports.tails import TailedPiece
 from weft.jobs.reports.tensorboard import EventRecords, event_files
 from weft.jobs.spec.model import JobSpec, JsonLinesSource, RegexSource, TensorboardSource
@@ -132,6 +132,9 @@ class FollowedJob:
     def _rank_files(self) -> Iterator[tuple[str, Path, Parser]]:
         for name, rank in _ranks_in(self._run_dir / FOLDER, "jsonl"):
             yield self._source(name), self._run_dir / FOLDER / name, RankLines(rank)
+
+        if (path := self._run_dir / FOLDER / "system.jsonl").exists():
+            yield self._source(path.name), path, SystemLines()
 
     def _outputs(self, number: int, pattern: str) -> Iterator[tuple[str, Path, Parser]]:
         for name, rank in _ranks_in(self._run_dir, "log"):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from weft.jobs.reports.ffdl import add_emetrics, is_emetrics
+from weft.jobs.reports.emetrics import add_emetrics, is_emetrics
 from weft.jobs.reports.gathered import Gathered, Position, as_number
 
 _DECODER = msgspec.json.Decoder()
@@ -178,3 +178,38 @@ def _step_in(groups: dict[str, bytes], count: int) -> int:
         if number is not None and number.is_integer():
             return int(number)
     return count
+
+
+@dataclass(frozen=True)
+class SystemLines:
+    """Lines of `system.jsonl` (see `weft.launch.control.usage_log`): what a run uses of its hosts.
+
+    Bytes of several hosts are added up and shares averaged; each host then has curves of its own, too. The step is the
+    time in seconds.
+    """
+
+    def whole(self, data: bytes) -> int:
+        return whole_lines(data)
+
+    def parse(self, data: bytes, position: Position, now_ms: int) -> tuple[Gathered, Position]:
+        found = Gathered()
+        for line in _documents(data, found):
+            try:
+                time_ms, hosts = line
+                for name, values in _by_metric(hosts).items():
+                    total = sum(values.values())
+                    joined = total if "bytes" in name else total / len(values)
+                    found.add(f"system/{name}", time_ms // 1000, time_ms, joined)
+                    for host, value in values.items() if len(hosts) > 1 else ():
+                        found.add(f"system/{name}@{host}", time_ms // 1000, time_ms, value)
+            except (TypeError, ValueError, AttributeError):
+                found.skipped += 1
+        return found, position.after(len(data))
+
+
+def _by_metric(hosts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    metrics: dict[str, dict[str, float]] = {}
+    for host, values in hosts.items():
+        for name, value in values.items():
+            metrics.setdefault(name, {})[host] = float(value)
+    return metrics

@@ -38,6 +38,7 @@ from weft.launch.agent.protocol import (
     FindPort,
     FindRoutes,
     HostSurveyed,
+    HostUsed,
     LauncherBeat,
     MeasureLink,
     OpenProbePort,
@@ -48,6 +49,7 @@ from weft.launch.agent.protocol import (
     StartWorkers,
     StopWorkers,
     TargetsReached,
+    WatchUsage,
     WorkerExited,
     WorkerOutput,
     WorkerOverMemory,
@@ -245,6 +247,8 @@ class Agent:
                 self._start(command)
             case StopWorkers():
                 self._stop(command)
+            case WatchUsage():
+                threading.Thread(target=self._watch_usage, args=(command.run_id,), daemon=True).start()
             case DismissAgent():
                 self._dismissed = True
             case BecomeProgram():
@@ -307,6 +311,18 @@ class Agent:
             if worker.code is None:
                 processes.signal_group(worker.process.pid, command.signal)
         current.kill_at = time.monotonic() + command.grace_s
+
+    def _watch_usage(self, run_id: str) -> None:
+        """Tell the launcher what the run uses of this host, until the agent ends."""
+        from weft.launch.agent.sweep import marker
+        from weft.launch.agent.usage import SAMPLE_S, UsageSampler, now_ms
+
+        sampler = UsageSampler(marker(run_id))
+        while True:
+            values = sampler.sample(time.monotonic())
+            if values is not None:
+                self._send(HostUsed(now_ms(), values))
+            time.sleep(SAMPLE_S)
 
     def send_survey(self) -> None:
         """Describe this host to the launcher."""

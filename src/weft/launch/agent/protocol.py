@@ -9,6 +9,7 @@
     measure   address, port, seconds              measure                bandwidth and round trip to a peer that listens
     port      port | null                         port                   is this port free; or pick one
     start     attempt, cwd, env, workers, memory  started ... done       start these workers
+    watch     run_id                              usage ...              tell every two seconds what the run uses here
     stop      signal, grace_s                                            end the workers, politely, then by force
     become    module                                                     go on as another program on the same streams
     bye                                                                  nothing more will come
@@ -102,6 +103,12 @@ class StartWorkers(NamedTuple):
     memory_bytes: int = 0  # that each worker may hold; 0: as much as there is
 
 
+class WatchUsage(NamedTuple):
+    """Tell every two seconds what the processes of a run use of this host."""
+
+    run_id: str
+
+
 class StopWorkers(NamedTuple):
     """Send a signal to all workers, and end by force those that are left after some seconds."""
 
@@ -128,6 +135,7 @@ AgentOrder: TypeAlias = (
     | MeasureLink
     | FindPort
     | StartWorkers
+    | WatchUsage
     | StopWorkers
     | BecomeProgram
     | DismissAgent
@@ -230,6 +238,13 @@ class WorkerOverMemory(NamedTuple):
     limit_bytes: int
 
 
+class HostUsed(NamedTuple):
+    """The use that the run made of this host in the last seconds; see `usage.py` for the names of its values."""
+
+    time_ms: int
+    values: Mapping[str, float]
+
+
 class WorkerExited(NamedTuple):
     """A worker has ended, with its exit code or the negative of a signal."""
 
@@ -273,6 +288,7 @@ AgentEvent: TypeAlias = (
     | WorkersStarted
     | WorkerOutput
     | WorkerPoints
+    | HostUsed
     | WorkerOverMemory
     | WorkerExited
     | WorkersDone

@@ -19,6 +19,7 @@ from weft.launch.agent.protocol import (
     FindPort,
     FindRoutes,
     HostSurveyed,
+    HostUsed,
     LauncherBeat,
     LinkMeasured,
     MeasureLink,
@@ -32,6 +33,7 @@ from weft.launch.agent.protocol import (
     StartWorkers,
     StopWorkers,
     TargetsReached,
+    WatchUsage,
     WorkerExited,
     WorkerOutput,
     WorkerOverMemory,
@@ -55,6 +57,7 @@ ORDERS: Mapping[str, type[AgentOrder]] = {
     "measure": MeasureLink,
     "port": FindPort,
     "start": StartWorkers,
+    "watch": WatchUsage,
     "stop": StopWorkers,
     "become": BecomeProgram,
     "bye": DismissAgent,
@@ -71,6 +74,7 @@ EVENTS: Mapping[str, type[AgentEvent]] = {
     "started": WorkersStarted,
     "output": WorkerOutput,
     "points": WorkerPoints,
+    "usage": HostUsed,
     "memory": WorkerOverMemory,
     "exit": WorkerExited,
     "done": WorkersDone,
@@ -103,6 +107,7 @@ _CHECKED: Mapping[str, tuple[type, ...]] = {
     "tuple[str, ...]": (tuple,),
     "tuple[int, ...]": (tuple,),
     "Mapping[str, str]": (dict,),
+    "Mapping[str, float]": (dict,),
 }
 
 K = TypeVar("K")

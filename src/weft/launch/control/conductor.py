@@ -18,9 +18,11 @@ from weft.launch.agent.memory import describe_excess
 from weft.launch.agent.protocol import (
     AgentClosed,
     CommandFailed,
+    HostUsed,
     SignalReceived,
     StartWorkers,
     StopWorkers,
+    WatchUsage,
     WorkerExited,
     WorkerOutput,
     WorkerOverMemory,
@@ -42,6 +44,7 @@ from weft.launch.control.outcome import (
     log_path,
     shell_code,
 )
+from weft.launch.control.usage_log import UsageLog
 from weft.launch.plan import LaunchPlan
 from weft.reporting.names import VARIABLE as METRICS_VARIABLE
 from weft.reporting.names import file_channel
@@ -105,6 +108,7 @@ class Conductor:
         self._replan = replan  # a plan without the hosts that are lost, if that is wanted
         self._translate = translate
         self._polite = polite  # the signal by which a starter is asked to give its workers another one
+        self._usage = UsageLog(console.keep)
         self._interrupted_by: int | None = None
         self._lost: dict[str, tuple[str, int]] = {}  # why, and the exit code that follows from it
         self._begin()
@@ -123,6 +127,7 @@ class Conductor:
         restarts = 0
         # A handler may run in the middle of anything we do, so it only leaves a note.
         with signals_to(lambda number: self._crew.inbox.put(("", SignalReceived(number)))):
+            self._watch_usage()
             while True:
                 self._attempt(restarts)
                 outcome = self._outcome(time.monotonic() - began, restarts)
@@ -138,6 +143,16 @@ class Conductor:
                     + (f" with {self._plan.world_size} workers" if outcome.failure.rank is None else "")
                 )
                 self._begin()
+
+    @property
+    def _planned(self) -> set[str]:
+        return {host.name for host in self._plan.hosts}
+
+    def _watch_usage(self) -> None:
+        """Have every host tell what the run uses of it; where a starter is all there is, its agent here does."""
+        if self._run_dir is not None:
+            there = self._planned & self._crew.connections.keys()
+            self._crew.tell(WatchUsage(self._run_id), there or self._tasks)
 
     def _go_without_the_lost(self) -> bool:
         """Plan what follows for the hosts that are left, as torchrun does with --nnodes MIN:MAX; False: too few are."""
@@ -194,6 +209,8 @@ class Conductor:
         match event:
             case WorkerOutput(rank, stream, text):
                 self._output(rank, stream, text, now)
+            case HostUsed():
+                self._usage.hear(host if host in self._planned else self._plan.hosts[0].name, event)
             case WorkerPoints(rank, text):
                 self._console.keep_points(rank, text_to_bytes(text))
             case WorkerOverMemory(rank, used_bytes, limit_bytes):

@@ -46,7 +46,7 @@ class Console:
 
     def write(self, rank: int, stream: str, data: bytes) -> None:
         """Take what a rank printed, in pieces of any size."""
-        self._keep(log_name(rank), data)
+        self.keep(log_name(rank), data)
         lines, newline, rest = (self._unfinished.get((rank, stream), b"") + data).rpartition(b"\n")
         if newline:
             self._emit(rank, stream, lines)
@@ -62,7 +62,7 @@ class Console:
 
     def keep_points(self, rank: int, data: bytes) -> None:
         """Add what a rank on another host has logged to its metrics file."""
-        self._keep(f"{METRICS_FOLDER}/{metrics_name(rank)}", data)
+        self.keep(f"{METRICS_FOLDER}/{metrics_name(rank)}", data)
 
     def say(self, text: str) -> None:
         """Print a line of the launcher's own."""
@@ -109,7 +109,7 @@ class Console:
             self.err.write(_ERASE)
             self._live = False
 
-    def _keep(self, name: str, data: bytes) -> None:
+    def keep(self, name: str, data: bytes) -> None:
         """Add to a file of the run directory. A full disk ends the logs, not the run."""
         if self.logs is None:
             return
