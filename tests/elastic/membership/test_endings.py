@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.elastic.membership.endings import FINISHED, NEXT, RunEnd, end_of_loops, end_of_slots
+from weft.elastic.membership.endings import (
+    ALONE_S,
+    FINISHED,
+    NEXT,
+    RunEnd,
+    end_of_loops,
+    end_of_slots,
+    end_without_launcher,
+)
 from weft.elastic.membership.policy import MembershipRules, next_view
 from weft.elastic.membership.reports import AgentReport, WorkerReport, WorkerState
 from weft.elastic.membership.view import Member, View
@@ -69,3 +77,20 @@ def test_places_that_were_given_up() -> None:
     assert end_of_slots(1, 2, [("b ended", 0)]) == RunEnd("b ended", 1)
     assert end_of_slots(0, 2, [("b ended", 0)]) == FINISHED  # all scripts have come to their end
     assert end_of_slots(0, 1, []) is None
+
+
+def test_a_run_that_cannot_go_on_and_has_no_launcher_ends_after_a_while() -> None:
+    def end(quorum: bool, possible: int, waited_s: float) -> RunEnd | None:
+        return end_without_launcher("a", quorum=quorum, possible=possible, least=2, waited_s=waited_s)
+
+    long_s = ALONE_S + 1
+    assert end(True, 2, long_s) is None
+    assert end(False, 2, ALONE_S) is None
+    cut_off = end(False, 2, long_s)
+    assert cut_off is not None
+    assert "a was cut off from the others and from its launcher for 600 s" in cut_off.how
+    too_few = end(True, 1, long_s)
+    assert too_few is not None
+    assert too_few.how.startswith(
+        "the run must have at least 2 workers, got places for 1 and no launcher to bring"
+    )

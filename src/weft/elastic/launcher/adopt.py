@@ -32,6 +32,7 @@ from weft.elastic.launcher.control import (
 )
 from weft.elastic.launcher.launcher import ANSWER_S, GATHER_TURN_S, ElasticLauncher
 from weft.elastic.launcher.recruits import HostRecord, HostState
+from weft.elastic.launcher.run_files import RunFiles
 from weft.elastic.launcher.scale import wanted_hosts
 from weft.errors import ConnectError, UsageError
 from weft.launch.agent.protocol import SignalReceived
@@ -82,7 +83,7 @@ class AdoptingLauncher(ElasticLauncher):
         lock: LauncherLock,
     ) -> None:
         super().__init__(config, elastic, out, secret=read_secret(run_dir), local=control.local)
-        self._lock, self._folder = lock, RunDir(run_dir)
+        self._files = RunFiles(RunDir(run_dir), warn=self._say, lock=lock)
         self._run, self._began_s, self._first = control.run, control.began_s, control.first
         self._known = control.known
         self._settling = True  # hosts are asked for their agents
@@ -108,7 +109,7 @@ class AdoptingLauncher(ElasticLauncher):
         ranks = [rank for known in self._known.values() for rank in known.ranks]
         self._recruits.number_from(max(ranks, default=-1) + 1)
         if self._config.hosts or not self._local:
-            self._wanted.hosts = wanted_hosts(self._path)
+            self._wanted.hosts = wanted_hosts(self._kept.path)
         for entry in self._entries():
             self._hosts.setdefault(entry.name, HostRecord(entry.name))
         self._recruits.config = replace(self._config, hosts=self._entries())
@@ -168,11 +169,11 @@ class AdoptingLauncher(ElasticLauncher):
             return
         order = AttachOrder(
             run=self._run,
-            run_dir=str(self._path),
+            run_dir=str(self._kept.path),
             host=host.name,
             secret=self._secret,
             ranks=tuple(host.ranks),
-            received=self._received(host),
+            received=self._kept.received(host.ranks, here=self._is_here(host)),
         )
         self._tell(order, [host])
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ CONTROL_FILE = "control.json"
 SECRET_FILE = "secret"
 LOCK_FILE = "launcher.lock"
 PRIVATE_FILE = 0o600
+LOCK_S = 0.5  # for which a lock is tried: somebody may just look whether it is held
 
 
 class KnownHost(msgspec.Struct, frozen=True):
@@ -65,14 +67,6 @@ class RunControl(msgspec.Struct, frozen=True, kw_only=True):
     config: Mapping[str, Any] = {}  # see `settings_to_json`
     elastic: Mapping[str, Any] = {}
 
-    @property
-    def is_attended(self) -> bool:
-        """Whether the launcher lives."""
-        if self.launcher is None:
-            return True
-        ticks = started_ticks(self.launcher)
-        return ticks is not None and self.launcher_ticks in (None, ticks)
-
 
 def read_control(run_dir: Path) -> RunControl:
     """Return what the launcher of a run wrote down."""
@@ -82,6 +76,25 @@ def read_control(run_dir: Path) -> RunControl:
             f"{run_dir} must be an elastic run of ours, got no elastic/control.json; was it started with --elastic?"
         )
     return read_document(path, RunControl)
+
+
+def is_attended(run_dir: Path, control: RunControl) -> bool:
+    """Return whether the launcher of a run lives: it holds its lock, which tells the truth in containers too.
+
+    Where there is no lock, its process tells.
+    """
+    try:
+        handle = os.open(run_dir / FOLDER / LOCK_FILE, os.O_RDWR)
+    except OSError:
+        ticks = None if control.launcher is None else started_ticks(control.launcher)
+        return control.launcher is None or (ticks is not None and control.launcher_ticks in (None, ticks))
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def write_control(run_dir: Path, control: RunControl) -> None:
@@ -112,6 +125,7 @@ def settings_from_json(control: RunControl) -> tuple[LaunchConfig, ElasticConfig
 def write_secret(run_dir: Path, secret: str) -> None:
     """Keep the secret of a run in a file that only its user may read, from the first moment on."""
     path = run_dir / FOLDER / SECRET_FILE
+    path.unlink(missing_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE_FILE)
     with os.fdopen(handle, "w") as file:
         file.write(secret)
@@ -138,14 +152,22 @@ class LauncherLock:
 
     def __init__(self, run_dir: Path) -> None:
         self._handle = os.open(run_dir / FOLDER / LOCK_FILE, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        deadline = time.monotonic() + LOCK_S
+        while not self._take():
+            if time.monotonic() > deadline:
+                self.close()
+                raise UsageError(
+                    f"a run must have lost its launcher to be adopted, got {run_dir} whose launcher is alive; "
+                    "end that one first, or leave it"
+                )
+            time.sleep(LOCK_S / 20)
+
+    def _take(self) -> bool:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(self._handle)
-            raise UsageError(
-                f"a run must have lost its launcher to be adopted, got {run_dir} whose launcher is alive; "
-                "end that one first, or leave it"
-            ) from None
+            return False
+        return True
 
     def close(self) -> None:
         """Let another launcher have the run."""

@@ -16,6 +16,7 @@ from weft.elastic.launcher.control import (
     SCALE_FILE,
     WORKERS_FILE,
     RunControl,
+    is_attended,
     read_control,
 )
 from weft.elastic.launcher.decisions import too_few_slots
@@ -106,7 +107,7 @@ def _require_attended(run_dir: Path, what: str) -> RunControl:
     control = read_control(run_dir)
     if (run_dir / "outcome.json").exists():
         raise UsageError(f"a run must still go on to be {what}, got {run_dir} which has ended")
-    if not control.is_attended:
+    if not is_attended(run_dir, control):
         raise UsageError(
             f"a run must have its launcher to be {what}, got {run_dir} whose launcher (process {control.launcher}) is "
             f"gone; its hosts go on to the end of the run. weft run --adopt {run_dir} gives it another launcher"

@@ -25,6 +25,7 @@ class RunEnd:
 
 FINISHED = RunEnd("finished", 0)
 PAUSED = RunEnd("paused", 75)  # as EX_TEMPFAIL: to be started again
+ALONE_S = 600.0  # until an agent that can neither go on nor be helped ends its workers
 
 
 def members_who_left(reports: Iterable[WorkerReport], patience_s: float) -> tuple[WorkerReport, ...]:
@@ -68,3 +69,27 @@ def end_of_slots(possible: int, least: int, troubles: Sequence[tuple[str, int]])
     if worst is not None:
         return RunEnd(*worst)
     return FINISHED if not possible else RunEnd(troubles[0][0], 1)
+
+
+def end_without_launcher(
+    host: str, *, quorum: bool, possible: int, least: int, waited_s: float
+) -> RunEnd | None:
+    """Return how the run ends on a host that cannot go on, with no launcher to help it, for `waited_s` now.
+
+    `quorum`: enough voters are reached to decide on a view. `possible`: workers that the hosts that are reached can
+    have. Nobody else would ever end such a run.
+    """
+    if can_go_on(quorum=quorum, possible=possible, least=least) or waited_s <= ALONE_S:
+        return None
+    if not quorum:
+        return RunEnd(f"{host} was cut off from the others and from its launcher for {ALONE_S:g} s", 1)
+    return RunEnd(
+        f"the run must have at least {least} workers, got places for {possible} and no launcher to bring hosts in for "
+        f"{ALONE_S:g} s; start it again, or adopt it sooner",
+        1,
+    )
+
+
+def can_go_on(*, quorum: bool, possible: int, least: int) -> bool:
+    """Return whether the hosts that are reached can decide on a view with enough workers."""
+    return quorum and possible >= least
