@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,11 +39,14 @@ class Desk:
         """Submit a job that runs a script; `spec` is more YAML."""
         return (await self.submit_all(script, spec, **extra))[0]
 
-    async def submit_all(self, script: str, spec: str = "", **extra: Any) -> tuple[int, ...]:
+    async def submit_all(
+        self, script: str, spec: str = "", files: Mapping[str, str] | None = None, **extra: Any
+    ) -> tuple[int, ...]:
         self.scripts += 1
         code = self.folder / f"code-{self.scripts}"
         code.mkdir()
-        (code / "job.py").write_text(script)
+        for name, text in {"job.py": script, **(files or {})}.items():
+            (code / name).write_text(text)
         taken = take_snapshot(code)
         for digest in taken.snapshot.blobs:
             self.service.blobs.add(digest, taken.read(digest))

@@ -80,6 +80,7 @@ class FreeCapacity:
         self.table = table
         self.free: FloatArray = table.total.copy() if free is None else free
         self._slots: dict[Demand, tuple[IntArray, int]] = {}
+        self._rooms: dict[Demand, tuple[int, int]] = {}
         self._touched: list[int] = []  # numbers of hosts whose resources changed, oldest first
 
     def copy(self) -> FreeCapacity:
@@ -96,6 +97,13 @@ class FreeCapacity:
                 self._refresh(demand, slots, self._touched[seen:])
         self._slots[demand] = slots, len(self._touched)
         return slots
+
+    def room(self, demand: Demand) -> int:
+        """Return how many workers of a demand fit on all hosts together."""
+        known = self._rooms.get(demand)
+        if known is None or known[1] < len(self._touched):
+            known = self._rooms[demand] = int(self.slots(demand).sum()), len(self._touched)
+        return known[0]
 
     def _refresh(self, demand: Demand, slots: IntArray, hosts: Sequence[int]) -> None:
         usable = self.table.usable(demand)

@@ -186,7 +186,7 @@ class _Pass:
         for (demand, workers, _), groups in self.scheduler.queue.needs.items():
             heap: list[Candidate] = [(g[0][0] + penalty[user], g[0][1], g, 0) for user, g in groups.items()]
             heapq.heapify(heap)
-            room = int(self.free.slots(demand).sum()) >= workers
+            room = self.free.room(demand) >= workers
             (fitting if room else rest).append((heap[0][0], heap[0][1], heap))
         for entry in self.scheduler.queue.due(self.now_s):
             fitting.append((entry[0] + self._penalty(entry[2].user), entry[1], [self._candidate([entry])]))
@@ -314,7 +314,7 @@ class _Pass:
         if self.now_s - self.scheduler.changed_s < self.policy.idle_s:
             return []
         growing = sorted(
-            (holder for holder in self.placed.values() if self._may_grow(holder)),
+            (h for h in self.placed.values() if self._may_grow(h) and self.free.room(h.request.demand)),
             key=lambda p: (-p.request.priority, self._share(p.request.user), p.request.id),
         )
         grows = []
@@ -330,7 +330,7 @@ class _Pass:
         return settled and not holder.leaving and 0 < holder.workers < holder.request.max_workers
 
     def _more(self, job: JobRequest, held: Allocation, sharers: int) -> Allocation:
-        room = int(self.free.slots(job.demand).sum())
+        room = self.free.room(job.demand)
         wanted = min(job.max_workers - size(held), -(-room // sharers))
         quota = self.policy.quotas.get(job.user)
         while wanted > 0 and quota is not None:

@@ -7,7 +7,6 @@ then the youngest job. No job shrinks below its minimum, and only workers that a
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -41,26 +40,31 @@ class GivingWay:
 
     def __init__(self, placed: Mapping[int, Placed], policy: Policy, now_s: float, share: Share) -> None:
         self._policy, self._now_s, self._share = policy, now_s, share
-        self._holders = sorted(
-            (p for p in placed.values() if p.workers and (p.request.preemptible or p.request.elastic)),
-            key=lambda p: (p.request.priority, -share(p.request.user), -p.started_s, p.request.id),
-        )
-        self._elastic: dict[int, list[tuple[float, Placed]]] = {}  # by priority, largest share first
-        for holder in self._holders:
-            if _surplus(holder):
-                entry = share(holder.request.user), holder
-                self._elastic.setdefault(holder.request.priority, []).append(entry)
-        self._priorities = [holder.request.priority for holder in self._holders]
+        self._shares = {user: share(user) for user in {p.request.user for p in placed.values()}}
+        self._groups: dict[int, list[Placed]] = {}  # by priority; each is put in order when it is asked for
+        for holder in placed.values():
+            if holder.workers and (holder.request.preemptible or holder.request.elastic):
+                self._groups.setdefault(holder.request.priority, []).append(holder)
+        self._ordered: set[int] = set()
         self._refused: dict[
             tuple[Demand, str], tuple[int, int]
         ] = {}  # fewest workers and priority without room
+
+    def _group(self, priority: int) -> list[Placed]:
+        """Return the jobs of one priority: largest share of their users first, then the youngest."""
+        group = self._groups.get(priority, [])
+        if priority not in self._ordered:
+            self._ordered.add(priority)
+            shares = self._shares
+            group.sort(key=lambda p: (-shares[p.request.user], -p.started_s, p.request.id))
+        return group
 
     def make_room(self, job: JobRequest, soon: FreeCapacity, placed: Mapping[int, Placed]) -> Room | None:
         """Return the least disturbing way to free enough hosts for a job, or None if there is none.
 
         `placed` has the jobs as they are now: those that gave way earlier in this decision have less to give.
         """
-        if not self._holders or self._priorities[0] > job.priority:
+        if not self._groups or min(self._groups) > job.priority:
             return None
         key = job.demand, job.user
         workers, priority = self._refused.get(key, (0, -1))
@@ -72,7 +76,12 @@ class GivingWay:
         return room
 
     def _make_room(self, job: JobRequest, soon: FreeCapacity, placed: Mapping[int, Placed]) -> Room | None:
-        lower = [placed[h.request.id] for h in self._holders[: bisect_left(self._priorities, job.priority)]]
+        lower = [
+            placed[holder.request.id]
+            for priority in sorted(self._groups)
+            if priority < job.priority
+            for holder in self._group(priority)
+        ]
         shrinks = (
             [_shrink_offer(holder) for holder in lower if _surplus(holder)] if self._policy.shrink else []
         )
@@ -93,9 +102,11 @@ class GivingWay:
         if not self._policy.shrink:
             return
         bound = self._share(job.user) + 2 * moved + self._policy.share_margin
-        for share, holder in self._elastic.get(job.priority, ()):
-            if share < bound:
+        for holder in self._group(job.priority):
+            if self._shares[holder.request.user] < bound:
                 return
+            if not _surplus(holder):
+                continue
             current = placed[holder.request.id]
             settled = self._now_s - holder.moved_s >= self._policy.settle_s
             if settled and holder.request.user != job.user and _surplus(current):

@@ -192,6 +192,7 @@ class Dispatcher:
         """Read the hosts again."""
         self.hosts = {host.name: host for host in await self._database.read(list_hosts)}
         self.scheduler.set_hosts(host.capacity for host in self.hosts.values())
+        self._attempts.may_spread = len(self.hosts) > 1
         self._changed = True
 
     async def _sync(self) -> None:
@@ -371,6 +372,7 @@ class Dispatcher:
             await self._attempts.resize(running, shares, keep=held)
         except UsageError as error:  # it has just ended, or lost its launcher
             _log.warning("job %s: %s", running.id, error)
+            self.scheduler.put(replace(placed, moved_s=now_s()))
             return
         running.target = shares
         leaving = merged(allocation_of(held), allocation, -1)

@@ -33,7 +33,7 @@ class AttemptPlan:
     folder: Path  # of the attempt
     checkpoints: Path  # of the job: all attempts share it
     token: str
-    limit: int | None = None  # the most workers, where somebody scaled the job
+    may_spread: bool = False  # an elastic run may grow onto other hosts than those it begins on
     variables: Mapping[str, str] | None = None  # data folders, tracking, secrets
 
 
@@ -115,6 +115,8 @@ def _sizes(plan: AttemptPlan) -> list[str]:
     if is_elastic(resolved):
         options += ["--elastic", f"{resolved.min_workers}:{resolved.max_workers}"]
         options += ["--checkpoint", str(plan.checkpoints)]
+        if plan.may_spread:  # the engine local would keep it on this machine
+            options += ["--engine", "ssh"]
     elif resolved.spec.engine in ("mpi", "slurm"):
         options += ["--engine", resolved.spec.engine]
     if resolved.lms_bytes is not None:

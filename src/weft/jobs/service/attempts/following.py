@@ -28,8 +28,9 @@ from weft.jobs.store.jobs import change_job
 
 AGAIN_S = 0.1  # before a keeper that is just being started is looked for again
 GIVE_BACK_S = 30.0  # before a job is started again whose files could not be written
-MOST_ADOPTIONS = 5  # of one attempt, within
-ADOPTION_SPAN_S = 60.0
+MOST_ADOPTIONS = 10  # of one attempt, within
+ADOPTION_SPAN_S = 300.0
+LONGEST_ADOPTION_PAUSE_S = 30.0
 _log = logging.getLogger(__name__)
 
 
@@ -220,7 +221,9 @@ class Following:
             return False
         running.adoptions = [at for at in running.adoptions if now_s() - at < ADOPTION_SPAN_S] + [now_s()]
         if len(running.adoptions) > MOST_ADOPTIONS:
+            self._keepers.kill(running.id, running.attempt.token)  # or it would go on beside the next attempt
             return False
+        await asyncio.sleep(min(LONGEST_ADOPTION_PAUSE_S, 2.0 ** (len(running.adoptions) - 1) - 1))
         keeper = await self._attempts.adopt(running)
         if keeper is None:
             return False

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from weft.elastic.launcher.scale import pause, present_workers, scale, wanted_hosts
 from weft.errors import WeftError
 from weft.jobs.code.blobs import BlobStore
+from weft.jobs.data.staging import variable_of
 from weft.jobs.lifecycle import NextStep, after_attempt, check_transition
 from weft.jobs.service.attempts.command import (
     AttemptPlan,
@@ -85,6 +86,7 @@ class Attempts:
         self._host = host
         self._environ = service_environment()
         self.lease: Lease | None = None
+        self.may_spread = False  # there are other hosts than this machine
         self.sources: list[VariableSource] = []
         self.sinks: list[OutputSink] = []
 
@@ -175,7 +177,7 @@ class Attempts:
         staged = {
             name: variables[key]
             for name in known.spec.data
-            if (key := f"WEFT_DATA_{name.upper()}") in variables
+            if (key := variable_of(name)) in variables
         }
         if make is keeper_command:
             variables |= data_variables(known.spec, staged)
@@ -188,6 +190,7 @@ class Attempts:
             folder=folder,
             checkpoints=self._config.job_folder(attempt.job_id) / "checkpoints",
             token=attempt.token,
+            may_spread=self.may_spread,
             variables=variables,
         )
         return make(plan, python=sys.executable, environ=self._environ, grace_s=self._config.pause_grace_s)
