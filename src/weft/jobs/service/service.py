@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from weft.errors import UsageError
 from weft.jobs.code.blobs import BlobStore
+from weft.jobs.data.parts import DataParts
 from weft.jobs.lifecycle import ENDED, StateError
 from weft.jobs.reports.fanout import PointFanout
 from weft.jobs.reports.tailer import Tailer
@@ -61,6 +62,9 @@ class JobService:
         self.tailer = Tailer(database, self.points)
         self.variables = ServiceVariables(config.folder, database)
         self.attempts.sources.append(self.variables.of)
+        self.data = DataParts(database, config.folder)
+        self.attempts.sources.append(self.data.bring)
+        self.attempts.sinks.append(self.data.carry)
         self.dispatcher = Dispatcher(config, database, self.attempts, self._keepers, self.tailer)
         self._watch = HostWatch(config, database, self.host)
         self._schedules = Schedules(database, self.attempts)
@@ -74,7 +78,7 @@ class JobService:
     async def running(self) -> AsyncIterator[None]:
         """Schedule while the block runs; jobs go on after it."""
         await self._watch.add_this_host()
-        async with self.tailer.running():
+        async with self.tailer.running(), self.data.running(lambda: self.dispatcher.leading):
             task = asyncio.create_task(self.dispatcher.run(), name="dispatcher")
             try:
                 yield

@@ -1,0 +1,330 @@
+"""Deployments: models that the service serves, each by a `weft serve` of its own on a port of this machine.
+
+A deployment is an alias in the model store, `deployment-NAME`, and a server that follows it. Another version, or the
+one before, is another meaning of the alias, which the server takes up without losing a request. A server that ends is
+started again, later after each time; servers go on while the service is away, and are found again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from weft.errors import ModelError, UsageError
+from weft.jobs.data.serving import ServingFigures, parse_figures, serve_command
+from weft.jobs.service.attempts.processes import is_alive, started_ticks
+from weft.jobs.store.data_tables import deployment
+from weft.jobs.store.database import Database
+from weft.jobs.store.events import add_audit, add_event, now_ms
+from weft.jobs.store.tables import user
+from weft.serve.store import Store
+
+LONGEST_WAIT_S = 60.0  # between two starts of a server that ends
+READY_S = 60.0  # in which a server must answer
+STOP_S = 10.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}")
+
+
+class DeploymentNotFound(UsageError, LookupError):  # noqa: N818  (the name of the answer: 404)
+    """A deployment that is not there."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One served model."""
+
+    id: int
+    name: str
+    model: str
+    version: int
+    previous: tuple[int, ...]  # versions served before, the last one last
+    state: str  # starting, running, failed, stopped
+    message: str | None
+    port: int | None
+    pid: int | None
+    pid_started: int | None
+    user_id: int
+    user_name: str
+    created_ms: int
+    changed_ms: int
+
+    @property
+    def alias(self) -> str:
+        return f"deployment-{self.name}"
+
+    @property
+    def is_alive(self) -> bool:
+        return self.pid is not None and self.pid_started is not None and is_alive(self.pid, self.pid_started)
+
+
+class Deployments:
+    """The deployments of a service; `look` keeps their servers as they should be."""
+
+    def __init__(self, database: Database, folder: Path, store: Store) -> None:
+        self._database, self._folder, self._store = database, folder, store
+        self._failures: dict[int, int] = {}
+        self._not_before: dict[int, float] = {}
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._changing = asyncio.Lock()
+
+    # -- what people ask for ------------------------------------------------------------------------------------------
+
+    async def deploy(self, name: str, reference: str, *, user_id: int, user_name: str) -> Deployment:
+        """Serve a version of a model under a name, or another version under a name that is there."""
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"a deployment's name must be letters, digits, dashes and underscores, got {name[:60]!r}"
+            )
+        entry = await asyncio.to_thread(self._store.resolve, reference)
+        async with self._changing:
+            known = await self._find(name)
+            if known is not None and known.model != entry.name:
+                raise UsageError(
+                    f"{name} must stay with the model {known.model}, got {entry.name}; use another name"
+                )
+            await asyncio.to_thread(self._store.tag, f"{entry.name}@{entry.version}", f"deployment-{name}")
+            if known is None:
+                await self._database.write(lambda c: _add(c, name, entry.name, entry.version, user_id))
+            else:
+                await self._turn_to(known, entry.version, (*known.previous, known.version))
+        await self._note(user_name, "deploy", name, f"{entry.name}@{entry.version}")
+        return await self.find(name)
+
+    async def roll_back(self, name: str, *, user_name: str) -> Deployment:
+        """Serve the version that was served before."""
+        async with self._changing:
+            known = await self.find(name)
+            if not known.previous:
+                raise UsageError(f"{name} must have served another version before, got none; deploy one")
+            version = known.previous[-1]
+            await asyncio.to_thread(self._store.tag, f"{known.model}@{version}", known.alias)
+            await self._turn_to(known, version, known.previous[:-1])
+        await self._note(user_name, "roll back", name, f"{known.model}@{version}")
+        return await self.find(name)
+
+    async def _turn_to(self, known: Deployment, version: int, previous: tuple[int, ...]) -> None:
+        if version == known.version and known.state in ("starting", "running"):
+            return
+        state = known.state if known.state == "running" and known.is_alive else "starting"
+        kept = msgspec.json.encode([one for one in previous if one != version][-50:]).decode()
+        self._not_before.pop(known.id, None)
+        await self._change(known.id, version=version, previous=kept, state=state, message=None)
+
+    async def stop(self, name: str, *, user_name: str) -> Deployment:
+        """End the server of a deployment; `deploy` starts it again."""
+        async with self._changing:
+            known = await self.find(name)
+            await self._end(known)
+            await self._change(known.id, state="stopped", message=None, port=None, pid=None, pid_started=None)
+        await self._note(user_name, "stop deployment", name, "")
+        return await self.find(name)
+
+    async def remove(self, name: str, *, user_name: str) -> None:
+        """End a deployment and forget it."""
+        async with self._changing:
+            known = await self.find(name)
+            await self._end(known)
+            with suppress(ModelError):
+                await asyncio.to_thread(self._store.untag, f"{known.model}@{known.alias}")
+            await self._database.write(
+                lambda c: c.execute(sa.delete(deployment).where(deployment.c.id == known.id))
+            )
+        await self._note(user_name, "remove deployment", name, "")
+
+    async def _note(self, user_name: str, action: str, name: str, detail: str) -> None:
+        def write(connection: sa.Connection) -> None:
+            add_event(connection, "deployments", "changed", name=name)
+            add_audit(connection, user_name, action, name, model=detail)
+
+        await self._database.write(write)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def all(self) -> tuple[Deployment, ...]:
+        return await self._database.read(_all)
+
+    async def _find(self, name: str) -> Deployment | None:
+        return next((one for one in await self.all() if one.name == name), None)
+
+    async def find(self, name: str) -> Deployment:
+        found = await self._find(name)
+        if found is None:
+            raise DeploymentNotFound(f"a deployment must be there, got {name[:80]!r}; see GET /deployments")
+        return found
+
+    async def figures(self, known: Deployment) -> ServingFigures | None:
+        """Return load and latency of a deployment; None while it does not answer."""
+        answer = await self.ask(known, "GET", "/metrics")
+        return parse_figures(answer.decode()) if answer is not None else None
+
+    async def ask(self, known: Deployment, method: str, path: str, body: bytes = b"") -> bytes | None:
+        """Return the server's answer to a request; None where there is no server."""
+        found = await self.forward(known, method, path, body)
+        return found[1] if found is not None and found[0] == 200 else None
+
+    async def forward(
+        self, known: Deployment, method: str, path: str, body: bytes = b""
+    ) -> tuple[int, bytes] | None:
+        """Hand a request to the server, and return its status and answer."""
+        import httpx
+
+        if known.port is None:
+            return None
+        try:
+            async with httpx.AsyncClient(trust_env=False, timeout=30.0) as client:
+                answer = await client.request(
+                    method, f"http://127.0.0.1:{known.port}{path}", content=body,
+                    headers={"Content-Type": "application/json"},
+                )  # fmt: skip
+        except httpx.HTTPError:
+            return None
+        return answer.status_code, answer.content
+
+    # -- keeping servers ----------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Start servers that should run and do not, and see which ones answer."""
+        async with self._changing:
+            for known in await self.all():
+                if known.state in ("starting", "running", "failed"):
+                    await self._look_at(known)
+
+    async def _look_at(self, known: Deployment) -> None:
+        child = self._children.get(known.id)
+        if child is not None:
+            child.poll()  # reaped, so that it counts as ended
+        if not known.is_alive:
+            await self._start(known)
+        elif known.state == "starting":
+            port = await asyncio.to_thread(_read_port, self._ready_file(known), known.pid)
+            if port is not None:
+                self._failures.pop(known.id, None)
+                await self._change(known.id, state="running", port=port, message=None)
+            elif now_ms() - known.changed_ms > READY_S * 1000:
+                await self._end(known)
+
+    async def _start(self, known: Deployment) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._not_before.get(known.id, 0.0):
+            return
+        if known.pid is not None:  # it ran and has ended
+            failures = self._failures[known.id] = self._failures.get(known.id, 0) + 1
+            self._not_before[known.id] = now + min(LONGEST_WAIT_S, 2.0**failures)
+            words = await asyncio.to_thread(_last_words, self._log_file(known))
+            message = f"its server ended: {words}" if words else "its server ended; it is started again"
+            await self._change(
+                known.id, state="failed", message=message, port=None, pid=None, pid_started=None
+            )
+            return
+        process = await asyncio.to_thread(self._spawn, known)
+        self._children[known.id] = process
+        ticks = started_ticks(process.pid)
+        await self._change(known.id, state="starting", pid=process.pid, pid_started=ticks, port=None)
+
+    def _spawn(self, known: Deployment) -> subprocess.Popen[bytes]:
+        home = self._ready_file(known).parent
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._ready_file(known).unlink(missing_ok=True)
+        command = serve_command(
+            sys.executable,
+            store=self._store.folder,
+            model=known.model,
+            alias=known.alias,
+            ready_file=self._ready_file(known),
+        )
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("WEFT_", "MLFLOW_"))}
+        with self._log_file(known).open("wb") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=home,
+                env=env,
+                start_new_session=True,
+            )
+
+    def _ready_file(self, known: Deployment) -> Path:
+        return self._folder / str(known.id) / "ready.json"
+
+    def _log_file(self, known: Deployment) -> Path:
+        return self._folder / str(known.id) / "serve.log"
+
+    async def _end(self, known: Deployment) -> None:
+        """End a server: asked first, then made to."""
+        pid, ticks = known.pid, known.pid_started
+        child = self._children.pop(known.id, None)
+        if pid is None or ticks is None:
+            return
+        deadline = asyncio.get_running_loop().time() + STOP_S
+        asked = signal.SIGTERM
+        while is_alive(pid, ticks):
+            if child is not None and child.poll() is not None:
+                break
+            if asked is signal.SIGTERM or asyncio.get_running_loop().time() > deadline:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, asked)
+                asked = signal.SIGKILL
+            await asyncio.sleep(0.05)
+        if child is not None:
+            await asyncio.to_thread(child.wait)
+
+    async def _change(self, number: int, **values: Any) -> None:
+        def write(connection: sa.Connection) -> None:
+            connection.execute(
+                sa.update(deployment).where(deployment.c.id == number).values(**values, changed_ms=now_ms())
+            )
+            add_event(
+                connection,
+                "deployments",
+                "changed",
+                id=number,
+                **{k: values[k] for k in values if k == "state"},
+            )
+
+        await self._database.write(write)
+
+
+def _add(connection: sa.Connection, name: str, model: str, version: int, user_id: int) -> None:
+    at = now_ms()
+    row = {"name": name, "model": model, "version": version, "previous": "[]", "state": "starting"}
+    connection.execute(sa.insert(deployment).values(**row, user_id=user_id, created_ms=at, changed_ms=at))
+
+
+def _all(connection: sa.Connection) -> tuple[Deployment, ...]:
+    found = sa.select(deployment, user.c.name.label("user_name")).join(
+        user, user.c.id == deployment.c.user_id
+    )
+    rows = connection.execute(found.order_by(deployment.c.name))
+    plain = (Deployment(**row._mapping) for row in rows)
+    return tuple(replace(one, previous=tuple(json.loads(str(one.previous)))) for one in plain)
+
+
+def _read_port(path: Path, pid: int | None) -> int | None:
+    """Return the port that a server says it answers on."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    match = re.search(r":(\d+)$", str(found.get("http", "")))
+    return int(match[1]) if match else None
+
+
+def _last_words(path: Path) -> str:
+    try:
+        lines = path.read_bytes()[-4000:].decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip()[:500] for line in reversed(lines) if line.strip()), "")
