@@ -24,13 +24,14 @@ from queue import Empty, Queue
 from torch import Tensor
 
 from weft.collectives.modes.tcp.mesh import bytes_of
+from weft.elastic.replica.member_server import MemberServer
 from weft.elastic.replica.state import StateImage, empty_like
 from weft.errors import ConnectError
-from weft.secret import admit, greet, receive
+from weft.secret import greet, receive
 
 SLICE_BYTES = 8 << 20  # of tensors, asked for at once from one source
 SOCKET_BUFFER_BYTES = 4 << 20
-PATIENCE_S = 5.0  # with a source that sends nothing, and with a client that proves nothing
+PATIENCE_S = 5.0  # with a source that sends nothing
 LOOK_S = 0.02  # between two looks whether what is fetched is still wanted
 RETRY_S = 0.01  # until a thread without a slice looks whether another source has failed
 _LENGTH = struct.Struct("!Q")  # bytes of the block that follows
@@ -74,15 +75,11 @@ class StateServer:
     """A server that sends the image of the present view to members that ask for it."""
 
     def __init__(self, address: str, secret: str) -> None:
-        self._secret = secret
-        self._listener = socket.create_server(
-            (address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET
-        )
-        self.port: int = self._listener.getsockname()[1]
         self._changed = threading.Condition()
         self._view = -1
         self._image: StateImage | None = None
-        threading.Thread(target=self._serve, name="weft-heal", daemon=True).start()
+        self._server = MemberServer(address, secret, self._answer, name="weft-heal")
+        self.port = self._server.port
 
     def publish(self, view: int, image: StateImage) -> None:
         """Offer an image to the members of a view, until `withdraw`."""
@@ -96,24 +93,12 @@ class StateServer:
             self._view, self._image = -1, None
 
     def close(self) -> None:
-        self._listener.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+        self._server.close()
 
     def _answer(self, connection: socket.socket) -> None:
-        """Answer the requests of one client until it hangs up."""
-        with connection, suppress(OSError, ConnectError, ValueError, TypeError):
-            connection.settimeout(PATIENCE_S)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            admit(connection, self._secret)
-            connection.settimeout(None)
+        """Answer the requests of one client until it hangs up, or asks for what is not offered any more."""
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+        with suppress(ValueError, TypeError):  # a request of other fields
             while True:
                 request = TransferRequest.from_bytes(_receive_block(connection))
                 image = self._image_of(request.view)

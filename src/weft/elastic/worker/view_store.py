@@ -17,9 +17,10 @@ from datetime import timedelta
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from weft.errors import CollectiveError, ConnectError, MessageError
+from weft.elastic.replica.member_server import MemberServer
+from weft.errors import CollectiveError
 from weft.messages import Decoder, Message, encode
-from weft.secret import admit, greet
+from weft.secret import greet
 
 CONNECT_S = 5.0  # for the first member to be reached, and for both ends to prove themselves
 LOOK_S = 0.1  # between two looks whether it is in vain to wait
@@ -78,37 +79,19 @@ class ViewStoreServer:
     """Serves the store of one worker, in which members of a view meet if the worker is the first of them."""
 
     def __init__(self, address: str, secret: str) -> None:
-        self._secret = secret
         self._values: dict[str, bytes] = {}
         self._changed = threading.Condition()
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = socket.create_server((address, 0), family=family, backlog=256)
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._serve, name="weft-store", daemon=True).start()
+        self._server = MemberServer(address, secret, self._answer, name="weft-store")
+        self.port = self._server.port
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        self._listener.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+        self._server.close()
 
     def _answer(self, connection: socket.socket) -> None:
         """Answer the requests of one member until it hangs up."""
-        with connection, suppress(OSError, ConnectError, MessageError):
-            connection.settimeout(CONNECT_S)
-            admit(connection, self._secret)
-            connection.settimeout(None)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with connection.makefile("rb") as lines:
-                for line in lines:
-                    connection.sendall(encode(self._carry_out(_REQUESTS.decode(line))))
+        with connection.makefile("rb") as lines:
+            for line in lines:
+                connection.sendall(encode(self._carry_out(_REQUESTS.decode(line))))
 
     def _carry_out(self, request: StoreRequest) -> StoreReply:
         with self._changed:
