@@ -22,6 +22,8 @@ from weft.jobs.api.routes import (
     accounts,
     cluster,
     compare,
+    data,
+    deployments,
     elastic,
     files,
     jobs,
@@ -38,7 +40,21 @@ from weft.serve.server.refusal import GoneError
 
 HANDLERS: Mapping[str, Handler] = {
     name: handler
-    for module in (accounts, cluster, compare, elastic, files, jobs, logs, reports, session, stream, webhooks)
+    for module in (
+        accounts,
+        cluster,
+        compare,
+        data,
+        deployments,
+        elastic,
+        files,
+        jobs,
+        logs,
+        reports,
+        session,
+        stream,
+        webhooks,
+    )
     for name, handler in module.HANDLERS.items()
 }
 _SECURITY = {

@@ -8,6 +8,8 @@ import sqlalchemy as sa
 from weft.errors import UsageError, WeftError
 from weft.jobs.accounts.users import AccountConflictError
 from weft.jobs.api.types.common import ApiError, ErrorDetail, Problem
+from weft.jobs.data.datasets import DatasetNotFound
+from weft.jobs.data.deployments import DeploymentNotFound
 from weft.jobs.lifecycle import StateError
 from weft.jobs.spec.read import SpecError
 from weft.jobs.store.hosts import HostNotFound
@@ -67,7 +69,7 @@ def as_refusal(error: Exception) -> ApiRefusal | None:
         case SpecError():
             problems = tuple(Problem(one.path, one.must, one.got, one.next) for one in error.problems)
             return ApiRefusal(422, str(error), code="bad-spec", problems=problems)
-        case JobNotFound() | HostNotFound():
+        case JobNotFound() | HostNotFound() | DatasetNotFound() | DeploymentNotFound():
             return ApiRefusal(404, str(error))
         case StateError():
             return ApiRefusal(409, str(error), code="wrong-state")

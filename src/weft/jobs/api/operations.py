@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from weft.jobs.api.types import accounts, cluster, files, jobs, reports
+from weft.jobs.api.types import accounts, cluster, data, files, jobs, reports
 from weft.jobs.api.types.common import NoQuery
 from weft.jobs.code.snapshot import CodeSnapshot
 
@@ -184,7 +184,37 @@ ACCOUNTS = (
     _get("stream", "/stream", "Server-sent events; Last-Event-ID goes on after an interruption.", str,
          query=accounts.StreamQuery, media_type="text/event-stream", job_scope=True),
 )  # fmt: skip
-OPERATIONS: tuple[Operation, ...] = (*JOBS, *REPORTS, *FILES, *CLUSTER, *ACCOUNTS)
+_VERSION = "/versions/{version:int}"
+DATA = (
+    _get("list_datasets", "/datasets", "All data sets.", data.DatasetsAnswer),
+    _post("add_dataset", "/datasets", "Register a version of a data set.", data.DatasetView, data.NewDataset),
+    _get("show_dataset", "/datasets/{dataset}", "One data set.", data.DatasetView),
+    _delete("remove_dataset", "/datasets/{dataset}", "Forget a data set; the data stays."),
+    _get("show_dataset_version", "/datasets/{dataset}" + _VERSION, "One version: files, jobs, models.",
+         data.DatasetVersionDetail),
+    _delete("remove_dataset_version", "/datasets/{dataset}" + _VERSION, "Forget a version."),
+    _get("list_models", "/models", "All models of the store.", data.ModelsAnswer),
+    _post("add_model", "/models", "Put a file of a job into the store.", data.ModelView, data.NewModel),
+    _get("show_model", "/models/{model}", "One model.", data.ModelView),
+    _get("show_model_version", "/models/{model}" + _VERSION, "One version: card and lineage.",
+         data.ModelVersionDetail),
+    _delete("remove_model_version", "/models/{model}" + _VERSION, "Remove a version without an alias."),
+    _post("add_alias", "/models/{model}/aliases", "Let an alias mean a version.", data.ModelView, data.NewAlias,
+          audit="tag model"),
+    _delete("remove_alias", "/models/{model}/aliases/{alias}", "Forget an alias.", audit="untag model"),
+    _get("list_deployments", "/deployments", "All deployments.", data.DeploymentsAnswer),
+    _post("add_deployment", "/deployments", "Serve a model, or another version of it.", data.DeploymentView,
+          data.NewDeployment),
+    _get("show_deployment", "/deployments/{deployment}", "One deployment with load and latency.",
+         data.DeploymentDetail),
+    _delete("remove_deployment", "/deployments/{deployment}", "Stop serving, and forget it."),
+    _post("stop_deployment", "/deployments/{deployment}/stop", "Stop serving.", data.DeploymentView, status=200),
+    _post("roll_back_deployment", "/deployments/{deployment}/rollback", "Serve the version before.",
+          data.DeploymentView, status=200),
+    _post("infer", "/deployments/{deployment}/infer", "Try a served model.", data.InferAnswer,
+          data.InferRequest, access="read", status=200),
+)  # fmt: skip
+OPERATIONS: tuple[Operation, ...] = (*JOBS, *REPORTS, *FILES, *CLUSTER, *ACCOUNTS, *DATA)
 
 
 def types_of(operations: tuple[Operation, ...] = OPERATIONS) -> Iterator[Any]:
