@@ -7,16 +7,21 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from testing.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import PATH, WORKERS, Bench
+from torch._C._distributed_c10d import HashStore
 
 from weft.collectives.groups.blame import Suspicion, judge
 from weft.collectives.members import GroupMember
+from weft.collectives.modes.peers import DimensionPeers
 from weft.collectives.modes.shared_memory.arena import PREFIX, Arena, create, new_name, sweep
+from weft.collectives.modes.shared_memory.shm import SharedMemory
 from weft.errors import PeerError
 
 TOLD = re.compile(r"\[(\d)\] told (\w+) after ([\d.]+) s: (.*) \| then (\w+)")
@@ -225,6 +230,34 @@ def test_who_died_before_the_memory_was_shared_is_seen_to_be_dead(tmp_path: Path
     shared = Arena(file, index=0, pids=[os.getpid(), gone.pid], slab_bytes=1 << 16)
     with pytest.raises(PeerError, match="peer 1 died"):
         shared.await_peer(1, 1, 1.0, lambda peer, what: f"peer {peer} {what}")
+
+
+def test_a_maker_that_dies_while_memory_is_shared_leaves_no_file() -> None:
+    """The other peer opens the file, waits in vain for its maker, and removes the file."""
+    making = (
+        "import time\nfrom weft.collectives.modes.shared_memory.arena import create, new_name\n"
+        "name = new_name()\ncreate(name, 2, 1 << 16)\nprint(name, flush=True)\ntime.sleep(300)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", making], stdout=subprocess.PIPE, text=True) as maker:
+        assert maker.stdout is not None
+        name = maker.stdout.readline().strip()
+        store = HashStore()
+        store.set("arena/inside", f"{name} {1 << 16}")
+        members = [replace(MEMBERS[0], pid=maker.pid), replace(MEMBERS[1], pid=os.getpid())]
+        threading.Timer(0.2, maker.kill).start()
+        with pytest.raises(PeerError, match="peer 0 died"):
+            SharedMemory.connect(
+                DimensionPeers(
+                    name="inside",
+                    store=store,
+                    members=tuple(members),
+                    index=1,
+                    timeout_s=60.0,
+                    describe=lambda peer, what: f"peer {peer} {what}",
+                    lives=lambda peer: True,
+                )
+            )
+    assert not Path("/dev/shm", name).exists()
 
 
 MEMBERS = [GroupMember(rank=rank, host=f"m{rank}", name=f"h{rank}", pid=1, address="") for rank in range(4)]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.modes.peers import DimensionPeers
-from weft.collectives.modes.shared_memory.arena import Arena, open_together, slab_bytes, unlink
+from weft.collectives.modes.shared_memory.arena import Arena, open_together, slab_bytes, sweep, unlink
 from weft.collectives.modes.shared_memory.extent import FIRST, LEAST_BYTES, SlabExtent
 from weft.collectives.modes.tcp.signature import DIFFERS, signature
 from weft.collectives.reduction import Reduction
@@ -92,6 +92,14 @@ class SharedMemory:
     @classmethod
     def connect(cls, peers: DimensionPeers) -> SharedMemory:
         """Map memory that the peers share; a collective call."""
+        try:
+            return cls._connect(peers)
+        except BaseException:
+            sweep()  # the maker may have died before it came to unlink the file, and perhaps nobody makes another
+            raise
+
+    @classmethod
+    def _connect(cls, peers: DimensionPeers) -> SharedMemory:
         cores = os.cpu_count() or 1
         near = slab_bytes(peers.size, cores)
         file, descriptor, slab = open_together(peers, near)
