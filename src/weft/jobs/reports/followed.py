@@ -67,7 +67,8 @@ class FollowedJob:
     """All files of one attempt at a job."""
 
     def __init__(self, job_id: int, attempt: int, run_dir: Path, spec: JobSpec, work_dir: Path) -> None:
-        self.job_id, self.attempt = job_id, attempt
+        self.job_id, self.attempt, self.spec = job_id, attempt, spec
+        self.since_ms = time.time_ns() // 1_000_000
         self._run_dir, self._work_dir = run_dir, work_dir
         self._known: dict[str, Position] | None = None
         self._finders = list(self._finders_of(spec))

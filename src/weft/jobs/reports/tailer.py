@@ -66,6 +66,10 @@ class Tailer:
             folder = work_dir if work_dir is not None else run_dir.parent / "code"
             self._jobs[job_id] = FollowedJob(job_id, attempt, run_dir, spec, folder)
 
+    def followed(self) -> tuple[FollowedJob, ...]:
+        """Return the jobs that are followed."""
+        return tuple(self._jobs.values())
+
     async def stop(self, job_id: int) -> None:
         """Read what a job has left, and follow it no more."""
         followed = self._jobs.get(job_id)

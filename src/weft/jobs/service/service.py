@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from weft.errors import UsageError
+from weft.jobs.advice.advisor import AdvisedJob, Advisor
 from weft.jobs.code.blobs import BlobStore
 from weft.jobs.data.parts import DataParts
 from weft.jobs.lifecycle import ENDED, StateError
@@ -60,6 +61,7 @@ class JobService:
         self.attempts = Attempts(config, database, self.blobs, self._keepers, self.host)
         self.points = PointFanout()
         self.tailer = Tailer(database, self.points)
+        self.advisor = Advisor(database, self._advised_jobs, self.act)
         self.variables = ServiceVariables(config.folder, database)
         self.attempts.sources.append(self.variables.of)
         self.data = DataParts(database, config.folder)
@@ -71,6 +73,11 @@ class JobService:
         accounts = Accounts(config, database, self.attempts)
         self.dispatcher.chores += [self._watch.look, self._schedules.look, accounts.look]
 
+    def _advised_jobs(self) -> Iterator[AdvisedJob]:
+        """Yield the jobs that run here, for advice."""
+        for one in self.tailer.followed():
+            yield AdvisedJob(one.job_id, one.attempt, one.since_ms, one.spec)
+
     def _keeper_ended(self, job_id: int, code: int | None) -> None:
         self.dispatcher.following.keeper_ended(job_id, code)
 
@@ -79,13 +86,16 @@ class JobService:
         """Schedule while the block runs; jobs go on after it."""
         await self._watch.add_this_host()
         async with self.tailer.running(), self.data.running(lambda: self.dispatcher.leading):
-            task = asyncio.create_task(self.dispatcher.run(), name="dispatcher")
+            loops = (self.dispatcher.run(), self.advisor.run())
+            tasks = [asyncio.create_task(loop) for loop in loops]
             try:
                 yield
             finally:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+                for task in tasks:
+                    task.cancel()
+                for task in tasks:
+                    with suppress(asyncio.CancelledError):
+                        await task
                 await self._watch.close()
 
     def wake(self) -> None:

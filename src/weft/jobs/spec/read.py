@@ -127,6 +127,10 @@ def resolve(spec: JobSpec) -> ResolvedSpec:
         env={name: _text(value) for name, value in spec.env.items()},
     )
     _check_sources(spec, found)
+    if spec.advice:
+        from weft.jobs.advice.settings import settings_of  # loads numpy
+
+        found.value("advice", lambda: settings_of(spec.advice))
     _check_addresses(spec, found)
     _check_array(spec, found)
     if spec.schedule is not None:

@@ -1,0 +1,85 @@
+"""The part `advice` of a job specification: thresholds of rules, rules that are off, and rules that may act.
+
+advice:
+  overfitting: {gap: 0.2}              a threshold, by its name without that of the rule
+  not-a-number: {act: true}            pause the job in place of only telling
+  plateau: {off: true}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from weft.errors import UsageError
+from weft.jobs.advice.model import ActionName, Thresholds
+from weft.jobs.advice.rules import RULES
+
+SWITCHES = ("act", "off")
+RULE_NAMES = tuple(rule.__name__.replace("_", "-") for rule in RULES)
+# Begins the names of a rule's thresholds.
+_PREFIXES = {
+    "exploding-gradients": "explosion",
+    "vanishing-gradients": "vanishing",
+    "slow-loader": "loader",
+    "busy-processors": "gpu",
+    "idle-accelerator": "gpu_idle",
+    "exposed-communication": "exposed",
+    "tight-memory": "memory",
+    "spare-memory": "device",
+    "leaking-memory": "leak",
+}
+
+
+@dataclass(frozen=True)
+class AdviceSettings:
+    """The wishes of a job's owner about advice."""
+
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    acting: frozenset[str] = frozenset()  # rules whose first action that the service can take is taken
+    off: frozenset[str] = frozenset()
+
+    def action_of(self, rule: str, actions: tuple[ActionName, ...]) -> ActionName | None:
+        """Return the action to take on a finding, if its rule may act."""
+        possible = (action for action in actions if action in ("pause", "stop", "shrink"))
+        return next(possible, None) if rule in self.acting else None
+
+
+def settings_of(advice: Mapping[str, Mapping[str, float | bool]]) -> AdviceSettings:
+    """Read the part `advice`; UsageError for a rule or a threshold that there is not."""
+    changed: dict[str, float] = {}
+    switched: dict[str, set[str]] = {name: set() for name in SWITCHES}
+    for rule, entries in advice.items():
+        if rule not in RULE_NAMES:
+            raise UsageError(
+                f"advice must name rules, got {rule!r}; {_meant(rule, RULE_NAMES)}the rules are {', '.join(RULE_NAMES)}"
+            )
+        for name, value in entries.items():
+            if name in SWITCHES:
+                if value:
+                    switched[name].add(rule)
+            else:
+                changed[_threshold(rule, name)] = float(value)
+    whole = {
+        name: int(value) for name, value in changed.items() if isinstance(getattr(Thresholds(), name), int)
+    }
+    thresholds = replace(Thresholds(), **{**changed, **whole})  # type: ignore[arg-type]
+    return AdviceSettings(thresholds, frozenset(switched["act"]), frozenset(switched["off"]))
+
+
+def _threshold(rule: str, name: str) -> str:
+    known = Thresholds.__dataclass_fields__
+    prefix = _PREFIXES.get(rule, rule.replace("-", "_"))
+    for full in (f"{prefix}_{name}", name):
+        if full in known and full.startswith(prefix.split("_")[0]):
+            return full
+    mine = [full.removeprefix(f"{prefix}_") for full in known if full.startswith(f"{prefix}_")]
+    raise UsageError(
+        f"advice.{rule} must have {', '.join([*mine, *SWITCHES])}, got {name!r}; {_meant(name, mine)}leave it out"
+    )
+
+
+def _meant(given: str, known: tuple[str, ...] | list[str]) -> str:
+    close = get_close_matches(given, known, 1)
+    return f"did you mean {close[0]}? " if close else ""
