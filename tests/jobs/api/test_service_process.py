@@ -11,10 +11,13 @@ from stat import S_IMODE
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from testing.cluster.waiting import wait_until
 
 from weft.errors import UsageError
-from weft.jobs.api.process import ServiceOptions, account_name, locked_data
+from weft.jobs.api.process import ServiceOptions, account_name, first_user, locked_data
+from weft.jobs.store.database import Database
+from weft.jobs.store.tables import user
 
 PROGRAM = """
 import sys
@@ -77,3 +80,17 @@ def test_options_that_would_send_passwords_in_clear_are_refused(tmp_path: Path) 
     with pytest.raises(UsageError, match="must be given together"):
         ServiceOptions(data=tmp_path, tls_cert=tmp_path / "x")
     ServiceOptions(data=tmp_path, host="0.0.0.0", insecure=True)
+
+
+def test_there_is_always_an_administrator(tmp_path: Path) -> None:
+    database = Database.open(f"sqlite:///{tmp_path}/weft.db")
+
+    def work(connection: sa.Connection) -> list[tuple[str, str]]:
+        first = first_user(connection, "ann")
+        again = first_user(connection, "bob")
+        connection.execute(sa.update(user).values(role="member"))
+        promoted = first_user(connection, "ann")
+        return [(one.name, one.role) for one in (first, again, promoted)]
+
+    assert database.submit(work).result() == [("ann", "admin")] * 3
+    database.close()

@@ -225,12 +225,16 @@ def account_name() -> str:
 
 
 def first_user(connection: sa.Connection, name: str) -> Account:
-    """Return the administrator who starts the service: by that name, or any; the first user is made here."""
+    """Return the administrator who starts the service: by that name, or any; where there is none, one is made."""
     known = users.list_users(connection)
-    if not known:
-        return users.add_user(connection, name, "admin")
     admins = [one for one in known if one.role == "admin" and not one.disabled]
-    return next((one for one in admins if one.name == name), admins[0])
+    if admins:
+        return next((one for one in admins if one.name == name), admins[0])
+    named = next((one for one in known if one.name == name), None)
+    if named is None:
+        return users.add_user(connection, name, "admin")
+    # Who can start the service on its data can change them, too.
+    return users.change_user(connection, named.id, role="admin", disabled=False)
 
 
 def _start_tokens(connection: sa.Connection, account: Account, name: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import sqlalchemy as sa
@@ -63,7 +63,7 @@ def list_jobs(
     """Return one page of the jobs that a filter lets through; `sort` names a column, with - the largest first."""
     counts = count_by_state(connection, wanted)
     column, falls = _SORTS[sort.removeprefix("-")], sort.startswith("-")
-    found = sa.select(job.c.id, column.label("value")).select_from(_joined()).where(*_conditions(wanted))
+    found = sa.select(job.c.id, column.label("value")).where(*_conditions(connection, wanted))
     found = found.order_by(*((column.desc(), job.c.id.desc()) if falls else (column, job.c.id)))
     if after is not None:
         found = found.where(_beyond(column, falls, _cursor(after)))
@@ -77,42 +77,45 @@ def list_jobs(
 
 def count_by_state(connection: sa.Connection, wanted: JobFilter | None = None) -> dict[str, int]:
     """Return how many jobs are in each state, of those that the other conditions of a filter let through."""
-    conditions = _conditions(replace(wanted or JobFilter(), states=()))
+    conditions = _conditions(connection, replace(wanted or JobFilter(), states=()))
     found = sa.select(job.c.state, sa.func.count()).where(*conditions).group_by(job.c.state)
-    if wanted is not None and wanted.user_name is not None:
-        found = found.select_from(_joined())
     return {str(state): int(count) for state, count in connection.execute(found)}
 
 
-def _joined() -> sa.Join:
-    return job.join(user, user.c.id == job.c.user_id)
-
-
-def _conditions(wanted: JobFilter) -> list[sa.ColumnElement[bool]]:
+def _conditions(connection: sa.Connection, wanted: JobFilter) -> list[sa.ColumnElement[bool]]:
     conditions: list[sa.ColumnElement[bool]] = []
     if wanted.states:
         conditions.append(job.c.state.in_(wanted.states))
     if wanted.project is not None:
         conditions.append(job.c.project == wanted.project)
     if wanted.user_name is not None:
-        conditions.append(user.c.name == wanted.user_name)
+        # Not a join: lists read one index alone.
+        named = sa.select(user.c.id).where(user.c.name == wanted.user_name)
+        conditions.append(job.c.user_id == named.scalar_subquery())
     if wanted.visible_to is not None:
         conditions.append(job.c.user_id == wanted.visible_to)
     if wanted.text.strip():
-        conditions.append(_matching(wanted.text.strip()))
+        conditions.append(_matching(connection, wanted.text.strip()))
     return conditions
 
 
-def _matching(text: str) -> sa.ColumnElement[bool]:
+def _matching(connection: sa.Connection, text: str) -> sa.ColumnElement[bool]:
     name, equals, value = text.partition("=")
     if equals:
         tagged = sa.select(tag.c.job_id).where(tag.c.name == name.strip(), tag.c.value == value.strip())
         return job.c.id.in_(tagged)
-    tagged = sa.select(tag.c.job_id).where(tag.c.value.icontains(text, autoescape=True))
-    either = [job.c.name.icontains(text, autoescape=True), job.c.id.in_(tagged)]
+    tagged = sa.select(tag.c.job_id).where(_holds(connection, tag.c.value, text))
+    either = [_holds(connection, job.c.name, text), job.c.id.in_(tagged)]
     if text.isascii() and text.isdecimal() and int(text) < _LARGEST_ID:
         either.append(job.c.id == int(text))
     return sa.or_(*either)
+
+
+def _holds(connection: sa.Connection, column: Any, text: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a column holds a text in either case, which SQLite's LIKE means by itself."""
+    if connection.dialect.name == "sqlite":
+        return cast("sa.ColumnElement[bool]", column.contains(text, autoescape=True))
+    return cast("sa.ColumnElement[bool]", column.icontains(text, autoescape=True))
 
 
 def _beyond(column: Any, falls: bool, mark: tuple[int | str, int]) -> sa.ColumnElement[bool]:

@@ -100,6 +100,20 @@ job = Table(
     Column("parent_id", Id, ForeignKey("job.id", ondelete="SET NULL")),  # cloned or retried from
     Index(None, "state", "priority"),
     Index(None, "kind", "state"),
+    # All columns by which lists are filtered and sorted: a page reads this in place of rows with whole specifications.
+    Index(
+        "ix_job_listing",
+        "state",
+        "project",
+        "user_id",
+        "id",
+        "name",
+        "queue",
+        "priority",
+        "created_ms",
+        "started_ms",
+        "ended_ms",
+    ),
     Index(None, "parent_id"),
     Index(None, "project", "id"),
     Index(None, "user_id", "id"),
