@@ -94,6 +94,10 @@ RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "secret list": ((), ()),
     "secret set": ((), ("HF_TOKEN",)),
     "secret rm": ((), ("HF_TOKEN",)),
+    "dataset list": ((), ()),
+    "dataset add": ((), ("digits", "s3://bucket/digits")),
+    "dataset show": ((), ("digits@3",)),
+    "dataset rm": (("--yes",), ("digits",)),
 }
 # Options that are read only beside others, or that are the only ones of their kind.
 BESIDE: dict[str, tuple[str, ...]] = {

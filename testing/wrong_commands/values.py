@@ -91,6 +91,10 @@ FREE_ARGUMENTS: dict[tuple[str, str], tuple[str, ...]] = {
        for verb, name in (("add", "names"), ("drain", "names"), ("undrain", "names"), ("rm", "names"),
                           ("label", "name"), ("label", "labels"))},
     **{(f"secret {verb}", "name"): ("", "a b", "1A", "A-B", "\udcff", "x" * 300) for verb in ("set", "rm")},
+    ("dataset add", "name"): ("", "a b", "../x", "a@1", "\udcff", "x" * 300),
+    ("dataset add", "source"): ("", "a\nb", "x" * 5000),
+    **{(f"dataset {verb}", "reference"): ("", "a b", "../x", "a@", "a@x", "@1", "a@1@1", "\udcff", "a@" + LONG)
+       for verb in ("show", "rm")},
     **{(f"model {verb}", "model"): ("", "nope", "m@", "m@9", "m@nope", "@1", "../m", "m@1@1", "a b", "\udcff",
                                     "m@" + LONG)
        for verb in ("show", "pull", "rm", "tag", "untag", "verify")},

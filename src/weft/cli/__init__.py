@@ -33,6 +33,7 @@ VERBS = {
     "job": ("weft.cli.jobs.job", "Show, stop, retry, clone, compare a job; fetch its files."),
     "logs": ("weft.cli.jobs.logs", "Print what a job prints."),
     "hosts": ("weft.cli.jobs.hosts", "List, add and drain the hosts of jobs."),
+    "dataset": ("weft.cli.jobs.dataset", "Register data by name and version."),
     "login": ("weft.cli.jobs.login", "Log in to a jobs service."),
     "user": ("weft.cli.jobs.user", "Manage who may use the jobs service."),
     "token": ("weft.cli.jobs.token", "Manage tokens of programs."),
