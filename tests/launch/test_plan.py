@@ -263,9 +263,3 @@ def test_devices_that_do_not_divide_are_refused() -> None:
         UsageError, match="the gpus of a host must divide evenly over its workers, got 3 for 2"
     ):
         shared_host(0, 1, 2, workers=2)
-
-
-def test_an_engine_that_places_workers_itself_takes_no_processors() -> None:
-    config = LaunchConfig(command=Command("command", "true"), hosts=(HostEntry("h1", 1, cpus=(0,)),))
-    with pytest.raises(UsageError, match="must come with the engine local or ssh, got mpi"):
-        make_plan(config, sites(1), engine="mpi", port=1, python=sys.executable)

@@ -124,15 +124,6 @@ def make_plan(
     carried: Mapping[str, str] | None = None,
 ) -> LaunchPlan:
     """Decide the whole run."""
-    if engine not in ("local", "ssh") and any(entry.cpus for entry in config.hosts):
-        raise UsageError(
-            f"cpus in a hostfile must come with the engine local or ssh, got {engine}, which places workers itself; "
-            "drop them"
-        )
-    if engine not in ("local", "ssh") and config.memory_bytes:
-        raise UsageError(
-            f"--memory must come with the engine local or ssh, got {engine}; ask the batch system for a limit"
-        )
     counts, slots = _who_runs_where(config, sites)
     if sum(counts) > MOST_WORKERS:
         raise UsageError(

@@ -101,7 +101,7 @@ def test_a_run_on_this_machine_alone_stays_here(run_dir: Path) -> None:
 
 
 def test_the_workers_that_are_there_are_told_by_host(run_dir: Path) -> None:
-    assert present_workers(run_dir) == {}
+    assert present_workers(run_dir) == {"a": 1, "b": 2}  # as they are to begin
     (run_dir / "elastic" / "workers.json").write_text('{"a": 1, "b": 4}')
     assert present_workers(run_dir) == {"a": 1, "b": 4}
 

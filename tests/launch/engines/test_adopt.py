@@ -16,6 +16,7 @@ from testing.cluster.waiting import wait_until
 
 from weft.context import tasks_per_node
 from weft.errors import UsageError
+from weft.launch.control.outcome import memory_verdict
 from weft.launch.engines.adopt import rank_of, worker_environment
 from weft.launch.engines.marks import Ended, end_mark
 from weft.launch.engines.orders import ROOM_BYTES, VARIABLE, Orders, WorkerOrders
@@ -202,3 +203,18 @@ def test_orders_survive_their_journey_and_a_large_world_fits(tmp_path: Path) -> 
 
 def test_slurm_counts_are_spelled_out() -> None:
     assert tasks_per_node("2(x3),1") == [2, 2, 2, 1]
+
+
+def test_a_worker_that_holds_too_much_memory_is_ended_with_a_sentence(adopt: Start) -> None:
+    hog = "import time; block = bytearray(400_000_000); time.sleep(300)"
+    process = adopt(sys.executable, "-c", hog, memory_bytes=300_000_000)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 137
+    assert memory_verdict(told).startswith("out of memory: rank 1 used ")
+    assert end_mark(Ended(-signal.SIGKILL)) in told
+
+
+def test_a_worker_within_its_memory_is_left_alone(adopt: Start) -> None:
+    process = adopt(sys.executable, "-c", "import time; time.sleep(2.5)", memory_bytes=300_000_000)
+    _, told = process.communicate(timeout=60)
+    assert (process.returncode, memory_verdict(told)) == (0, "")

@@ -54,10 +54,15 @@ def wanted_hosts(run_dir: Path) -> tuple[HostEntry, ...]:
 
 
 def present_workers(run_dir: Path) -> Mapping[str, int]:
-    """Return how many worker processes each host has now; those that are about to leave still count."""
-    read_control(run_dir)  # refuses what is no elastic run
+    """Return how many worker processes each host has now; those that are about to leave still count.
+
+    Before the hosts have told, those that they are to begin with.
+    """
+    control = read_control(run_dir)  # refuses what is no elastic run
     file = run_dir / FOLDER / WORKERS_FILE
-    return read_document(file, dict[str, int]) if file.exists() else {}
+    if file.exists():
+        return read_document(file, dict[str, int])
+    return {entry.name: entry.workers or control.per_host or 1 for entry in control.hosts}
 
 
 def pause(run_dir: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 LOOK_S = 1.0  # between two looks
 FULL_LOOKS = 16  # looks after which ids that were others' are read again: they may have been given away since
+OUT_OF_MEMORY = "out of memory"  # begins the sentence about a worker that held too much
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SESSION, _RESIDENT = 3, 21  # fields of /proc/PID/stat after the name
 
@@ -78,4 +79,4 @@ def describe_excess(who: str, used_bytes: int, limit_bytes: int) -> str:
     from weft.text import format_size  # only where it is needed: agents start in milliseconds
 
     used, limit = format_size(used_bytes, trimmed=True), format_size(limit_bytes, trimmed=True)
-    return f"out of memory: {who} used {used}, its limit is {limit} (--memory)"
+    return f"{OUT_OF_MEMORY}: {who} used {used}, its limit is {limit} (--memory)"

@@ -42,6 +42,7 @@ from weft.launch.control.outcome import (
     first_to_fail,
     last_traceback,
     log_path,
+    memory_verdict,
     shell_code,
 )
 from weft.launch.control.usage_log import UsageLog
@@ -311,6 +312,7 @@ class Conductor:
                 host=self._plan.host_of(rank),
                 code=record.code,
                 reason=record.verdict
+                or memory_verdict(record.tail)
                 or (exception_line(traceback) if traceback else describe_code(record.code)),
                 traceback=traceback,
                 log=log_path(self._run_dir, rank),

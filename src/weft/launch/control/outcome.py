@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.launch.agent.memory import OUT_OF_MEMORY
 from weft.launch.control.escapes import strip_text
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -97,6 +98,12 @@ def first_to_fail(records: Mapping[int, RankRecord], stopped_at: float | None) -
         if record.failed and (stopped_at is None or record.failed_at <= stopped_at)
     }
     return min(failed, key=lambda rank: (failed[rank].failed_at, rank), default=None)
+
+
+def memory_verdict(text: str) -> str:
+    """The sentence by which a worker was ended for the memory it held, where its output is all that comes back."""
+    found = [line for line in text.splitlines() if line.startswith(f"weft: {OUT_OF_MEMORY}: ")]
+    return found[-1].removeprefix("weft: ") if found else ""
 
 
 def last_traceback(text: str) -> str | None:

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from weft.errors import UsageError, WeftError
 from weft.launch.agent import processes
+from weft.launch.agent.memory import MemoryWatch, describe_excess
 from weft.launch.engines.marks import Ended, end_mark
 from weft.launch.engines.orders import VARIABLE, Orders
 
@@ -66,8 +67,11 @@ def worker_environment(environ: Mapping[str, str], orders: Orders, rank: int) ->
 class Guardian:
     """Watches over one worker until nothing of it is left."""
 
-    def __init__(self, worker: int, front: int, *, grace_s: float, reached: bool) -> None:
-        self._worker = worker
+    def __init__(
+        self, worker: int, front: int, *, rank: int, memory_bytes: int, grace_s: float, reached: bool
+    ) -> None:
+        self._worker, self._rank = worker, rank
+        self._memory = MemoryWatch(memory_bytes)
         self._front = front
         self._grace_s = grace_s
         self._reached = reached
@@ -85,17 +89,29 @@ class Guardian:
             if not self._orphaned and os.getppid() != self._front:
                 self._orphaned = True
                 self._end(signal.SIGTERM, _ORPHAN_GRACE_S)
+            self._watch_memory()
             self._heed(self._next())
 
+    def _watch_memory(self) -> None:
+        """End a worker that holds more memory than it may; the launcher knows the sentence."""
+        for used_bytes in self._memory.look([self._worker], time.monotonic()).values():
+            told = describe_excess(f"rank {self._rank}", used_bytes, self._memory.limit_bytes)
+            os.write(2, f"weft: {told}\n".encode())
+            processes.signal_group(self._worker, signal.SIGKILL)
+
     def _next(self) -> int | None:
-        if self._kill_at is None:
+        """Wait for a signal; None if there is something to do by the clock."""
+        due = [] if self._kill_at is None else [self._kill_at]
+        due += [self._memory.due_at] if self._memory.limit_bytes else []
+        if not due:
             return signal.sigwaitinfo(_WATCHED).si_signo
-        info = signal.sigtimedwait(_WATCHED, max(0.0, self._kill_at - time.monotonic()))
+        info = signal.sigtimedwait(_WATCHED, max(0.0, min(due) - time.monotonic()))
         return info.si_signo if info else None
 
     def _heed(self, number: int | None) -> None:
         if number is None:
-            self._force()
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._force()
         elif ask := _ASKS.get(number):
             self._end(ask, self._grace_s, heard=self._reached and ask == number)
 
@@ -132,7 +148,15 @@ def guard(argv: Sequence[str], environ: Mapping[str, str], front: int) -> Ended:
         numa=mine.numa,
         piped=False,
     )
-    ended = Guardian(process.pid, front, grace_s=orders.grace_s, reached=orders.reached).watch()
+    guardian = Guardian(
+        process.pid,
+        front,
+        rank=rank,
+        memory_bytes=orders.memory_bytes,
+        grace_s=orders.grace_s,
+        reached=orders.reached,
+    )
+    ended = guardian.watch()
     process.returncode = ended.code  # it was reaped by hand
     return ended
 

@@ -19,10 +19,6 @@ def batch_script(config: LaunchConfig) -> str:
         raise UsageError(
             "--sbatch must be given no rank file, got one: Slurm chooses the hosts; use --per-host and --rank-order"
         )
-    if config.memory_bytes is not None:
-        raise UsageError(
-            "--sbatch must be given no --memory, got one: Slurm limits memory; use sbatch --mem-per-cpu"
-        )
     directives = [f"#SBATCH --{name}={_quoted(value)}" for name, value in _request(config)]
     return "\n".join(
         [
@@ -109,6 +105,7 @@ _OPTIONS = {
     "interface": "--interface",
     "skip_checks": "--skip-checks",
     "pin": "--no-pin",
+    "memory_bytes": "--memory",
     "grace_s": "--grace",
     "lost_after_s": "--lost-after",
     "verbose": "--verbose",

@@ -33,6 +33,7 @@ class Orders:
     cwd: str
     env: Mapping[str, str]
     grace_s: float
+    memory_bytes: int = 0  # that each worker may hold; 0: as much as there is
     reached: bool = False  # the starter signals a worker and its children too, not only what it started
     workers: tuple[WorkerOrders, ...]
 

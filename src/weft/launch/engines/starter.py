@@ -67,6 +67,7 @@ def orders_for(
         cwd=plan.cwd,
         env=env,
         grace_s=grace_s,
+        memory_bytes=plan.memory_bytes,
         reached=reached,
         workers=tuple(
             WorkerOrders(
