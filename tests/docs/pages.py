@@ -16,6 +16,8 @@ NOT_RUN = {
     "python benchmarks/collectives.py --only": "a minute of measuring; --list of the same script is run",
     "python benchmarks/device.py": "needs an accelerator",
     "salloc": "tests/launch/engines/test_slurm.py runs it on a real Slurm",
+    "weft hosts add": "needs other machines; tests/jobs/service has a cluster's",
+    "weft hosts drain": "needs other machines; tests/cli/jobs/test_up_end_to_end.py drains this one",
     "weft scale latest": "needs a run that goes on; tests/elastic/runs/test_elastic_hosts.py scales one",
     "weft pause latest": "needs a run that goes on; tests/elastic/runs/test_full_restart.py pauses one",
     "weft run --adopt": "needs a run without a launcher; tests/elastic/runs/test_adopted_runs.py has some",
@@ -117,8 +119,14 @@ def compass(folder: Path) -> None:
     write_scaled(folder / "compass.onnx", card=Card(name="compass", labels=("north", "east", "south")))
 
 
+def token(folder: Path) -> None:
+    """Write a secret for a job."""
+    (folder / "token.txt").write_text("hf_123\n")
+
+
 # What is there before the first command of a page.
 FILES: dict[str, Callable[[Path], None]] = {
+    "how-to/jobs.md": token,
     "how-to/checkpoints.md": script(ELASTIC_SCRIPT),
     "how-to/elastic.md": script(ELASTIC_SCRIPT),
     "how-to/learn.md": tables,

@@ -75,12 +75,19 @@ def on_cluster(command: str) -> str:
 def is_server(command: str) -> bool:
     """Return whether a command serves until it is ended."""
     words = shlex.split(command, comments=True)
-    return words[:2] == ["weft", "serve"] and words[2] != "keys"
+    return is_service(command) or (words[:2] == ["weft", "serve"] and words[2] != "keys")
+
+
+def is_service(command: str) -> bool:
+    """Return whether a command is the jobs service."""
+    return shlex.split(command, comments=True)[:2] == ["weft", "up"]
 
 
 def at_port(text: str, port: int) -> str:
     """Let a server listen on a port of the test's own, and its callers ask there."""
     text = text.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+    if text.startswith("weft up"):
+        return text.replace("weft up", "weft up --port 0", 1)
     if is_server(text):
         return text.replace("weft serve", f"weft serve --port {port} --grpc-port 0", 1)
     return text

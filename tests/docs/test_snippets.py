@@ -21,6 +21,7 @@ from tests.docs.snippets import (
     as_quick_bench,
     at_port,
     is_server,
+    is_service,
     on_cluster,
     on_other_hosts,
     snippets,
@@ -52,8 +53,10 @@ class Reader:
         self.folder, self.port = folder, free_port()
         self.python = forks.python
         self.server: subprocess.Popen[str] | None = None
+        self.has_jobs = False
         path = f"{forks.bin}:{BIN}:{os.environ['PATH']}"
         self.env = {**os.environ, "PATH": path, "WEFT_STORE": str(folder / "models")}
+        self.env |= {"WEFT_HOME": str(folder / "service"), "XDG_CONFIG_HOME": str(folder / "config")}
 
     def types(self, command: str) -> None:
         command = at_port(command, self.port)
@@ -77,6 +80,7 @@ class Reader:
 
     def serves(self, command: str) -> None:
         self.close()
+        self.has_jobs = is_service(command)
         errors = (self.folder / "serve.err").open("w")
         asked = ["bash", "-c", f"exec {command}"]
         self.server = subprocess.Popen(
@@ -91,9 +95,20 @@ class Reader:
 
     def close(self) -> None:
         if self.server is not None:
+            if self.has_jobs:
+                self.ends_jobs()
             self.server.terminate()
             self.server.communicate()
             self.server = None
+
+    def ends_jobs(self) -> None:
+        """Stop all jobs, which would outlive the service, and wait for their ends."""
+        code = (
+            "import weft.jobs; client = weft.jobs.Client()\n"
+            "jobs = [client.job(job.id) for job in client.jobs() if job.ended_ms is None]\n"
+            "[job.stop() for job in jobs]; [job.wait(120) for job in jobs]"
+        )
+        subprocess.run([self.python, "-c", code], env=self.env, check=True)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from weft.jobs.api.types.common import Scalar
     from weft.jobs.api.types.jobs import JobDetail, JobView, ReasonView
 
+SYSTEM = "system/"  # begins the names of metrics that hosts report
 LONGEST_ABOUT = 100  # characters of the last column
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -169,19 +170,12 @@ def attempt_table(job: JobDetail) -> list[str]:
 
 
 def metric_table(job: JobDetail) -> list[str]:
-    """Return the lines of a table of a job's metrics."""
+    """Return the lines of a table of a job's metrics: its own first, then those of its hosts, which have no steps."""
     rows = [("metric", "last", "step", "lowest", "highest", "points")]
-    for one in job.metrics:
-        step = "-" if one.last_step is None else str(one.last_step)
-        row = (
-            plain(one.name),
-            number(one.last),
-            step,
-            number(one.lowest),
-            number(one.highest),
-            str(one.points),
-        )
-        rows.append(row)
+    for one in sorted(job.metrics, key=lambda metric: (metric.name.startswith(SYSTEM), metric.name)):
+        step = "-" if one.last_step is None or one.name.startswith(SYSTEM) else str(one.last_step)
+        values = (number(one.last), step, number(one.lowest), number(one.highest))
+        rows.append((plain(one.name), *values, str(one.points)))
     return format_table(rows, left=("metric",))
 
 
