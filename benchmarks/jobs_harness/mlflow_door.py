@@ -190,6 +190,8 @@ def mlflow_server(python: str, folder: Path, database: str | None) -> Iterator[T
     port = free_port()
     store = database or f"sqlite:///{folder}/mlflow.db"
     options = ["--backend-store-uri", store, "--default-artifact-root", str(folder), "--port", str(port)]
+    # Its processes are ended when they do not answer for 5 s, as they do not while they start on a busy machine.
+    options += ["--uvicorn-opts", "--timeout-worker-healthcheck 300"]
     command = [python, "-m", "mlflow", "server", "--host", "127.0.0.1", *options]
     env = {
         **os.environ,
