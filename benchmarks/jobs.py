@@ -12,6 +12,7 @@ python benchmarks/jobs.py chart           a chart of a million points
 python benchmarks/jobs.py decide          one decision over 10,000 jobs and 1,000 hosts
 python benchmarks/jobs.py simulate        a week of 64 hosts against a plain queue and checkpoints
 python benchmarks/jobs.py kills           kill -9 of the service, 100 times
+python benchmarks/jobs.py mlflow          MLflow's log-batch against an MLflow server (--rival PYTHON)
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ PARTS = {
     "list": "web_list",
     "stream": "web_stream",
     "up": "web_up",
+    "mlflow": "mlflow_door",
 }  # modules with main(words)
 
 

@@ -1,8 +1,8 @@
 """Points a second through MLflow's log-batch: our door against a real MLflow server, on the same kind of database.
 
     python -m venv /tmp/rival && /tmp/rival/bin/pip install mlflow 'psycopg[binary]'
-    python benchmarks/jobs_harness/mlflow_door.py --rival /tmp/rival/bin/python
-    python benchmarks/jobs_harness/mlflow_door.py --rival /tmp/rival/bin/python --database postgresql
+    python benchmarks/jobs.py mlflow --rival /tmp/rival/bin/python
+    python benchmarks/jobs.py mlflow --rival /tmp/rival/bin/python --database postgresql
 
 Both servers are up at once, each on a database of its own, and take turns, round by round, under the same load: clients
 in a process of their own send batches over connections that stay open. No two batches are equal. Points that a server
@@ -31,6 +31,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from benchmarks import claims
 
 NAMES = ("loss", "accuracy", "grad_norm", "lr", "step_s")
 START_S = 300.0
@@ -264,7 +266,8 @@ def measure(rival: str | None, *, database: str = "sqlite", rounds: int = 5, sec
         return {server.name: server.points_s for server in servers}
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
+    """Print the points a second of each server, and their ratio beside the claims."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -274,15 +277,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--points", type=int, default=500, help="in a batch")
-    given = parser.parse_args()
-    found = measure(given.rival, database=given.database, rounds=given.rounds, seconds=given.seconds,
-                    clients=given.clients, points=given.points)  # fmt: skip
+    given = vars(parser.parse_args(words))
+    found = measure(given.pop("rival"), **given)
     medians = {name: statistics.median(values) for name, values in found.items()}
-    print(f"{given.database}, {given.clients} clients, batches of {given.points}: "
-          + ", ".join(f"{name} {value:,.0f} points/s" for name, value in medians.items()))  # fmt: skip
+    load_ = f"{given['database']}, {given['clients']} clients, batches of {given['points']}"
+    print(f"{load_}: " + ", ".join(f"{name} {value:,.0f} points/s" for name, value in medians.items()))
     if "mlflow" in medians:
-        print(f"ratio of medians {medians['weft'] / medians['mlflow']:.1f}")
-
-
-if __name__ == "__main__":
-    main()
+        ratio = medians["weft"] / medians["mlflow"]
+        print(f"ratio of medians {ratio:.1f}")
+        if given["database"] == "sqlite":
+            print(claims.report("jobs_doors", {"mlflow-sqlite": ratio}))
