@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 import sqlalchemy as sa
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
 from testing.jobs.web import WebService
 from tests.jobs.api.conftest import StartWeb
 from tests.jobs.api.test_jobs_routes import submit
 
 from weft.jobs.accounts.tokens import make_token
+from weft.jobs.api.app import JobsApplication
 from weft.jobs.api.operations import OPERATIONS
 from weft.jobs.store.tables import secret, token, user
+from weft.serve.server.hosts import LoopbackHosts
 
 
 def log_in(web: WebService, client: httpx.Client, **login: str) -> dict[str, Any]:
@@ -289,3 +294,34 @@ def test_bodies_are_bounded(web: WebService) -> None:
     assert client.get("/jobs?q=1&q=2").status_code == 422
     assert client.get("/jobs?limit=0").status_code == 422
     assert client.get("/jobs?colour=red").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("headers", "answer"),
+    [
+        ({"host": "localhost:1"}, "websocket.accept"),
+        ({"host": "localhost:1", "origin": "http://localhost:1"}, "websocket.accept"),
+        ({"host": "localhost:1", "origin": "http://evil.example"}, "websocket.close"),
+        ({"host": "evil.example"}, "websocket.close"),
+    ],
+)
+def test_web_sockets_are_for_pages_of_the_service_alone(
+    web: WebService, headers: dict[str, str], answer: str
+) -> None:
+    async def door(socket: WebSocket) -> None:
+        await socket.accept()
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    sent: list[str] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    doors = [WebSocketRoute("/door", door)]
+    app = JobsApplication(web.running.state, doors=doors, hosts=LoopbackHosts(()))
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "websocket", "path": "/door", "headers": raw, "query_string": b"", "subprotocols": []}
+    asyncio.run(app(scope, receive, send))
+    assert sent == [answer]

@@ -36,7 +36,7 @@ from weft.jobs.api.routes import (
 from weft.jobs.api.state import ApiState
 from weft.serve.server import logs as server_logs
 from weft.serve.server.hosts import LoopbackHosts
-from weft.serve.server.refusal import GoneError
+from weft.serve.server.refusal import GoneError, RefusalError
 
 HANDLERS: Mapping[str, Handler] = {
     name: handler
@@ -96,7 +96,7 @@ class JobsApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await self._routes(scope, receive, send)  # a door's
+            await self._open_socket(scope, receive, send)
             return
         if scope["type"] != "http":
             return
@@ -120,6 +120,16 @@ class JobsApplication:
             if not begun:
                 await _refuse(scope, receive, guarded, refusal)
 
+    async def _open_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a WebSocket to its door, unless a page of another site opened it."""
+        try:
+            self._check_sender(scope)
+        except (ApiRefusal, RefusalError):
+            await receive()  # the wish to connect
+            await send({"type": "websocket.close", "code": 1008})  # answered 403, as it is not accepted
+            return
+        await self._routes(scope, receive, send)
+
     def _with_headers(self, given: list[tuple[bytes, bytes]], number: str) -> list[tuple[bytes, bytes]]:
         """Return an answer's headers with those that every answer has; its own count more."""
         names = {name.lower() for name, _ in given}
@@ -133,7 +143,8 @@ class JobsApplication:
         if self._hosts is not None:
             self._hosts.check(host)
         origin = headers.get(b"origin", b"")
-        if scope["method"] not in ("GET", "HEAD") and origin and origin.partition(b"://")[2] != host:
+        reads = scope.get("method") in ("GET", "HEAD")  # a WebSocket has none
+        if not reads and origin and origin.partition(b"://")[2] != host:
             raise ApiRefusal(
                 403, "a page must call the service that it came from, got another", code="origin"
             )

@@ -20,12 +20,12 @@ from weft.documents import describe_mismatch
 from weft.jobs.api.access import Identity, address_of
 from weft.jobs.api.failures import ApiRefusal, not_found
 from weft.jobs.api.once import answer_once
-from weft.jobs.api.operations import PREFIX, Operation
-from weft.jobs.api.state import ApiState, Call
+from weft.jobs.api.operations import PREFIX, ApiOperation
+from weft.jobs.api.state import ApiCall, ApiState
 from weft.jobs.api.types.common import Problem
 from weft.jobs.store.events import add_audit
 
-Handler = Callable[[Call], Awaitable[Any]]
+Handler = Callable[[ApiCall], Awaitable[Any]]
 MAX_JSON_BYTES = 8 << 20
 _LARGEST_ID = 2**53 - 1
 _GZIP_FROM_BYTES = 4096
@@ -33,12 +33,14 @@ _NOBODY = Identity(0, "", "viewer", frozenset(), "api")
 _MOST_PARAMETERS = 50
 
 
-def bind(state: ApiState, operations: tuple[Operation, ...], handlers: Mapping[str, Handler]) -> list[Route]:
+def bind(
+    state: ApiState, operations: tuple[ApiOperation, ...], handlers: Mapping[str, Handler]
+) -> list[Route]:
     """Return a route for each operation."""
     return [_route(state, one, handlers[one.name]) for one in operations]
 
 
-def _route(state: ApiState, one: Operation, handler: Handler) -> Route:
+def _route(state: ApiState, one: ApiOperation, handler: Handler) -> Route:
     async def answer(request: Request) -> Response:
         identity = await _identity(state, one, request)
         path = _path(request, one)
@@ -46,7 +48,7 @@ def _route(state: ApiState, one: Operation, handler: Handler) -> Route:
             _check_stream_scope(one, request, identity)
         query = _query(request, one)
         raw = await read_body(request, MAX_JSON_BYTES) if one.body not in (None, bytes) else b""
-        call = Call(state, identity, request, path, query, _body(raw, one, request))
+        call = ApiCall(state, identity, request, path, query, _body(raw, one, request))
         if one.once and (key := request.headers.get("idempotency-key")):
             return await answer_once(call, one, key, raw, lambda: _answered(call, one, handler))
         return await _answered(call, one, handler)
@@ -54,7 +56,7 @@ def _route(state: ApiState, one: Operation, handler: Handler) -> Route:
     return Route(PREFIX + one.path, answer, methods=[one.method.upper()], name=one.name)
 
 
-def _check_stream_scope(one: Operation, request: Request, identity: Identity) -> None:
+def _check_stream_scope(one: ApiOperation, request: Request, identity: Identity) -> None:
     topics = request.query_params.get("topics", "jobs").split(",")
     mine = f"job:{identity.job_id}"
     if one.name != "stream" or not all(topic in (mine, f"{mine}:metrics") for topic in topics):
@@ -63,7 +65,7 @@ def _check_stream_scope(one: Operation, request: Request, identity: Identity) ->
         )
 
 
-async def _identity(state: ApiState, one: Operation, request: Request) -> Identity:
+async def _identity(state: ApiState, one: ApiOperation, request: Request) -> Identity:
     if one.access == "open":
         return _NOBODY
     identity = await state.authenticator.identify(request)
@@ -74,7 +76,7 @@ async def _identity(state: ApiState, one: Operation, request: Request) -> Identi
     return identity
 
 
-async def _answered(call: Call, one: Operation, handler: Handler) -> Response:
+async def _answered(call: ApiCall, one: ApiOperation, handler: Handler) -> Response:
     result = await handler(call)
     if one.audit is not None:
         await _record(call, one)
@@ -96,7 +98,7 @@ async def json_response(result: Any, status: int, request: Request | None = None
     return Response(body, status, headers, "application/json")
 
 
-async def _record(call: Call, one: Operation) -> None:
+async def _record(call: ApiCall, one: ApiOperation) -> None:
     """Write who did it into the audit."""
     assert one.audit is not None
     target = " ".join(f"{name} {value}" for name, value in call.path.items())
@@ -115,7 +117,7 @@ def _shown(body: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in hidden and value is not None}
 
 
-def _path(request: Request, one: Operation) -> dict[str, Any]:
+def _path(request: Request, one: ApiOperation) -> dict[str, Any]:
     """Return the parameters in the path; numbers no id can have are not found."""
     for name, value in request.path_params.items():
         if (isinstance(value, int) and value > _LARGEST_ID) or (isinstance(value, str) and "\0" in value):
@@ -123,7 +125,7 @@ def _path(request: Request, one: Operation) -> dict[str, Any]:
     return dict(request.path_params)
 
 
-def _query(request: Request, one: Operation) -> Any:
+def _query(request: Request, one: ApiOperation) -> Any:
     try:
         pairs = parse_qsl(
             request.scope["query_string"].decode("ascii"),
@@ -167,7 +169,7 @@ async def bounded_parts(request: Request, most_bytes: int) -> Any:
         yield part
 
 
-def _body(raw: bytes, one: Operation, request: Request) -> Any:
+def _body(raw: bytes, one: ApiOperation, request: Request) -> Any:
     if one.body in (None, bytes):
         return None
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()

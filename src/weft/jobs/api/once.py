@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from starlette.responses import Response
 
 from weft.jobs.api.failures import ApiRefusal
-from weft.jobs.api.operations import Operation
-from weft.jobs.api.state import Call
+from weft.jobs.api.operations import ApiOperation
+from weft.jobs.api.state import ApiCall
 from weft.jobs.store.events import now_ms
 from weft.jobs.store.web_tables import idempotency
 
@@ -20,7 +20,7 @@ _LONGEST_KEY = 200
 
 
 async def answer_once(
-    call: Call, one: Operation, key: str, raw: bytes, answer: Callable[[], Awaitable[Response]]
+    call: ApiCall, one: ApiOperation, key: str, raw: bytes, answer: Callable[[], Awaitable[Response]]
 ) -> Response:
     """Answer a request, or repeat the answer to one with the same key; a failure may be tried again."""
     if len(key) > _LONGEST_KEY or not key.isprintable():

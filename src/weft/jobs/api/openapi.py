@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from weft.jobs.api.operations import OPERATIONS, Operation, types_of
+from weft.jobs.api.operations import OPERATIONS, ApiOperation, types_of
 from weft.jobs.api.types.common import ApiError
 from weft.jobs.spec.model import JobSpec
 from weft.version import __version__
@@ -49,7 +49,7 @@ def document() -> Schema:
     }
 
 
-def _described(one: Operation, schema_of: Mapping[Any, Schema]) -> Schema:
+def _described(one: ApiOperation, schema_of: Mapping[Any, Schema]) -> Schema:
     """Return one operation as OpenAPI has it."""
     done: Schema = {"description": "done"}
     if one.answer is not None:
@@ -75,12 +75,12 @@ def _described(one: Operation, schema_of: Mapping[Any, Schema]) -> Schema:
     return told
 
 
-def _path_parameters(one: Operation) -> Iterator[Schema]:
+def _path_parameters(one: ApiOperation) -> Iterator[Schema]:
     for name, kind in one.parameters:
         yield {"name": name, "in": "path", "required": True, "schema": _KINDS[kind]}
 
 
-def _query_parameters(one: Operation) -> Iterator[Schema]:
+def _query_parameters(one: ApiOperation) -> Iterator[Schema]:
     (_,), parts = msgspec.json.schema_components([one.query], ref_template=_REFERENCE)
     fields: Schema = parts[one.query.__name__]
     for name, schema in fields.get("properties", {}).items():
@@ -97,7 +97,7 @@ def _without_null(schema: Schema) -> Schema:
     return plain | (rest[0] if len(rest) == 1 else {"anyOf": rest} if rest else {})
 
 
-def _header_parameters(one: Operation) -> Iterator[Schema]:
+def _header_parameters(one: ApiOperation) -> Iterator[Schema]:
     if one.once:
         schema = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]*$"}
         yield {"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema}

@@ -20,7 +20,7 @@ Method = Literal["get", "post", "put", "patch", "delete"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operation:
+class ApiOperation:
     """One method of one path."""
 
     name: str  # of its handler, and of the function in generated clients
@@ -51,27 +51,29 @@ class Operation:
         return PREFIX + re.sub(r"{(\w+):\w+}", r"{\1}", self.path)
 
 
-def _get(name: str, path: str, summary: str, answer: Any, **more: Any) -> Operation:
-    return Operation(name=name, method="get", path=path, summary=summary, answer=answer, **more)
+def _get(name: str, path: str, summary: str, answer: Any, **more: Any) -> ApiOperation:
+    return ApiOperation(name=name, method="get", path=path, summary=summary, answer=answer, **more)
 
 
-def _post(name: str, path: str, summary: str, answer: Any = None, body: Any = None, **more: Any) -> Operation:
+def _post(
+    name: str, path: str, summary: str, answer: Any = None, body: Any = None, **more: Any
+) -> ApiOperation:
     settings: dict[str, Any] = {"access": "write", "status": 201 if answer is not None else 204, **more}
-    return Operation(
+    return ApiOperation(
         name=name, method="post", path=path, summary=summary, answer=answer, body=body, **settings
     )
 
 
-def _patch(name: str, path: str, summary: str, answer: Any, body: Any, **more: Any) -> Operation:
+def _patch(name: str, path: str, summary: str, answer: Any, body: Any, **more: Any) -> ApiOperation:
     settings: dict[str, Any] = {"access": "write", **more}
-    return Operation(
+    return ApiOperation(
         name=name, method="patch", path=path, summary=summary, answer=answer, body=body, **settings
     )
 
 
-def _delete(name: str, path: str, summary: str, **more: Any) -> Operation:
+def _delete(name: str, path: str, summary: str, **more: Any) -> ApiOperation:
     settings: dict[str, Any] = {"access": "write", "status": 204, **more}
-    return Operation(name=name, method="delete", path=path, summary=summary, **settings)
+    return ApiOperation(name=name, method="delete", path=path, summary=summary, **settings)
 
 
 _BYTES = "application/octet-stream"
@@ -122,7 +124,7 @@ REPORTS = (
 FILES = (
     _post("add_snapshot", "/snapshots", "Tell of a snapshot of code; answer what must be sent.",
           files.SnapshotAnswer, CodeSnapshot),
-    Operation(name="add_blob", method="put", path="/blobs/{digest}", summary="Send the content of a file.",
+    ApiOperation(name="add_blob", method="put", path="/blobs/{digest}", summary="Send the content of a file.",
               access="write", body=bytes, body_media_type=_BYTES, status=204),
     _get("list_files", f"{_JOB}/files", "Files of a job.", files.FilesAnswer, query=files.FilesQuery),
     _get("read_file", f"{_JOB}/files/{{path:path}}", "One file of a job.", bytes, query=files.FileQuery,
@@ -211,13 +213,13 @@ DATA = (
     _post("stop_deployment", "/deployments/{deployment}/stop", "Stop serving.", data.DeploymentView, status=200),
     _post("roll_back_deployment", "/deployments/{deployment}/rollback", "Serve the version before.",
           data.DeploymentView, status=200),
-    _post("infer", "/deployments/{deployment}/infer", "Try a served model.", data.InferAnswer,
-          data.InferRequest, access="read", status=200),
+    _post("infer", "/deployments/{deployment}/infer", "Try a served model.", data.InferenceAnswer,
+          data.InferenceRequest, access="read", status=200),
 )  # fmt: skip
-OPERATIONS: tuple[Operation, ...] = (*JOBS, *REPORTS, *FILES, *CLUSTER, *ACCOUNTS, *DATA)
+OPERATIONS: tuple[ApiOperation, ...] = (*JOBS, *REPORTS, *FILES, *CLUSTER, *ACCOUNTS, *DATA)
 
 
-def types_of(operations: tuple[Operation, ...] = OPERATIONS) -> Iterator[Any]:
+def types_of(operations: tuple[ApiOperation, ...] = OPERATIONS) -> Iterator[Any]:
     """Yield the types of all requests and answers, each once."""
     found = [kind for one in operations for kind in (one.answer, one.body) if kind not in (None, bytes, str)]
     yield from dict.fromkeys(found)

@@ -36,7 +36,7 @@ class ApiState:
 
 
 @dataclass(frozen=True)
-class Call:
+class ApiCall:
     """One request, read and checked."""
 
     state: ApiState

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.cluster import HostDetail, HostJob, HostView, ResourceView
 from weft.jobs.api.types.common import scalar
 from weft.jobs.api.types.jobs import AttemptView, Headline, HostShare, JobView, ReasonView
@@ -23,26 +23,26 @@ from weft.jobs.store.metrics import MetricSummary
 from weft.jobs.store.tables import finding
 
 
-async def find(call: Call) -> StoredJob:
+async def find(call: ApiCall) -> StoredJob:
     """Return the job of a request's path, if the caller may see it."""
     job_id, visible_to = int(call.path["job"]), call.identity.visible_to
     return await call.database.read(lambda c: need_job(c, job_id, visible_to=visible_to))
 
 
-async def find_own(call: Call) -> StoredJob:
+async def find_own(call: ApiCall) -> StoredJob:
     """Return the job of a request's path, if the caller may change it."""
     found = await find(call)
     call.identity.check_acts_on(found)
     return found
 
 
-async def show_jobs(call: Call, found: Sequence[StoredJob]) -> tuple[JobView, ...]:
+async def show_jobs(call: ApiCall, found: Sequence[StoredJob]) -> tuple[JobView, ...]:
     """Return jobs as the caller sees them."""
     headlines = await call.state.headlines.of(found)
     return tuple(JobView(**job_fields(call, one, headlines.get(one.id))) for one in found)
 
 
-def job_fields(call: Call, found: StoredJob, headline: Headline | None) -> dict[str, Any]:
+def job_fields(call: ApiCall, found: StoredJob, headline: Headline | None) -> dict[str, Any]:
     """Return the fields of a job's view."""
     names = JobView.__struct_fields__
     fields = {name: getattr(found, name) for name in names if hasattr(found, name)}

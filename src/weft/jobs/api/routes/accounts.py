@@ -15,7 +15,7 @@ from weft.jobs.accounts.tokens import StoredToken
 from weft.jobs.accounts.users import Account
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import ApiRefusal, not_found
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.accounts import (
     AuditAnswer,
     AuditEntry,
@@ -48,17 +48,17 @@ def show_user(account: Account) -> UserView:
     )
 
 
-async def list_users(call: Call) -> UsersAnswer:
+async def list_users(call: ApiCall) -> UsersAnswer:
     return UsersAnswer(tuple(map(show_user, await call.database.read(users.list_users))))
 
 
-async def add_user(call: Call) -> UserView:
+async def add_user(call: ApiCall) -> UserView:
     body: NewUser = call.body
     hashed = await asyncio.to_thread(hash_password, body.password) if body.password is not None else None
     return show_user(await call.database.write(lambda c: users.add_user(c, body.name, body.role, hashed)))
 
 
-async def change_user(call: Call) -> UserView:
+async def change_user(call: ApiCall) -> UserView:
     body: UserChanges = call.body
     account = await _account(call)
     if not call.identity.is_admin:
@@ -74,7 +74,7 @@ async def change_user(call: Call) -> UserView:
     return show_user(await call.database.write(lambda c: users.change_user(c, account.id, **changes)))
 
 
-async def _account(call: Call) -> Account:
+async def _account(call: ApiCall) -> Account:
     """Return the user of a request's path; others than administrators see themselves alone."""
     number = int(call.path["user"])
     found = await call.database.read(lambda c: users.find_user(c, user_id=number))
@@ -92,12 +92,12 @@ async def _check_own_password(body: UserChanges, account: Account) -> None:
             raise ApiRefusal(403, "old_password must be the password of today, got another")
 
 
-async def remove_user(call: Call) -> None:
+async def remove_user(call: ApiCall) -> None:
     account = await _account(call)
     await call.database.write(lambda c: users.remove_user(c, account.id))
 
 
-async def link_user(call: Call) -> LinkAnswer:
+async def link_user(call: ApiCall) -> LinkAnswer:
     account = await _account(call)
     if account.disabled:
         raise ApiRefusal(409, f"{account.name} must not be disabled to log in; enable the user first")
@@ -117,14 +117,14 @@ def show_token(found: StoredToken) -> TokenView:
     return TokenView(found.id, found.name, found.scopes, found.created_ms, found.used_ms, found.expires_ms)
 
 
-async def list_tokens(call: Call) -> TokensAnswer:
+async def list_tokens(call: ApiCall) -> TokensAnswer:
     user_id = call.identity.user_id
     return TokensAnswer(
         tuple(map(show_token, await call.database.read(lambda c: tokens.list_tokens(c, user_id))))
     )
 
 
-async def add_token(call: Call) -> NewTokenAnswer:
+async def add_token(call: ApiCall) -> NewTokenAnswer:
     body: NewToken = call.body
     identity = call.identity
     more = sorted(set(body.scopes) - identity.scopes)
@@ -147,7 +147,7 @@ async def add_token(call: Call) -> NewTokenAnswer:
     return NewTokenAnswer(show_token(made), text)
 
 
-async def remove_token(call: Call) -> None:
+async def remove_token(call: ApiCall) -> None:
     number, user_id = int(call.path["token"]), call.identity.user_id
     if not await call.database.write(lambda c: tokens.remove_token(c, number, user_id=user_id)):
         raise not_found("the token")
@@ -156,13 +156,13 @@ async def remove_token(call: Call) -> None:
 # -- secrets ---------------------------------------------------------------------------------------------
 
 
-async def list_secrets(call: Call) -> SecretsAnswer:
+async def list_secrets(call: ApiCall) -> SecretsAnswer:
     found = sa.select(secret.c.name, secret.c.created_ms).where(secret.c.user_id == call.identity.user_id)
     rows = await call.database.read(lambda c: c.execute(found.order_by(secret.c.name)).all())
     return SecretsAnswer(tuple(SecretView(row.name, row.created_ms) for row in rows))
 
 
-async def add_secret(call: Call) -> SecretView:
+async def add_secret(call: ApiCall) -> SecretView:
     body: NewSecret = call.body
     user_id, at = call.identity.user_id, now_ms()
     row = {
@@ -183,7 +183,7 @@ async def add_secret(call: Call) -> SecretView:
     return SecretView(body.name, at)
 
 
-async def remove_secret(call: Call) -> None:
+async def remove_secret(call: ApiCall) -> None:
     mine = sa.and_(secret.c.user_id == call.identity.user_id, secret.c.name == str(call.path["name"]))
     if not await call.database.write(lambda c: c.execute(sa.delete(secret).where(mine)).rowcount):
         raise not_found("the secret")
@@ -192,7 +192,7 @@ async def remove_secret(call: Call) -> None:
 # -- audit -----------------------------------------------------------------------------------------------
 
 
-async def list_audit(call: Call) -> AuditAnswer:
+async def list_audit(call: ApiCall) -> AuditAnswer:
     query: AuditQuery = call.query
     found = sa.select(audit).order_by(audit.c.id.desc()).limit(query.limit + 1)
     if query.user is not None:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from weft.errors import ConnectError
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import ApiRefusal
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.cluster import (
     CapacityView,
     FindingOfJob,
@@ -63,7 +63,7 @@ class HostUse:
         return found
 
 
-async def _use(call: Call) -> HostUse:
+async def _use(call: ApiCall) -> HostUse:
     visible_to = call.identity.visible_to
 
     def work(connection: sa.Connection) -> tuple[tuple[StoredHost, ...], dict[str, list[HostJob]]]:
@@ -83,17 +83,17 @@ async def _use(call: Call) -> HostUse:
     return HostUse(hosts, jobs, used)
 
 
-async def list_all(call: Call) -> HostsAnswer:
+async def list_all(call: ApiCall) -> HostsAnswer:
     use = await _use(call)
     return HostsAnswer(tuple(map(use.view, use.hosts)))
 
 
-async def show(call: Call) -> HostDetail:
+async def show(call: ApiCall) -> HostDetail:
     use = await _use(call)
     return use.detail(use.find(call.path["host"]))
 
 
-async def add(call: Call) -> HostView:
+async def add(call: ApiCall) -> HostView:
     body: NewHost = call.body
     try:
         await call.state.jobs.add_host(body.name, body.labels, body.rack)
@@ -103,7 +103,7 @@ async def add(call: Call) -> HostView:
     return use.view(use.find(body.name))
 
 
-async def change(call: Call) -> HostView:
+async def change(call: ApiCall) -> HostView:
     body: HostChanges = call.body
     found = (await _use(call)).find(call.path["host"])
     labels = found.labels if body.labels is msgspec.UNSET else body.labels
@@ -112,26 +112,26 @@ async def change(call: Call) -> HostView:
     return await _again(call)
 
 
-async def drain(call: Call) -> HostView:
+async def drain(call: ApiCall) -> HostView:
     await call.state.jobs.drain(call.path["host"])
     return await _again(call)
 
 
-async def undrain(call: Call) -> HostView:
+async def undrain(call: ApiCall) -> HostView:
     await call.state.jobs.undrain(call.path["host"])
     return await _again(call)
 
 
-async def remove(call: Call) -> None:
+async def remove(call: ApiCall) -> None:
     await call.state.jobs.remove_host(call.path["host"])
 
 
-async def _again(call: Call) -> HostView:
+async def _again(call: ApiCall) -> HostView:
     use = await _use(call)
     return use.view(use.find(call.path["host"]))
 
 
-async def show_overview(call: Call) -> OverviewAnswer:
+async def show_overview(call: ApiCall) -> OverviewAnswer:
     visible_to = call.identity.visible_to
 
     def pages(connection: sa.Connection) -> tuple[tuple[StoredJob, ...], ...]:
@@ -158,7 +158,7 @@ async def show_overview(call: Call) -> OverviewAnswer:
     )
 
 
-def _capacity(call: Call, use: HostUse) -> CapacityView:
+def _capacity(call: ApiCall, use: HostUse) -> CapacityView:
     """Return what the hosts that are up have, and what jobs hold."""
     totals = [one.total for one in use.hosts if one.state == "up"]
     return CapacityView(
@@ -184,7 +184,7 @@ def _findings(connection: sa.Connection, visible_to: int | None) -> tuple[Findin
     )
 
 
-async def show_health(call: Call) -> HealthAnswer:
+async def show_health(call: ApiCall) -> HealthAnswer:
     problems: list[str] = []
     try:
         async with asyncio.timeout(5):

@@ -12,7 +12,7 @@ import msgspec
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.routes.files import snapshot_of
 from weft.jobs.api.routes.jobs import environment_of
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.files import CodeDiff, DiffAnswer, DiffQuery, ValueDiff
 from weft.jobs.api.views import find
 from weft.jobs.code.blobs import BlobStore
@@ -25,7 +25,7 @@ _LONGEST_LINES = 5000
 _ALL_BYTES = 5_000_000  # of all files that are compared: the rest is only named
 
 
-async def diff(call: Call) -> DiffAnswer:
+async def diff(call: ApiCall) -> DiffAnswer:
     query: DiffQuery = call.query
     one = await find(call)
     visible_to = call.identity.visible_to

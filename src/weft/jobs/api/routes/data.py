@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from weft.jobs.api.access import Identity
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import ApiRefusal, not_found
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.common import scalar
 from weft.jobs.api.types.data import (
     DataFileView,
@@ -75,17 +75,17 @@ def _may_remove(found: Dataset, identity: Identity) -> bool:
     return "write" in identity.scopes and (identity.is_admin or found.user_id == identity.user_id)
 
 
-async def _list_datasets(call: Call) -> DatasetsAnswer:
+async def _list_datasets(call: ApiCall) -> DatasetsAnswer:
     found = await call.database.read(list_datasets)
     return DatasetsAnswer(tuple(_dataset(one, call.identity) for one in found))
 
 
-async def _show_dataset(call: Call) -> DatasetView:
+async def _show_dataset(call: ApiCall) -> DatasetView:
     found = await call.database.read(lambda c: find_dataset(c, call.path["dataset"]))
     return _dataset(found, call.identity)
 
 
-async def _add_dataset(call: Call) -> DatasetView:
+async def _add_dataset(call: ApiCall) -> DatasetView:
     asked, identity = call.body, call.identity
     manifest = await call.state.jobs.data.staging.scan(asked.source, identity.user_id)
     values: dict[str, Any] = {"source": asked.source, "manifest": manifest, "note": asked.note}
@@ -94,7 +94,7 @@ async def _add_dataset(call: Call) -> DatasetView:
     return _dataset(await call.database.read(lambda c: find_dataset(c, asked.name)), identity)
 
 
-async def _show_dataset_version(call: Call) -> DatasetVersionDetail:
+async def _show_dataset_version(call: ApiCall) -> DatasetVersionDetail:
     reference, visible_to = f"{call.path['dataset']}@{call.path['version']}", call.identity.visible_to
 
     def read(connection: sa.Connection) -> DatasetVersionDetail:
@@ -112,7 +112,7 @@ async def _show_dataset_version(call: Call) -> DatasetVersionDetail:
     return await call.database.read(read)
 
 
-async def _remove_dataset(call: Call) -> None:
+async def _remove_dataset(call: ApiCall) -> None:
     name, version = call.path["dataset"], call.path.get("version")
 
     def remove(connection: sa.Connection) -> None:
@@ -140,7 +140,7 @@ def _model_version(entry: Entry, origin: Origin | None, deployments: list[str]) 
     }
 
 
-async def _views(call: Call, entries: tuple[Entry, ...]) -> tuple[ModelView, ...]:
+async def _views(call: ApiCall, entries: tuple[Entry, ...]) -> tuple[ModelView, ...]:
     def read(connection: sa.Connection) -> dict[str, list[ModelVersionView]]:
         known = origins(connection)
         found: dict[str, list[ModelVersionView]] = {}
@@ -153,19 +153,19 @@ async def _views(call: Call, entries: tuple[Entry, ...]) -> tuple[ModelView, ...
     return tuple(ModelView(name, tuple(one)) for name, one in (await call.database.read(read)).items())
 
 
-async def _list_models(call: Call) -> ModelsAnswer:
+async def _list_models(call: ApiCall) -> ModelsAnswer:
     shelf = call.state.jobs.data.models
     return ModelsAnswer(await _views(call, await asyncio.to_thread(shelf.entries)))
 
 
-async def _show_model(call: Call) -> ModelView:
+async def _show_model(call: ApiCall) -> ModelView:
     shelf, name = call.state.jobs.data.models, call.path["model"]
     if name not in await asyncio.to_thread(shelf.store.names):
         raise not_found(f"the model {name[:80]!r}")
     return (await _views(call, await asyncio.to_thread(shelf.store.list, name)))[0]
 
 
-async def _entry(call: Call) -> Entry:
+async def _entry(call: ApiCall) -> Entry:
     """Return the version that a path names."""
     shelf, name, number = call.state.jobs.data.models, call.path["model"], call.path["version"]
     if name in await asyncio.to_thread(shelf.store.names):
@@ -175,7 +175,7 @@ async def _entry(call: Call) -> Entry:
     raise not_found(f"version {number} of the model {name[:80]!r}")
 
 
-async def _show_model_version(call: Call) -> ModelVersionDetail:
+async def _show_model_version(call: ApiCall) -> ModelVersionDetail:
     entry = await _entry(call)
     card = await asyncio.to_thread(lambda: entry.card)
 
@@ -213,7 +213,7 @@ def _lineage(origin: Origin) -> ModelLineage:
     )
 
 
-async def _add_model(call: Call) -> ModelView:
+async def _add_model(call: ApiCall) -> ModelView:
     """Put a file of a job into the model store."""
     asked = call.body
     found = await call.database.read(lambda c: need_job(c, asked.job, visible_to=call.identity.visible_to))
@@ -230,18 +230,18 @@ async def _add_model(call: Call) -> ModelView:
     ]
 
 
-async def _tag_model(call: Call) -> ModelView:
+async def _tag_model(call: ApiCall) -> ModelView:
     store, name = call.state.jobs.data.models.store, call.path["model"]
     await asyncio.to_thread(store.tag, f"{name}@{call.body.version}", call.body.alias)
     return await _show_model(call)
 
 
-async def _untag_model(call: Call) -> None:
+async def _untag_model(call: ApiCall) -> None:
     store, name = call.state.jobs.data.models.store, call.path["model"]
     await asyncio.to_thread(store.untag, f"{name}@{call.path['alias']}")
 
 
-async def _remove_model_version(call: Call) -> None:
+async def _remove_model_version(call: ApiCall) -> None:
     entry = await _entry(call)
     await asyncio.to_thread(call.state.jobs.data.models.store.rm, f"{entry.name}@{entry.version}")
     named = f"{entry.name}@{entry.version}"

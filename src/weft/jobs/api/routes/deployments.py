@@ -12,12 +12,12 @@ from starlette.responses import Response
 from weft.jobs.api.access import Identity
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import ApiRefusal
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.data import DeploymentDetail, DeploymentsAnswer, DeploymentView, ServingView
 from weft.jobs.data.deployments import Deployment, Deployments
 
 
-def _deployments(call: Call) -> Deployments:
+def _deployments(call: ApiCall) -> Deployments:
     return call.state.jobs.data.deployments
 
 
@@ -36,7 +36,7 @@ def _view(found: Deployment, identity: Identity) -> DeploymentView:
     return DeploymentView(**_fields(found, identity))
 
 
-async def _mine(call: Call) -> Deployment:
+async def _mine(call: ApiCall) -> Deployment:
     """Return the deployment that a path names, which the caller must be allowed to change."""
     found = await _deployments(call).find(call.path["deployment"])
     if not _may_change(found, call.identity):
@@ -44,11 +44,11 @@ async def _mine(call: Call) -> Deployment:
     return found
 
 
-async def _list(call: Call) -> DeploymentsAnswer:
+async def _list(call: ApiCall) -> DeploymentsAnswer:
     return DeploymentsAnswer(tuple(_view(one, call.identity) for one in await _deployments(call).all()))
 
 
-async def _add(call: Call) -> DeploymentView:
+async def _add(call: ApiCall) -> DeploymentView:
     known = next((one for one in await _deployments(call).all() if one.name == call.body.name), None)
     if known is not None and not _may_change(known, call.identity):
         raise ApiRefusal(403, f"{known.name} must be your own to be changed, got one of {known.user_name}")
@@ -59,7 +59,7 @@ async def _add(call: Call) -> DeploymentView:
     return _view(made, who)
 
 
-async def _show(call: Call) -> DeploymentDetail:
+async def _show(call: ApiCall) -> DeploymentDetail:
     found = await _deployments(call).find(call.path["deployment"])
     figures = await _deployments(call).figures(found)
     described = await _deployments(call).ask(found, "GET", f"/v2/models/{found.model}")
@@ -72,22 +72,22 @@ async def _show(call: Call) -> DeploymentDetail:
     )
 
 
-async def _remove(call: Call) -> None:
+async def _remove(call: ApiCall) -> None:
     found = await _mine(call)
     await _deployments(call).remove(found.name, user_name=call.identity.name)
 
 
-async def _stop(call: Call) -> DeploymentView:
+async def _stop(call: ApiCall) -> DeploymentView:
     found = await _mine(call)
     return _view(await _deployments(call).stop(found.name, user_name=call.identity.name), call.identity)
 
 
-async def _roll_back(call: Call) -> DeploymentView:
+async def _roll_back(call: ApiCall) -> DeploymentView:
     found = await _mine(call)
     return _view(await _deployments(call).roll_back(found.name, user_name=call.identity.name), call.identity)
 
 
-async def _infer(call: Call) -> Response:
+async def _infer(call: ApiCall) -> Response:
     """Hand a request to the server of a deployment, for the page that tries it."""
     found = await _deployments(call).find(call.path["deployment"])
     asked = {name: value for name, value in msgspec.to_builtins(call.body).items() if value not in (None, {})}

@@ -15,7 +15,7 @@ from weft.elastic.history.timeline import changes, ended, read_events
 from weft.errors import UsageError
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import not_found
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.reports import AttemptQuery, LedgerView, RanksAnswer, RankView, TimelineView
 from weft.jobs.api.views import find
 from weft.jobs.lifecycle import ENDED
@@ -29,7 +29,7 @@ _STEP_METRIC = "step_s"  # the time of a step; other ranks than 0 report it as s
 _EXPOSED = "exposed_share"
 
 
-async def _attempt(call: Call) -> tuple[StoredJob, StoredAttempt | None]:
+async def _attempt(call: ApiCall) -> tuple[StoredJob, StoredAttempt | None]:
     found = await find(call)
     query: AttemptQuery = call.query
     attempts = await call.database.read(lambda c: attempts_of(c, found.id))
@@ -41,7 +41,7 @@ async def _attempt(call: Call) -> tuple[StoredJob, StoredAttempt | None]:
     return found, chosen
 
 
-async def show_timeline(call: Call) -> TimelineView:
+async def show_timeline(call: ApiCall) -> TimelineView:
     _, attempt = await _attempt(call)
     items = await asyncio.to_thread(_timeline, Path(attempt.run_dir)) if attempt is not None else None
     return TimelineView(items is not None, items or ())
@@ -57,7 +57,7 @@ def _timeline(run_dir: Path) -> tuple[dict[str, Any], ...] | None:
     return tuple(one.to_json() | {"ended": ended(events)} for one in changes(events)[-MOST_ITEMS:])
 
 
-async def show_ledger(call: Call) -> LedgerView:
+async def show_ledger(call: ApiCall) -> LedgerView:
     found, attempt = await _attempt(call)
     report = await asyncio.to_thread(_ledger, Path(attempt.run_dir)) if attempt is not None else None
     if report is None:
@@ -82,7 +82,7 @@ def _ledger(run_dir: Path) -> LedgerReport | str | None:
         return str(error)
 
 
-async def list_ranks(call: Call) -> RanksAnswer:
+async def list_ranks(call: ApiCall) -> RanksAnswer:
     found, attempt = await _attempt(call)
     if attempt is None:
         return RanksAnswer((), None)

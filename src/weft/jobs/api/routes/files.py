@@ -15,7 +15,7 @@ from starlette.responses import Response
 from weft.jobs.api.binding import Handler, bounded_parts
 from weft.jobs.api.downloads import SAFE_HEADERS, file_response
 from weft.jobs.api.failures import ApiRefusal, not_found
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.files import (
     CodeAnswer,
     CodeFileView,
@@ -59,7 +59,7 @@ _TEXTS = frozenset(
 )
 
 
-async def list_all(call: Call) -> FilesAnswer:
+async def list_all(call: ApiCall) -> FilesAnswer:
     query: FilesQuery = call.query
     found = await find(call)
     root = _root(call, found)
@@ -68,7 +68,7 @@ async def list_all(call: Call) -> FilesAnswer:
     return FilesAnswer(tuple(entries[:MOST_ENTRIES]), len(entries) > MOST_ENTRIES)
 
 
-def _root(call: Call, found: StoredJob) -> Path:
+def _root(call: ApiCall, found: StoredJob) -> Path:
     return call.state.jobs.folder / "jobs" / str(found.id)
 
 
@@ -128,7 +128,7 @@ def kind_of(path: str, folder: bool = False) -> Literal["folder", "text", "image
     return "table" if suffix in _TABLES else "text" if suffix in _TEXTS else "other"
 
 
-async def read(call: Call) -> Response:
+async def read(call: ApiCall) -> Response:
     query: FileQuery = call.query
     found = await find(call)
     path = str(call.path["path"])
@@ -163,7 +163,7 @@ def _as_download(name: str) -> dict[str, str]:
 # -- code ------------------------------------------------------------------------------------------------
 
 
-async def snapshot_of(call: Call, found: StoredJob) -> CodeSnapshot | None:
+async def snapshot_of(call: ApiCall, found: StoredJob) -> CodeSnapshot | None:
     """Return the snapshot of a job's code; None for a job without one."""
     digest = found.snapshot
     if digest is None:
@@ -171,7 +171,7 @@ async def snapshot_of(call: Call, found: StoredJob) -> CodeSnapshot | None:
     return await call.database.read(lambda c: load_snapshot(c, digest))
 
 
-async def list_code(call: Call) -> CodeAnswer:
+async def list_code(call: ApiCall) -> CodeAnswer:
     taken = await snapshot_of(call, await find(call))
     if taken is None:
         return CodeAnswer((), None, False)
@@ -179,7 +179,7 @@ async def list_code(call: Call) -> CodeAnswer:
     return CodeAnswer(files, taken.git_commit, taken.git_diff is not None)
 
 
-async def read_code(call: Call) -> Response:
+async def read_code(call: ApiCall) -> Response:
     taken = await snapshot_of(call, await find(call))
     path = str(call.path["path"])
     file = next((one for one in taken.files if one.path == path), None) if taken is not None else None
@@ -190,7 +190,7 @@ async def read_code(call: Call) -> Response:
     return Response(data, headers=SAFE_HEADERS, media_type="text/plain; charset=utf-8")
 
 
-async def add_code(call: Call) -> SnapshotAnswer:
+async def add_code(call: ApiCall) -> SnapshotAnswer:
     taken: CodeSnapshot = call.body
     blobs = call.state.jobs.blobs
 
@@ -204,7 +204,7 @@ async def add_code(call: Call) -> SnapshotAnswer:
     return SnapshotAnswer(await call.database.write(lambda c: add_snapshot(c, taken)), ())
 
 
-async def add_blob(call: Call) -> None:
+async def add_blob(call: ApiCall) -> None:
     digest = str(call.path["digest"])
     with call.state.jobs.blobs.receiving(digest) as draft:
         async for part in bounded_parts(call.request, LARGEST_FILE_BYTES):

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import ApiRefusal
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.jobs import (
     CloneBody,
     HostShare,
@@ -51,7 +51,7 @@ from weft.jobs.store.tables import dependency, job, param, tag
 _MOST_OF_A_QUEUE = 100
 
 
-async def list_all(call: Call) -> JobsAnswer:
+async def list_all(call: ApiCall) -> JobsAnswer:
     query: JobsQuery = call.query
     wanted = JobFilter(
         states=_states(query.state),
@@ -74,7 +74,7 @@ def _states(text: str | None) -> tuple[JobState, ...]:
     return tuple(state for state in STATES if state in words)
 
 
-async def submit(call: Call) -> SubmitAnswer:
+async def submit(call: ApiCall) -> SubmitAnswer:
     body: Submission = call.body
     spec = _spec(body)
     numbers = await call.state.jobs.submit(
@@ -104,11 +104,11 @@ def _command(spec: JobSpec) -> str:
     return spec.run if isinstance(spec.run, str) else shlex.join(spec.run)
 
 
-async def _made(call: Call, numbers: tuple[int, ...]) -> tuple[JobView, ...]:
+async def _made(call: ApiCall, numbers: tuple[int, ...]) -> tuple[JobView, ...]:
     return await show_jobs(call, await call.database.read(lambda c: load_jobs(c, numbers)))
 
 
-async def show(call: Call) -> JobDetail:
+async def show(call: ApiCall) -> JobDetail:
     found = await find(call)
     rest = await call.database.read(lambda c: _detail(c, found))
     headlines = await call.state.headlines.of([found])
@@ -144,7 +144,7 @@ def environment_of(connection: sa.Connection, found: StoredJob) -> dict[str, str
     return {row.name.removeprefix("env."): row.value for row in rows}
 
 
-async def change(call: Call) -> JobView:
+async def change(call: ApiCall) -> JobView:
     found = await find_own(call)
     body: JobChanges = call.body
     changes = {name: value for name, value in _given(body).items() if name != "tags"}
@@ -177,7 +177,7 @@ def _change(
         add_event(connection, topic, "changed", **told, job=job_id)
 
 
-async def remove(call: Call) -> None:
+async def remove(call: ApiCall) -> None:
     found = await find_own(call)
     if found.pinned:
         raise StateError("a job must not be pinned to be removed, got one that is; unpin it first")
@@ -186,7 +186,7 @@ async def remove(call: Call) -> None:
 
 
 def _action(name: str) -> Handler:
-    async def act(call: Call) -> JobView:
+    async def act(call: ApiCall) -> JobView:
         await find_own(call)
         await _act(call, name)
         return await _again(call)
@@ -194,25 +194,25 @@ def _action(name: str) -> Handler:
     return act
 
 
-async def scale(call: Call) -> JobView:
+async def scale(call: ApiCall) -> JobView:
     body: ScaleBody = call.body
     await find_own(call)
     await _act(call, "scale", workers=body.workers)
     return await _again(call)
 
 
-async def _act(call: Call, action: str, **args: Any) -> None:
+async def _act(call: ApiCall, action: str, **args: Any) -> None:
     identity = call.identity
     await call.state.jobs.act(
         int(call.path["job"]), action, user_name=identity.name, visible_to=identity.visible_to, **args
     )
 
 
-async def _again(call: Call) -> JobView:
+async def _again(call: ApiCall) -> JobView:
     return (await show_jobs(call, [await find(call)]))[0]
 
 
-async def clone(call: Call) -> SubmitAnswer:
+async def clone(call: ApiCall) -> SubmitAnswer:
     body: CloneBody = call.body
     identity = call.identity
     await find(call)
@@ -226,7 +226,7 @@ async def clone(call: Call) -> SubmitAnswer:
     return SubmitAnswer(await _made(call, numbers))
 
 
-async def list_projects(call: Call) -> ProjectsAnswer:
+async def list_projects(call: ApiCall) -> ProjectsAnswer:
     visible_to = call.identity.visible_to
     running = sa.func.sum(sa.case((job.c.state.in_(ACTIVE), 1), else_=0))
     found = sa.select(job.c.project, sa.func.count(), running, sa.func.max(job.c.created_ms))
@@ -237,7 +237,7 @@ async def list_projects(call: Call) -> ProjectsAnswer:
     return ProjectsAnswer(tuple(JobNameUse(row[0], int(row[1]), int(row[2] or 0), row[3]) for row in rows))
 
 
-async def list_queues(call: Call) -> QueuesAnswer:
+async def list_queues(call: ApiCall) -> QueuesAnswer:
     wanted = JobFilter(states=tuple(WAITING), visible_to=call.identity.visible_to)
     page = await call.database.read(lambda c: list_jobs(c, wanted, most=1000, sort="-priority"))
     counted = sa.select(job.c.queue, job.c.state, sa.func.count()).where(job.c.state.in_(WAITING | ACTIVE))

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.downloads import file_response
 from weft.jobs.api.failures import not_found
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.reports import LogLineView, LogsAnswer, LogsQuery, RawLogQuery
 from weft.jobs.api.views import find
 from weft.jobs.lifecycle import ENDED
@@ -18,7 +18,7 @@ from weft.jobs.reports.logs import LogPage, LogReader
 from weft.jobs.store.jobs import StoredJob
 
 
-async def _reader(call: Call, attempt: int | None) -> tuple[StoredJob, int, LogReader]:
+async def _reader(call: ApiCall, attempt: int | None) -> tuple[StoredJob, int, LogReader]:
     found = await find(call)
     number = found.attempt if attempt is None else attempt
     if not 0 <= number <= found.attempt:
@@ -28,7 +28,7 @@ async def _reader(call: Call, attempt: int | None) -> tuple[StoredJob, int, LogR
     return found, number, LogReader(folder / "run", folder / "launcher.log", ended=ended)
 
 
-async def show_logs(call: Call) -> LogsAnswer:
+async def show_logs(call: ApiCall) -> LogsAnswer:
     query: LogsQuery = call.query
     found, attempt, reader = await _reader(call, query.attempt)
     page = await asyncio.to_thread(_page, reader, query)
@@ -45,7 +45,7 @@ def _page(reader: LogReader, query: LogsQuery) -> LogPage:
     return reader.tail(query.rank, min(query.tail, query.limit), query.grep)
 
 
-async def raw_log(call: Call) -> Response:
+async def raw_log(call: ApiCall) -> Response:
     query: RawLogQuery = call.query
     _, _, reader = await _reader(call, query.attempt)
     path = reader.path(query.rank)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import ApiRefusal
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.common import NotFinite
 from weft.jobs.api.types.reports import (
     CurvesAnswer,
@@ -34,13 +34,13 @@ from weft.jobs.store.metrics import add_batch, curve, summaries
 MOST_CURVES = 100
 
 
-async def list_metrics(call: Call) -> MetricsAnswer:
+async def list_metrics(call: ApiCall) -> MetricsAnswer:
     found = await find(call)
     rows = await call.database.read(lambda c: summaries(c, found.id))
     return MetricsAnswer(tuple(map(show_metric, rows)))
 
 
-async def show_curves(call: Call) -> CurvesAnswer:
+async def show_curves(call: ApiCall) -> CurvesAnswer:
     query: CurvesQuery = call.query
     found = await find(call)
     names = list(dict.fromkeys(name for name in query.names.split(",") if name))
@@ -86,7 +86,7 @@ def _odd(buckets: Buckets, index: int) -> NotFinite:
     return "-Infinity" if buckets.low[index] == -np.inf else "NaN"
 
 
-async def add_points(call: Call) -> PointsAnswer:
+async def add_points(call: ApiCall) -> PointsAnswer:
     body: PointsBody = call.body
     found = await find(call)
     if call.identity.job_id is None:
@@ -101,7 +101,7 @@ async def add_points(call: Call) -> PointsAnswer:
     return PointsAnswer(new)
 
 
-async def list_events(call: Call) -> EventsAnswer:
+async def list_events(call: ApiCall) -> EventsAnswer:
     query: EventsQuery = call.query
     found = await find(call)
     topics = (f"job:{found.id}",)
@@ -109,7 +109,7 @@ async def list_events(call: Call) -> EventsAnswer:
     return EventsAnswer(tuple(EventView(row.id, row.time_ms, row.kind, row.data) for row in rows))
 
 
-async def list_findings(call: Call) -> FindingsAnswer:
+async def list_findings(call: ApiCall) -> FindingsAnswer:
     found = await find(call)
     return FindingsAnswer(await call.database.read(lambda c: findings_of(c, found.id)))
 

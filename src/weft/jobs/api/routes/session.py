@@ -13,13 +13,13 @@ from weft.jobs.accounts.users import Account
 from weft.jobs.api.access import COOKIE, Identity, address_of
 from weft.jobs.api.binding import Handler, json_response
 from weft.jobs.api.failures import ApiRefusal
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.accounts import Login, SessionAnswer, SessionUser
 from weft.jobs.store.events import add_audit, now_ms
 from weft.version import __version__
 
 
-async def log_in(call: Call) -> Response:
+async def log_in(call: ApiCall) -> Response:
     body: Login = call.body
     account = await _account(call, body)
     expires_ms = now_ms() + tokens.SESSION_MS
@@ -49,7 +49,7 @@ async def log_in(call: Call) -> Response:
     return response
 
 
-async def _account(call: Call, body: Login) -> Account:
+async def _account(call: ApiCall, body: Login) -> Account:
     address = address_of(call.request)
     if body.link is not None and body.name is None and body.password is None:
         link = body.link
@@ -67,16 +67,16 @@ async def _account(call: Call, body: Login) -> Account:
     raise ApiRefusal(422, "a login must have name and password, or link, got other fields")
 
 
-async def show(call: Call) -> SessionAnswer:
+async def show(call: ApiCall) -> SessionAnswer:
     return _shown(call, call.identity)
 
 
-def _shown(call: Call, identity: Identity) -> SessionAnswer:
+def _shown(call: ApiCall, identity: Identity) -> SessionAnswer:
     user = SessionUser(identity.user_id, identity.name, identity.role)
     return SessionAnswer(user, identity.csrf, __version__, call.state.shared, tuple(sorted(identity.scopes)))
 
 
-async def log_out(call: Call) -> Response:
+async def log_out(call: ApiCall) -> Response:
     number = call.identity.token_id
     if call.identity.kind == "session" and number is not None:
         await call.database.write(lambda c: tokens.remove_token(c, number))

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import ApiRefusal
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.stream.hub import StreamHub
 from weft.jobs.api.stream.watcher import Watcher
 from weft.jobs.api.types.accounts import StreamQuery
@@ -31,7 +31,7 @@ _HEADERS = [
 ]
 
 
-async def stream(call: Call) -> Response:
+async def stream(call: ApiCall) -> Response:
     query: StreamQuery = call.query
     hub = call.state.hub
     topics = await _topics(call, query.topics)
@@ -45,7 +45,7 @@ async def stream(call: Call) -> Response:
     return StreamResponse(hub, watcher, after)
 
 
-async def _topics(call: Call, text: str) -> list[str]:
+async def _topics(call: ApiCall, text: str) -> list[str]:
     topics = list(dict.fromkeys(topic for topic in text.split(",") if topic))
     if not topics or len(topics) > MOST_TOPICS:
         raise ApiRefusal(422, f"topics must be 1 to {MOST_TOPICS} names, got {len(topics)}; name some")

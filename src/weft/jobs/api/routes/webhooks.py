@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import ApiRefusal, not_found
-from weft.jobs.api.state import Call
+from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.accounts import (
     DeliveriesAnswer,
     DeliveryView,
@@ -36,13 +36,13 @@ def _shown(row: Any) -> WebhookView:
     return WebhookView(row.id, row.url, events, row.project, row.active, row.created_ms)
 
 
-async def list_all(call: Call) -> WebhooksAnswer:
+async def list_all(call: ApiCall) -> WebhooksAnswer:
     found = sa.select(webhook).where(webhook.c.user_id == call.identity.user_id).order_by(webhook.c.id)
     rows = await call.database.read(lambda c: c.execute(found).all())
     return WebhooksAnswer(tuple(map(_shown, rows)), notify_key(call.state.sealer, call.identity.user_id))
 
 
-async def add(call: Call) -> NewWebhookAnswer:
+async def add(call: ApiCall) -> NewWebhookAnswer:
     body: NewWebhook = call.body
     address = checked_url(body.url)
     if address.userinfo:
@@ -67,7 +67,7 @@ async def add(call: Call) -> NewWebhookAnswer:
     return NewWebhookAnswer(await call.database.write(work), key)
 
 
-async def _own(call: Call) -> Any:
+async def _own(call: ApiCall) -> Any:
     number = int(call.path["webhook"])
     found = sa.select(webhook).where(webhook.c.id == number, webhook.c.user_id == call.identity.user_id)
     row = await call.database.read(lambda c: c.execute(found).one_or_none())
@@ -76,7 +76,7 @@ async def _own(call: Call) -> Any:
     return row
 
 
-async def change(call: Call) -> WebhookView:
+async def change(call: ApiCall) -> WebhookView:
     body: WebhookChanges = call.body
     row = await _own(call)
     values: dict[str, Any] = {}
@@ -90,12 +90,12 @@ async def change(call: Call) -> WebhookView:
     return _shown(await _own(call))
 
 
-async def remove(call: Call) -> None:
+async def remove(call: ApiCall) -> None:
     row = await _own(call)
     await call.database.write(lambda c: c.execute(sa.delete(webhook).where(webhook.c.id == row.id)))
 
 
-async def test(call: Call) -> DeliveryView:
+async def test(call: ApiCall) -> DeliveryView:
     row = await _own(call)
     body = msgspec.json.encode({"event": "hello", "time_ms": now_ms(), "url": call.state.root_url}).decode()
 
@@ -106,7 +106,7 @@ async def test(call: Call) -> DeliveryView:
     return _delivery(await call.database.write(work))
 
 
-async def list_deliveries(call: Call) -> DeliveriesAnswer:
+async def list_deliveries(call: ApiCall) -> DeliveriesAnswer:
     row = await _own(call)
     found = sa.select(delivery).where(delivery.c.webhook_id == row.id).order_by(delivery.c.id.desc())
     rows = await call.database.read(lambda c: c.execute(found.limit(MOST_DELIVERIES)).all())

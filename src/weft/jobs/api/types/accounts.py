@@ -74,7 +74,7 @@ class SessionUser(msgspec.Struct, frozen=True):
 
 
 class SessionAnswer(msgspec.Struct, frozen=True):
-    """Who is logged in, and the value that writes must send as X-Weft-CSRF when they use the cookie."""
+    """The user who is logged in, and the value that writes with the cookie must send as X-Weft-CSRF."""
 
     user: SessionUser
     csrf: str | None  # null where a token is used
@@ -227,9 +227,3 @@ class StreamQuery(Document, frozen=True):
 
     topics: Annotated[str, Meta(max_length=4000)] = "jobs"
     after: Id | None = None  # the last event that was seen; the header Last-Event-ID counts more
-
-
-class RetentionQuery(Document, frozen=True):
-    """Whether to look or to remove."""
-
-    dry_run: bool = True

@@ -112,7 +112,7 @@ class OverviewAnswer(msgspec.Struct, frozen=True):
 
 
 class HealthAnswer(msgspec.Struct, frozen=True):
-    """Whether the service works: also for those who are not logged in."""
+    """The health of the service, also for those who are not logged in."""
 
     status: Literal["ok", "degraded"]
     version: str

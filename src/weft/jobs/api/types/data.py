@@ -196,7 +196,7 @@ class NewDeployment(Document, frozen=True):
     model: Annotated[str, Meta(min_length=1, max_length=210)]
 
 
-class InferRequest(Document, frozen=True):
+class InferenceRequest(Document, frozen=True):
     """A request of the open inference protocol, with its tensors in JSON."""
 
     inputs: tuple[dict[str, Any], ...]
@@ -205,7 +205,7 @@ class InferRequest(Document, frozen=True):
     outputs: tuple[dict[str, Any], ...] | None = None
 
 
-class InferAnswer(msgspec.Struct, frozen=True):
+class InferenceAnswer(msgspec.Struct, frozen=True):
     """The tensors that a model answers with."""
 
     model_name: str

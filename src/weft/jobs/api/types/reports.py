@@ -1,4 +1,4 @@
-"""What a job reports: metrics, curves, events, findings, log lines, and the history of an elastic run."""
+"""Reports of a job: metrics, curves, events, findings, log lines, and the history of an elastic run."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class PointsBody(Document, frozen=True):
 
 
 class PointsAnswer(msgspec.Struct, frozen=True):
-    """Whether the batch was new."""
+    """The fate of a batch: kept, or known already."""
 
     new: bool
 
