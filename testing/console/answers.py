@@ -128,19 +128,25 @@ def list_queues(world: World, request: Request) -> jobs.QueuesAnswer:
 
 
 def show_logs(world: World, request: Request) -> reports.LogsAnswer:
+    """Return lines; a cursor is the number of lines before it."""
     query, job = request.query_params, _job(world, request)
     rank = int(query["rank"]) if query.get("rank") else None
-    every = texts.log_lines(world, job["id"])
-    found = texts.matching(every, rank, query.get("grep"))
-    first = int(query.get("cursor") or 0)
-    if query.get("tail") and not query.get("cursor"):
-        first = max(0, len(found) - int(query["tail"]))
-    page = found[first : first + int(query.get("limit") or 1000)]
-    ended = job["state"] not in ACTIVE and first + len(page) >= len(found)
-    ranks = tuple(sorted({line[0] for line in every}))
-    return reports.LogsAnswer(
-        tuple(reports.LogLineView(*line) for line in page), str(first + len(page)), ended, ranks
-    )
+    written = texts.log_lines(world, job["id"])
+    every = written if rank is None else [line for line in written if line[0] == rank]
+    limit, first = int(query.get("limit") or 1000), int(query.get("cursor") or 0)
+    if query.get("before"):
+        last = int(query["before"])
+        first, page = max(0, last - limit), every[max(0, last - limit) : last]
+    elif query.get("tail") and not query.get("cursor"):
+        page = texts.matching(every, query.get("grep"))[-int(query["tail"]) :]
+        first, last = len(every) - len(page), len(every)
+    else:
+        page = texts.matching(every[first:], query.get("grep"))[:limit]
+        last = every.index(page[-1]) + 1 if len(page) == limit else len(every)
+    ended = job["state"] not in ACTIVE and last >= len(every)
+    ranks = tuple(sorted({line[0] for line in written}))
+    lines = tuple(reports.LogLineView(*line) for line in page)
+    return reports.LogsAnswer(lines, str(last), str(first), ended, ranks)
 
 
 def show_curves(world: World, request: Request) -> reports.CurvesAnswer:
@@ -172,7 +178,8 @@ def show_ledger(world: World, request: Request) -> reports.LedgerView:
 
 def list_ranks(world: World, request: Request) -> reports.RanksAnswer:
     job = _job(world, request)
-    shares, rows = job_hosts(job), []
+    shares = job_hosts(job)
+    rows: list[reports.RankView] = []
     for share in shares:
         for _ in range(share.workers):
             rank = len(rows)
@@ -189,7 +196,7 @@ def list_files(world: World, request: Request) -> files.FilesAnswer:
     if job["started_ms"] is None:
         return files.FilesAnswer((), False)
     at = job["started_ms"]
-    listing = {
+    listing: dict[str, list[tuple[str, int, Any]]] = {
         "": [("outputs", 0, "folder"), ("checkpoints", 0, "folder"), ("run.log", 18_233, "text")],
         "outputs": [
             ("outputs/confusion.png", 2_314, "image"), ("outputs/history.csv", len(texts.CSV), "table"),
@@ -199,7 +206,7 @@ def list_files(world: World, request: Request) -> files.FilesAnswer:
     }  # fmt: skip
     entries = [
         files.FileEntry(p, size, kind == "folder", at, kind) for p, size, kind in listing.get(path, [])
-    ]  # type: ignore[arg-type]
+    ]
     return files.FilesAnswer(tuple(entries), False)
 
 
@@ -304,11 +311,12 @@ def show_session(world: World, request: Request) -> accounts.SessionAnswer:
 
 
 def list_users(world: World, request: Request) -> accounts.UsersAnswer:
-    names = ("mara", "jonas", "ines", "tomek")
-    return accounts.UsersAnswer(tuple(
-        accounts.UserView(n, name, "admin" if n == 1 else "viewer" if n == 4 else "member", n == 4, n < 3, now_ms() - n * 9_000_000_000)
-        for n, name in enumerate(names, 1)
-    ))  # fmt: skip
+    users = []
+    for number, name in enumerate(("mara", "jonas", "ines", "tomek"), 1):
+        role = "admin" if number == 1 else "viewer" if number == 4 else "member"
+        since = now_ms() - number * 9_000_000_000
+        users.append(accounts.UserView(number, name, role, number == 4, number < 3, since))  # type: ignore[arg-type]
+    return accounts.UsersAnswer(tuple(users))
 
 
 def list_tokens(world: World, request: Request) -> accounts.TokensAnswer:
@@ -334,7 +342,7 @@ def list_webhooks(world: World, request: Request) -> accounts.WebhooksAnswer:
     hook = accounts.WebhookView(
         1, "https://chat.example.org/hooks/7", ("failed", "advice"), None, True, now_ms() - 9_000_000
     )
-    return accounts.WebhooksAnswer((hook,) if world.jobs else ())
+    return accounts.WebhooksAnswer((hook,) if world.jobs else (), "a-key-of-tests")
 
 
 def list_audit(world: World, request: Request) -> accounts.AuditAnswer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -159,11 +160,14 @@ def _points(world: World, job: int) -> str:
 
 
 def main() -> None:
+    """Serve until told to stop; the first line on stdout is the address."""
     words = sys.argv[1:]
-    port = int(words[words.index("--port") + 1]) if "--port" in words else 8901
-    uvicorn.run(
-        make_app(make_world(int(words[0]))), port=port, log_level="warning", timeout_graceful_shutdown=1
+    listener = socket.create_server(
+        ("127.0.0.1", int(words[words.index("--port") + 1]) if "--port" in words else 0)
     )
+    app = make_app(make_world(int(words[0])), logged_in="--logged-out" not in words)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)).run([listener])
 
 
 if __name__ == "__main__":

@@ -96,20 +96,15 @@ def log_lines(world: World, job_id: int) -> list[tuple[int, int, str]]:
     return lines
 
 
-def matching(
-    lines: list[tuple[int, int, str]], rank: int | None, grep: str | None
-) -> list[tuple[int, int, str]]:
-    pattern = re.compile(grep) if grep else None
-    return [
-        line
-        for line in lines
-        if (rank is None or line[0] == rank) and (pattern is None or pattern.search(line[2]))
-    ]
+def matching(lines: list[tuple[int, int, str]], grep: str | None) -> list[tuple[int, int, str]]:
+    pattern = re.compile(grep or "")
+    return [line for line in lines if pattern.search(line[2])]
 
 
 def events_of(job: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the events of a job, oldest first."""
-    begin, events = job["created_ms"], []
+    begin: int = job["created_ms"]
+    events: list[dict[str, Any]] = []
 
     def note(time_ms: int, kind: str, **data: Any) -> None:
         events.append(

@@ -80,7 +80,8 @@ def make_world(count: int) -> World:
 
 
 def _few(job_id: int) -> JobState:
-    return ("failed", "queued", "running")[job_id % 3]  # type: ignore[return-value]
+    states: tuple[JobState, ...] = ("failed", "queued", "running")
+    return states[job_id % 3]
 
 
 def _many(job_id: int, count: int, rng: random.Random) -> JobState:

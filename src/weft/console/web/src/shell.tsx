@@ -62,7 +62,7 @@ export function Shell({ children }: { children: ReactNode }) {
       <a className={css.skip} href="#main">
         Skip to the page
       </a>
-      <div className={css.side}>
+      <header className={css.side}>
         <Link href="/" className={css.brand} aria-label="Weft, overview">
           <Mark size={22} />
           <span>Weft</span>
@@ -95,7 +95,7 @@ export function Shell({ children }: { children: ReactNode }) {
             <Button className={css.optional} kind="quiet" small icon="out" aria-label="Log out" title="Log out" onClick={() => void logOut()} />
           </div>
         </div>
-      </div>
+      </header>
       <main id="main" className={css.main} tabIndex={-1}>
         {stream === "down" && (
           <div className={css.offline} role="alert">

@@ -43,7 +43,8 @@ async function refused(response: Response): Promise<ApiError> {
   } | null;
   const error = body?.error;
   const text = error?.text ?? `${response.status} ${response.statusText}`;
-  if (response.status === 401) loggedOut();
+  // Who is logged in is asked for by the session itself, and a log-in that is refused changes nothing.
+  if (response.status === 401 && !response.url.endsWith("/session")) loggedOut();
   return new ApiError(response.status, error?.code ?? "unknown", text, error?.problems ?? []);
 }
 

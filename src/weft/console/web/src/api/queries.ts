@@ -32,7 +32,7 @@ export function makeQueryClient(): QueryClient {
 export function useSession() {
   return useQuery({
     queryKey: ["session"],
-    queryFn: async () => keepSession(await get<SessionAnswer>("/session")),
+    queryFn: async ({ signal }) => keepSession(await get<SessionAnswer>("/session", {}, signal)),
     staleTime: Infinity,
     retry: false,
   });

@@ -69,16 +69,17 @@ export class LiveStream {
     this.abort?.abort();
     const abort = new AbortController();
     this.abort = abort;
-    if (this.state !== "live") this.tell(this.failures ? "down" : "connecting");
+    if (this.state !== "live" && this.state !== "down") this.tell("connecting");
     try {
       await this.read(abort);
     } catch {
       /* the service is away, or we were told to stop */
     }
     if (this.abort !== abort || abort.signal.aborted) return;
+    // A stream that ends once is opened again without a word: the service ends them now and then.
     this.failures += 1;
-    this.tell("down");
-    const wait = Math.min(LONGEST_WAIT_MS, 500 * 2 ** Math.min(this.failures - 1, 6));
+    this.tell(this.failures > 1 ? "down" : "connecting");
+    const wait = Math.min(LONGEST_WAIT_MS, 250 * 2 ** Math.min(this.failures - 1, 6));
     this.timer = setTimeout(() => void this.open(), wait * (0.75 + Math.random() / 2));
   }
 

@@ -409,7 +409,6 @@ export interface LogLineView {
   rank: number;
   number: number;
   text: string;
-  stream?: string | null;
 }
 
 /** A name and a password, or the text of a link. */
@@ -422,7 +421,8 @@ export interface Login {
 /** Log lines, and the cursor after the last of them. */
 export interface LogsAnswer {
   lines: LogLineView[];
-  next: string | null;
+  next: string;
+  first: string;
   ended: boolean;
   ranks: number[];
 }
@@ -754,7 +754,8 @@ export interface WebhookView {
   created_ms: number;
 }
 
-/** The caller's webhooks. */
+/** The caller's webhooks, and the key that signs messages to addresses in the caller's specifications. */
 export interface WebhooksAnswer {
   webhooks: WebhookView[];
+  notify_key: string;
 }

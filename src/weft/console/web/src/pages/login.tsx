@@ -30,7 +30,10 @@ export function LoginPage() {
     setBusy(true);
     setWrong(null);
     try {
-      client.setQueryData(["session"], keepSession(await send<SessionAnswer>("POST", "/session", login)));
+      const session = keepSession(await send<SessionAnswer>("POST", "/session", login));
+      // The answer to "who am I" that was asked before the log-in must not come after it.
+      await client.cancelQueries({ queryKey: ["session"] });
+      client.setQueryData(["session"], session);
       go(safeNext(params.get("next")), { replace: true });
     } catch (error) {
       setWrong(error);
@@ -74,7 +77,7 @@ export function LoginPage() {
         <div className={css.hint}>
           <p>No password? On the machine that runs the service, this prints a link that logs in:</p>
         </div>
-        <Command text="weft user link" />
+        <Command text="weft user link NAME" />
       </form>
     </main>
   );

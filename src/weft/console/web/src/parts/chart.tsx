@@ -24,7 +24,7 @@ const cursors = uPlot.sync("weft");
 export function valueFormat(name: string): (value: number | null) => string {
   if (/bytes_s/.test(name)) return (value) => (value === null ? "–" : `${bytes(value)}/s`);
   if (/bytes/.test(name)) return (value) => (value === null ? "–" : bytes(value));
-  if (/^system\/(cpu|gpu)(@|$)/.test(name)) return (value) => (value === null ? "–" : percent(value));
+  if (/^system\/(cpu|gpu|memory|gpu_memory)(@|$)/.test(name)) return (value) => (value === null ? "–" : percent(value));
   return (value) => number(value);
 }
 

@@ -13,7 +13,7 @@ const LINK = /https?:\/\/[^\s"'<>)\]]+/g;
 export const FIRST_ERROR = "Traceback|Error|Exception|FATAL|CRITICAL|Killed";
 
 export function plainText(line: string): string {
-  return line.replace(TERMINAL_CODES, "").replace(/\r+$/, "").replace(/^.*\r/, "");
+  return line.replace(TERMINAL_CODES, "").replace(/\r+$/, "").replace(/^[^]*\r/, "");
 }
 
 export function severity(line: string): "error" | "warning" | "plain" {

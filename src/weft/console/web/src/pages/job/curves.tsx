@@ -12,9 +12,11 @@ import css from "./job.module.css";
 import { useLivePoints } from "./live";
 
 const POINTS = 1000;
+const AXES = [["step", "Step"], ["relative", "Elapsed"], ["time", "Clock"]] as const;
 
-export function ChartTools() {
-  const [axis, setAxis] = useParam("x", "step");
+/** Tools above charts; without steps where the metrics have none, as those of the system. */
+export function ChartTools({ steps = true }: { steps?: boolean }) {
+  const [axis, setAxis] = useParam("x", steps ? "step" : "relative");
   const [log, setLog] = useParam("y", "linear");
   const [smoothing, setSmoothing] = useParam("smooth", "0");
   const [zoom, setZoom] = useParam("zoom");
@@ -23,7 +25,7 @@ export function ChartTools() {
       <Segments
         label="Horizontal axis"
         value={axis}
-        options={[["step", "Step"], ["relative", "Elapsed"], ["time", "Clock"]] as const}
+        options={steps ? AXES : AXES.slice(1)}
         onChange={setAxis}
       />
       <Segments label="Vertical axis" value={log} options={[["linear", "Linear"], ["log", "Log"]] as const} onChange={setLog} />
@@ -41,7 +43,7 @@ export function ChartTools() {
       </label>
       {zoom && (
         <Button small icon="close" onClick={() => setZoom("")}>
-          Steps {zoom.replace("-", " to ")}
+          {steps ? `Steps ${zoom.replace("-", " to ")}` : "All of it"}
         </Button>
       )}
     </div>
@@ -49,8 +51,8 @@ export function ChartTools() {
 }
 
 /** Returns what the tools above charts are set to. */
-export function useChartView() {
-  const [axis] = useParam("x", "step");
+export function useChartView(steps: boolean = true) {
+  const [axis] = useParam("x", steps ? "step" : "relative");
   const [scale] = useParam("y", "linear");
   const [smoothing] = useParam("smooth", "0");
   const [text, setZoom] = useParam("zoom");
@@ -64,11 +66,11 @@ export function useChartView() {
   };
 }
 
-export function MetricCharts({ job, names, whole = false }: { job: JobDetail; names: string[]; whole?: boolean }) {
-  const view = useChartView();
+export function MetricCharts({ job, names, system = false }: { job: JobDetail; names: string[]; system?: boolean }) {
+  const view = useChartView(!system);
   const curves = useCurves(job.id, names, { first: view.zoom?.first, last: view.zoom?.last }, POINTS);
   const points = useLivePoints(job.id, ACTIVE.includes(job.state));
-  const groups = useMemo(() => (whole ? names.map((name) => ({ key: name, names: [name] })) : groupMetrics(names)), [names, whole]);
+  const groups = useMemo(() => (system ? names.map((name) => ({ key: name, names: [name] })) : groupMetrics(names)), [names, system]);
   if (curves.error) return <Wrong error={curves.error} />;
   if (!curves.data) return <Skeleton lines={6} />;
   const found = new Map(curves.data.curves.map((curve) => [curve.name, curve]));

@@ -1,6 +1,6 @@
 /** Events and attempts of a job: its life, newest last, in words. */
 import { useEvents } from "../../api/queries";
-import type { JobDetail } from "../../api/types";
+import type { EventView, JobDetail } from "../../api/types";
 import { Wrong } from "../../parts/controls";
 import { Card, layout, Skeleton } from "../../parts/layout";
 import { clock, duration, moment } from "../../text/format";
@@ -11,6 +11,9 @@ export default function EventsTab({ job }: { job: JobDetail }) {
   const events = useEvents(job.id);
   if (events.error) return <Wrong error={events.error} />;
   if (!events.data) return <Skeleton lines={6} />;
+  const told = events.data.events;
+  const first: EventView = { id: 0, time_ms: job.created_ms, kind: "submitted", data: { user: job.user } };
+  const shown = told.some((event) => event.kind === "submitted") ? told : [first, ...told];
   let day = "";
   return (
     <div className={css.stack}>
@@ -38,8 +41,8 @@ export default function EventsTab({ job }: { job: JobDetail }) {
       )}
       <Card title="Events">
         <ol className={css.timeline}>
-          {events.data.events.map((event) => {
-            const told = happened(event);
+          {shown.map((event) => {
+            const words = happened(event);
             const today = moment(event.time_ms).slice(0, 10);
             const turned = today !== day;
             day = today;
@@ -49,9 +52,9 @@ export default function EventsTab({ job }: { job: JobDetail }) {
                   {turned && <>{today}<br /></>}
                   {clock(event.time_ms)}
                 </time>
-                <span className={css.knot} style={{ borderColor: `var(--${told.tone})` }} />
+                <span className={css.knot} style={{ borderColor: `var(--${words.tone})` }} />
                 <p>
-                  {told.head} {told.more && <small>{told.more}</small>}
+                  {words.head} {words.more && <small>{words.more}</small>}
                 </p>
               </li>
             );

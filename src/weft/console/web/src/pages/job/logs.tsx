@@ -14,49 +14,47 @@ import job_css from "./job.module.css";
 import { useLog } from "./useLog";
 
 export default function LogsTab({ job }: { job: JobDetail }) {
-  const [rank, setRank] = useParam("rank");
-  const [attempt, setAttempt] = useParam("attempt");
-  const [grep, setGrep] = useParam("grep");
-  const [from, setFrom] = useParam("from", "end");
+  const [rank] = useParam("rank");
+  const [attempt] = useParam("attempt");
+  const [grep] = useParam("grep");
+  const [from] = useParam("from", "end");
   const [wrap, setWrap] = useParam("wrap");
-  const [goal, setGoal] = useParam("line");
+  const [at] = useParam("at");
   const [error, setError] = useParam("error");
   const setParams = useSetParams();
   const [text, setText] = useState(grep);
-  const [follow, setFollow] = useState(from === "end");
-  const log = useLog({ job: job.id, rank, attempt, grep, from: from as "end" | "start" }, follow);
+  const [follow, setFollow] = useState(from === "end" && !at && !error);
+  const log = useLog({ job: job.id, rank, attempt, grep, from: from as "end" | "start", at }, follow);
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => setText(grep), [grep]);
   useEffect(() => {
     if (text === grep) return undefined;
-    const timer = setTimeout(() => setGrep(text), 250);
+    const timer = setTimeout(() => setParams({ grep: text, at: "" }), 250);
     return () => clearTimeout(timer);
-  }, [text, grep, setGrep]);
+  }, [text, grep, setParams]);
 
   const firstError = useCallback(async () => {
     try {
-      const answer = await get<LogsAnswer>(`/jobs/${job.id}/logs`, { grep: FIRST_ERROR, limit: 1, attempt });
-      const found = answer.lines[0];
-      if (!found) {
+      const answer = await get<LogsAnswer>(`/jobs/${job.id}/logs`, { grep: FIRST_ERROR, limit: 1, attempt, rank });
+      if (answer.lines.length === 0) {
         setParams({ error: "" });
         tell("no line looks like an error");
         return;
       }
       setFollow(false);
-      setParams({ error: "", grep: "", from: "start", rank: String(found.rank), line: String(found.number) });
+      setParams({ error: "", grep: "", from: "", at: answer.next });
     } catch (wrong) {
       tellError(wrong);
     }
-  }, [job.id, attempt, setParams]);
+  }, [job.id, attempt, rank, setParams]);
   useEffect(() => {
     if (error) void firstError();
   }, [error, firstError]);
 
   const toEnd = useCallback(() => {
-    setGoal("");
-    setFrom("end");
+    setParams({ at: "", from: "" });
     setFollow(true);
-  }, [setFrom, setGoal]);
+  }, [setParams]);
   useKeys([
     { keys: "e", label: "First error", run: () => setError("1") },
     { keys: "f", label: "Follow the end", run: toEnd },
@@ -71,14 +69,14 @@ export default function LogsTab({ job }: { job: JobDetail }) {
         <div className={css.search}>
           <input type="search" aria-label="Search the log" placeholder="Search: a regular expression" value={text} onChange={(event) => setText(event.target.value)} />
         </div>
-        <select aria-label="Rank" value={rank} onChange={(event) => setRank(event.target.value)}>
+        <select aria-label="Rank" value={rank} onChange={(event) => setParams({ rank: event.target.value, at: "" })}>
           <option value="">All ranks</option>
           {log.ranks.map((one) => (
             <option key={one} value={String(one)}>{rankName(one)}</option>
           ))}
         </select>
         {job.attempts.length > 1 && (
-          <select aria-label="Attempt" value={attempt} onChange={(event) => setAttempt(event.target.value)}>
+          <select aria-label="Attempt" value={attempt} onChange={(event) => setParams({ attempt: event.target.value, at: "" })}>
             <option value="">Attempt {job.attempts.at(-1)!.number}</option>
             {job.attempts.slice(0, -1).map((one) => (
               <option key={one.number} value={String(one.number)}>Attempt {one.number}</option>
@@ -86,14 +84,14 @@ export default function LogsTab({ job }: { job: JobDetail }) {
           </select>
         )}
         <Button small onClick={() => setError("1")}>First error</Button>
-        <Chip on={follow && from === "end"} onClick={() => (follow && from === "end" ? setFollow(false) : toEnd())}>Follow</Chip>
-        <Chip on={from === "start"} onClick={() => (from === "start" ? toEnd() : (setFollow(false), setFrom("start")))}>From the start</Chip>
+        <Chip on={follow && from === "end" && !at} onClick={() => (follow && from === "end" && !at ? setFollow(false) : toEnd())}>Follow</Chip>
+        <Chip on={from === "start"} onClick={() => (from === "start" ? toEnd() : (setFollow(false), setParams({ from: "start", at: "" })))}>From the start</Chip>
         <Chip on={wrap === "1"} onClick={() => setWrap(wrap ? "" : "1")}>Wrap</Chip>
         <a className={job_css.push} href={url(`/jobs/${job.id}/logs/raw`, { rank: rank || undefined, attempt })} download>Raw</a>
       </div>
       {log.error ? <Wrong error={log.error} /> : null}
       <div className={css.frame}>
-      <Lines box={box} lines={log.lines} search={grep} wrap={wrap === "1"} follow={follow && from === "end"} goal={goal ? Number(goal) : null} more={log.ended ? null : log.more} onLeave={() => setFollow(false)} />
+      <Lines box={box} lines={log.lines} search={grep} wrap={wrap === "1"} follow={follow && from === "end" && !at} found={log.found} more={log.ended ? null : log.more} onLeave={() => setFollow(false)} older={log.top || grep ? null : log.older} />
       <div className={css.foot} role="status">
         <span>
           {log.loading ? "reading" : plural(log.lines.length, "line")}
@@ -113,29 +111,31 @@ interface LinesProps {
   search: string;
   wrap: boolean;
   follow: boolean;
-  goal: number | null;
+  found: number;
+  older: (() => Promise<number>) | null;
   more: (() => void) | null;
   onLeave: () => void;
 }
 
-function Lines({ box, lines, search, wrap, follow, goal, more, onLeave }: LinesProps) {
+function Lines({ box, lines, search, wrap, follow, found, older, more, onLeave }: LinesProps) {
   const pattern = useMemo(() => expression(search), [search]);
   const rows = useVirtualizer({ count: lines.length, getScrollElement: () => box.current, estimateSize: () => 19, overscan: 30 });
   const last = lines.length - 1;
-  const found = useMemo(() => (goal === null ? -1 : lines.findIndex((line) => line.number === goal)), [lines, goal]);
   useEffect(() => {
     if (follow && last >= 0) rows.scrollToIndex(last, { align: "end" });
   }, [follow, last, rows]);
   useEffect(() => {
-    if (goal === null) return;
     if (found >= 0) rows.scrollToIndex(found, { align: "center" });
-    else if (lines.length > 0) more?.();
-  }, [goal, found, lines.length, more, rows]);
+  }, [found, rows]);
   const items = rows.getVirtualItems();
   const bottom = items.at(-1)?.index ?? 0;
   useEffect(() => {
     if (!follow && more && last >= 0 && bottom >= last - 50) more();
   }, [bottom, last, follow, more]);
+  async function readAbove(): Promise<void> {
+    const came = (await older?.()) ?? 0;
+    if (came > 0) requestAnimationFrame(() => rows.scrollToIndex(came, { align: "start" }));
+  }
   return (
       <div
         ref={box}
@@ -147,6 +147,7 @@ function Lines({ box, lines, search, wrap, follow, goal, more, onLeave }: LinesP
         onWheel={(event) => event.deltaY < 0 && onLeave()}
         onKeyDown={(event) => ["PageUp", "ArrowUp", "Home"].includes(event.key) && onLeave()}
       >
+        {older && !follow && lines.length > 0 && <Button small className={css.older} onClick={() => void readAbove()}>Older lines</Button>}
         <div style={{ height: rows.getTotalSize(), position: "relative", minWidth: "max-content" }}>
           {items.map((item) => {
             const line = lines[item.index]!;

@@ -11,8 +11,8 @@ export default function SystemTab({ job }: { job: JobDetail }) {
     return <Empty title="No samples" text="Processors, memory, disk, network and accelerators are sampled by themselves while a job runs." commands={[`weft job show ${job.id}`]} />;
   return (
     <div className={css.stack}>
-      <ChartTools />
-      <MetricCharts job={job} names={names} whole />
+      <ChartTools steps={false} />
+      <MetricCharts job={job} names={names} system />
     </div>
   );
 }

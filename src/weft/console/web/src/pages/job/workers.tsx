@@ -31,14 +31,14 @@ export default function WorkersTab({ job }: { job: JobDetail }) {
   if (job.attempts.length === 0)
     return <Empty title="No workers yet" text="When it runs, this shows how long each rank takes for a step, and every change of who takes part." commands={[`weft job show ${job.id}`]} />;
   if (ranks.isPending || timeline.isPending || ledger.isPending) return <Skeleton lines={6} />;
-  const rows = ranks.data?.ranks ?? [];
+  const rows = (ranks.data?.ranks ?? []).filter((rank) => rank.values.some((value) => value !== null));
   const changes = (timeline.data?.items ?? []) as unknown as Change[];
   const nothing = rows.length === 0 && changes.length === 0 && !ledger.data?.elastic;
   if (nothing)
     return <Empty title="No step times" text="Workers that log a step with weft.log, and elastic runs, tell how long their steps take." commands={["weft.log(step=step, loss=loss)", "workers: 2:8"]} />;
   return (
     <div className={job_css.stack}>
-      {rows.length > 0 && <HeatCard ranks={ranks.data!} />}
+      {rows.length > 0 && <HeatCard ranks={{ ...ranks.data!, ranks: rows }} />}
       {ledger.data?.elastic && <LedgerCard ledger={ledger.data} />}
       {changes.length > 0 && <ViewsCard changes={changes} />}
     </div>

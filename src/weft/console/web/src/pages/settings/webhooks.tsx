@@ -1,7 +1,7 @@
 /** Webhooks: addresses that are told of events, with a key that signs each message. */
 import { useState } from "react";
 import type { NewWebhookAnswer, WebhooksAnswer } from "../../api/types";
-import { Button, Field } from "../../parts/controls";
+import { Button, Command, Field } from "../../parts/controls";
 import { Card } from "../../parts/layout";
 import { ago } from "../../text/format";
 import { Listed, Once, submitted, Sure, useSettings } from "./parts";
@@ -54,6 +54,14 @@ export function Webhooks() {
           ))}
         </Listed>
       </Card>
+      {list.data && (
+        <Card title="Addresses in specifications">
+          <div className={css.once}>
+            <p>What jobs send by the field <code>notify</code> is signed with this key of yours:</p>
+            <Command text={list.data.notify_key} />
+          </div>
+        </Card>
+      )}
       {made && <Once title="Key of the webhook" text="It signs what is sent to the address. Keep it now: it is shown this once." value={made.key} onClose={() => setMade(null)} />}
     </div>
   );

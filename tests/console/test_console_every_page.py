@@ -1,0 +1,79 @@
+"""Every page in a real browser: light, dark and on a telephone, with many jobs and none; axe finds nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from testing.console.browser import NARROW, accessibility_problems, needs_browser, open_page, overflow
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = [*needs_browser, pytest.mark.xdist_group("console-pages")]
+
+MANY = 400  # jobs of the fixture
+RUNNING, FAILED, QUEUED = MANY - 11, 3, MANY
+PAGES = {
+    "overview": ("/", "Running"),
+    "jobs": ("/jobs", "Active"),
+    "queue": ("/jobs?view=queue", "Priority"),
+    "new job": ("/new", "It would run"),
+    "hosts": ("/hosts", "gx01"),
+    "host": ("/hosts?host=gx01", "Socket 0"),
+    "compare curves": ("/compare?jobs=300,301,302", "val_loss"),
+    "compare fields": ("/compare?jobs=300,301&tab=fields", "Only differences"),
+    "compare lines": ("/compare?jobs=300,301,302&tab=parallel", "best"),
+    "compare code": ("/compare?jobs=300,301&tab=code", "train.py"),
+    "tokens": ("/settings", "laptop"),
+    "secrets": ("/settings/secrets", "HF_TOKEN"),
+    "webhooks": ("/settings/webhooks", "chat.example.org"),
+    "users": ("/settings/users", "jonas"),
+    "audit": ("/settings/audit", "drain host"),
+    "account": ("/settings/account", "Colours"),
+    "log-in": ("/login", "Log in to Weft"),
+    "curves": (f"/jobs/{RUNNING}", "val_loss"),
+    "logs": (f"/jobs/{RUNNING}/logs", "lines"),
+    "workers": (f"/jobs/{RUNNING}/workers", "slower"),
+    "events": (f"/jobs/{RUNNING}/events", "Attempts"),
+    "system": (f"/jobs/{RUNNING}/system", "system/cpu"),
+    "files": (f"/jobs/{RUNNING}/files?path=outputs&file=outputs/history.csv", "accuracy"),
+    "code": (f"/jobs/{RUNNING}/code", "train.py"),
+    "findings": ("/jobs/300/findings", "straggler"),
+    "spec": (f"/jobs/{RUNNING}/spec", "Specification"),
+    "waiting job": (f"/jobs/{QUEUED}", "Place 1."),
+    "no such job": ("/jobs/999999", "There is no job"),
+}
+EMPTY = {
+    "overview": ("/", "weft submit"),
+    "jobs": ("/jobs", "weft submit"),
+    "queue": ("/jobs?view=queue", "weft submit"),
+    "hosts": ("/hosts", "weft hosts add"),
+    "compare": ("/compare", "x selects"),
+    "tokens": ("/settings", "There is none"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_readable_by_all(browser: Browser, many: str, name: str) -> None:
+    path, expected = PAGES[name]
+    missing = name == "no such job"  # the browser itself notes the 404
+    with open_page(browser, quiet=not missing) as page:
+        page.goto(many + path)
+        page.get_by_text(expected).first.wait_for(state="attached")
+        problems = {"light": accessibility_problems(page)}
+        page.emulate_media(color_scheme="dark")
+        problems["dark"] = accessibility_problems(page)
+        page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
+        problems["telephone"] = accessibility_problems(page)
+        assert problems == {"light": [], "dark": [], "telephone": []}
+        assert overflow(page) == 0
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_an_empty_page_teaches_what_fills_it(browser: Browser, nothing: str, name: str) -> None:
+    path, expected = EMPTY[name]
+    with open_page(browser) as page:
+        page.goto(nothing + path)
+        page.get_by_text(expected).first.wait_for()
+        assert accessibility_problems(page) == []
