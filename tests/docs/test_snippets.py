@@ -83,8 +83,10 @@ class Reader:
         self.has_jobs = is_service(command)
         errors = (self.folder / "serve.err").open("w")
         asked = ["bash", "-c", f"exec {command}"]
+        # The service starts programs from threads, so it cannot be a fork of which they are forks again.
+        env = {**self.env, "PATH": f"{BIN}:{os.environ['PATH']}"} if self.has_jobs else self.env
         self.server = subprocess.Popen(
-            asked, cwd=self.folder, env=self.env, text=True, stdout=subprocess.PIPE, stderr=errors
+            asked, cwd=self.folder, env=env, text=True, stdout=subprocess.PIPE, stderr=errors
         )
         errors.close()
         assert self.server.stdout is not None

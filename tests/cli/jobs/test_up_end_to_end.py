@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,3 +147,20 @@ def test_one_service_a_folder_and_no_clear_passwords(terminal: ServiceTerminal) 
     assert "--insecure" in terminal.refused("up", "--host", "0.0.0.0", "--data", "other")
     assert not (terminal.shell.folder / "other").exists()
     assert "must not travel in the clear" in terminal.refused("login", "http://gpu1:8765")
+
+
+@pytest.mark.long
+def test_tls_is_trusted_by_the_commands_of_this_machine(terminal: ServiceTerminal, tmp_path: Path) -> None:
+    names = ["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"]
+    key = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    subprocess.run(
+        [*key, "-addext", "subjectAltName=IP:127.0.0.1"], cwd=tmp_path, check=True, capture_output=True
+    )
+    url = terminal.up("--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem"))
+    assert url.startswith("https://127.0.0.1:")
+    assert terminal.weft("jobs") == "no jobs; submit one with weft submit train.py\n"
+    link = terminal.weft("user", "add", "bob").strip()
+    other = {"WEFT_HOME": str(tmp_path / "nothing"), "XDG_CONFIG_HOME": str(tmp_path / "bob")}
+    assert "CERTIFICATE_VERIFY_FAILED" in terminal.refused("login", link, **other)
+    terminal.weft("login", link, "--ca", str(tmp_path / "cert.pem"), **other)
+    assert terminal.weft("jobs", **other).startswith("no jobs")
