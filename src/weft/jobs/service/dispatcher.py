@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,16 +18,13 @@ import sqlalchemy as sa
 from weft.errors import UsageError
 from weft.jobs.lifecycle import ACTIVE, ENDED, WAITING, StateError
 from weft.jobs.reports.tailer import Tailer
-from weft.jobs.scheduler.decide import Decision, Scheduler
-from weft.jobs.scheduler.explain import Explanations, Reason
+from weft.jobs.scheduler.decide import Scheduler
 from weft.jobs.scheduler.model import (
     Action,
     Allocation,
     Grow,
-    JobRequest,
     Pause,
     Placed,
-    Resources,
     Shrink,
     Start,
     merged,
@@ -35,8 +32,9 @@ from weft.jobs.scheduler.model import (
 from weft.jobs.scheduler.preemption import loosest
 from weft.jobs.service.attempts.following import Following
 from weft.jobs.service.attempts.keepers import Keepers
-from weft.jobs.service.attempts.shares import share_out
-from weft.jobs.service.attempts.steps import Attempts, RunningAttempt, held_meanwhile
+from weft.jobs.service.attempts.records import RunningAttempt, held_meanwhile
+from weft.jobs.service.attempts.steps import Attempts
+from weft.jobs.service.cluster import ClusterIndex
 from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.index import (
     KnownJob,
@@ -44,21 +42,18 @@ from weft.jobs.service.index import (
     known_job,
     needs_of,
     now_s,
-    placed_of,
-    request_of,
-    without_avoiding,
 )
 from weft.jobs.service.lease import LeaseLost, give_up, new_holder, take
 from weft.jobs.service.usage import policy_with_quotas
 from weft.jobs.store.attempts import AttemptShare, StoredAttempt, attempts_of, open_attempts
 from weft.jobs.store.database import Database
 from weft.jobs.store.events import events_after, newest_event
-from weft.jobs.store.hosts import StoredHost, list_hosts
+from weft.jobs.store.hosts import list_hosts
 from weft.jobs.store.jobs import change_job, dependencies_of, jobs_in, need_job, waiting_for
 
 TURN_S = 0.1  # between two looks while a job starts or changes its size
 TOPICS = ("jobs", "hosts", "quotas")
-GIVING_WAY = ("pause", "preempt", "stop", "time-out")  # what is wanted of jobs that are about to leave
+STAND_BY_S = 5.0  # between two looks of a service that does not decide
 _log = logging.getLogger(__name__)
 
 
@@ -71,9 +66,8 @@ class Dispatcher:
         self._config, self._database, self._attempts = config, database, attempts
         self._holder = new_holder()
         self._woken = asyncio.Event()
-        self._renew_at = 0.0
+        self._renew_at = self._look_at = 0.0
         self._last_event = 0
-        self._changed = True
         self.chores: list[Callable[[Dispatcher, float], object]] = []
         self.following = Following(
             config,
@@ -90,10 +84,11 @@ class Dispatcher:
 
     def _reset(self) -> None:
         self.leading = False
-        self.hosts: dict[str, StoredHost] = {}
-        self.scheduler = Scheduler((), self._config.policy)
-        self.known: dict[int, KnownJob] = {}
-        self._decision: tuple[Decision, float] | None = None
+        self.cluster = ClusterIndex(self._config.policy)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self.cluster.scheduler
 
     def wake(self) -> None:
         """Look at once: something has changed."""
@@ -127,6 +122,9 @@ class Dispatcher:
             self.trouble = " ".join(str(getattr(error, "orig", None) or error).split())
             _log.error("the store cannot be used: %s", self.trouble)
             await self._stand_down()
+        except Exception:
+            _log.exception("a turn failed; the store is read again")
+            await self._stand_down()
 
     async def _turn(self) -> None:
         now = now_s()
@@ -135,8 +133,7 @@ class Dispatcher:
             lease = await self._database.write(lambda c: take(c, self._holder, lease_ms))
             self._renew_at = now + self._config.lease_s / 4
             if lease is None:
-                if self.leading:
-                    await self._stand_down()
+                await self._stand_by(now)
                 return
             if not self.leading or lease != self._attempts.lease:
                 self._attempts.lease = lease
@@ -152,6 +149,15 @@ class Dispatcher:
         await self._hold_to_limits()
         await self._decide()
 
+    async def _stand_by(self, now_s: float) -> None:
+        """Let another service decide, and know what it knows, to answer why jobs wait."""
+        if self.leading:
+            await self._stand_down()
+        if now_s >= self._look_at:
+            self._look_at = now_s + STAND_BY_S
+            await self._load(leading=False)
+            self.cluster.decide()
+
     async def _stand_down(self) -> None:
         """Forget everything: somebody else decides now, or the store must be read again."""
         await self.following.close()
@@ -164,36 +170,31 @@ class Dispatcher:
 
     # -- what the store knows ---------------------------------------------------------------------
 
-    async def _load(self) -> None:
-        """Build the index, and find the keepers of jobs that were started before."""
+    async def _load(self, *, leading: bool = True) -> None:
+        """Build the index; who decides finds the keepers of jobs that were started before."""
         await self.following.close()
         self._reset()
         self._last_event = await self._database.read(newest_event)
         await self._load_policy()
-        await self.load_hosts()
-        found = await self._database.read(lambda c: jobs_in(c, states=WAITING | ACTIVE))
+        await self._load_hosts()
+        jobs = await self._database.read(lambda c: jobs_in(c, states=WAITING | ACTIVE))
+        found = [(job, spec) for job, spec in jobs if job.kind == "run"]
         after = await self._database.read(dependencies_of)
         attempts = {attempt.job_id: attempt for attempt in await self._database.read(open_attempts)}
-        self.leading = True
+        for job, _ in found:
+            if job.state == "storing":  # its attempt has ended
+                attempts[job.id] = (await self._database.read(partial(attempts_of, job_id=job.id)))[-1]
+        self.leading = leading
         for job, spec in found:
-            if job.kind == "run":
-                self._take_in(known_job(job, spec, after.get(job.id, {})), attempts.get(job.id))
-        for known in [known for known in self.known.values() if known.job.state == "storing"]:
-            stored = await self._database.read(partial(attempts_of, job_id=known.job.id))
-            self._take_in(known, stored[-1])
-        self._changed = True
+            self._take_in(known_job(job, spec, after.get(job.id, {})), attempts.get(job.id))
 
     async def _load_policy(self) -> None:
         policy = self._config.policy
-        self.scheduler.policy = await self._database.read(lambda c: policy_with_quotas(c, policy))
-        self._changed = True
+        self.cluster.set_policy(await self._database.read(lambda c: policy_with_quotas(c, policy)))
 
-    async def load_hosts(self) -> None:
-        """Read the hosts again."""
-        self.hosts = {host.name: host for host in await self._database.read(list_hosts)}
-        self.scheduler.set_hosts(host.capacity for host in self.hosts.values())
-        self._attempts.may_spread = len(self.hosts) > 1
-        self._changed = True
+    async def _load_hosts(self) -> None:
+        self.cluster.set_hosts(await self._database.read(list_hosts))
+        self._attempts.may_spread = len(self.cluster.hosts) > 1
 
     async def _sync(self) -> None:
         """Hear of changes that any service made."""
@@ -204,160 +205,98 @@ class Dispatcher:
             self._last_event = events[-1].id
             topics = {event.topic for event in events}
             if "hosts" in topics:
-                await self.load_hosts()
+                await self._load_hosts()
             if "quotas" in topics:
                 await self._load_policy()
-            ids = {
-                int(event.data["job"]) for event in events if event.topic == "jobs" and "job" in event.data
-            }
-            await self.refresh(ids)
+            about = [event.data for event in events if event.topic == "jobs"]
+            await self.refresh({int(data["job"]) for data in about if "job" in data})
 
     async def refresh(self, ids: set[int]) -> None:
         """Read some jobs again, and those that wait for them."""
         if not ids:
             return
-        for job_id in tuple(ids):
-            ids |= set(await self._database.read(partial(waiting_for, job_id=job_id)))
-        wanted = sorted(ids)
+        wanted = sorted(ids | set(await self._database.read(partial(waiting_for, jobs=sorted(ids)))))
         found = await self._database.read(lambda c: jobs_in(c, ids=wanted))
         after = await self._database.read(lambda c: dependencies_of(c, wanted))
         for job, spec in found:
             if job.kind == "run":
                 self._take_in(known_job(job, spec, after.get(job.id, {})))
-        for job_id in ids - {job.id for job, _ in found}:
-            self._forget(job_id)
+        for job_id in set(wanted) - {job.id for job, _ in found}:
+            self.cluster.forget(job_id)
 
     def _take_in(self, known: KnownJob, attempt: StoredAttempt | None = None) -> None:
         """Bring the index to what the store says of a job."""
         job, running = known.job, self.following.running.get(known.job.id)
-        self._changed = True
         if running is not None:
             running.known = known
             if job.state in WAITING:  # its attempt is being ended; the job is read again when that is done
                 return
         if job.state in ENDED:
-            self._forget(job.id)
-            return
-        self.known[job.id] = known
-        if job.state in WAITING:
-            self.scheduler.remove(job.id, now_s())
-            if job.state != "paused":
-                self.scheduler.add(self._request(known), now_s())
-        elif running is not None:
-            self._update_placed(known)
-        elif attempt is not None:
-            running = self.following.add(known, attempt)
-            if attempt.ended_ms is None:
-                self._place_again(running)
+            self.cluster.forget(job.id)
+        elif job.state in WAITING:
+            self.cluster.set_waiting(known)
+        elif running is not None or attempt is None:
+            self.cluster.set_active(known)
+        else:
+            self._follow_again(known, attempt)
 
-    def _update_placed(self, known: KnownJob) -> None:
-        """Take over what somebody changed about a job that runs."""
-        placed = self.scheduler.placed.get(known.job.id)
-        if placed is None:
-            return
-        request = self._request(known)
-        moved_s = placed.moved_s
-        if (
-            request.max_workers > placed.request.max_workers
-        ):  # scaled up by somebody, who does not want to wait
-            moved_s = self.scheduler.changed_s = float("-inf")
-        pausing = known.job.wanted in GIVING_WAY
-        self.scheduler.put(replace(placed, request=request, pausing=pausing, moved_s=moved_s))
-
-    def _place_again(self, running: RunningAttempt) -> None:
-        """Note what a job holds that an earlier service started, and what it was told to give up."""
-        request, pausing = self._request(running.known), running.known.job.wanted in GIVING_WAY
-        placed = placed_of(request, running.attempt, pausing=pausing)
-        running.target = self._attempts.target_of(running)
-        if running.target is not None:
-            leaving = merged(placed.allocation, allocation_of(running.target), -1)
-            placed = replace(placed, leaving=leaving)
-        self.scheduler.put(placed)
-
-    def _request(self, known: KnownJob) -> JobRequest:
-        request = request_of(known)
-        if request.demand.avoid and not self.scheduler.can_ever_run(request):
-            return without_avoiding(request)
-        return request
-
-    def _forget(self, job_id: int) -> None:
-        self.known.pop(job_id, None)
-        self.scheduler.remove(job_id, now_s())
+    def _follow_again(self, known: KnownJob, attempt: StoredAttempt) -> None:
+        """Go on with an attempt that was started before; who does not decide only notes what it holds."""
+        target = self._attempts.target_of(known, attempt)
+        if attempt.ended_ms is None:
+            self.cluster.place_again(known, attempt, target)
+        if self.leading:
+            self.following.add(known, attempt).target = target
 
     def _freed(self, job_id: int) -> None:
         """Note that a job holds nothing any more."""
         if job_id in self.scheduler.placed:
-            self.scheduler.remove(job_id, now_s())
-            self._changed = True
+            self.cluster.free(job_id)
 
     # -- deciding ---------------------------------------------------------------------------------
 
     async def _decide(self) -> None:
-        now = now_s()
-        due = self._decision is None or now - self._decision[1] >= self._config.tick_s
-        if not self._changed and not due:
+        if not self.cluster.changed and now_s() - self.cluster.decided_s < self._config.tick_s:
             return
-        self._changed = False
-        decision = self.scheduler.decide(now)
-        self._decision = decision, now
-        for action in decision.actions:
+        for action in self.cluster.decide().actions:
             await self._carry_out(action)
 
     async def _carry_out(self, action: Action) -> None:
+        """Have something done; a job that ended a moment ago is left alone."""
+        placed = self.scheduler.placed.get(action.job)
         match action:
-            case Start(job_id, allocation):
-                await self._begin(job_id, allocation)
+            case Start(job_id, allocation) if job_id in self.cluster.known:
+                await self._begin(self.cluster.known[job_id], allocation)
             case Pause(job_id, for_job):
                 await self._preempt(job_id, for_job)
-            case Grow(job_id, added):
-                placed = self.scheduler.placed[job_id]
+            case Grow(_, added) if placed is not None:
                 await self._resize(placed, merged(placed.allocation, added))
-            case Shrink(job_id, removed, _):
-                placed = self.scheduler.placed[job_id]
+            case Shrink(_, removed, _) if placed is not None:
                 leaving = merged(placed.leaving, removed)
                 await self._resize(placed, merged(placed.allocation, leaving, -1))
 
-    async def _begin(self, job_id: int, allocation: tuple[tuple[str, int], ...]) -> None:
-        known = self.known[job_id]
-        shares = self._shares(allocation, needs_of(known.resolved))
+    async def _begin(self, known: KnownJob, allocation: Allocation) -> None:
+        job_id = known.job.id
+        running = self.following.running.values()
+        shares = self.cluster.shares(allocation, needs_of(known.resolved), running)
         try:
             attempt = await self._attempts.record(known, shares)
         except (StateError, LookupError):  # stopped, held or removed a moment ago
             await self.refresh({job_id})
             return
-        request = self.scheduler.queue.jobs.get(job_id) or self._request(known)
-        self.scheduler.put(
-            Placed(request=request, allocation=allocation, started_s=attempt.started_ms / 1000)
-        )
+        started_s = attempt.started_ms / 1000
+        request = self.cluster.request(known)
+        self.cluster.put(Placed(request=request, allocation=allocation, started_s=started_s))
         await self.refresh({job_id})  # it is staging now
-        self.following.add(self.known[job_id], attempt)
-
-    def _shares(
-        self,
-        allocation: tuple[tuple[str, int], ...],
-        per_worker: Resources,
-        before: Sequence[AttemptShare] = (),
-    ) -> tuple[AttemptShare, ...]:
-        """Return the processors and accelerators for a job, beside those of the others."""
-        holdings: dict[str, list[tuple[AttemptShare, Resources]]] = {}
-        own = {share.host: share for share in before}
-        for running in self.following.running.values():
-            each = needs_of(running.known.resolved)
-            for share in running.attempt.shares:
-                if own.get(share.host) is not share:
-                    holdings.setdefault(share.host, []).append((share, each))
-        topologies = {name: host.topology for name, host in self.hosts.items() if host.topology is not None}
-        return share_out(allocation, per_worker, topologies, holdings, before)
+        self.following.add(self.cluster.known[job_id], attempt)
 
     async def _preempt(self, job_id: int, for_job: int) -> None:
-        text = f"gives way to job {for_job}"
-        await self._attempts.write(
-            lambda c: (
-                change_job(c, job_id, wanted="preempt", message=text)
-                if need_job(c, job_id).wanted is None
-                else None
-            )
-        )
+        def work(connection: sa.Connection) -> None:
+            if need_job(connection, job_id).wanted is None:
+                text = f"gives way to job {for_job}"
+                change_job(connection, job_id, wanted="preempt", message=text)
+
+        await self._attempts.write(work)
         await self.refresh({job_id})
 
     async def _resize(self, placed: Placed, allocation: Allocation) -> None:
@@ -365,26 +304,25 @@ class Dispatcher:
         running = self.following.running.get(placed.request.id)
         if running is None or running.task is not None or running.known.job.state != "running":
             return  # asked for again by the next decision
-        before = running.attempt.shares
-        shares = self._shares(allocation, needs_of(running.known.resolved), before)
+        before, others = running.attempt.shares, self.following.running.values()
+        shares = self.cluster.shares(allocation, needs_of(running.known.resolved), others, before)
         held = held_meanwhile(before, shares)
         try:
             await self._attempts.resize(running, shares, keep=held)
         except UsageError as error:  # it has just ended, or lost its launcher
             _log.warning("job %s: %s", running.id, error)
-            self.scheduler.put(replace(placed, moved_s=now_s()))
+            self.cluster.put(replace(placed, moved_s=now_s()))
             return
         running.target = shares
         leaving = merged(allocation_of(held), allocation, -1)
-        self.scheduler.put(replace(placed, allocation=allocation_of(held), leaving=leaving, moved_s=now_s()))
+        self.cluster.put(replace(placed, allocation=allocation_of(held), leaving=leaving, moved_s=now_s()))
 
     def _resized(self, running: RunningAttempt) -> None:
         """Note that a job has the size it was told to have."""
         placed = self.scheduler.placed.get(running.id)
         if placed is not None:
             allocation = allocation_of(running.attempt.shares)
-            self.scheduler.put(replace(placed, allocation=allocation, leaving=()))
-            self._changed = True
+            self.cluster.put(replace(placed, allocation=allocation, leaving=()))
 
     async def _hold_to_limits(self) -> None:
         """Shrink elastic jobs that somebody scaled to fewer workers than they have."""
@@ -393,44 +331,6 @@ class Dispatcher:
             if surplus > 0 and not placed.leaving:
                 removed = loosest(placed.staying, surplus)
                 await self._resize(placed, merged(placed.allocation, removed, -1))
-
-    # -- answers ----------------------------------------------------------------------------------
-
-    def explanations(self) -> Explanations | None:
-        """Return why jobs wait, as of the last decision."""
-        if self._decision is None:
-            return None
-        return Explanations(self.scheduler, *self._decision)
-
-    def reason(self, job_id: int) -> Reason | None:
-        """Return why a job waits; None if it does not."""
-        known, found = self.known.get(job_id), self.explanations()
-        if known is None or found is None or job_id not in self.scheduler.queue.jobs:
-            return None
-        lost = known.never_unblocked
-        if lost and known.job.state != "held":
-            named = ", ".join(f"job {other}" for other in lost)
-            return Reason("dependency", f"{named} did not complete; retry it, or stop this one", None, None)
-        return found.reason(job_id)
-
-    def reasons(self) -> Mapping[int, Reason]:
-        """Return why each waiting job waits."""
-        found = {job_id: self.reason(job_id) for job_id in self.scheduler.queue.jobs}
-        return {job_id: reason for job_id, reason in found.items() if reason is not None}
-
-    def used(self) -> dict[str, Resources]:
-        """Return what jobs hold of each host."""
-        used: dict[str, Resources] = {}
-        for placed in self.scheduler.placed.values():
-            each = placed.request.demand.per_worker
-            for host, workers in placed.allocation:
-                before = used.get(host, Resources())
-                used[host] = Resources(
-                    before.cpus + workers * each.cpus,
-                    before.memory_bytes + workers * each.memory_bytes,
-                    before.gpus + workers * each.gpus,
-                )
-        return used
 
     def shares_of(self, job_id: int) -> tuple[AttemptShare, ...]:
         """Return what a running job holds."""

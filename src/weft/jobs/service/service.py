@@ -97,6 +97,7 @@ class JobService:
                     with suppress(asyncio.CancelledError):
                         await task
                 await self._watch.close()
+                self._keepers.close()
 
     def wake(self) -> None:
         """Have the dispatcher look at once: something has changed."""
@@ -118,8 +119,9 @@ class JobService:
         resolve(spec)
         parts = [resolve(part) for part in expand(spec)]
         hosts = await self.database.read(host_store.list_hosts)
+        scheduler = Scheduler(map(host_store.replace_open, hosts), self.config.policy)
         for resolved in parts:
-            self._check_fits(resolved, hosts)
+            _check_fits(resolved, scheduler)
         if snapshot is not None:
             await self.database.read(lambda connection: load_snapshot(connection, snapshot))
         if dry_run:
@@ -146,14 +148,6 @@ class JobService:
         numbers = await self.database.write(work)
         self.wake()
         return numbers
-
-    def _check_fits(self, resolved: ResolvedSpec, hosts: Iterable[host_store.StoredHost]) -> None:
-        """Refuse a job that would not fit if nothing else ran; hosts that are lost may come back."""
-        capacities = [host_store.replace_open(host) for host in hosts]
-        scheduler = Scheduler(capacities, self.config.policy)
-        request = request_of(KnownJob(_unborn(resolved), resolved))
-        if not scheduler.can_ever_run(request):
-            raise actions.never_fits(never_fits_text(scheduler, request))
 
     async def act(
         self, job_id: int, action: str, *, user_name: str, visible_to: int | None = None, **arguments: Any
@@ -196,7 +190,7 @@ class JobService:
                 raise StateError(
                     f"a job must have ended to be removed, got one that is {job.state}; stop it first"
                 )
-            waiting = waiting_for(connection, job_id)
+            waiting = waiting_for(connection, [job_id])
             if waiting and job.state != "completed":
                 raise StateError(
                     f"a job must not be waited for to be removed, got job {waiting[0]} that does; stop that first"
@@ -211,11 +205,11 @@ class JobService:
 
     def reasons(self) -> Mapping[int, Reason]:
         """Return why each waiting job waits; empty on a service that does not hold the lease."""
-        return {**self.dispatcher.reasons(), **self._schedules.reasons()}
+        return {**self.dispatcher.cluster.reasons(), **self._schedules.reasons()}
 
     def reason(self, job_id: int) -> Reason | None:
         """Return why one job waits; None if it does not."""
-        return self.dispatcher.reason(job_id) or self._schedules.reasons().get(job_id)
+        return self.dispatcher.cluster.reason(job_id) or self._schedules.reasons().get(job_id)
 
     def log_folder(self, job_id: int, attempt: int) -> Path:
         """Return the folder of an attempt: launcher.log, run/rank-N.log."""
@@ -249,7 +243,7 @@ class JobService:
 
     async def remove_host(self, name: str) -> None:
         """Forget a host; this machine comes back with the next start."""
-        if self.dispatcher.used().get(name):
+        if self.dispatcher.cluster.used().get(name):
             raise StateError(
                 f"a host must be without jobs to be removed, got {name} that has some; drain it first"
             )
@@ -262,7 +256,7 @@ class JobService:
 
     def used(self) -> Mapping[str, Resources]:
         """Return what jobs hold of each host."""
-        return self.dispatcher.used()
+        return self.dispatcher.cluster.used()
 
     # -- troubles ---------------------------------------------------------------------------------
 
@@ -276,6 +270,13 @@ class JobService:
             if free < self.config.low_disk_bytes:
                 found.append(f"the disk of {self.folder} is almost full: {format_size(free)} are left")
         return tuple(found)
+
+
+def _check_fits(resolved: ResolvedSpec, scheduler: Scheduler) -> None:
+    """Refuse a job that would not fit if nothing else ran; hosts that are lost may come back."""
+    request = request_of(KnownJob(_unborn(resolved), resolved))
+    if not scheduler.can_ever_run(request):
+        raise actions.never_fits(never_fits_text(scheduler, request))
 
 
 def _unborn(resolved: ResolvedSpec) -> StoredJob:

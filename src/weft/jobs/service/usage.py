@@ -24,7 +24,8 @@ from weft.jobs.store.tables import quota, usage, user
 class HasScheduler(Protocol):
     """The part of the dispatcher that accounts are made from."""
 
-    scheduler: Scheduler
+    @property
+    def scheduler(self) -> Scheduler: ...
 
 
 class Accounts:

@@ -25,6 +25,8 @@ from weft.jobs.store.schema import upgrade
 
 READERS = 4  # threads that answer questions at the same time
 MOST_TOGETHER = 512  # writes in one transaction
+STANDSTILL_MS = 5000  # after which PostgreSQL ends a transaction in which nothing happens
+_WRITE_LOCK = 0x77656675  # PostgreSQL's advisory lock of those who write
 BUSY_MS = 30_000  # for which SQLite waits for another process's write
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]
@@ -113,6 +115,7 @@ class Database:
         done: list[tuple[Future[Any], Any]] = []
         try:
             with self.engine.execution_options(writes=True).begin() as connection:
+                _wait_for_turn(connection)
                 for work, result in batch:
                     try:
                         with connection.begin_nested():
@@ -144,11 +147,19 @@ def make_engine(address: str) -> sa.Engine:
             f"got {address.partition('://')[0] + '://...'!r}; leave --database out for SQLite"
         )
     if url.get_backend_name() == "postgresql":
-        return sa.create_engine(url, pool_size=READERS + 1, pool_pre_ping=True)
+        # A service that stands still in the middle of a transaction must not keep the others waiting for long.
+        limits = {"options": f"-c idle_in_transaction_session_timeout={STANDSTILL_MS}"}
+        return sa.create_engine(url, pool_size=READERS + 1, pool_pre_ping=True, connect_args=limits)
     engine = sa.create_engine(url, pool_size=READERS + 1, connect_args={"timeout": BUSY_MS / 1000})
     sa.event.listen(engine, "connect", _set_up_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _wait_for_turn(connection: sa.Connection) -> None:
+    """Let one service write at a time, as SQLite does by itself: events come in their order, nobody waits in a circle."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})")
 
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:

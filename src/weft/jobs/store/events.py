@@ -12,8 +12,6 @@ import sqlalchemy as sa
 
 from weft.jobs.store.tables import audit, event
 
-_ORDER_LOCK = 0x77656675  # PostgreSQL's advisory lock of those who add events
-
 
 @dataclass(frozen=True)
 class StoredEvent:
@@ -32,9 +30,6 @@ def now_ms() -> int:
 
 def add_event(connection: sa.Connection, topic: str, kind: str, **data: Any) -> None:
     """Tell those who watch a topic of something that happened."""
-    if connection.dialect.name == "postgresql":
-        # Ids must be seen in their order: of two transactions at once, the one with the smaller id commits first.
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ORDER_LOCK})")
     row = {"time_ms": now_ms(), "topic": topic, "kind": kind, "data": msgspec.json.encode(data).decode()}
     connection.execute(sa.insert(event), row)
 

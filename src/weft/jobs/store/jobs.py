@@ -164,9 +164,10 @@ def dependencies_of(
     return after
 
 
-def waiting_for(connection: sa.Connection, job_id: int) -> tuple[int, ...]:
-    """Return the jobs that must wait for one to complete."""
-    return tuple(connection.scalars(sa.select(dependency.c.job_id).where(dependency.c.after_id == job_id)))
+def waiting_for(connection: sa.Connection, jobs: Sequence[int]) -> tuple[int, ...]:
+    """Return the jobs that must wait for some to complete."""
+    found = sa.select(dependency.c.job_id).where(dependency.c.after_id.in_(jobs)).distinct()
+    return tuple(connection.scalars(found))
 
 
 def change_job(connection: sa.Connection, job_id: int, **changes: Any) -> None:

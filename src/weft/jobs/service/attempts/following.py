@@ -19,7 +19,8 @@ from weft.jobs.reports.tailer import Tailer
 from weft.jobs.service.attempts.command import is_elastic
 from weft.jobs.service.attempts.keepers import KeeperProcess, Keepers, is_locked
 from weft.jobs.service.attempts.processes import boot_id
-from weft.jobs.service.attempts.steps import Attempts, RunningAttempt
+from weft.jobs.service.attempts.records import RunningAttempt
+from weft.jobs.service.attempts.steps import Attempts
 from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.index import KnownJob, now_s
 from weft.jobs.service.lease import LeaseLost
@@ -78,7 +79,7 @@ class Following:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._keepers.close()
+        self._keepers.release()
         self.running.clear()
 
     def keeper_ended(self, job_id: int, code: int | None) -> None:

@@ -132,10 +132,14 @@ class Keepers:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
-    def close(self) -> None:
-        """Let all keepers go on without this process."""
+    def release(self) -> None:
+        """Watch no keeper any more."""
         for job_id in list(self._watched):
             self._forget(job_id)
+
+    def close(self) -> None:
+        """Let all keepers go on without this process."""
+        self.release()
         for child in self._children.values():
             if child.poll() is None:
                 child.returncode = 0  # it is nobody's to wait for; Popen would warn of it

@@ -11,18 +11,17 @@ import secrets
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from weft.elastic.launcher.scale import pause, present_workers, scale, wanted_hosts
 from weft.errors import WeftError
 from weft.jobs.code.blobs import BlobStore
 from weft.jobs.data.staging import variable_of
-from weft.jobs.lifecycle import NextStep, after_attempt, check_transition
+from weft.jobs.lifecycle import NextStep, after_attempt
 from weft.jobs.service.attempts.command import (
     AttemptPlan,
     KeeperCommand,
@@ -34,6 +33,7 @@ from weft.jobs.service.attempts.command import (
 )
 from weft.jobs.service.attempts.keepers import KeeperProcess, Keepers, is_locked
 from weft.jobs.service.attempts.processes import boot_id
+from weft.jobs.service.attempts.records import RunningAttempt, begin_or_stop, end_attempt, move_if
 from weft.jobs.service.attempts.staging import (
     data_variables,
     last_words,
@@ -56,24 +56,6 @@ from weft.jobs.store.tables import job as job_table
 VariableSource = Callable[[StoredJob, JobSpec, Path], Awaitable[Mapping[str, str]]]
 # Takes what a completed job made: job, specification, folder of the attempt.
 OutputSink = Callable[[StoredJob, JobSpec, Path], Awaitable[None]]
-
-
-@dataclass
-class RunningAttempt:
-    """One attempt that has not ended, as the dispatcher follows it."""
-
-    known: KnownJob
-    attempt: StoredAttempt
-    task: asyncio.Task[None] | None = None  # a step that is being taken
-    watched: bool = False  # its keeper lives, and its end will be told
-    ended: bool = False  # its keeper is gone
-    code: int | None = None  # its keeper's exit code, where it was a child of ours
-    target: tuple[AttemptShare, ...] | None = None  # the size it was told to have, until it has it
-    adoptions: list[float] = field(default_factory=list)  # times at which its keeper was replaced
-
-    @property
-    def id(self) -> int:
-        return self.attempt.job_id
 
 
 class Attempts:
@@ -146,7 +128,7 @@ class Attempts:
             snapshot = await self._database.read(lambda connection: load_snapshot(connection, digest))
         await asyncio.to_thread(stage_code, self._blobs, snapshot, folder)
         await asyncio.to_thread(self._config.job_folder(job.id).joinpath("checkpoints").mkdir, exist_ok=True)
-        await self.write(lambda connection: _check_wanted(connection, running))
+        await self.write(lambda connection: begin_or_stop(connection, running))
 
     async def start(self, running: RunningAttempt) -> KeeperProcess | None:
         """Start the keeper of an attempt, or find the one that was started; None: look again."""
@@ -174,11 +156,7 @@ class Attempts:
         variables: dict[str, str] = {}
         for source in self.sources if make is keeper_command else ():
             variables |= await source(known.job, known.spec, folder)
-        staged = {
-            name: variables[key]
-            for name in known.spec.data
-            if (key := variable_of(name)) in variables
-        }
+        staged = {name: variables[key] for name in known.spec.data if (key := variable_of(name)) in variables}
         if make is keeper_command:
             variables |= data_variables(known.spec, staged)
         plan = AttemptPlan(
@@ -212,7 +190,7 @@ class Attempts:
 
     async def say_running(self, running: RunningAttempt) -> None:
         """Note that the workers of an attempt have been started."""
-        await self.write(lambda connection: _move_if(connection, running.id, ("starting",), "running"))
+        await self.write(lambda connection: move_if(connection, running.id, ("starting",), "running"))
 
     # -- asking to end ----------------------------------------------------------------------------
 
@@ -276,17 +254,17 @@ class Attempts:
         await self.write(work)
         running.attempt = replace(attempt, shares=held)
 
-    def target_of(self, running: RunningAttempt) -> tuple[AttemptShare, ...] | None:
+    def target_of(self, known: KnownJob, attempt: StoredAttempt) -> tuple[AttemptShare, ...] | None:
         """Return the size that a run was told to have by an earlier service, and does not have yet."""
-        run = self.folder(running.attempt) / "run"
-        if not is_elastic(running.known.resolved) or not (run / "elastic" / "control.json").exists():
+        run = self.folder(attempt) / "run"
+        if not is_elastic(known.resolved) or not (run / "elastic" / "control.json").exists():
             return None
         try:
             entries = wanted_hosts(run)
         except WeftError:
             return None
         wanted = tuple(AttemptShare(e.name, e.workers or 0, e.cpus, e.gpus or ()) for e in entries)
-        return wanted if wanted != running.attempt.shares else None
+        return wanted if wanted != attempt.shares else None
 
     async def has_size(self, running: RunningAttempt, shares: Sequence[AttemptShare]) -> bool:
         """Return whether no host has more workers of a run than it should; those that leave take a step's time."""
@@ -333,7 +311,7 @@ class Attempts:
             following = replace(
                 following, state="queued", message="gave way to another job, at its last checkpoint"
             )
-        await self.write(lambda connection: _end(connection, known.job, attempt, outcome, following))
+        await self.write(lambda connection: end_attempt(connection, known.job, attempt, outcome, following))
         return following
 
     def _guess(self, running: RunningAttempt) -> dict[str, Any] | None:
@@ -363,88 +341,21 @@ class Attempts:
         except (OSError, WeftError) as error:
             reason = f"it ran well, but its outputs could not be stored: {error}"
             await self.write(
-                lambda c: _move_if(c, running.id, ("storing",), "failed", message=reason, cause="error")
+                lambda c: move_if(c, running.id, ("storing",), "failed", message=reason, cause="error")
             )
             return
         await self.write(
-            lambda c: _move_if(c, running.id, ("storing",), "completed", message=message, progress=1.0)
+            lambda c: move_if(c, running.id, ("storing",), "completed", message=message, progress=1.0)
         )
 
     async def give_back(self, running: RunningAttempt, message: str, wait_s: float) -> None:
         """Queue a job again whose start failed for a reason that is not its own, such as a full disk."""
         job, attempt = running.known.job, running.attempt
         step = NextStep("queued", None, message, wait_s)
-        await self.write(lambda connection: _end(connection, job, attempt, None, step))
+        await self.write(lambda connection: end_attempt(connection, job, attempt, None, step))
 
     async def refuse(self, running: RunningAttempt, message: str) -> None:
         """Fail a job that cannot be started."""
         job, attempt = running.known.job, running.attempt
         step = NextStep("failed", "error", message)
-        await self.write(lambda connection: _end(connection, job, attempt, None, step))
-
-
-def held_meanwhile(before: Sequence[AttemptShare], after: Sequence[AttemptShare]) -> tuple[AttemptShare, ...]:
-    """Return what a job holds while it changes its size: of each host the larger part."""
-    parts = {share.host: share for share in before}
-    for share in after:
-        known = parts.get(share.host)
-        if known is None or share.workers > known.workers:
-            parts[share.host] = share
-    return tuple(parts[host] for host in sorted(parts))
-
-
-def _check_wanted(connection: sa.Connection, running: RunningAttempt) -> None:
-    job = need_job(connection, running.id)
-    if job.wanted == "stop":
-        _end(connection, job, running.attempt, None, NextStep("stopped", message="stopped on request"))
-    else:
-        _move_if(connection, running.id, ("staging",), "starting")
-
-
-def _move_if(
-    connection: sa.Connection, job_id: int, before: Sequence[str], after: Any, **changes: Any
-) -> None:
-    """Move a job unless that was done before the service was killed."""
-    job = need_job(connection, job_id)
-    if job.state in before:
-        move_job(connection, job_id, after, **changes)
-
-
-def _end(
-    connection: sa.Connection,
-    known: StoredJob,
-    attempt: StoredAttempt,
-    outcome: Mapping[str, Any] | None,
-    following: NextStep,
-) -> None:
-    """End an attempt and move its job on; done once, however often it is asked for."""
-    job = need_job(connection, attempt.job_id)
-    current = open_attempts(connection, attempt.job_id)
-    if attempt.number not in {found.number for found in current}:
-        return
-    change_attempt(
-        connection,
-        attempt.job_id,
-        attempt.number,
-        ended_ms=now_ms(),
-        outcome=dict(outcome) if outcome is not None else None,
-        code=outcome.get("code") if outcome is not None else None,
-        cause=following.cause,
-        message=following.message,
-    )
-    if job.attempt != attempt.number:
-        return
-    changes: dict[str, Any] = {"cause": following.cause, "workers": 0, "wanted": None}
-    if following.state == "queued":
-        retried = following.cause is not None
-        avoid = sorted({*msgspec.json.decode(job.avoid), *following.avoid})
-        changes |= {
-            "retries": job.retries + retried,
-            "not_before_ms": now_ms() + round(following.wait_s * 1000),
-            "avoid": msgspec.json.encode(avoid).decode(),
-        }
-    if following.state == "storing" and job.state == "starting":
-        move_job(connection, job.id, "running")
-        job = replace(job, state="running")
-    check_transition(job.state, following.state)
-    move_job(connection, job.id, following.state, message=following.message, **changes)
+        await self.write(lambda connection: end_attempt(connection, job, attempt, None, step))
