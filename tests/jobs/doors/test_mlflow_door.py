@@ -254,7 +254,12 @@ def test_a_client_never_ends_our_own_job(
     assert ann.get("runs/get", run_id=str(job_id))["run"]["info"]["status"] == "SCHEDULED"
     other = ann.begin()
     token.refused("runs/log-metric", 403, "PERMISSION_DENIED", run_id=other, key="a", value=1, timestamp=1)
-    token.refused("runs/create", 403, "PERMISSION_DENIED")
+    child = token.begin(run_name="trial 1")  # within its own
+    token.log(child, ("loss", 2.0, 0))
+    token.post("runs/update", run_id=child, status="FINISHED")
+    inner = service.database.ask(lambda c: find_job(c, int(child)))
+    assert inner is not None
+    assert (inner.kind, inner.state, inner.parent_id) == ("tracked", "completed", job_id)
 
 
 def test_others_may_look_but_not_write(ann: Door, doors: Callable[[str], Door], users: Users) -> None:

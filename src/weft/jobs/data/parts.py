@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ from weft.jobs.store.database import Database
 from weft.jobs.store.jobs import StoredJob
 
 LOOK_S = 0.5  # between two looks at the servers
+SWEEP_S = 3600.0  # between two looks for what the cache can do without
+UNUSED_S = 90 * 86400.0  # after which fetched data that no job has begun with is removed
 
 
 class DataParts:
@@ -39,7 +42,11 @@ class DataParts:
                 await task
 
     async def _keep(self, is_leader: Callable[[], bool]) -> None:
+        swept = time.monotonic()
         while True:
+            if time.monotonic() - swept > SWEEP_S:
+                swept = time.monotonic()
+                await asyncio.to_thread(self.staging.sweep, UNUSED_S)
             if is_leader():
                 with suppress(sa.exc.SQLAlchemyError, OSError):  # looked at again in a moment
                     await self.deployments.look()

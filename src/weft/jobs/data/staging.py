@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,6 +43,10 @@ class DataStaging:
         sealer = Sealer(self._folder / "secret.key")
         found = await self._database.read(lambda c: find_connection(c, sealer, user_id, place))
         return await asyncio.to_thread(S3Bucket, found, place)
+
+    def sweep(self, unused_s: float) -> int:
+        """Remove fetched data that no job has begun with for so long; return the bytes freed."""
+        return self._cache.sweep(unused_s, time.time())
 
     async def scan(self, source: str, user_id: int) -> DataManifest:
         """Return the manifest of a path or of a place in S3."""

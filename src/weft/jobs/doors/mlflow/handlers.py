@@ -135,11 +135,6 @@ class Tracking:
     # -- runs ---------------------------------------------------------------------------------------------------------
 
     async def create_run(self, caller: Caller, asked: messages.CreateRun) -> dict[str, Any]:
-        if caller.job_id is not None:
-            raise DoorError(
-                "forbidden", "a job's token must log to its own run, got a new one; use MLFLOW_RUN_ID"
-            )
-
         def begin(connection: sa.Connection) -> dict[str, Any]:
             job_id = runs.begin(connection, caller, asked)
             return runs.show_run(connection, visible_job(connection, caller, job_id))

@@ -77,6 +77,7 @@ def begin(connection: sa.Connection, caller: Caller, asked: CreateRun) -> int:
         "created_ms": at,
         "queued_ms": at,
         "started_ms": started,
+        "parent_id": caller.job_id,  # a script in a job may begin runs within its own
     }
     job_id = int(connection.execute(sa.insert(job).values(row).returning(job.c.id)).scalar_one())
     if tags:
