@@ -26,6 +26,8 @@ REFERENCE = Text(
 SOURCE = Text("a path, or s3://BUCKET/PREFIX", "/data/digits", like=r"[^\x00-\x1f]{1,4096}")
 NOTE = Text("a line of text", "with labels of May", like=r"[^\x00]{1,10000}")
 
+LONGEST_READING_S = 12 * 3600.0  # the service reads every byte: 20 TB at 500 MB/s
+
 
 @click.group("dataset")
 def command() -> None:
@@ -50,7 +52,7 @@ def add(
     place = source if source.startswith("s3://") else str(Path(source).absolute())
     body = {"name": name, "source": place, "note": note or "", "description": description}
     with open_client(url) as client:
-        made = client.connection.send("POST", "/datasets", _view(), body)
+        made = client.connection.send("POST", "/datasets", _view(), body, timeout_s=LONGEST_READING_S)
     if as_json:
         print_data(made)
         return

@@ -83,16 +83,19 @@ class ServiceConnection:
         headers: Mapping[str, str] | None = None,
         *,
         tries: int = 1,
+        timeout_s: float | None = None,
     ) -> T:
         """Ask the service to do something, and return its answer; the kind `type(None)` is for answers without one.
 
-        A request that may be made twice, as it has an Idempotency-Key, is made again if the connection broke.
+        A request that may be made twice, as it has an Idempotency-Key, is made again if the connection broke. One that
+        takes the service long has a time-out of its own.
         """
         content = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": "application/json", **(headers or {})}
         for left in reversed(range(tries)):
             try:
-                return self._decoded(self._send(method, path, content, headers), kind)
+                answer = self._send(method, path, content, headers, timeout_s=timeout_s)
+                return self._decoded(answer, kind)
             except ServiceError as error:
                 if error.status or not left:
                     raise
@@ -109,13 +112,14 @@ class ServiceConnection:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         query: Query | None = None,
+        timeout_s: float | None = None,
     ) -> httpx.Response:
         try:
-            return self._answer(method, path, content, headers, query)
+            return self._answer(method, path, content, headers, query, timeout_s)
         except (ServiceMissingError, ServiceError) as error:
             if not self._found_again(error):
                 raise
-        return self._answer(method, path, content, headers, query)
+        return self._answer(method, path, content, headers, query, timeout_s)
 
     def _answer(
         self,
@@ -124,10 +128,12 @@ class ServiceConnection:
         content: bytes | None,
         headers: Mapping[str, str] | None,
         query: Query | None,
+        timeout_s: float | None,
     ) -> httpx.Response:
+        timeout = httpx.Timeout(timeout_s or self._timeout_s, connect=CONNECT_S)
         with self._told():
             answer = self._http.request(
-                method, API + path, content=content, headers=headers, params=_given(query)
+                method, API + path, content=content, headers=headers, params=_given(query), timeout=timeout
             )
         self._check(answer)
         return answer
