@@ -38,7 +38,20 @@ from testing.wrong_commands.scratch import make_scratch
 
 from weft.cli import VERBS
 
-JOBS = ("up", "submit", "jobs", "job", "logs", "hosts", "login", "user", "token", "secret", "dataset")
+JOBS = (
+    "up",
+    "submit",
+    "jobs",
+    "job",
+    "logs",
+    "hosts",
+    "login",
+    "user",
+    "token",
+    "secret",
+    "dataset",
+    "retention",
+)
 LIGHT = ("run", "bench", "check", "topology", "rankfile", "scale", "pause", "ledger", "timeline", *JOBS)
 COUNTED = ("invocations", "tracebacks", "accepted", "other findings", "processes")
 HEAVY_MODULES = (

@@ -91,6 +91,7 @@ RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "token list": ((), ()),
     "token add": ((), ("ci",)),
     "token rm": ((), ("3",)),
+    "retention": (("--days", "90"), ()),
     "secret list": ((), ()),
     "secret set": ((), ("HF_TOKEN",)),
     "secret rm": ((), ("HF_TOKEN",)),

@@ -60,7 +60,13 @@ def test_from_up_to_results(terminal: ServiceTerminal, tmp_path: Path) -> None:
     assert (failed.returncode, "is failed" in failed.stderr) == (1, True)
     assert "ValueError: no" in terminal.weft("logs", "3")
     assert terminal.data_of("job", "diff", "1", "3")["code"][0]["path"] == "train.py"
-    terminal.weft("job", "rm", "--yes", "1", "2", "3")
+    assert terminal.weft("retention", "--days", "1") == "all jobs are kept\n"
+    assert "3 jobs of " in terminal.weft("retention", "--most", "1")
+    assert len(terminal.data_of("jobs")["jobs"]) == 3
+    terminal.weft("job", "rm", "--yes", "1", "2")
+    assert [
+        job["id"] for job in terminal.data_of("retention", "--most", "1", "--apply", "--yes")["jobs"]
+    ] == [3]
     assert terminal.data_of("jobs")["jobs"] == []
 
 
