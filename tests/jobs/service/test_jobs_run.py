@@ -111,3 +111,15 @@ def test_what_can_never_run_is_said_at_submit(tell: Tell) -> None:
             await desk.submit(spec="workers: 300")
 
     tell(story)
+
+
+def test_a_worker_that_holds_more_memory_than_it_asked_for_is_ended(tell: Tell) -> None:
+    script = "import time; held = bytearray(300 << 20); time.sleep(60)"
+
+    async def story(desk: Desk) -> None:
+        number = await desk.submit(script, "resources: {memory: 100MiB}\nretry: {max: 1, on: [host-lost]}")
+        job = await desk.reach(number)
+        assert (job.state, job.cause, job.attempt) == ("failed", "out-of-memory", 1), job.message
+        assert "100" in (job.message or "")
+
+    tell(story)

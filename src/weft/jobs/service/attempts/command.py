@@ -17,8 +17,8 @@ from weft.topology.hostlist import HostEntry
 
 TOKEN_VARIABLE = "_WEFT_KEEPER"  # of the launcher; its name keeps it from being carried to workers
 HOSTFILE = "hosts"
-# Of the service's own variables: ssh needs it to reach other hosts.
-_NEEDED = frozenset({"SSH_AUTH_SOCK"})
+# Of the service's own variables: ssh needs them to reach other hosts.
+_NEEDED = frozenset({"SSH_AUTH_SOCK", "WEFT_SSH_CONFIG"})
 
 
 @dataclass(frozen=True, kw_only=True)
