@@ -9,9 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from testing.jobs.web import WebService
 
 from weft.jobs.store.jobs import move_job
+from weft.jobs.store.tables import job
 
 
 def submit(client: httpx.Client, **spec: Any) -> dict[str, Any]:
@@ -194,3 +196,16 @@ def test_an_ended_job_can_be_retried(web: WebService) -> None:
     overview = client.get("/overview").json()
     assert overview["hosts"] == {"up": 0, "drained": 1, "lost": 0}
     assert number in [one["id"] for one in overview["waiting"]]
+
+
+def test_retention_tells_first_and_removes_when_told(web: WebService) -> None:
+    client, admin = web.user("kept"), web.admin()
+    number = submit(client, project="retained")["id"]
+    end(web, number)
+    web.write(lambda c: c.execute(sa.update(job).where(job.c.id == number).values(ended_ms=1)))
+    told = admin.post("/retention", json={"days": 1000}).json()
+    assert ([one["id"] for one in told["jobs"]], told["dry_run"]) == ([number], True)
+    assert client.get(f"/jobs/{number}").status_code == 200
+    assert client.post("/retention", json={"days": 1000, "dry_run": False}).status_code == 403
+    assert admin.post("/retention", json={"days": 1000, "dry_run": False}).json()["jobs"][0]["id"] == number
+    assert client.get(f"/jobs/{number}").status_code == 404

@@ -147,6 +147,8 @@ CLUSTER = (
           access="admin", status=202, audit="drain host"),
     _post("undrain_host", "/hosts/{host}/undrain", "Place workers on a host again.", cluster.HostView,
           access="admin", status=202, audit="undrain host"),
+    _post("apply_retention", "/retention", "Remove jobs that are kept no longer, or tell which these are.",
+          cluster.RetentionAnswer, cluster.RetentionBody, access="admin", status=200, audit="apply retention"),
     _get("show_health", "/health", "Whether the service works.", cluster.HealthAnswer, access="open"),
 )  # fmt: skip
 ACCOUNTS = (

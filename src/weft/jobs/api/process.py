@@ -36,6 +36,8 @@ from weft.jobs.service.service import JobService
 from weft.jobs.store.database import Database
 from weft.jobs.store.events import now_ms
 from weft.jobs.store.tables import token
+from weft.jobs.upkeep.retention import RetentionPolicy
+from weft.jobs.upkeep.sweep import sweeping
 from weft.jobs.webhooks.sender import WebhookSender
 from weft.serve.server.hosts import LoopbackHosts
 from weft.serve.server.http.limits import ConnectionLimits
@@ -64,16 +66,23 @@ class ServiceOptions:
     insecure: bool = False  # other machines may connect without TLS
     private_webhooks: tuple[str, ...] = ()  # networks that webhooks may go to though they are private
     pages: Path | None = None  # the built console
+    keep_days: int | None = None  # after the end of a job; none: for ever
+    keep_bytes: int | None = None  # of all jobs' files; none: without bound
     ready_file: Path | None = None
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("--tls-cert and --tls-key must be given together, got one of them")
+        _ = self.retention  # which checks the bounds
         if not (is_loopback(self.host) or self.tls_cert or self.insecure):
             raise UsageError(
                 f"passwords must not travel in clear to {self.host}, got no --tls-cert and --tls-key; give both, "
                 "bind to 127.0.0.1, or say --insecure if TLS ends before this service or the network is trusted"
             )
+
+    @property
+    def retention(self) -> RetentionPolicy:
+        return RetentionPolicy(days=self.keep_days, most_bytes=self.keep_bytes)
 
 
 def run_service(options: ServiceOptions, tell: Callable[[str], None]) -> None:
@@ -196,6 +205,7 @@ async def service_on(
         await stack.enter_async_context(state.hub.running())
         await stack.enter_async_context(sender.running())
         await stack.enter_async_context(service.running())
+        await stack.enter_async_context(sweeping(service, options.retention))
         await listener.start()
         try:
             yield RunningService(url, state, text, f"{url}/login#link={link}")

@@ -83,6 +83,19 @@ class BlobStore:
             raise UsageError(f"content {digest[:12]} must be whole, got other bytes; restore the backup")
         return data
 
+    def list(self) -> Iterator[tuple[str, int]]:
+        """Yield the digest of each content, and when it came, in ms since 1970."""
+        for path in self._folder.glob("[0-9a-f][0-9a-f]/*"):
+            if len(path.name) == 62:
+                yield path.parent.name + path.name, path.stat().st_mtime_ns // 1_000_000
+
+    def remove(self, digest: str) -> int:
+        """Remove a content; return its size."""
+        path = self._path(digest)
+        size = path.stat().st_size
+        path.unlink()
+        return size
+
     def _path(self, digest: str) -> Path:
         if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
             raise UsageError(

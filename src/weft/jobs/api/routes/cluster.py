@@ -25,7 +25,10 @@ from weft.jobs.api.types.cluster import (
     HostView,
     NewHost,
     OverviewAnswer,
+    RemovedJob,
     ResourceView,
+    RetentionAnswer,
+    RetentionBody,
 )
 from weft.jobs.api.views import show_host, show_host_detail, show_jobs, show_resources
 from weft.jobs.lifecycle import ACTIVE
@@ -36,6 +39,8 @@ from weft.jobs.store.hosts import HostNotFound, StoredHost, list_hosts
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.store.listing import JobFilter, count_by_state, list_jobs
 from weft.jobs.store.tables import finding, job
+from weft.jobs.upkeep.retention import RetentionPolicy
+from weft.jobs.upkeep.sweep import sweep
 from weft.version import __version__
 
 MOST_SHOWN = 20
@@ -195,6 +200,16 @@ async def show_health(call: ApiCall) -> HealthAnswer:
     return HealthAnswer("degraded" if problems else "ok", __version__, tuple(problems))
 
 
+async def apply_retention(call: ApiCall) -> RetentionAnswer:
+    body: RetentionBody = call.body
+    policy = RetentionPolicy(days=body.days, most_bytes=body.most_bytes)
+    found = await sweep(call.state.jobs, policy, user_name=call.identity.name, dry_run=body.dry_run)
+    jobs = tuple(
+        RemovedJob(one.job.id, one.job.name, one.job.ended_ms, one.job.bytes, one.why) for one in found
+    )
+    return RetentionAnswer(jobs, sum(one.bytes for one in jobs), body.dry_run)
+
+
 def _public(trouble: str) -> str:
     """Return a trouble without paths and messages of the database: everybody may ask for the health."""
     return "the disk is almost full" if trouble.startswith("the disk") else trouble.partition(":")[0]
@@ -209,5 +224,6 @@ HANDLERS: Mapping[str, Handler] = {
     "remove_host": remove,
     "drain_host": drain,
     "undrain_host": undrain,
+    "apply_retention": apply_retention,
     "show_health": show_health,
 }

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 from urllib.parse import quote
 
+import sqlalchemy as sa
 from starlette.responses import Response
 
 from weft.jobs.api.binding import Handler, bounded_parts
@@ -198,10 +199,15 @@ async def add_code(call: ApiCall) -> SnapshotAnswer:
         check_snapshot(taken)
         return blobs.missing(taken.blobs)
 
-    absent = await asyncio.to_thread(missing)
-    if absent:
-        return SnapshotAnswer(taken.digest, absent)
-    return SnapshotAnswer(await call.database.write(lambda c: add_snapshot(c, taken)), ())
+    def add(connection: sa.Connection) -> tuple[str, ...]:
+        # Looked at once more: retention removes contents, in the same thread, until a snapshot names them.
+        absent = blobs.missing(taken.blobs)
+        if not absent:
+            add_snapshot(connection, taken)
+        return absent
+
+    absent = await asyncio.to_thread(missing) or await call.database.write(add)
+    return SnapshotAnswer(taken.digest, absent)
 
 
 async def add_blob(call: ApiCall) -> None:

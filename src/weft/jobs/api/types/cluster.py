@@ -111,6 +111,32 @@ class OverviewAnswer(msgspec.Struct, frozen=True):
     findings: tuple[FindingOfJob, ...]
 
 
+class RetentionBody(Document, frozen=True):
+    """Bounds of what is kept, to be looked at or carried out now."""
+
+    days: Annotated[int, Meta(ge=1, le=36_500)] | None = None  # after the end of a job
+    most_bytes: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None  # of all jobs' files
+    dry_run: bool = True
+
+
+class RemovedJob(msgspec.Struct, frozen=True):
+    """A job that is kept no longer."""
+
+    id: int
+    name: str
+    ended_ms: int
+    bytes: int
+    why: str
+
+
+class RetentionAnswer(msgspec.Struct, frozen=True):
+    """The jobs that were removed, or would be."""
+
+    jobs: tuple[RemovedJob, ...]
+    bytes: int
+    dry_run: bool
+
+
 class HealthAnswer(msgspec.Struct, frozen=True):
     """The health of the service, also for those who are not logged in."""
 
