@@ -66,7 +66,6 @@ def test_values_of_every_kind_of_number(reporter: Reporter, tmp_path: Path) -> N
     }
     reporter.log(values, 0)
     changing.add_(1)
-    values["tensor"] = torch.tensor(9.0)
     assert reporter.flush(10)
     assert lines(tmp_path)[0][2] == {
         "tensor": 2.0,
@@ -89,6 +88,16 @@ def test_what_is_no_number_is_refused_at_once(reporter: Reporter, value: object)
 def test_a_step_must_be_whole(reporter: Reporter) -> None:
     with pytest.raises(UsageError, match=r"step must be a whole number, got 0\.5"):
         reporter.log({"loss": 1.0}, 0.5)  # type: ignore[arg-type]
+
+
+def test_a_dict_of_the_callers_is_left_as_it_is(tmp_path: Path) -> None:
+    code = (
+        "import weft\nvalues = {'loss': True}\nweft.log(values)\nassert values == {'loss': True}\n"
+        "values['loss'] = 9.0\nweft.log(values, loss=3.0, step=5)\n"
+    )
+    environment = {**os.environ, "WEFT_RUN_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
+    assert [line[1:] for line in lines(tmp_path)] == [[0, {"loss": 1.0}], [5, {"loss": 3.0}]]
 
 
 def test_progress_is_told(reporter: Reporter, tmp_path: Path) -> None:

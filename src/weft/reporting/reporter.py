@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
 from typing import Any
 
 from weft.errors import UsageError
@@ -48,17 +47,16 @@ class Reporter:
 
     # -- the training thread ----------------------------------------------------------------------
 
-    def log(self, values: Mapping[str, Any], step: int | None) -> None:
-        """Keep numbers of one step; `values` is the caller's to give away."""
+    def log(self, values: dict[str, Any], step: int | None) -> None:
+        """Keep numbers of one step; `values` is this reporter's from now on."""
         if step is None:
             step = self._next_step
         elif type(step) is not int:
             step = _whole(step)
         self._next_step = step + 1
-        for value in values.values():
+        for name, value in values.items():
             if type(value) is not float and type(value) is not int:
-                values = {name: _snapshot(name, each) for name, each in values.items()}
-                break
+                values[name] = _snapshot(name, value)
         self._entries.append((time.time_ns(), step, values))
         if self._thread is None:
             self._start()
@@ -198,8 +196,6 @@ def _left_of(lines: list[bytes], count: int) -> list[bytes]:
 
 def _snapshot(name: str, value: Any) -> Any:
     """Return a value that later changes of the caller's do not reach."""
-    if type(value) is float or type(value) is int:
-        return value
     try:
         if hasattr(value, "detach"):
             return value.item() if value.is_cpu else _device_copy(value)
