@@ -73,22 +73,14 @@ def users() -> Users:
     return Users()
 
 
-class WatchedService(JobService):
-    """A real service; its points can be watched."""
-
-    def __init__(self, config: ServiceConfig, database: Database) -> None:
-        super().__init__(config, database)
-        self.points = PointFanout()
-
-
 @pytest.fixture
-def jobs(service: StoreService) -> WatchedService:
+def jobs(service: StoreService) -> JobService:
     """A real service, which runs jobs while routes are served with its lifespan."""
     config = ServiceConfig(folder=service.folder, tick_s=0.2, stop_grace_s=1.0)
-    return WatchedService(config, service.database)
+    return JobService(config, service.database)
 
 
-def life_of(service: WatchedService) -> Callable[[Starlette], Any]:
+def life_of(service: JobService) -> Callable[[Starlette], Any]:
     """Return what runs a service while it is served, and ends all of its jobs."""
 
     @asynccontextmanager

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from testing.cluster.waiting import wait_until
-from tests.jobs.doors.conftest import StoreService, Users, WatchedService, client_of, life_of
+from tests.jobs.doors.conftest import StoreService, Users, client_of, life_of
 
 from weft.jobs.accounts.sealing import Sealer
 from weft.jobs.data.connections import find_connection, parse_place
 from weft.jobs.doors.ffdl.routes import ffdl_routes
 from weft.jobs.metrics.batches import encode_batch
+from weft.jobs.service.service import JobService
 from weft.jobs.store.jobs import spec_of
 from weft.jobs.store.metrics import add_batch
 
@@ -87,7 +88,7 @@ SEND = ("-F", "manifest=@manifest.yml", "-F", "model_definition=@model.zip")
 
 
 def test_a_training_from_submitting_to_its_results(
-    jobs: WatchedService, users: Users, serve: Callable[..., str], packed: Path
+    jobs: JobService, users: Users, serve: Callable[..., str], packed: Path
 ) -> None:
     curl = Curl(serve(ffdl_routes(jobs, users), life_of(jobs)), packed)
     made = curl.json("/v1/models?version=2017-02-13", *SEND, status=201)
@@ -122,7 +123,7 @@ def _status(curl: Curl, path: str) -> str:
 
 
 def test_a_training_is_halted_and_followed_by_a_socket(
-    jobs: WatchedService, users: Users, serve: Callable[..., str], packed: Path
+    jobs: JobService, users: Users, serve: Callable[..., str], packed: Path
 ) -> None:
     from websockets.sync.client import connect
 
@@ -139,7 +140,7 @@ def test_a_training_is_halted_and_followed_by_a_socket(
     assert _status(curl, path) == "HALTED"
 
 
-def test_refusals_are_told_in_ffdls_words(service: StoreService, jobs: WatchedService, users: Users,
+def test_refusals_are_told_in_ffdls_words(service: StoreService, jobs: JobService, users: Users,
                                           serve: Callable[..., str], packed: Path) -> None:  # fmt: skip
     address = serve(ffdl_routes(jobs, users))
     curl = Curl(address, packed)
@@ -159,7 +160,7 @@ def test_refusals_are_told_in_ffdls_words(service: StoreService, jobs: WatchedSe
 
 
 def test_credentials_are_sealed_and_metrics_are_paged(
-    service: StoreService, jobs: WatchedService, users: Users, serve: Callable[..., str], packed: Path
+    service: StoreService, jobs: JobService, users: Users, serve: Callable[..., str], packed: Path
 ) -> None:
     store = """
 data_stores:

@@ -15,11 +15,12 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 from testing.cluster.waiting import wait_until
-from tests.jobs.doors.conftest import StoreService, Users, WatchedService, client_of, life_of
+from tests.jobs.doors.conftest import StoreService, Users, client_of, life_of
 
 from weft.jobs.accounts.tokens import find_holder
 from weft.jobs.doors.wmla.arguments import ArgumentsError, find_main, parse_arguments, to_spec
 from weft.jobs.doors.wmla.routes import wmla_routes
+from weft.jobs.service.service import JobService
 from weft.jobs.spec.read import resolve
 
 ROOT = "/platform/rest/deeplearning/v1"
@@ -111,7 +112,7 @@ def wait_for_end(client: httpx.Client, number: str) -> dict[str, Any]:
 
 
 def test_an_execution_from_logon_to_its_result(
-    service: StoreService, jobs: WatchedService, users: Users, serve: Callable[..., str]
+    service: StoreService, jobs: JobService, users: Users, serve: Callable[..., str]
 ) -> None:
     address = serve(wmla_routes(jobs, users), life_of(jobs))
     script = b"""
@@ -163,7 +164,7 @@ def curl(address: str, *options: str) -> tuple[int, Any]:
 
 
 def test_curl_sends_a_script_and_stops_it(
-    service: StoreService, jobs: WatchedService, users: Users, serve: Callable[..., str], tmp_path: Path
+    service: StoreService, jobs: JobService, users: Users, serve: Callable[..., str], tmp_path: Path
 ) -> None:
     address = serve(wmla_routes(jobs, users), life_of(jobs))
     status, answer = curl(f"{address}/auth/v1/logon", "-u", "ann:ann")
@@ -187,7 +188,7 @@ def test_curl_sends_a_script_and_stops_it(
         assert wait_for_end(client, made["id"])["schedulerState"] == "stopped"
 
 
-def test_refusals_have_a_message(jobs: WatchedService, users: Users, serve: Callable[..., str]) -> None:
+def test_refusals_have_a_message(jobs: JobService, users: Users, serve: Callable[..., str]) -> None:
     address = serve(wmla_routes(jobs, users))
     with client_of(address, "ann") as client:
         assert {one["name"] for one in client.get(f"{ROOT}/execs/frameworks").json()} >= {"edtPyTorch"}
