@@ -82,6 +82,8 @@ class VirtualCluster:
         self.ssh_config = self.folder / "ssh_config"
         self.home = self.folder / "home"  # nobody's own shell settings or keys take part
         self.infrastructure = {"sshd"}  # programs that belong to a host, for `processes`
+        self.servers: set[int] = set()  # processes that belong to a host likewise, by their numbers
+        self.python: str | None = None  # the interpreter for agents and workers, where it is not this one
         self._owner = os.getpid()
         self._rate, self._uplink = rate, uplink
         self._prefix = network.prefixlen
@@ -176,7 +178,8 @@ class VirtualCluster:
         for process in self.host(host).running.processes():
             try:
                 # Some systems say sshd-session or slurmd-wlm.
-                if Path(process.exe()).name.split("-")[0] not in self.infrastructure:
+                belongs = Path(process.exe()).name.split("-")[0] in self.infrastructure
+                if not belongs and process.pid not in self.servers:
                     found.append((process.pid, process.cmdline()))
             except psutil.NoSuchProcess:
                 continue

@@ -21,7 +21,9 @@ def main() -> int:
     signals = {getattr(signal, name) for name in PASSED_ON}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until there is a process to pass them on to
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.connect(str(command.parent.parent / "socket"))
+    home = command.parent.parent
+    own = home / f"socket-{os.uname().nodename}"  # of a server on this host of a virtual cluster
+    connection.connect(str(own if own.exists() else home / "socket"))
     request = {"argv": [command.name, *sys.argv[1:]], "env": dict(os.environ), "cwd": str(Path.cwd())}
     socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
     answer = connection.recv(64)
@@ -29,7 +31,7 @@ def main() -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     pid = int(answer)
-    command.parent.parent.joinpath("pids", str(os.getpid())).write_text(answer.decode())
+    home.joinpath("pids", str(os.getpid())).write_text(answer.decode())
     for number in signals:
         signal.signal(number, lambda received, _: os.kill(pid, received))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)

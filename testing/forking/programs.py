@@ -28,6 +28,7 @@ from typing import Any, Literal, NoReturn
 
 _OWN_PATHS = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 WEFT = str(Path(sys.executable).with_name("weft"))
+FOLDER_PREFIX = "weft-forks-"  # of folders of commands that ask a fork server
 _execv = os.execv
 _FLAGS = ("-u", "-P")  # of the interpreter; neither changes how a program under test behaves here
 
@@ -58,7 +59,7 @@ def program_of(argv: Sequence[str]) -> Program | None:
     words = [str(word) for word in argv]
     if words and words[0] == WEFT:
         return Program(WEFT, "script", tuple(words[1:]))
-    if not words or words[0] != sys.executable:
+    if not words or not _is_interpreter(words[0]):
         return None
     rest = words[1:]
     while rest and rest[0] in _FLAGS:
@@ -68,6 +69,13 @@ def program_of(argv: Sequence[str]) -> Program | None:
     if rest and not rest[0].startswith("-"):
         return Program(rest[0], "script", tuple(rest[1:]))
     return None
+
+
+def _is_interpreter(command: str) -> bool:
+    """Return whether a command is this interpreter, or one that asks a fork server for it. Pure."""
+    path = Path(command)
+    asks = path.name.startswith("python") and path.parent.parent.name.startswith(FOLDER_PREFIX)
+    return command == sys.executable or asks
 
 
 class ForkingPopen(subprocess.Popen[Any]):

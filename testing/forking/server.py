@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from testing.forking.client import NOT_FORKED
-from testing.forking.programs import WEFT, ForkingPopen, Program, become, fork, program_of
+from testing.forking.programs import FOLDER_PREFIX, WEFT, ForkingPopen, Program, become, fork, program_of
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("weft", "python", "python3")
@@ -36,17 +36,45 @@ PRELOADED = (
 # What loads of tables and of exported models take seconds for: tests of these ask for it.
 TABLES = ("sklearn.ensemble", "sklearn.linear_model", "numba", "pandas", "pyarrow.parquet")
 EXPORTS = ("onnx", "onnxscript", "torch.onnx._internal.exporter._core")  # onnxruntime has a thread
+# Read when the libraries are loaded. The workers of a test are more than there are cores, and a peer that is lost is an
+# ordinary event, of which torch's store would print pages.
+ENVIRONMENT = {
+    "PYTHONPATH": str(ROOT),
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 _MOST_BYTES = 1 << 18  # of a request: a command line and an environment
 _PR_SET_PDEATHSIG = 1
+
+
+def write_commands(folder: Path) -> tuple[Path, Path]:
+    """Write commands that ask the server of a folder; return their folder, and that of what they note."""
+    commands, pids = folder / "bin", folder / "pids"
+    commands.mkdir()
+    pids.mkdir()
+    source = Path(__file__).with_name("client.py").read_text()
+    for name in COMMANDS:
+        commands.joinpath(name).write_text(f"#!{sys.executable} -IS\n{source}")
+        commands.joinpath(name).chmod(0o755)
+    return commands, pids
+
+
+def ask_to_load(address: str, modules: Sequence[str]) -> None:
+    """Have a server import modules, beside those that all servers have; return when it has all of them."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(300)  # on a busy machine
+        connection.connect(address)
+        connection.send(json.dumps({"load": modules}).encode())
+        assert connection.recv(64), "the fork server ended"
 
 
 class ForkServer:
     """Runs `weft` and Python programs as forks, as many at once as are asked for."""
 
     def __init__(self) -> None:
-        self._folder = TemporaryDirectory(prefix="weft-forks-")
-        self.bin, self._pids = Path(self._folder.name, "bin"), Path(self._folder.name, "pids")
-        self._write_commands()
+        self._folder = TemporaryDirectory(prefix=FOLDER_PREFIX)
+        self.bin, self._pids = write_commands(Path(self._folder.name))
         self.weft, self.python = str(self.bin / "weft"), str(self.bin / "python")
         self._address = str(Path(self._folder.name, "socket"))
         self._loaded: set[str] = set()
@@ -56,35 +84,15 @@ class ForkServer:
             kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "testing.forking.server", str(listener.fileno())],
-                # Read when the libraries are loaded. The workers of a test are more than there are cores, and a peer
-                # that is lost is an ordinary event, of which torch's store would print pages.
-                env={
-                    **kept,
-                    "PYTHONPATH": str(ROOT),
-                    "OMP_WAIT_POLICY": "PASSIVE",
-                    "TORCH_CPP_LOG_LEVEL": "ERROR",
-                    "JE_ARROW_MALLOC_CONF": "background_thread:false",
-                },
+                env={**kept, **ENVIRONMENT},
                 cwd=ROOT,
                 pass_fds=(listener.fileno(),),
             )
 
-    def _write_commands(self) -> None:
-        self.bin.mkdir()
-        self._pids.mkdir()
-        source = Path(__file__).with_name("client.py").read_text()
-        for name in COMMANDS:
-            self.bin.joinpath(name).write_text(f"#!{sys.executable} -IS\n{source}")
-            self.bin.joinpath(name).chmod(0o755)
-
     def load(self, *modules: str) -> Self:
         """Import modules into the server, for all programs that are started from now on."""
         if not set(modules) <= self._loaded:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-                connection.settimeout(300)  # on a busy machine
-                connection.connect(self._address)
-                connection.send(json.dumps({"load": modules}).encode())
-                assert connection.recv(64), "the fork server ended"
+            ask_to_load(self._address, modules)
             self._loaded.update(modules)
         return self
 
@@ -199,6 +207,17 @@ def _take_place(cwd: str, streams: Sequence[int], parent: int) -> None:
     os.execv = become  # type: ignore[assignment]
 
 
+def _listener(where: str) -> socket.socket:
+    """Return the socket of a descriptor that was inherited, or a new one at a path."""
+    if where.isdigit():
+        return socket.socket(fileno=int(where))
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(f"{where}.new")
+    listener.listen(64)  # who connects before torch is loaded waits
+    Path(f"{where}.new").rename(where)
+    return listener
+
+
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    _Server(socket.socket(fileno=int(sys.argv[1]))).serve()
+    _Server(_listener(sys.argv[1])).serve()

@@ -1,6 +1,7 @@
 """Workers of the contract under the real launcher, on this machine and on the virtual cluster.
 
-On this machine, launcher and workers are forks of a process that has torch loaded (testing/forking).
+On this machine, launcher and workers are forks of a process that has torch loaded (testing/forking), and so are agents
+and workers on the hosts of the shared cluster.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from testing.cluster.cluster import VirtualCluster
+from testing.forking.hosts import HostForks
 from testing.forking.server import ForkServer
 from testing.shell import WEFT, Shell
 
-WORKERS = Path(__file__).with_name("workers")
+HERE = Path(__file__).parent
+WORKERS = HERE / "workers"
 PATH = str(Path(__file__).parents[2])  # for the workers
 
 
@@ -56,6 +59,8 @@ class Bench:
             "XDG_CACHE_HOME": str(self.shell.folder / "cache"),
         }
         command = [WEFT, "run", "-H", hosts, "--skip-checks", "--allow-uneven", "--env", "PYTHONPATH"]
+        if cluster.python is not None and "mpi" not in options:
+            command += ["--python", cluster.python]
         return cluster.popen([*command, *options, WORKERS / script, *args], env=env, cwd=self.shell.folder)
 
     def passes_on(
@@ -75,6 +80,22 @@ class Bench:
                 raise
         assert process.returncode == 0, output[-8000:] + errors[-2000:]
         return output
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have one process of xdist run all tests that use the shared cluster here: each host loads torch once."""
+    for item in items:
+        if HERE in item.path.parents and "shared_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("collectives on hosts"))
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(shared_cluster: VirtualCluster) -> Iterator[VirtualCluster]:
+    """Four hosts for all tests that leave them as they are, where agents and workers are forks."""
+    with HostForks(shared_cluster) as forks:
+        shared_cluster.python = forks.on(host.name for host in shared_cluster.hosts)
+        yield shared_cluster
+        shared_cluster.python = None
 
 
 @pytest.fixture
