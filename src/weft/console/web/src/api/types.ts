@@ -87,6 +87,56 @@ export interface CurvesAnswer {
   curves: CurveView[];
 }
 
+/** One file of a data set. */
+export interface DataFileView {
+  path: string;
+  size: number;
+  digest: string;
+}
+
+/** One version with its first files, and what came of it. */
+export interface DatasetVersionDetail {
+  version: number;
+  source: string;
+  digest: string;
+  files: number;
+  bytes: number;
+  note: string;
+  user: string;
+  created_ms: number;
+  name: string;
+  listing: DataFileView[];
+  jobs: number[];
+  models: string[];
+}
+
+/** One version of a data set. */
+export interface DatasetVersionView {
+  version: number;
+  source: string;
+  digest: string;
+  files: number;
+  bytes: number;
+  note: string;
+  user: string;
+  created_ms: number;
+}
+
+/** A data set with its versions, newest first. */
+export interface DatasetView {
+  name: string;
+  description: string;
+  user: string;
+  created_ms: number;
+  versions: DatasetVersionView[];
+  mine: boolean;
+}
+
+/** All data sets. */
+export interface DatasetsAnswer {
+  datasets: DatasetView[];
+}
+
 /** The newest deliveries. */
 export interface DeliveriesAnswer {
   deliveries: DeliveryView[];
@@ -105,6 +155,44 @@ export interface DeliveryView {
   message: string | null;
   created_ms: number;
   next_ms: number | null;
+}
+
+/** One deployment with its figures; without while it does not answer. */
+export interface DeploymentDetail {
+  name: string;
+  model: string;
+  version: number;
+  previous: number[];
+  state: "failed" | "running" | "starting" | "stopped";
+  message: string | null;
+  url: string | null;
+  user: string;
+  created_ms: number;
+  changed_ms: number;
+  mine: boolean;
+  figures: ServingView | null;
+  inputs: Record<string, unknown>[];
+  outputs: Record<string, unknown>[];
+}
+
+/** One served model. */
+export interface DeploymentView {
+  name: string;
+  model: string;
+  version: number;
+  previous: number[];
+  state: "failed" | "running" | "starting" | "stopped";
+  message: string | null;
+  url: string | null;
+  user: string;
+  created_ms: number;
+  changed_ms: number;
+  mine: boolean;
+}
+
+/** All deployments. */
+export interface DeploymentsAnswer {
+  deployments: DeploymentView[];
 }
 
 /** The differences from one job to another. */
@@ -196,7 +284,7 @@ export interface Headline {
   values: (number | null)[];
 }
 
-/** Whether the service works: also for those who are not logged in. */
+/** The health of the service, also for those who are not logged in. */
 export interface HealthAnswer {
   status: "degraded" | "ok";
   version: string;
@@ -259,6 +347,20 @@ export interface HostView {
 /** All hosts. */
 export interface HostsAnswer {
   hosts: HostView[];
+}
+
+/** The tensors that a model answers with. */
+export interface InferenceAnswer {
+  model_name: string;
+  outputs: Record<string, unknown>[];
+}
+
+/** A request of the open inference protocol, with its tensors in JSON. */
+export interface InferenceRequest {
+  inputs: Record<string, unknown>[];
+  id?: string | null;
+  parameters?: Record<string, unknown>;
+  outputs?: Record<string, unknown>[] | null;
 }
 
 /** Changes to a job; what is left out stays. */
@@ -398,6 +500,14 @@ export interface LedgerView {
   problems: string[];
 }
 
+/** Data that the job of a model has read. */
+export interface LineageData {
+  name: string;
+  digest: string;
+  source: string;
+  kind: string;
+}
+
 /** A link that logs in once. */
 export interface LinkAnswer {
   url: string;
@@ -443,11 +553,89 @@ export interface MetricsAnswer {
   metrics: MetricView[];
 }
 
+/** The way from data to a model, kept when it was made. */
+export interface ModelLineage {
+  job: number | null;
+  job_name: string;
+  project: string;
+  user: string;
+  code: string | null;
+  git_commit: string | null;
+  data: LineageData[];
+  params: Record<string, string>;
+  metrics: Record<string, number | "-Infinity" | "Infinity" | "NaN">;
+  ledger: Record<string, unknown> | null;
+}
+
+/** One version with its card and its origin. */
+export interface ModelVersionDetail {
+  version: number;
+  aliases: string[];
+  sha256: string;
+  bytes: number;
+  created: string;
+  job: number | null;
+  deployments: string[];
+  name: string;
+  card: Record<string, unknown>;
+  lineage: ModelLineage | null;
+}
+
+/** One version in the model store. */
+export interface ModelVersionView {
+  version: number;
+  aliases: string[];
+  sha256: string;
+  bytes: number;
+  created: string;
+  job: number | null;
+  deployments: string[];
+}
+
+/** A model with its versions, newest first. */
+export interface ModelView {
+  name: string;
+  versions: ModelVersionView[];
+}
+
+/** All models of the store. */
+export interface ModelsAnswer {
+  models: ModelView[];
+}
+
+/** A name for a version. */
+export interface NewAlias {
+  alias: string;
+  version: number;
+}
+
+/** A version to register; the data stays where it is. */
+export interface NewDataset {
+  name: string;
+  source: string;
+  note?: string;
+  description?: string | null;
+}
+
+/** A model to serve, as NAME, NAME@VERSION or NAME@ALIAS. */
+export interface NewDeployment {
+  name: string;
+  model: string;
+}
+
 /** A host that may run jobs from now on. */
 export interface NewHost {
   name: string;
   labels?: string[];
   rack?: string;
+}
+
+/** A file of a job that shall be a model. */
+export interface NewModel {
+  job: number;
+  model: string;
+  path?: string;
+  alias?: string | null;
 }
 
 /** A value that the caller's jobs may have in an environment variable. */
@@ -521,7 +709,7 @@ export interface PlannedJob {
   spec: JobSpec;
 }
 
-/** Whether the batch was new. */
+/** The fate of a batch: kept, or known already. */
 export interface PointsAnswer {
   new: boolean;
 }
@@ -597,6 +785,15 @@ export interface RegexSource {
   pattern: string;
 }
 
+/** A job that is kept no longer. */
+export interface RemovedJob {
+  id: number;
+  name: string;
+  ended_ms: number;
+  bytes: number;
+  why: string;
+}
+
 /** Resources of one worker, and the hosts that may take it. */
 export interface ResourceSpec {
   gpus?: number;
@@ -611,6 +808,20 @@ export interface ResourceView {
   cpus?: number;
   memory_bytes?: number;
   gpus?: number;
+}
+
+/** The jobs that were removed, or would be. */
+export interface RetentionAnswer {
+  jobs: RemovedJob[];
+  bytes: number;
+  dry_run: boolean;
+}
+
+/** Bounds of what is kept, to be looked at or carried out now. */
+export interface RetentionBody {
+  days?: number | null;
+  most_bytes?: number | null;
+  dry_run?: boolean;
 }
 
 /** The rules for another attempt after a failed one. */
@@ -637,7 +848,18 @@ export interface SecretsAnswer {
   secrets: SecretView[];
 }
 
-/** Who is logged in, and the value that writes must send as X-Weft-CSRF when they use the cookie. */
+/** The load and latency of a deployment since its version was loaded. */
+export interface ServingView {
+  requests: number;
+  failures: number;
+  in_flight: number;
+  versions: number[];
+  p50_ms: number | null;
+  p95_ms: number | null;
+  p99_ms: number | null;
+}
+
+/** The user who is logged in, and the value that writes with the cookie must send as X-Weft-CSRF. */
 export interface SessionAnswer {
   user: SessionUser;
   csrf: string | null;
