@@ -149,5 +149,5 @@ def _hosts_of(outcome: Mapping[str, Any] | None) -> list[str]:
     failure = (outcome or {}).get("failure")
     if not isinstance(failure, Mapping) or failure.get("rank") is not None:
         return []
-    words = str(failure.get("host", "")).removeprefix("host ").split(" ")
-    return [words[0]] if words[0] else []
+    words = str(failure.get("host", "")).split(" ")
+    return [words[1]] if words[0] == "host" and len(words) > 1 else []

@@ -50,6 +50,10 @@ class HostWatch:
             self._next_s = now_s + self._config.look_at_hosts_s
             self._task = asyncio.create_task(self._look(), name="host-watch")
 
+    def hurry(self) -> None:
+        """Look soon: a job has lost a host."""
+        self._next_s = 0.0
+
     async def _look(self) -> None:
         hosts = await self._database.read(list_hosts)
         await asyncio.gather(

@@ -69,6 +69,7 @@ class JobService:
         self.attempts.sinks.append(self.data.carry)
         self.dispatcher = Dispatcher(config, database, self.attempts, self._keepers, self.tailer)
         self._watch = HostWatch(config, database, self.host)
+        self.attempts.on_host_lost = self._watch.hurry
         self._schedules = Schedules(database, self.attempts)
         accounts = Accounts(config, database, self.attempts)
         self.dispatcher.chores += [self._watch.look, self._schedules.look, accounts.look]

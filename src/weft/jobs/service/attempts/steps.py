@@ -69,6 +69,7 @@ class Attempts:
         self._environ = service_environment()
         self.lease: Lease | None = None
         self.may_spread = False  # there are other hosts than this machine
+        self.on_host_lost: Callable[[], None] = lambda: None  # have hosts looked at
         self.sources: list[VariableSource] = []
         self.sinks: list[OutputSink] = []
 
@@ -297,6 +298,8 @@ class Attempts:
             outcome = self._guess(running)
         retry = known.spec.retry
         wanted = (await self._database.read(lambda c: need_job(c, running.id))).wanted
+        if wanted is None and outcome is not None and outcome.get("paused"):
+            wanted = "pause"  # by `weft pause` on the run itself
         following = after_attempt(
             outcome,
             wanted={"preempt": "pause"}.get(wanted or "", wanted),
@@ -312,6 +315,8 @@ class Attempts:
                 following, state="queued", message="gave way to another job, at its last checkpoint"
             )
         await self.write(lambda connection: end_attempt(connection, known.job, attempt, outcome, following))
+        if following.cause == "host-lost":
+            self.on_host_lost()
         return following
 
     def _guess(self, running: RunningAttempt) -> dict[str, Any] | None:
@@ -321,7 +326,10 @@ class Attempts:
             return {"code": 0}
         if begun or (running.code is not None and running.code < 0):
             return None
-        words = last_words(folder) or f"the launcher ended with code {running.code}"
+        words = last_words(folder)
+        if not words and running.code is None:  # killed before it said anything, while no service watched
+            return None
+        words = words or f"the launcher ended with code {running.code}"
         remote = any(share.host != self._host for share in running.attempt.shares)
         failure = {"rank": None, "host": "the launcher", "reason": words}
         if remote and "must be a file" not in words:  # ssh, or a check of the hosts

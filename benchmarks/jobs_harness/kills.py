@@ -1,0 +1,138 @@
+"""Kill -9 of the service under load, again and again: no job is lost or run twice, and what it reports is whole.
+
+    python benchmarks/jobs.py kills [--count 100] [--seed 0]
+
+Small jobs are submitted all the time, by a client of the store; each logs 50 metric points over about a second and
+notes its start and its end in a file. The service is killed at random moments, while it stages, starts, follows, stores
+and ends them, and started again at once. At the end every job must have been started once, have ended well in its first
+attempt, and have its points once each. "Adopted" is the time from the start of the next service until it follows a job
+that ran before: its lease is taken, and the index built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import sqlalchemy as sa
+from benchmarks import claims
+from testing.jobs.desk import Desk, opened
+from testing.jobs.service_process import ServiceProcess
+
+from weft.jobs.lifecycle import ENDED
+from weft.jobs.service.config import ServiceConfig
+from weft.jobs.service.service import JobService
+from weft.jobs.store.tables import job, lease, metric
+
+POINTS = 50
+MOST_WAITING = 6  # jobs that have not ended, at most: two cores have no room for more
+SCRIPT = f"""
+import os, time
+from weft import log
+with open(os.environ["HOME_OF_TEST"] + "/began", "a") as file:
+    file.write(os.environ["WEFT_JOB_ID"] + "\\n")
+for step in range({POINTS}):
+    log(loss=1.0 / (step + 1), step=step)
+    time.sleep(0.02)
+with open(os.environ["HOME_OF_TEST"] + "/ended", "a") as file:
+    file.write(os.environ["WEFT_JOB_ID"] + "\\n")
+"""
+
+
+class Campaign:
+    """Services that are killed one after the other, on one database."""
+
+    def __init__(self, folder: Path, address: str, desk: Desk, rng: random.Random) -> None:
+        self._folder, self._address, self._desk, self._rng = folder, address, desk, rng
+        self.submitted: list[int] = []
+        self.adopted_s: list[float] = []
+
+    async def run(self, kills: int) -> None:
+        service = ServiceProcess(self._folder, self._address)
+        await self._host_is_known()
+        for number in range(kills):
+            await self._submit()
+            await asyncio.sleep(self._rng.uniform(0.0, 0.8))
+            service.kill()
+            before = await self._epoch()
+            began = time.monotonic()
+            service = ServiceProcess(self._folder, self._address)
+            while await self._epoch() == before:
+                await asyncio.sleep(0.01)
+            self.adopted_s.append(time.monotonic() - began)
+            if number % 10 == 9:
+                print(f"{number + 1} kills, {len(self.submitted)} jobs", file=sys.stderr, flush=True)
+        await self._all_end()
+        service.stop()
+
+    async def _submit(self) -> None:
+        """Keep a few jobs waiting and running."""
+        waiting = sa.select(sa.func.count()).where(job.c.state.not_in(ENDED))
+        missing = MOST_WAITING - int(await self._desk.service.database.read(lambda c: c.scalar(waiting)) or 0)
+        spec = f"env: {{HOME_OF_TEST: {self._folder}}}\nresources: {{cpus: 0.5}}"
+        for _ in range(max(0, missing)):
+            self.submitted.append(await self._desk.submit(SCRIPT, spec))
+
+    async def _epoch(self) -> int:
+        found = await self._desk.service.database.read(lambda c: c.scalar(sa.select(lease.c.epoch)))
+        return int(found or 0)
+
+    async def _host_is_known(self) -> None:
+        while not await self._epoch():
+            await asyncio.sleep(0.05)
+
+    async def _all_end(self) -> None:
+        left = sa.select(sa.func.count()).where(job.c.state.not_in(ENDED))
+        while await self._desk.service.database.read(lambda c: c.scalar(left)):
+            await asyncio.sleep(0.1)
+
+    def figures(self, connection: sa.Connection) -> dict[str, float]:
+        """Return what was lost and what was doubled."""
+        began = Counter((self._folder / "began").read_text().split())
+        ended = Counter((self._folder / "ended").read_text().split())
+        rows = connection.execute(sa.select(job.c.id, job.c.state, job.c.attempt)).all()
+        well = {row.id for row in rows if (row.state, row.attempt) == ("completed", 1)}
+        for row in rows:
+            if row.id not in well:
+                print(f"job {row.id} is {row.state} after {row.attempt} attempts", file=sys.stderr)
+        points = dict(
+            connection.execute(
+                sa.select(metric.c.job_id, metric.c.points).where(metric.c.name == "loss")
+            ).all()
+        )
+        wrong = sum(abs(points.get(number, 0) - POINTS) for number in self.submitted)
+        return {
+            "kills-lost": float(
+                len(set(self.submitted) - well) + sum(str(n) not in ended for n in self.submitted)
+            ),
+            "kills-doubled": float(sum(count - 1 for count in (began + Counter()).values() if count > 1)),
+            "kills-points": float(wrong),
+            "kills-adopted": max(self.adopted_s),
+        }
+
+
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args(words)
+    folder = Path(tempfile.mkdtemp(prefix="weft-kills-"))
+    address = f"sqlite:///{folder}/weft.db"
+    with opened(address) as database:
+        desk = Desk(JobService(ServiceConfig(folder=folder / "data"), database), folder)
+        campaign = Campaign(folder, address, desk, random.Random(asked.seed))
+        asyncio.run(campaign.run(asked.count))
+        found = database.ask(campaign.figures)
+    print(f"{len(campaign.submitted)} jobs, {asked.count} kills")
+    print(claims.report("jobs_scheduling", {"kills": float(asked.count), **found}), end="")
+    if found["kills-lost"] == found["kills-doubled"] == found["kills-points"] == 0:
+        shutil.rmtree(folder)
+    else:
+        print(f"kept {folder}", file=sys.stderr)
