@@ -92,6 +92,8 @@ RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "token add": ((), ("ci",)),
     "token rm": ((), ("3",)),
     "retention": (("--days", "90"), ()),
+    "backup": (("--data", "empty"), ("new.tar.gz",)),
+    "restore": (("--data", "restored"), ("notes.txt",)),
     "secret list": ((), ()),
     "secret set": ((), ("HF_TOKEN",)),
     "secret rm": ((), ("HF_TOKEN",)),

@@ -170,3 +170,31 @@ def test_tls_is_trusted_by_the_commands_of_this_machine(terminal: ServiceTermina
     assert "CERTIFICATE_VERIFY_FAILED" in terminal.refused("login", link, **other)
     terminal.weft("login", link, "--ca", str(tmp_path / "cert.pem"), **other)
     assert terminal.weft("jobs", **other).startswith("no jobs")
+
+
+@pytest.mark.long
+def test_a_backup_made_beside_the_service_is_restored_elsewhere(
+    terminal: ServiceTerminal, tmp_path: Path
+) -> None:
+    terminal.up("--keep-days", "30")
+    terminal.weft("submit", "--hold", "--name", "kept", "train.py")
+    file, other = str(tmp_path / "kept.tar.gz"), tmp_path / "other"
+    assert terminal.weft("backup", file).startswith(f"kept {file}: 1 job, ")
+    assert "must be a new file" in terminal.refused("backup", file)
+    assert "the data folder must be free" in terminal.refused("restore", file)
+    assert terminal.data_of("restore", file, "--data", str(other))["rows"]["job"] == 1
+    assert "must" in terminal.refused("restore", file, "--data", str(other))  # it holds something by now
+    damaged = tmp_path / "damaged.tar.gz"
+    damaged.write_bytes(Path(file).read_bytes()[:1000])
+    assert "must be a whole backup" in terminal.refused(
+        "restore", str(damaged), "--data", str(tmp_path / "third")
+    )
+    assert not (tmp_path / "third").exists()
+    terminal.weft("job", "stop", "1")
+    terminal.down()
+    terminal.data = other
+    terminal.up()
+    (job,) = terminal.data_of("jobs")["jobs"]
+    assert (job["name"], job["state"]) == ("kept", "held")
+    terminal.weft("job", "release", "1")
+    terminal.await_state(1, "completed")

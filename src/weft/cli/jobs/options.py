@@ -27,6 +27,7 @@ VARIABLE_NAME = Text("a name of letters, digits and underscores", "HF_TOKEN",
 HOST_NAME = Text("the name or address of a host", "gpu1",
                  like=r"[A-Za-z0-9](?:[A-Za-z0-9._@:-]{0,248}[A-Za-z0-9])?")  # fmt: skip
 LABEL = Text("a label of letters, digits and ._=/-", "a100", like=r"[A-Za-z0-9][A-Za-z0-9._=/-]{0,99}")
+DATABASE = Text("a database's address", "postgresql://weft@db/weft", like=r"[a-z]+(\+[a-z]+)?://[!-~]*")
 PRIORITY = Whole(0, 100, example=50)
 TAG = NameValue("NAME=VALUE", "lr=0.1", empty=True)
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from weft.cli.jobs.options import missing_extra
-from weft.cli.values import PORT_OR_ANY, Cidr, ExistingFile, OutputFile, OutputFolder, Text
+from weft.cli.jobs.options import DATABASE, missing_extra
+from weft.cli.values import PORT_OR_ANY, Cidr, ExistingFile, OutputFile, OutputFolder, Size, Text, Whole
 
 PORT = 8765
 ADDRESS = Text("an address of this machine", "127.0.0.1", like=r"[A-Za-z0-9.:_-]{1,253}")
 HOST_HEADER = Text("a name of a host", "gpu1.example.org", like=r"[A-Za-z0-9*][A-Za-z0-9.:_-]{0,252}")
-DATABASE = Text("a database's address", "postgresql://weft@db/weft", like=r"[a-z]+(\+[a-z]+)?://[!-~]*")
 
 
 @click.command("up")
@@ -38,6 +37,14 @@ DATABASE = Text("a database's address", "postgresql://weft@db/weft", like=r"[a-z
     multiple=True,
     metavar="CIDR",
     help="A private network that webhooks may go to after all; may be repeated.",
+)
+@click.option("--keep-days", type=Whole(1, 36_500, example=90), help="Remove jobs so long after their end.")
+@click.option(
+    "--keep-most",
+    "keep_bytes",
+    type=Size("500GB"),
+    metavar="SIZE",
+    help="Keep so much of jobs' files; the oldest go first.",
 )
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine without TLS.")
 @click.option(
