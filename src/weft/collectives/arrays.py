@@ -30,7 +30,7 @@ OPERATORS = {
 
 
 def allreduce(values: A, op: str = "sum", *, inplace: bool = False, group: Group = None) -> A:
-    """Everyone's values reduced, on every rank: op is sum, avg, min, max or product."""
+    """Reduce the values of all ranks, and return the result on every rank: op is sum, avg, min, max or product."""
     group = _group("allreduce", group)
     operator = _operator(op)
     tensor = _tensor(values, group)
@@ -41,7 +41,7 @@ def allreduce(values: A, op: str = "sum", *, inplace: bool = False, group: Group
 def allreduce_n(
     values: Sequence[A], op: str = "sum", *, inplace: bool = False, group: Group = None
 ) -> list[A]:
-    """Reduce many at once, in one message for each type and device."""
+    """Reduce many arrays at once, in one message for each type and device."""
     group = _group("allreduce_n", group)
     operator = _operator(op)
     tensors = [_tensor(value, group) for value in values]
@@ -59,7 +59,7 @@ def allreduce_n(
 
 
 def broadcast(values: A, root: int = 0, *, inplace: bool = False, group: Group = None) -> A:
-    """The values of rank `root`, on every rank; the others give values of the same shape and type."""
+    """Return the values of rank `root` on every rank; the others give values of the same shape and type."""
     group = _group("broadcast", group)
     if not 0 <= root < dist.get_world_size(group):
         raise UsageError(f"the root must be a rank from 0 to {dist.get_world_size(group) - 1}, got {root}")
@@ -69,7 +69,7 @@ def broadcast(values: A, root: int = 0, *, inplace: bool = False, group: Group =
 
 
 def allgather(values: A, *, group: Group = None) -> A:
-    """Everyone's values, joined along the first dimension in the order of ranks; it may differ from rank to rank."""
+    """Return the values of all ranks, joined along the first dimension, whose size may differ from rank to rank."""
     group = _group("allgather", group)
     tensor = _tensor(values, group)
     tensor = tensor.reshape(1) if tensor.dim() == 0 else tensor
@@ -81,7 +81,7 @@ def allgather(values: A, *, group: Group = None) -> A:
 
 
 def reduce_scatter(values: A, op: str = "sum", *, group: Group = None) -> A:
-    """Our part, along the first dimension, of everyone's values reduced; uneven ones go to the first."""
+    """Reduce the values of all ranks, and return this rank's part of the first dimension; first parts may be larger."""
     group = _group("reduce_scatter", group)
     operator = _operator(op)
     tensor = _tensor(values, group)
@@ -100,7 +100,7 @@ def reduce_scatter(values: A, op: str = "sum", *, group: Group = None) -> A:
 
 
 def alltoall(values: A, splits: Sequence[int] | None = None, *, group: Group = None) -> A:
-    """Cut the first dimension into a part for each rank, evenly or by `splits`, and join what the others cut for us."""
+    """Cut the first dimension into a part for each rank, evenly or by `splits`; return those cut for this rank."""
     group = _group("alltoall", group)
     tensor = _tensor(values, group)
     world = dist.get_world_size(group)
@@ -134,7 +134,7 @@ def _operator(op: str) -> Any:
 
 
 def _tensor(values: Any, group: dist.ProcessGroup) -> Tensor:
-    """A contiguous copy that may be changed, where the group can use it."""
+    """Return a contiguous copy that may be changed, on a device that the group serves."""
     if isinstance(values, Tensor):
         tensor = values.detach().clone(memory_format=torch.contiguous_format)
     else:
@@ -157,7 +157,7 @@ def _tensor(values: Any, group: dist.ProcessGroup) -> Tensor:
 
 
 def _back(tensor: Tensor, values: A, *, inplace: bool = False) -> A:
-    """The result as what was given."""
+    """Return a result as the kind of array that was given."""
     return cast("A", _as_given(tensor, values, inplace=inplace))
 
 
@@ -182,7 +182,8 @@ def _averaged(tensor: Tensor, op: str, group: dist.ProcessGroup) -> Tensor:
 
 
 def _gathered(tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """One row for each rank. The form with a list is the one whose name is the same in every torch."""
+    """Return the tensors of all ranks, one row for each."""
+    # The form with a list is the one whose name is the same in every torch.
     everything = tensor.new_empty((dist.get_world_size(group), *tensor.shape))
     dist.all_gather(list(everything), tensor, group=group)
     return everything

@@ -102,7 +102,7 @@ class _Int8Bucket:
         self._start()
 
     def _start(self) -> None:
-        """Everyone's part to its owner."""
+        """Send each part of the bucket to the rank that adds it up."""
         encoded = [
             self._state.encode((*self._key, peer), part).view(torch.uint8)
             for peer, part in enumerate(self._parts)
@@ -115,7 +115,7 @@ class _Int8Bucket:
         )
 
     def turn(self) -> None:
-        """The sum of our part to everyone."""
+        """Send the sum of this rank's part to all ranks."""
         self._scattering.wait()
         terms = self._arrived.cpu().view(self._world, -1)
         total = sum_of_terms(self._state.codec, terms, self._mine).div_(self._world)
@@ -146,5 +146,5 @@ class _Int8Bucket:
         return self._gradients
 
     def _to_wire(self, values: Tensor) -> Tensor:
-        """NCCL takes nothing that is not on the device."""
+        """Return values where the group can send them: NCCL takes tensors of the device alone."""
         return values.to(self._gradients.device)

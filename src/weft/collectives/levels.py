@@ -21,7 +21,7 @@ from weft.collectives.reduction import Reduction
 
 
 class Levels(Hierarchy):
-    """Racks in the place of hosts, hosts in the place of ranks.
+    """A mode between hosts in several racks: racks take the place of hosts, and hosts that of ranks.
 
     Several reductions are under way at a time: one thread takes them up, in order, another one down. So that a mode is
     used by one thread at a time, the way down within the rack has a mode of its own.

@@ -30,7 +30,7 @@ class Suspicion(NamedTuple):
 def first_cause(
     store: Store, members: Sequence[GroupMember], rank: int, message: str, call: str
 ) -> tuple[str, bool]:
-    """What to say of a failure of ours, and whether that names who caused it.
+    """Return what to say of a failure on this rank, and whether that names who caused it.
 
     `message` opens with the peer we suspect, if we suspect one.
     """
@@ -52,7 +52,7 @@ def first_cause(
 
 
 def judge(told: Mapping[int, Suspicion], rank: int, members: Sequence[GroupMember], call: str) -> Suspicion:
-    """The first cause, as far as what was told goes. Pure."""
+    """Return the first cause of a failure, as far as the suspicions of the ranks tell it. Pure."""
     for suspicion in told.values():
         if suspicion.sure:
             return suspicion
@@ -68,7 +68,7 @@ def judge(told: Mapping[int, Suspicion], rank: int, members: Sequence[GroupMembe
 
 
 def _exchange(store: Store, size: int, rank: int, told: dict[int, Suspicion], over: threading.Event) -> None:
-    """Say what we know, and hear what the others do, until it is over."""
+    """Tell the other ranks what this one knows, and hear what they know, until the time is over."""
     said = None
     try:
         while not over.is_set():
@@ -84,7 +84,7 @@ def _exchange(store: Store, size: int, rank: int, told: dict[int, Suspicion], ov
 
 
 def _dead(members: Sequence[GroupMember], rank: int) -> list[GroupMember]:
-    """Those on our own host whose processes have ended."""
+    """Return the members on this host whose processes have ended."""
     host = members[rank].host
     return [other for other in members if other.host == host and other.rank != rank and not lives(other.pid)]
 
@@ -94,7 +94,7 @@ def _named(message: str, members: Sequence[GroupMember]) -> int | None:
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process here; one that has ended and was not yet waited for does not count."""
+    """Return whether a process of this number is here; one that has ended and was not yet waited for does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

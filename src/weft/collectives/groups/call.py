@@ -27,7 +27,7 @@ class Call(NamedTuple):
         return f"{self.name}({', '.join([*shown, self.detail] if self.detail else shown)})"
 
     def signature(self, number: int) -> Tensor:
-        """The same bytes on ranks that make the same call; flat, and of the same size for all calls."""
+        """Return bytes that are equal on ranks that make the same call; flat, and of the same size for all calls."""
         if self.sizes_agree:
             what = str(self)
         else:

@@ -16,7 +16,7 @@ from weft.collectives.modes.mode import bounds_of
 
 
 class CopyOperations(Group):
-    """Through the hierarchy."""
+    """The copying collectives of a group, carried out by its hierarchy."""
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Work:
         root = opts.rootRank
@@ -31,7 +31,7 @@ class CopyOperations(Group):
         return self._submit(Call("broadcast", tensors, f"from {root}"), run, opts, tensors)
 
     def _gather_bytes(self, values: Tensor, everything: Tensor, counts: Sequence[int]) -> None:
-        """Everyone's values, one after the other, to everyone; rank i has `counts[i]`."""
+        """Give every rank the values of all ranks, one after the other; rank i has `counts[i]` bytes."""
         bounds = bounds_of(counts)
         first, last = bounds[self._rank]
         everything[first:last].copy_(values)
@@ -39,7 +39,7 @@ class CopyOperations(Group):
             self._serving(everything).all_gather(everything, bounds)
 
     def _all_gather(self, values: Tensor, outputs: Sequence[Tensor]) -> None:
-        """Everyone's values into as many tensors, or into one that holds them all."""
+        """Gather the values of all ranks into as many tensors, or into one that holds them all."""
         counts = [output.nbytes for output in outputs]
         if len(counts) != self._size:
             counts = [values.nbytes] * self._size

@@ -24,10 +24,10 @@ SLOTS = 3  # one comes down, one is worked on, one goes up
 
 
 class Moment(Protocol):
-    """The end of a copy."""
+    """A moment on a stream of the device: the end of a copy."""
 
     def synchronize(self) -> None:
-        """Return when it has come."""
+        """Return when the device has reached this moment."""
         ...
 
 
@@ -48,7 +48,7 @@ class Lift(Protocol):
 
 
 class CudaLift:
-    """By a stream for each direction."""
+    """Copies by CUDA, with a stream for each direction."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,7 +74,7 @@ def _copy(stream: torch.cuda.Stream, source: Tensor, target: Tensor) -> Moment:
 
 
 class PinnedStaging:
-    """A few places in main memory, used in turns."""
+    """A few buffers in pinned main memory, used in turns."""
 
     def __init__(self, lift: Lift, homes: TensorHomes | None = None) -> None:
         self._lift = lift
@@ -100,7 +100,7 @@ class PinnedStaging:
                 used.synchronize()
 
     def copy_of(self, values: Tensor) -> Tensor:
-        """All of it at once."""
+        """Return a copy of all values in main memory."""
         here = self._lift.memory(values.nbytes).view(values.dtype)
         self._lift.down(values, here).synchronize()
         return here

@@ -121,7 +121,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     # -- jobs -----------------------------------------------------------------------------------------
 
     def _submit(self, call: Call, run: Callable[[], Any], opts: Any, gives: list[Tensor]) -> Work:
-        """JobQueue an operation; `gives` is what its future holds."""
+        """Queue an operation; `gives` is what its future holds."""
         ready = Ready(call.tensors if call.tensors is gives else [*call.tensors, *gives])
         job = CollectiveJob(partial(self._carry_out, call, run, ready), gives)
         self._queue.put(job, soon=opts is None or getattr(opts, "asyncOp", True))
@@ -150,7 +150,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     @contextmanager
     def _aside(self, devices: Iterable[torch.device]) -> Iterator[None]:
-        """Out of the caller's inference mode, since modes keep tensors for later; and out of its streams' way."""
+        """Leave the caller's inference mode and streams for a moment: modes keep tensors for later."""
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(False))
             for device in devices:
@@ -162,7 +162,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
                 self._streams[device].synchronize()
 
     def _serving(self, values: Tensor) -> Hierarchy | OnDevice:
-        """What carries out collectives where these values are; all ranks come here with the same calls."""
+        """Return what carries out collectives on the device of these values; all ranks call this alike."""
         if values.is_cpu:
             return self._hierarchy
         device = values.device
@@ -180,7 +180,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         compare(signatures, self._members)
 
     def _failed(self, call: Call, error: Exception) -> CollectiveError:
-        """The error to raise: what went wrong, and through whom; the group is broken from now on."""
+        """Break the group, and return the error to raise: what went wrong, and which rank caused it."""
         self._break(error)
         message = str(error)
         if str(call) not in message:  # what torch and Gloo raise
@@ -193,7 +193,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return failure
 
     def _break(self, error: BaseException) -> None:
-        """Let the others know at once: they would wait for us in vain."""
+        """Tell the other ranks at once that this group is broken: they would wait for this rank in vain."""
         self._broken = error
         if hierarchy := self.__dict__.get("_hierarchy"):
             hierarchy.close()
@@ -203,7 +203,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     # -- what callers must get right on their own -----------------------------------------------------
 
     def _check_parts(self, name: str, parts: Sequence[Tensor], like: Tensor, ours: Sequence[Tensor]) -> None:
-        """One part for each rank, all of one type; those in `ours` have as many elements as `like`."""
+        """Refuse parts that are not one for each rank, of one type, and in `ours` as many elements as `like` has."""
         if len(parts) != self._size:
             raise ValueError(f"{name} must have {self._size} tensors, one for each rank, got {len(parts)}")
         if types := {part.dtype for part in parts} - {like.dtype}:
@@ -239,7 +239,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def busy(self) -> bool:
-        """An operation is under way."""
+        """Whether an operation is under way."""
         return self._queue.busy
 
     def abort(self) -> None:

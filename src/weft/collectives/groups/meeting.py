@@ -37,7 +37,7 @@ _TABLES = ("local", "across", "racks", "aisles")  # under which an exploration i
 
 
 def host_identity() -> str:
-    """The same for processes that can share memory, and for no others: the kernel, and its /dev/shm."""
+    """Return a name that processes have in common if they can share memory: their kernel and their /dev/shm."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}:{arena.HOME.stat().st_dev}"
 
@@ -70,7 +70,7 @@ def meet(
 
 
 def _agreed_wire(members: Sequence[GroupMember]) -> str:
-    """The wire of all; on one host it does not matter."""
+    """Return the wire that all members chose, or refuse; on one host it does not matter."""
     wires = sorted({member.wire for member in members})
     if len(wires) > 1 and len({member.host for member in members}) > 1:
         refuse_wires(wires[0], wires[-1])

@@ -33,7 +33,7 @@ _in_vain: ContextVar[Callable[[], bool] | None] = ContextVar("in_vain", default=
 
 @contextmanager
 def group_of(ranks: Sequence[int]) -> Iterator[None]:
-    """A group is being made, of these ranks of the world in this order; none: it is the world."""
+    """Note for this context that a group is being made of these ranks of the world; None: of all of them."""
     if not ranks:
         process.world = {}
     token = _ranks.set(tuple(ranks))
@@ -47,7 +47,7 @@ def group_of(ranks: Sequence[int]) -> Iterator[None]:
 
 @contextmanager
 def interruptible(in_vain: Callable[[], bool]) -> Iterator[None]:
-    """Groups made in here are given up as soon as it is known that somebody will not come."""
+    """Give up groups that are made in this context as soon as it is known that a member will not come."""
     token = _in_vain.set(in_vain)
     try:
         yield
@@ -56,7 +56,7 @@ def interruptible(in_vain: Callable[[], bool]) -> Iterator[None]:
 
 
 def in_vain() -> bool:
-    """Whether it is known that somebody will not come to the group that is being made."""
+    """Return whether it is known that a member will not come to the group that is being made."""
     known = _in_vain.get()
     return known is not None and known()
 
@@ -121,7 +121,7 @@ def watched_over() -> bool:
 
 
 def _without_store(error: Exception) -> CollectiveError:
-    """What to raise when the store is lost; the process that held it may be one of us."""
+    """Return the error to raise when the store is lost; the process that held it may be one of us."""
     deadline = time.monotonic() + PATIENCE_S
     while not (dead := _dead_in_world()):
         if time.monotonic() > deadline:
@@ -133,7 +133,7 @@ def _without_store(error: Exception) -> CollectiveError:
 
 
 def _dead_in_world() -> list[GroupMember]:
-    """The members of the last world that were on this host and have died."""
+    """Return the members of the last world that were on this host and have died."""
     here = [member for member in process.world.values() if member.host == process.host]
     return [member for member in here if not lives(member.pid)]
 
@@ -155,7 +155,10 @@ class MeetingStore(PrefixStore):
 
 
 def store_of_this_life(store: Any, rank: int, size: int, timeout: timedelta) -> MeetingStore:
-    """Keys of our own: a store that outlives its groups still has those of an earlier group of the same name."""
+    """Return a part of the store with keys of this group alone.
+
+    A store that outlives its groups still has those of an earlier group of the same name.
+    """
     ours = store.clone()  # a connection of our own: others may have more patience than we
     ours.set_timeout(timeout)
     ours.set(f"here/{rank}", "")  # in no life yet: only for errors
@@ -181,7 +184,7 @@ def call(store: Any, rank: int, size: int, timeout: timedelta, said: str) -> lis
 
 
 def _missing(store: Any, keys: Mapping[int, str]) -> list[int]:
-    """The ranks whose keys are not there."""
+    """Return the ranks whose keys are not in the store."""
     return [rank for rank, key in keys.items() if not store.check([key])]
 
 
@@ -205,7 +208,7 @@ def forget_store() -> None:
 
 
 class _Waiting:
-    """Looks again and again, until someone is dead or it has taken too long."""
+    """A wait for members that looks again and again, until one is dead or the time is over."""
 
     def __init__(self, timeout: timedelta) -> None:
         self._timeout_s = timeout.total_seconds()
@@ -256,7 +259,7 @@ class _Waiting:
 
 
 def _number(rank: int) -> int:
-    """Its rank in the world."""
+    """Return the rank of a member in the world."""
     ranks = _ranks.get()
     return ranks[rank] if ranks else rank
 
@@ -268,6 +271,6 @@ def _name(rank: int) -> str:
 
 
 def _is_dead(rank: int) -> bool:
-    """Whether we can see that it is: it was on our host."""
+    """Return whether a member is seen to be dead, which is possible on this host alone."""
     known = process.world.get(_number(rank)) if _ranks.get() else None
     return known is not None and known.host == process.host and not lives(known.pid)

@@ -45,7 +45,7 @@ class _Compared:
 
 
 class GlooTraffic(Group):
-    """Through a Gloo group of the same members."""
+    """Operations without a mode of ours, carried out by a Gloo group of the same members."""
 
     @cached_property
     def _letters(self) -> Counter[tuple[int, int, int]]:
@@ -98,7 +98,7 @@ class GlooTraffic(Group):
             )
 
     def _tell_sizes(self, sizes: Sequence[int]) -> list[list[int]]:
-        """Everyone's, by rank; all bring as many."""
+        """Return the sizes of all ranks' tensors, by rank; all bring as many."""
         mine = torch.tensor(sizes, dtype=torch.int64)
         everyone = torch.empty(self._size * mine.nbytes, dtype=torch.uint8)
         self._gather_bytes(as_bytes(mine), everyone, [mine.nbytes] * self._size)

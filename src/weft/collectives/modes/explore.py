@@ -125,7 +125,7 @@ def fingerprint(parts: Sequence[object]) -> str:
 
 
 def load(key: str) -> str:
-    """What was kept for machines like these; empty if nothing was, or it is damaged."""
+    """Return the choices kept for machines like these; empty if nothing was, or it is damaged."""
     try:
         text = (cache_folder("modes") / f"{key}.json").read_text()
         json.loads(text)
@@ -135,7 +135,7 @@ def load(key: str) -> str:
 
 
 def save(key: str, text: str) -> None:
-    """Keep it; a disk that is full or not ours costs only the next start."""
+    """Keep the choices on disk; a disk that is full or not ours costs only the next start."""
     folder = cache_folder("modes")
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)

@@ -52,10 +52,10 @@ class Mode(Protocol):
 
 
 class Pending(Protocol):
-    """Something under way."""
+    """A reduction that is under way."""
 
     def wait(self) -> None:
-        """Return when it has ended."""
+        """Return when the reduction has ended."""
         ...
 
 

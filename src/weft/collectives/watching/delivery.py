@@ -73,7 +73,7 @@ def _take(store: Any, rank: int) -> TracePart:
 
 
 def _write(path: Path, trace: Mapping[str, Any], missing: set[int]) -> str:
-    """Write the file; what is to be said of it."""
+    """Write the file, and return what to say of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(trace))

@@ -14,7 +14,7 @@ HURRY_S = 1.5  # after SIGTERM, which is followed by SIGKILL some seconds later
 
 
 class Ending:
-    """Does it once; to be made on the main thread, or nothing is done on SIGTERM."""
+    """An action at the end of the process, done once; to be made on the main thread, or nothing is done on SIGTERM."""
 
     def __init__(self, do: Callable[[float], None]) -> None:
         self._do = do
@@ -45,7 +45,10 @@ class Ending:
             self._die()
 
     def _listen_for_sigterm(self) -> None:
-        """Also while the main thread waits in C++, where no Python handler runs: a thread hears of it by a pipe."""
+        """Do the action on SIGTERM, also while the main thread waits in C++, where no Python handler runs.
+
+        A thread hears of the signal by a pipe.
+        """
         ear, mouth = os.pipe()
         os.set_blocking(mouth, False)
         before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
@@ -72,7 +75,7 @@ class Ending:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _forget(self) -> None:
-        """A child has its own end; and the pipe is not its own."""
+        """Forget the action in a forked child, which has an end of its own."""
         if signal.getsignal(signal.SIGTERM) == self._asked:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

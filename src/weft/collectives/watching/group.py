@@ -70,7 +70,7 @@ class _Watch:
 
 
 class WatchedGroup(WeftGroup):
-    """As any group, with notes taken."""
+    """A group that notes when its operations begin and end."""
 
     def __init__(
         self, store: Any, rank: int, size: int, timeout: timedelta, settings: CollectiveSettings
@@ -109,7 +109,7 @@ class WatchedGroup(WeftGroup):
         return self._watch_mode(DIMENSIONS[outwards], mode, tuple(ranks[peer] for peer in peers))
 
     def _current(self) -> tuple[str, int]:
-        """What a dimension is working for."""
+        """Return the call that a dimension is working for."""
         self._served = True
         return self._now
 
@@ -201,7 +201,7 @@ class _Note:
 
 
 class _WatchedWork(Work):
-    """What torch is given; it notes when somebody waits."""
+    """The handle that torch is given; it notes when somebody waits."""
 
     def __init__(self, work: Work, note: _Note, recorder: SpanRecorder) -> None:
         super().__init__(work._job, work._queue)

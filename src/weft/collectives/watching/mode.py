@@ -18,14 +18,14 @@ _WAYS = {"reduce_scatter": "up", "all_reduce": "over", "all_gather": "down", "br
 
 
 def mode_name(mode: Any, values: Tensor | None = None) -> str:
-    """As users know it; for a mode that picks by size, what it picks for these values."""
+    """Return the name of a mode as users know it; for a mode that picks by size, what it picks for these values."""
     if isinstance(mode, Explorer) and values is not None:
         return mode_name(mode._mode(values))
     return str(mode.name)
 
 
 class WatchedMode:
-    """Stands before a mode."""
+    """A mode that notes what the mode behind it does."""
 
     def __init__(
         self,

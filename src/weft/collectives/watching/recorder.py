@@ -51,12 +51,12 @@ class SpanRecorder:
         self._total += 1
 
     def number(self, group: str) -> int:
-        """Of the next call in a group; the same on all its ranks, since they all make the same calls."""
+        """Return the number of the next call in a group; all its ranks make the same calls."""
         self._numbers[group] += 1
         return self._numbers[group]
 
     def take_recent(self) -> list[Span]:
-        """What came since the last time."""
+        """Return the spans that came since the last call."""
         taken = []
         while self._recent:
             taken.append(self._recent.popleft())

@@ -60,7 +60,7 @@ class Figures:
 
 
 def shares_of(spans: Sequence[Span]) -> dict[str, Share]:
-    """By dimension; calls that went through none are at the end."""
+    """Return the shares by dimension; calls that went through none are at the end."""
     rows = {span.row for span in spans} - {CALL, CALLER}
     by_row = {row: [span for span in spans if span.row == row] for row in (*DIMENSIONS, *sorted(rows))}
     by_row[_OTHER] = [span for span in spans if span.row == CALL and span.mode]
@@ -98,7 +98,7 @@ class Jitter:
 
 
 def jitters(everyone: Sequence[Figures]) -> list[Jitter]:
-    """Of each rank, over the calls that all of them tell of; the latest rank first."""
+    """Return the lateness of each rank over the calls that all of them tell of; the latest rank first."""
     shared = set(everyone[0].arrivals) if everyone else set()
     for figures in everyone[1:]:
         shared &= figures.arrivals.keys()
@@ -146,7 +146,7 @@ class CommunicationReport:
 
 
 def report_of(everyone: Sequence[Figures], world: int) -> CommunicationReport:
-    """What all these figures come to."""
+    """Return the report of all ranks' figures."""
     one = everyone[0]
     found = jitters(everyone)
     busy = sum(figures.under_way_s for figures in everyone)
@@ -180,7 +180,7 @@ def _average(everyone: Sequence[Figures], name: str) -> Share:
 
 
 def render_report(report: CommunicationReport) -> str:
-    """The table."""
+    """Return the report as a table."""
     step = _time(report.step_s)
     head = f"steps {report.first_step}-{report.last_step}: {step} a step, {report.world} ranks"
     lines = [f"weft: {head} on {report.hosts} host{'s' * (report.hosts != 1)}"]

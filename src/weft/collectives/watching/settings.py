@@ -29,7 +29,7 @@ class Watching:
 
 
 def watching_from_env(environ: Mapping[str, str]) -> Watching:
-    """What was asked of this process."""
+    """Return what this process was asked to watch."""
     return Watching(
         report=every("WEFT_REPORT", environ.get("WEFT_REPORT") or "0"),
         trace=environ.get("WEFT_TRACE") or "",
@@ -38,7 +38,7 @@ def watching_from_env(environ: Mapping[str, str]) -> Watching:
 
 
 def every(name: str, text: str) -> int:
-    """A number of steps or calls; 0 is never."""
+    """Return a number of steps or calls; 0 is never."""
     if not (text.isascii() and text.isdigit()):
         raise UsageError(f"{name} must be a whole number, 0 for never, got {text!r}; write {name}=10")
     return int(text)

@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same stretches without overlaps, in order."""
+    """Return the same stretches without overlaps, in order."""
     whole: list[Interval] = []
     for began, ended in sorted(intervals):
         if whole and began <= whole[-1][1]:
@@ -40,22 +40,22 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> int:
-    """How long something was going on, however often at once."""
+    """Return how long something was going on, however often at once."""
     return sum(ended - began for began, ended in merged(intervals))
 
 
 def common(left: Sequence[Interval], right: Sequence[Interval]) -> int:
-    """How long both were going on."""
+    """Return how long both kinds of stretches were going on at once."""
     return length(left) + length(right) - length([*left, *right])
 
 
 def under_way(calls: Iterable[Span]) -> list[Interval]:
-    """When there was communication to be done."""
+    """Return the stretches in which there was communication to be done."""
     return merged((call.asked, call.ended) for call in calls)
 
 
 def waiting(spans: Sequence[Span]) -> list[Interval]:
-    """When the caller could do nothing but wait.
+    """Return the stretches in which the caller could do nothing but wait.
 
     DDP waits for futures, in C++, where nobody can look. It makes its last call when the last gradient is there, and
     has nothing else to do from then on: so the stretch from the last call until nothing is under way counts.

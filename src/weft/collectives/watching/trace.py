@@ -37,7 +37,7 @@ class TracePart:
 
 
 def merge(parts: Sequence[TracePart], world: int) -> dict[str, Any]:
-    """The whole timeline."""
+    """Return the parts of all ranks as one timeline."""
     parts = [_on_one_clock(part) for part in sorted(parts, key=lambda part: part.rank)]
     begin = min((span.began for part in parts for span in part.spans), default=0)
     hosts = list(dict.fromkeys(part.host for part in parts))
@@ -70,7 +70,7 @@ def _on_one_clock(part: TracePart) -> TracePart:
 
 
 def _last_to_arrive(parts: Sequence[TracePart]) -> dict[tuple[str, int], int]:
-    """For each call, when the last of its ranks began it."""
+    """Return, for each call, when the last of its ranks began it."""
     last: dict[tuple[str, int], int] = {}
     for part in parts:
         for span in part.spans:

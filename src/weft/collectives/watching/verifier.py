@@ -25,7 +25,7 @@ TRIALS = 3  # of each dimension, to find the one that is wrong
 
 
 class Verifier:
-    """For one group. All its ranks call it together, for the same calls."""
+    """Verifies results of one group; all its ranks call it together, for the same calls."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Verifier:
         self._lightness = Lightness(wire=wire, hosts=len({member.host for member in members}))
 
     def check(self, call: Call, given: Tensor, result: Tensor, reduction: Reduction) -> float:
-        """The largest relative error; raises on every rank if it is more than rounding explains on any."""
+        """Return the largest relative error; raises on every rank if it is more than rounding explains on any."""
         self._check_sizes(call, given)
         everyone = range(len(self._members))
         finding = self._compare(given, result, everyone, reduction)
@@ -59,7 +59,7 @@ class Verifier:
     def _compare(
         self, given: Tensor, result: Tensor, ranks: Sequence[int], reduction: Reduction
     ) -> VerifyFinding:
-        """A result beside the inputs of some ranks; all ranks gather, whatever theirs is compared with."""
+        """Compare a result with the inputs of some ranks; all ranks gather, whatever theirs is compared with."""
         lightness, finding = self._lightness.of(given, reduction), VerifyFinding()
         for first, last, begin, end in _pieces(given):
             inputs = self._gather(given[begin:end])

@@ -32,7 +32,7 @@ class Lightness:
     hosts: int = 1
 
     def of(self, values: Tensor, reduction: Reduction) -> Lightness:
-        """For these values: none where they are too small for it, or of another type."""
+        """Return the wire for these values: none where they are too small for it, or of another type."""
         light = (
             self.hosts > 1
             and values.dtype is torch.float32
@@ -54,7 +54,7 @@ class VerifyFinding:
     worst: float = 0.0  # the largest error of all, relative to the sum of magnitudes
 
     def and_then(self, other: VerifyFinding, offset: int) -> VerifyFinding:
-        """This one and that of a later piece of the same tensor."""
+        """Return this finding joined with that of a later piece of the same tensor."""
         first = self if self.wrong or not other.wrong else other
         return VerifyFinding(
             wrong=self.wrong + other.wrong,
@@ -75,7 +75,7 @@ def compare(
     lightness: Lightness | None = None,
     inner: slice = slice(None),
 ) -> VerifyFinding:
-    """A result beside what the inputs of all ranks come to, all flat; elements beyond `inner` are not judged."""
+    """Compare a result with what the inputs of all ranks come to, all flat; elements beyond `inner` are not judged."""
     lightness = lightness or Lightness()
     judged = torch.zeros(result.numel(), dtype=torch.bool)
     judged[inner] = True

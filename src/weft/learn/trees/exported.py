@@ -49,7 +49,7 @@ class Ensemble:
 
 
 def cuts_of_tree(tree: Any) -> Cuts:
-    """Those of a scikit-learn `Tree`."""
+    """Return the cuts of a scikit-learn `Tree`."""
     return Cuts(
         tree.feature,
         tree.threshold,
@@ -72,7 +72,7 @@ def cuts_of_boosted(tree: BoostedTree) -> Cuts:
 
 
 def ensemble_of(trees: Sequence[Cuts]) -> Ensemble:
-    """All trees in one."""
+    """Return all trees as one ensemble."""
     parts: list[dict[str, Array]] = []
     members: list[float] = []
     nodes, leaves = 0, 0

@@ -139,7 +139,7 @@ class Mpi:
         yield from self._gather(values, bounds, tag + 1)
 
     def _direct(self, values: Tensor, reduction: Reduction, tag: int) -> Steps:
-        """Everyone's values to everyone, who all do the same with them."""
+        """Send the values of every peer to every other; all combine them in the same order."""
         with _Borrowed(self._scratch, self.size * SMALL_BYTES) as scratch:
             terms = [scratch[peer * SMALL_BYTES :][: values.nbytes] for peer in range(self.size)]
             yield self._swap(
@@ -149,7 +149,7 @@ class Mpi:
             _combine([term.view(values.dtype) for term in terms], reduction, values)
 
     def _reduce(self, values: Tensor, bounds: Bounds, reduction: Reduction, tag: int) -> Steps:
-        """Each part to its owner."""
+        """Send each part to the peer that owns and reduces it."""
         mine, room = _part(values, bounds, self.index), self._part_bytes
         with _Borrowed(self._scratch, self.size * room) as scratch:
             terms = [scratch[peer * room :][: mine.nbytes].view(values.dtype) for peer in range(self.size)]
@@ -166,7 +166,7 @@ class Mpi:
                 mine.copy_(target)
 
     def _gather(self, values: Tensor, bounds: Bounds, tag: int, known_by: int | None = None) -> Steps:
-        """Each part from its owner; `known_by`: who has them all."""
+        """Receive each part from its owner; `known_by`: who has them all."""
         mine = _part(values, bounds, self.index)
         for right, left in self._pairs:
             out = {} if right == known_by else {right: mine}
@@ -174,7 +174,7 @@ class Mpi:
             yield self._swap(tag, out, into)
 
     def _spread(self, values: Tensor, bounds: Bounds, root: int, tag: int) -> Steps:
-        """A part of the root's to each, and from there to everyone."""
+        """Send a part of the root's values to each peer, and from there to all."""
         if self.index == root:
             yield self._swap(tag, {peer: _part(values, bounds, peer) for peer in self._others}, {})
         else:
@@ -186,7 +186,7 @@ class Mpi:
         yield self._swap(tag, out, {} if self.index == root else {root: values})
 
     def _cuts(self, values: Tensor, bounds: Bounds) -> Sequence[Bounds]:
-        """The parts in pieces that make one message each."""
+        """Cut the parts into pieces of one message each."""
         step = self._part_bytes // values.element_size()
         longest = max(last - first for first, last in bounds)
         return [

@@ -55,7 +55,7 @@ def _watch(
 
 
 def _move(mesh: Mesh, peer: int, left: dict[int, memoryview], *, out: bool) -> None:
-    """As much as goes now."""
+    """Send and receive as much as the sockets take now."""
     connection, memory = mesh.socket_of(peer), left[peer]
     try:
         count = connection.send(memory) if out else connection.recv_into(memory)

@@ -47,7 +47,7 @@ class Flow:
         self._over = threading.Event()
 
     def sendable(self) -> memoryview:
-        """What of the present step may go out now."""
+        """Return the bytes of the present step that may go out now."""
         memory = self.out[self.out_turn].memory
         limit = len(memory) if self.out_turn == 0 else min(len(memory), self.in_place[self.out_turn - 1])
         return memory[self.sent : limit]
@@ -69,7 +69,7 @@ class Flow:
         self._over.set()
 
     def wait(self) -> None:
-        """Return when it has ended."""
+        """Return when the flow has ended."""
         self._over.wait()
         if self.error is not None:
             raise self.error
@@ -172,7 +172,7 @@ class Pump:
             self._wait(reading=bool(self._incoming), writing=blocked)
 
     def _push(self) -> tuple[bool, bool]:
-        """Send what may go; whether any went, and whether the socket would take no more."""
+        """Send what may go; return whether any went, and whether the socket would take no more."""
         pushed = False
         while self._outgoing:
             flow = self._outgoing[0]
@@ -191,7 +191,7 @@ class Pump:
         return pushed, False
 
     def _pull(self) -> bool:
-        """Take in a block, or what there is of it; whether anything came."""
+        """Receive a block, or what there is of it; return whether anything came."""
         while self._incoming:
             flow = self._incoming[0]
             if flow.all_taken:

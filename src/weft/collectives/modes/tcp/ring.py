@@ -134,7 +134,7 @@ class Ring:
     # -- small tensors ----------------------------------------------------------------------------
 
     def _direct(self, values: Tensor, reduction: Reduction) -> None:
-        """Everyone's values to everyone, in one hop."""
+        """Send the values of every peer to every other, in one hop."""
         landing = self._landing.get(values.nbytes)
         if landing is None:
             length = -(-(HEADER_BYTES + values.nbytes) // HEADER_BYTES) * HEADER_BYTES

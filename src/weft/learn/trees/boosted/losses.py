@@ -18,7 +18,7 @@ MANY = 1 << 17  # rows beyond which sums need fewer digits of each
 
 
 class BoostingLoss(Protocol):
-    """A sum over rows. `steep` bounds |first derivative| and `curved` the second, for a weight of 1; None: unknown."""
+    """A loss over rows. `steep` bounds |first derivative| and `curved` the second, for a weight of 1; None: unknown."""
 
     @property
     def outputs(self) -> int: ...
@@ -28,15 +28,15 @@ class BoostingLoss(Protocol):
     def curved(self) -> float | None: ...
 
     def start(self, y: Array, weights: Array) -> Array:
-        """The best constant, for each output."""
+        """Return the best constant for each output."""
         ...
 
     def derivatives(self, raw: Array, y: Array, weights: Array) -> tuple[Array, Array, float | None]:
-        """First and second, (rows, outputs), and the mean loss where it comes for free."""
+        """Return first and second derivatives, (rows, outputs), and the mean loss where it comes for free."""
         ...
 
     def value(self, raw: Array, y: Array, weights: Array) -> float:
-        """The mean loss."""
+        """Return the mean loss."""
         ...
 
 
@@ -113,7 +113,7 @@ class MultinomialDeviance:
 
 
 class SquaredError:
-    """Squares of residuals."""
+    """The squared error: squares of residuals."""
 
     outputs, steep, curved = 1, None, 1.0
 
@@ -128,7 +128,7 @@ class SquaredError:
 
 
 class Quantile:
-    """The mean of `alpha` times what is above the prediction, and 1 - alpha times what is below."""
+    """The quantile loss: the mean of `alpha` times what is above the prediction, and 1 - alpha times what is below."""
 
     outputs, steep, curved = 1, 1.0, 1.0
 
@@ -157,7 +157,7 @@ class Quantile:
 
 
 class Huber:
-    """Squares of small residuals, absolute values beyond the quantile `alpha` of them."""
+    """Huber's loss: squares of small residuals, absolute values beyond the quantile `alpha` of them."""
 
     outputs, steep, curved = 1, None, 1.0
 

@@ -138,7 +138,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.n_estimators_ = self.n_iter_ = len(self.trees_)
 
     def _start(self, y: Array, weights: Array) -> Array:
-        """The best constant; of workers together, from what their rows add up to."""
+        """Return the best constant; with several workers, from the sums over the rows of all."""
         if current_workers() is None:
             return self._loss.start(y, weights)
         if hasattr(self._loss, "leaf"):
@@ -177,11 +177,11 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         return len(past) > patience and min(past[-patience:]) + self.tol >= min(past[:-patience])
 
     def _settings_now(self, settings: RoundSettings, random: np.random.RandomState) -> RoundSettings:
-        """Those of the next round: a door for kinds of boosting whose trees differ."""
+        """Return the settings of the next round; kinds of boosting whose trees differ override this."""
         return settings
 
     def _given(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
-        """Rows to test on that the user brought."""
+        """Return the rows to test on that the user brought."""
         X = self._read(X, fitted=False)
         y = np.asarray(y)
         if hasattr(self, "classes_"):
@@ -230,7 +230,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         return raw
 
     def _read(self, X: Any, *, fitted: bool = True) -> Array:
-        """A table to predict, checked."""
+        """Return a table to predict, checked."""
         if fitted:
             check_is_fitted(self)
         X = validate_data(
@@ -301,5 +301,5 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         inputs.check_choice("ccp_alpha", float(self.ccp_alpha), (0.0,))
 
     def _encoded(self, y: Array, weights: Array) -> Array:
-        """Set the loss; y as it wants it."""
+        """Set the loss, and return y in the form that the loss takes."""
         raise NotImplementedError

@@ -61,7 +61,7 @@ def find_bins(X: Any, max_bins: int, random: np.random.RandomState, categorical:
 
 
 def _some_of(rows: int, count: int, random: np.random.RandomState) -> Array:
-    """Row numbers, ascending; of very many rows without a list of all of them."""
+    """Return random row numbers, ascending; of very many rows without a list of all of them."""
     if rows < 8 * count:
         return np.sort(random.choice(rows, count, replace=False))
     return np.unique(random.randint(0, rows, count))
@@ -126,7 +126,7 @@ class Codes:
         return self.values[column // 8, :, column % 8] if self.grouped else self.values[:, column]
 
     def let_go(self, group: int | None = None) -> None:
-        """Codes in a file, all or those of a group, are not needed for now: they are to leave the process's memory."""
+        """Drop codes in a file, all or those of a group, from the process's memory until they are needed again."""
         if self.window is None:
             return
         if group is None:
@@ -145,7 +145,7 @@ class Codes:
 
     @property
     def groups(self) -> Array:
-        """(groups, rows) of eight codes each."""
+        """The codes as (groups, rows), eight codes in each word."""
         return self.values.view(np.uint64)[..., 0]
 
 

@@ -93,7 +93,7 @@ def grow(
 def _deep(
     codes: Array, columns: int, order: Array, words: Array, depth: int, place: Any, rules: SplitRules
 ) -> tuple[Array, Array]:
-    """A subtree, depth first, of codes (rows, columns or more); its root has that place in the tree."""
+    """Grow a subtree depth first from codes (rows, columns or more); its root has the given place in the tree."""
     most = 2 * len(order) // max(1, rules.min_rows) + 1
     if rules.max_depth - depth < 24:
         most = min(most, 2 << (rules.max_depth - depth))
@@ -309,7 +309,7 @@ class _Growth:
         return hist
 
     def _split(self, noted: tuple[int, Array]) -> tuple[int, Array]:
-        """Rows to either side; the border between them."""
+        """Move the rows of a node to either side, and return the border between them."""
         node, sides = noted
         record = self.nodes[node]
         feature = record[FEATURE]
@@ -373,7 +373,7 @@ class _Growth:
         return nodes, gains, self.order, sides
 
     def _deepened(self) -> Iterator[tuple[int, Array, Array]]:
-        """The subtrees of the small nodes."""
+        """Grow and return the subtrees of the small nodes."""
         if self.codes.window is None:
             yield from (
                 (node, *part)

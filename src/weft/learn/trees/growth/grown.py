@@ -95,7 +95,7 @@ def renumbered(
 
 
 def best_first(grown: Grown, max_leaves: int) -> Grown:
-    """What would have been grown by splitting the most useful leaf first, up to so many leaves.
+    """Return the tree that splitting the most useful leaf first would have grown, up to `max_leaves` leaves.
 
     A node's cut does not depend on when it is made, so a whole tree can be cut back to it.
     """

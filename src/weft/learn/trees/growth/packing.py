@@ -69,7 +69,7 @@ class Extent:
 
 
 def extent_of(weights: Array, largest: float = 0.0) -> Extent:
-    """That of everyone's rows, where several workers fit together."""
+    """Return the extent of the rows, of all workers where several fit together."""
     whole = bool(np.all(weights == np.floor(weights)))
     rows, total, broken = sum_over_workers([float(len(weights)), float(weights.sum()), float(not whole)])
     heaviest, steepest = largest_over_workers(float(weights.max(initial=0.0))), largest_over_workers(largest)
@@ -81,7 +81,10 @@ def _bits(total: float) -> int:
 
 
 def pair_packing(extent: Extent, *, count_rows: bool, ones: bool) -> Packing:
-    """N and A = N * target. `count_rows`: rows are counted apart from their weights (`ones`: all weights are 1)."""
+    """Return the packing of N and A = N * target.
+
+    `count_rows`: rows are counted apart from their weights; `ones`: all weights are 1.
+    """
     if extent.counts:
         low = _bits(extent.weight)
         each = 2.0 ** (ROOM - low) / max(extent.weight, 1.0)
@@ -97,7 +100,7 @@ def pair_packing(extent: Extent, *, count_rows: bool, ones: bool) -> Packing:
 
 
 def derivative_packing(extent: Extent, *, count_rows: bool) -> Packing:
-    """Second derivatives (`heaviest`) and first ones (`largest`): in half a word each, or of very many rows in one."""
+    """Return the packing of second (`heaviest`) and first (`largest`) derivatives: half a word or a word each."""
     together = extent.rows <= TOGETHER
     half = 31 if together else ROOM
     n = Field(0, 0, (1 << half) - 1, extent.heaviest * extent.rows / 2.0 ** (half - 1))
@@ -109,7 +112,7 @@ def derivative_packing(extent: Extent, *, count_rows: bool) -> Packing:
 
 
 def class_packing(extent: Extent, classes: int, *, count_rows: bool, ones: bool) -> Packing:
-    """A weight for each class; as many share a word as fit."""
+    """Return the packing of a weight for each class; as many share a word as fit."""
     if extent.counts:
         width = max(1, _bits(extent.weight))
         each = max(1, ROOM // width)
@@ -124,7 +127,7 @@ def class_packing(extent: Extent, classes: int, *, count_rows: bool, ones: bool)
 
 
 def pack_pair(packing: Packing, weights: Array, target: Array | float) -> Array:
-    """Words (words, rows) of N and N * target."""
+    """Return the words (words, rows) of N and N * target."""
     words = np.zeros((packing.words, len(weights)), np.int64)
     for some in _stretches(len(weights)):
         goal = target[some] if isinstance(target, np.ndarray) else target
@@ -146,7 +149,7 @@ def _pack_pair(packing: Packing, weights: Array, target: Array | float, words: A
 
 
 def pack_classes(packing: Packing, weights: Array, codes: Array) -> Array:
-    """Words of the weights of classes."""
+    """Return the words of the weights of classes."""
     words = np.zeros((packing.words, len(weights)), np.int64)
     fields = packing.fields
     for some in _stretches(len(weights)):
@@ -160,5 +163,5 @@ def pack_classes(packing: Packing, weights: Array, codes: Array) -> Array:
 
 
 def _stretches(rows: int) -> list[slice]:
-    """Rows that are worked on at once: what is made on the way takes little memory."""
+    """Yield stretches of rows that are worked on at once, so that temporary arrays stay small."""
     return [slice(start, min(start + STRETCH, rows)) for start in range(0, rows, STRETCH)]

@@ -14,7 +14,7 @@ Array = Any  # inside compiled code the types are Numba's
 
 @kernel
 def logistic_derivatives(raw: Array, y: Array, weights: Array, first: Array, second: Array) -> float:
-    """Of log(1 + exp(-raw)) + (1 - y) * raw, row by row; returns the weighted sum of the loss itself."""
+    """Fill in the derivatives of log(1 + exp(-raw)) + (1 - y) * raw, row by row; returns the loss, weighted."""
     loss = 0.0
     for start in range(0, raw.shape[0], 8):
         stop = min(start + 8, raw.shape[0])
@@ -40,7 +40,7 @@ def logistic_derivatives(raw: Array, y: Array, weights: Array, first: Array, sec
 def pack_derivatives(
     order: Array, first: Array, second: Array, a_scale: float, n_scale: float, shift: int, out: Array
 ) -> None:
-    """Both derivatives of rows `order`, rounded, in one word; no row's second is rounded to nothing."""
+    """Pack both derivatives of rows `order`, rounded, into one word each; no row's second is rounded to nothing."""
     for i in range(order.shape[0]):
         row = order[i]
         n: Any = max(np.int64(second[row] * n_scale + 0.5), 1)

@@ -36,7 +36,7 @@ def _add_all(hist: Array, c: Any, v: int) -> None:
 
 @inlined
 def _add_few(hist: Array, c: Any, v: int, wide: int) -> None:
-    """The same, of up to four."""
+    """Add a row's word to the bins of up to four features."""
     hist[c & BYTE] += v
     hist[np.uint64(256) + ((c >> np.uint64(8)) & BYTE)] += v
     if wide > 2:

@@ -15,7 +15,7 @@ Array = Any  # inside compiled code the types are Numba's
 def add_classes(
     leaves: Array, start: Array, stop: Array, order: Array, codes: Array, weights: Array, out: Array
 ) -> None:
-    """out[leaf, class] of the rows of each leaf."""
+    """Add the weights of the rows of each leaf to out[leaf, class]."""
     for leaf in leaves:
         for i in range(start[leaf], stop[leaf]):
             row = order[i]
@@ -26,7 +26,7 @@ def add_classes(
 def add_numbers(
     leaves: Array, start: Array, stop: Array, order: Array, target: Array, weights: Array, out: Array
 ) -> None:
-    """out[leaf] = weight, weight * target, weight * target² of the rows of each leaf."""
+    """Add weight, weight * target and weight * target² of the rows of each leaf to out[leaf]."""
     for leaf in leaves:
         for i in range(start[leaf], stop[leaf]):
             row = order[i]

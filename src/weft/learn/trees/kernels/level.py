@@ -172,7 +172,7 @@ def split_rows(
 
 @scalar_kernel
 def add_words(words: Array, start: int, stop: int, out: Array) -> None:
-    """The sums of the words of some rows."""
+    """Return the sums of the words of some rows."""
     for w in range(words.shape[0]):
         total = 0
         for i in range(start, stop):
