@@ -32,7 +32,7 @@ class StepCounter:
             self._tell_if_due()
 
     def before_all_reduce(self) -> None:
-        """Count an all-reduce of all ranks as a step while no optimizer has stepped; what came before it is complete."""
+        """Count an all-reduce of all ranks as a step while no optimizer has stepped; what came before is complete."""
         if self._optimizer is None:
             self._tell_if_due()
             self._count += 1
