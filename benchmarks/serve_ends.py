@@ -120,8 +120,8 @@ def terminate_under_load(model: Path, folder: Path, clients: int, rest: Losses, 
         server.process.terminate()
         for thread in threads:
             thread.join(ENDS_S)
-        if server.stop() != 0:
-            raise RuntimeError(server.log.read_text())
+        if (code := server.process.wait(ENDS_S)) != 0:
+            raise RuntimeError(f"the server must end with 0, got {code}:\n{server.log.read_text()}")
         return time.monotonic() - began
 
 
