@@ -212,6 +212,7 @@ async def service_on(
         finally:
             state.hub.close()
             await listener.drain(DRAIN_S)
+            await state.headlines.close()
             with suppress(sa.exc.SQLAlchemyError):
                 await database.write(lambda c: _forget(c, local))
 

@@ -22,6 +22,8 @@ from weft.jobs.store.jobs import StoredJob, need_job
 from weft.jobs.store.metrics import MetricSummary
 from weft.jobs.store.tables import finding
 
+_SAME = tuple(name for name in JobView.__struct_fields__ if name in StoredJob.__dataclass_fields__)
+
 
 async def find(call: ApiCall) -> StoredJob:
     """Return the job of a request's path, if the caller may see it."""
@@ -44,8 +46,7 @@ async def show_jobs(call: ApiCall, found: Sequence[StoredJob]) -> tuple[JobView,
 
 def job_fields(call: ApiCall, found: StoredJob, headline: Headline | None) -> dict[str, Any]:
     """Return the fields of a job's view."""
-    names = JobView.__struct_fields__
-    fields = {name: getattr(found, name) for name in names if hasattr(found, name)}
+    fields = {name: getattr(found, name) for name in _SAME}
     reason = call.state.jobs.reason(found.id) if found.state in WAITING else None
     return fields | {
         "user": found.user_name,
