@@ -41,6 +41,11 @@ for _ in range(4):
     optimizer.step()
 weft.shutdown()
 """
+LOGGING_SCRIPT = """
+import weft
+for step in range(3):
+    weft.log({"loss": 1 / (step + 1), "rate": 0.1}, step=step)
+"""
 ELASTIC_SCRIPT = """
 import torch, weft
 from torch.utils.data import TensorDataset
@@ -131,6 +136,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "how-to/checkpoints.md": script(ELASTIC_SCRIPT),
     "how-to/elastic.md": script(ELASTIC_SCRIPT),
     "how-to/learn.md": tables,
+    "how-to/metrics.md": script(LOGGING_SCRIPT),
     "how-to/serve.md": models,
     "how-to/watching.md": script(DDP_SCRIPT),
     "reference/collectives.md": script(DDP_SCRIPT),

@@ -217,16 +217,28 @@ class _DeviceCopy:
         self._copy, self._stream = copy, stream
 
     def __float__(self) -> float:
-        self._stream.synchronize()  # in the background: this thread's own stream knows nothing of the other
+        # In the background: this thread's own stream, the default one, knows nothing of the others.
+        if isinstance(self._stream, int):
+            self._stream = sys.modules["torch"].cuda.ExternalStream(self._stream, self._copy.device)
+        self._stream.synchronize()
         return float(self._copy.item())
 
 
 def _device_copy(value: Any) -> Any:
+    """Return a copy on the device, which costs what starting it does; nothing waits for it here.
+
+    An alias would be cheaper, but the tensor may be changed, by a replayed graph even without a new version.
+    """
     if value.numel() != 1:
         raise ValueError("more than one element")
-    import torch
-
-    return _DeviceCopy(value.detach().clone(), torch.accelerator.current_stream(value.device))
+    torch: Any = sys.modules["torch"]
+    copy = value.detach().clone()
+    if not value.is_cuda:
+        return _DeviceCopy(copy, torch.accelerator.current_stream(value.device))
+    number = torch._C._cuda_getCurrentRawStream(
+        value.get_device()
+    )  # a stream as an object takes as long as the copy
+    return _DeviceCopy(copy, number) if number else copy
 
 
 def _whole(step: Any) -> int:
