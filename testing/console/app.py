@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from testing.console import answers, texts
+from testing.console import answers, data_answers, texts
 from testing.console.world import METRICS, World, make_world, now_ms, series
 
 from weft.console import pages
@@ -62,7 +62,7 @@ def _handler(name: str) -> Callable[..., Any] | None:
         return lambda world, request: answers.act(world, request, verb)
     if name in ("drain_host", "undrain_host"):
         return answers.drain_host
-    return getattr(answers, name, None)
+    return getattr(answers, name, None) or getattr(data_answers, name, None)
 
 
 def _answering(

@@ -25,6 +25,9 @@ PAGES = {
     "compare fields": ("/compare?jobs=300,301&tab=fields", "Only differences"),
     "compare lines": ("/compare?jobs=300,301,302&tab=parallel", "best"),
     "compare code": ("/compare?jobs=300,301&tab=code", "train.py"),
+    "data sets": ("/datasets?open=digits@2", "train/3.png"),
+    "models": ("/models?open=digits@2", "digits-cosine"),
+    "deployments": ("/deployments", "Try it"),
     "tokens": ("/settings", "laptop"),
     "secrets": ("/settings/secrets", "HF_TOKEN"),
     "webhooks": ("/settings/webhooks", "chat.example.org"),
@@ -50,6 +53,9 @@ EMPTY = {
     "queue": ("/jobs?view=queue", "weft submit"),
     "hosts": ("/hosts", "weft hosts add"),
     "compare": ("/compare", "x selects"),
+    "data sets": ("/datasets", "dataset:digits@1"),
+    "models": ("/models", "export:"),
+    "deployments": ("/deployments", "weft serve"),
     "tokens": ("/settings", "There is none"),
 }
 

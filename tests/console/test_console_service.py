@@ -44,7 +44,7 @@ def weft_up(data: Path) -> Iterator[str]:
 
 def specification(name: str, steps: int) -> str:
     fields = {
-        "run": ["python", "-c", TRAIN.format(steps=steps)],
+        "run": [sys.executable, "-c", TRAIN.format(steps=steps)],
         "name": name,
         "resources": {"cpus": 0.5},
     }

@@ -191,6 +191,17 @@ def test_a_token_is_shown_once(fresh: str, page: Page) -> None:
     expect(page.get_by_text("weft_9Qm2")).to_have_count(0)
 
 
+def test_a_served_model_is_tried(page: Page, many: str) -> None:
+    from playwright.sync_api import expect
+
+    page.goto(f"{many}/models?open=digits@2")
+    expect(page.get_by_role("group", name="Where it came from")).to_contain_text("digits-cosine")
+    page.goto(f"{many}/deployments")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_text("answered in")).to_be_visible()
+    expect(page.get_by_role("group", name="code")).to_contain_text("0.97")
+
+
 def test_colours_are_chosen_and_kept(page: Page, many: str) -> None:
     page.goto(f"{many}/hosts")
     page.get_by_role("heading", name="Hosts").wait_for()

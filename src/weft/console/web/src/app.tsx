@@ -14,13 +14,26 @@ import { Shell } from "./shell";
 const JobPage = lazy(() => import("./pages/job/job"));
 const HostsPage = lazy(() => import("./pages/hosts"));
 const ComparePage = lazy(() => import("./pages/compare/compare"));
+const DatasetsPage = lazy(() => import("./pages/data/datasets"));
+const ModelsPage = lazy(() => import("./pages/data/models"));
+const DeploymentsPage = lazy(() => import("./pages/data/deployments"));
 const SettingsPage = lazy(() => import("./pages/settings/settings"));
 const NewJobPage = lazy(() => import("./pages/new-job"));
+
+/** Returns where a link that MLflow's client prints leads: #/experiments/0/runs/7 is job 7. */
+export function runLink(hash: string): string | null {
+  const found = /^#\/experiments\/[^/]+(?:\/runs\/(\d+))?$/.exec(hash);
+  return found ? (found[1] ? `/jobs/${found[1]}` : "/jobs") : null;
+}
 
 export function App() {
   const [location, go] = useLocation();
   const session = useSession();
   const client = useQueryClient();
+  useEffect(() => {
+    const place = runLink(window.location.hash);
+    if (place) go(place, { replace: true });
+  }, [go]);
   useEffect(() => whenLoggedOut(() => client.setQueryData(["session"], null)), [client]);
   const outside = session.data === null || (session.error instanceof ApiError && session.error.status === 401);
   useEffect(() => {
@@ -46,6 +59,9 @@ export function App() {
           <Route path="/jobs/:id/:tab?">{({ id, tab }) => <JobPage key={id} id={Number(id)} tab={tab ?? "curves"} />}</Route>
           <Route path="/hosts" component={HostsPage} />
           <Route path="/compare" component={ComparePage} />
+          <Route path="/datasets" component={DatasetsPage} />
+          <Route path="/models" component={ModelsPage} />
+          <Route path="/deployments" component={DeploymentsPage} />
           <Route path="/settings/:tab?">{({ tab }) => <SettingsPage tab={tab ?? "tokens"} />}</Route>
           <Route path="/new" component={NewJobPage} />
           <Route>

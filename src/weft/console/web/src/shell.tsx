@@ -16,6 +16,9 @@ const PLACES: { to: string; text: string; icon: IconName; keys: string }[] = [
   { to: "/jobs", text: "Jobs", icon: "jobs", keys: "g j" },
   { to: "/hosts", text: "Hosts", icon: "hosts", keys: "g h" },
   { to: "/compare", text: "Compare", icon: "compare", keys: "g c" },
+  { to: "/datasets", text: "Data sets", icon: "folder", keys: "g d" },
+  { to: "/models", text: "Models", icon: "file", keys: "g m" },
+  { to: "/deployments", text: "Deployments", icon: "out", keys: "g e" },
   { to: "/settings", text: "Settings", icon: "settings", keys: "g s" },
 ];
 

@@ -12,7 +12,7 @@ import { lineOf } from "../text/yaml-place";
 import css from "./new-job.module.css";
 
 const KEY = "weft.new-job";
-const EXAMPLE = `run: python -c "print('hello from a job')"
+const EXAMPLE = `run: sh -c 'echo hello from job $WEFT_JOB_ID'
 name: hello
 workers: 1
 resources: {cpus: 1}
