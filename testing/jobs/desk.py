@@ -23,7 +23,7 @@ from weft.jobs.store.events import events_after
 from weft.jobs.store.jobs import StoredJob, need_job
 from weft.jobs.store.snapshots import add_snapshot
 
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0  # a loaded machine takes long to import torch
 Tell = Callable[..., None]  # runs a story, which is told a desk; settings of the service may follow
 
 
