@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -52,6 +53,29 @@ def test_a_write_that_fails_undoes_nothing_but_itself(database: Database) -> Non
         type(None),
     ]
     assert names(database) == ["a", "b", "c"]
+
+
+def test_a_write_that_is_cancelled_stops_nobody_else(database: Database) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(connection: sa.Connection) -> None:
+        begun.set()
+        go_on.wait(30)
+        connection.execute(add_host("slow"))
+
+    async def cancel_two() -> None:
+        first = asyncio.create_task(database.write(slow))
+        await asyncio.to_thread(begun.wait, 30)
+        second = asyncio.create_task(database.write(lambda c: c.execute(add_host("waiting"))))
+        await asyncio.sleep(0)
+        first.cancel()
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        go_on.set()
+
+    asyncio.run(cancel_two())
+    database.submit(lambda c: c.execute(add_host("third"))).result(30)
+    assert names(database) == ["slow", "third"]  # what was begun is done, what waited is not
 
 
 def test_many_threads_write_and_read(database: Database) -> None:

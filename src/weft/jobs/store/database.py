@@ -112,6 +112,8 @@ class Database:
             self._write(batch)
 
     def _write(self, batch: list[tuple[Work[Any], Future[Any]]]) -> None:
+        # A caller that was cancelled meanwhile does not wait any more; after this, none can cancel.
+        batch = [(work, result) for work, result in batch if result.set_running_or_notify_cancel()]
         done: list[tuple[Future[Any], Any]] = []
         try:
             with self.engine.execution_options(writes=True).begin() as connection:
