@@ -159,7 +159,7 @@ def make_engine(address: str) -> sa.Engine:
 
 
 def _wait_for_turn(connection: sa.Connection) -> None:
-    """Let one service write at a time, as SQLite does by itself: events come in their order, nobody waits in a circle."""
+    """Let one service write at a time, as SQLite does by itself: events come in order, nobody waits in a circle."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})")
 
