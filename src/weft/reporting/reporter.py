@@ -197,8 +197,9 @@ def _left_of(lines: list[bytes], count: int) -> list[bytes]:
 def _snapshot(name: str, value: Any) -> Any:
     """Return a value that later changes of the caller's do not reach."""
     try:
-        if hasattr(value, "detach"):
-            return value.item() if value.is_cpu else _device_copy(value)
+        on_cpu = getattr(value, "is_cpu", None)  # of a tensor
+        if on_cpu is not None:
+            return value.item() if on_cpu else _device_copy(value)
         if isinstance(value, str):
             raise TypeError
         return float(value)
