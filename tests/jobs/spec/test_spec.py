@@ -44,6 +44,7 @@ def test_a_full_specification_means_what_it_says() -> None:
     [
         ("train.py", Command("script", "train.py")),
         ("python3 train.py --x 'a b'", Command("script", "train.py", ("--x", "a b"))),
+        ("python -c 'print(1)'", Command("command", "python", ("-c", "print(1)"))),
         ("-m package.train -v", Command("module", "package.train", ("-v",))),
         ("[./program, --flag]", Command("command", "./program", ("--flag",))),
     ],

@@ -171,8 +171,10 @@ def _command(run: str | tuple[str, ...]) -> Command:
         words = shlex.split(run) if isinstance(run, str) else list(run)
     except ValueError as error:
         raise UsageError(f"run must be a command, got {run!r} ({error}); close its quotes") from None
-    if words[:1] == ["python"] or words[:1] == ["python3"]:
-        words = words[1:]
+    if words[:1] in (["python"], ["python3"]) and (
+        len(words) < 2 or words[1] == "-m" or words[1].endswith(".py")
+    ):
+        words = words[1:]  # the worker's own Python runs it
     if not words or (words[0] == "-m" and len(words) < 2):
         raise UsageError(f"run must name a script, a module or a program, got {run!r}; write run: train.py")
     if words[0] == "-m":
