@@ -29,7 +29,7 @@ def ran(web: WebService, client: httpx.Client, **files: float) -> int:
     """Submit a job that has run, and has left models of some factors among its outputs."""
     number = int(ok(client.post("/jobs", json={"spec": {"run": "train.py"}}), 201)["jobs"][0]["id"])
     for after in ("staging", "starting", "running", "completed"):
-        web.write(partial(move_job, job_id=number, after=after))  # type: ignore[arg-type]
+        web.write(partial(move_job, job_id=number, after=after))
     web.write(lambda c: c.execute(sa.update(job).where(job.c.id == number).values(attempt=1)))
     outputs = web.running.state.jobs.log_folder(number, 1) / "outputs"
     outputs.mkdir(parents=True)

@@ -49,6 +49,13 @@ def test_references_of_the_document_exist_and_answers_have_names() -> None:
     ]
 
 
+def test_the_reference_names_every_operation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "jobs-api.md").read_text()
+    for one in OPERATIONS:
+        path = one.plain_path.removeprefix("/api/v1")
+        assert f"| `{one.method.upper()} {path}` | {one.access} |" in page, one.name
+
+
 def test_the_types_load_neither_the_server_nor_the_database() -> None:
     look = (
         "import sys, weft.jobs.api.openapi; "
