@@ -3,6 +3,7 @@
     timeline.svg   an elastic run on the virtual cluster, in which a worker is killed and then a host is lost
     bench.svg      `weft bench` on two local workers beside Gloo
     serve.png      the page of `weft serve` in a browser, with a digit that was dropped on it
+    console-*.png  pages of the jobs service, with the jobs of the made-up team of testing/console
 
 Needs root for the virtual cluster, and chromium; `tools/setup.sh system` installs what is missing.
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from testing.cluster.cluster import VirtualCluster
+from testing.console.browser import chromium, made_up_service, open_page
 from testing.elastic.watched import Watched
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,10 +91,27 @@ def _photograph(url: str, picture: Path) -> None:
         browser.close()
 
 
+def console(folder: Path) -> None:
+    """Photograph the pages of the jobs service, some of them in the dark."""
+    views = {
+        "jobs": ("/jobs", "row", False),
+        "job": ("/jobs/9989?smooth=0.6", "figure", True),
+        "workers": ("/jobs/9989/workers", "group", False),
+        "hosts": ("/hosts", "article", False),
+    }
+    with made_up_service(10_000) as url, chromium() as browser:
+        for name, (path, role, dark) in views.items():
+            with open_page(browser, size=(1180, 720), dark=dark) as page:
+                page.goto(url + path)
+                page.get_by_role(role).nth(2 if role != "group" else 0).wait_for()  # type: ignore[arg-type]
+                page.wait_for_timeout(1500)
+                page.screenshot(path=str(PICTURES / f"console-{name}.png"))
+
+
 def main() -> None:
     PICTURES.mkdir(exist_ok=True)
-    wanted = sys.argv[1:] or ["timeline", "bench", "serve"]
-    for make in (timeline, bench, serve):
+    wanted = sys.argv[1:] or ["timeline", "bench", "serve", "console"]
+    for make in (timeline, bench, serve, console):
         if make.__name__ in wanted:
             with tempfile.TemporaryDirectory() as folder:
                 make(Path(folder))
