@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.jobs.api.test_jobs_routes import submit
 
 from weft.jobs.api.failures import ApiRefusal
 from weft.jobs.api.routes.files import safe_place
+from weft.jobs.code.environment import record_environment
 from weft.jobs.store.attempts import AttemptShare, add_attempt
 from weft.jobs.store.tables import finding, job
 
@@ -200,3 +202,15 @@ def test_a_plain_run_has_no_elastic_history_but_its_ranks(web: WebService) -> No
     assert [one["name"] for one in hosts] == ["paper"]
     assert client.get("/hosts/nowhere").status_code == 404
     assert client.get("/hosts/paper").json()["topology"] is None
+
+
+def test_the_environment_of_an_attempt_is_shown_and_compared(web: WebService) -> None:
+    client = web.user("environment")
+    (one, folder), (two, other) = started(web, client), started(web, client)
+    record_environment(folder)
+    shown = client.get(f"/jobs/{one}").json()["environment"]
+    assert shown["python"] == platform.python_version()
+    assert "msgspec" in shown
+    (other / "environment.json").write_text(json.dumps(shown | {"msgspec": "0.0"}))
+    told = client.get(f"/jobs/{one}/diff", params={"with": two}).json()
+    assert told["environment"] == [{"path": "msgspec", "before": shown["msgspec"], "after": "0.0"}]

@@ -34,7 +34,7 @@ async def diff(call: ApiCall) -> DiffAnswer:
     before, after = (flatten(msgspec.to_builtins(spec)) for spec in specs)
     codes = [await snapshot_of(call, found) for found in (one, other)]
     code, cut = await asyncio.to_thread(diff_code, call.state.jobs.blobs, codes[0], codes[1])
-    surroundings = await call.database.read(lambda c: [environment_of(c, found) for found in (one, other)])
+    surroundings = [await environment_of(call, found) for found in (one, other)]
     return DiffAnswer(tuple(diff_values(before, after)), code, tuple(diff_values(*surroundings)), cut)
 
 

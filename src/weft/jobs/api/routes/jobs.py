@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -38,6 +39,7 @@ from weft.jobs.api.views import (
     show_jobs,
     show_metric,
 )
+from weft.jobs.code.environment import read_environment
 from weft.jobs.lifecycle import ACTIVE, STATES, WAITING, JobState, StateError
 from weft.jobs.spec.model import JobSpec
 from weft.jobs.spec.read import convert_spec, expand, read_spec, resolve
@@ -111,6 +113,7 @@ async def _made(call: ApiCall, numbers: tuple[int, ...]) -> tuple[JobView, ...]:
 async def show(call: ApiCall) -> JobDetail:
     found = await find(call)
     rest = await call.database.read(lambda c: _detail(c, found))
+    rest["environment"] = await environment_of(call, found)
     headlines = await call.state.headlines.of([found])
     return JobDetail(**job_fields(call, found, headlines[found.id]), **rest)
 
@@ -131,17 +134,13 @@ def _detail(connection: sa.Connection, found: StoredJob) -> dict[str, Any]:
         "after": tuple(connection.scalars(before.order_by(dependency.c.after_id))),
         "metrics": tuple(map(show_metric, summaries(connection, found.id))),
         "params": {row.name: row.value for row in params},
-        "environment": environment_of(connection, found),
         "findings": findings_of(connection, found.id),
     }
 
 
-def environment_of(connection: sa.Connection, found: StoredJob) -> dict[str, str]:
-    """Return the versions that were recorded when the job was submitted or started."""
-    rows = connection.execute(
-        sa.select(tag.c.name, tag.c.value).where(tag.c.job_id == found.id, tag.c.name.startswith("env."))
-    )
-    return {row.name.removeprefix("env."): row.value for row in rows}
+async def environment_of(call: ApiCall, found: StoredJob) -> dict[str, str]:
+    """Return the versions that were written down when the newest attempt of a job began."""
+    return await asyncio.to_thread(read_environment, call.state.jobs.log_folder(found.id, found.attempt))
 
 
 async def change(call: ApiCall) -> JobView:

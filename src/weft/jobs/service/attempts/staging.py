@@ -9,6 +9,7 @@ from pathlib import Path
 
 from weft.errors import UsageError
 from weft.jobs.code.blobs import BlobStore
+from weft.jobs.code.environment import record_environment
 from weft.jobs.code.snapshot import CodeSnapshot
 from weft.jobs.spec.model import JobSpec
 
@@ -27,6 +28,7 @@ def stage_code(blobs: BlobStore, snapshot: CodeSnapshot | None, folder: Path) ->
         draft.mkdir(PRIVATE)
     else:
         blobs.write_out(snapshot, draft)
+    record_environment(folder)
     draft.rename(code)
 
 
