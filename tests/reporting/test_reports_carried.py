@@ -56,7 +56,7 @@ def test_an_agent_passes_on_every_line_of_its_workers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 def test_marks_are_taken_out_of_the_output(size: int) -> None:
     inside, outside = os.pipe()
-    data = b"".join(b'[%d,%d,{"loss":0.5}]\n' % (step, step) for step in range(1000))
+    data = b"".join(b'[%d,%d,{"loss":0.5}]\n' % (step, step) for step in range(300 if size == 1 else 1000))
     channel, left = MarkChannel(3, outside), data
     while left:
         os.write(outside, b"epoch 1\r")
