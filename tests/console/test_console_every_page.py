@@ -53,9 +53,9 @@ EMPTY = {
     "queue": ("/jobs?view=queue", "weft submit"),
     "hosts": ("/hosts", "weft hosts add"),
     "compare": ("/compare", "x selects"),
-    "data sets": ("/datasets", "dataset:digits@1"),
+    "data sets": ("/datasets", "weft dataset add"),
     "models": ("/models", "export:"),
-    "deployments": ("/deployments", "weft serve"),
+    "deployments": ("/deployments", "press Deploy"),
     "tokens": ("/settings", "There is none"),
 }
 

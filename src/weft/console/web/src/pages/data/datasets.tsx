@@ -23,7 +23,7 @@ export default function DatasetsPage() {
       {list.error ? <Wrong error={list.error} /> : null}
       {list.isPending && <Skeleton lines={5} />}
       {list.data && sets.length === 0 && (
-        <Empty title="No data sets" text="Register a folder or a place in S3 under a name. Its version has a digest, and a job that names it gets exactly that data." commands={["data: {images: dataset:digits@1}"]} />
+        <Empty title="No data sets" text="Register a folder or a place in S3 under a name. Its version has a digest, and a job that names it gets exactly that data." commands={["weft dataset add digits /data/digits", "data: {images: dataset:digits@1}"]} />
       )}
       {sets.map((set) => (
         <Card key={set.name} title={set.name} extra={<span className={layout.note}>{set.user}, {ago(set.created_ms)}</span>}>

@@ -1,6 +1,7 @@
 /** Deployments: served models with their load and latency, a panel to try them, and the way back a version. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
+import { Link } from "wouter";
 import { get, send } from "../../api/client";
 import { useMayAct } from "../../api/queries";
 import type { DeploymentDetail, DeploymentsAnswer, InferenceAnswer } from "../../api/types";
@@ -26,7 +27,9 @@ export default function DeploymentsPage() {
       {list.error ? <Wrong error={list.error} /> : null}
       {list.isPending && <Skeleton lines={5} />}
       {list.data && deployments.length === 0 && (
-        <Empty title="Nothing is served" text="Open a model and press Deploy, or serve one from the terminal." commands={["weft serve digits@production"]} />
+        <Empty title="Nothing is served" text="Open a model of the store and press Deploy. A job puts one there when its specification has this line:" commands={["export: {model: digits, alias: candidate}"]}>
+          <Link href="/models">To the models</Link>
+        </Empty>
       )}
       {deployments.length > 0 && (
         <Card title="Served">

@@ -7,7 +7,7 @@ import css from "./job.module.css";
 
 export default function FindingsTab({ job }: { job: JobDetail }) {
   if (job.findings.length === 0)
-    return <Empty title="Nothing to say" text="Rules look at losses, gradients, loaders, accelerators and stragglers. They tell by default; a specification may let them act." commands={["advice: {nan: {act: true}}"]} />;
+    return <Empty title="Nothing to say" text="Rules look at losses, gradients, loaders, accelerators and stragglers. They tell by default; a specification may let them act." commands={["advice: {not-a-number: {act: true}}"]} />;
   return (
     <div className={css.stack}>
       {job.findings.map((finding) => {
