@@ -46,6 +46,7 @@ class GivingWay:
             if holder.workers and (holder.request.preemptible or holder.request.elastic):
                 self._groups.setdefault(holder.request.priority, []).append(holder)
         self._ordered: set[int] = set()
+        self._rich: dict[int, list[Placed]] = {}
         self._refused: dict[
             tuple[Demand, str], tuple[int, int]
         ] = {}  # fewest workers and priority without room
@@ -55,9 +56,20 @@ class GivingWay:
         group = self._groups.get(priority, [])
         if priority not in self._ordered:
             self._ordered.add(priority)
-            shares = self._shares
-            group.sort(key=lambda p: (-shares[p.request.user], -p.started_s, p.request.id))
+            group.sort(key=self._order)
         return group
+
+    def _rich_group(self, priority: int) -> list[Placed]:
+        """Return the jobs of one priority that can shrink for others of it: those of users who have a large share."""
+        if priority not in self._rich:
+            rich = {user for user, share in self._shares.items() if share >= self._policy.share_margin}
+            group = [p for p in self._groups.get(priority, ()) if p.request.user in rich and _surplus(p)]
+            group.sort(key=self._order)
+            self._rich[priority] = group
+        return self._rich[priority]
+
+    def _order(self, holder: Placed) -> tuple[float, float, int]:
+        return -self._shares[holder.request.user], -holder.started_s, holder.request.id
 
     def make_room(self, job: JobRequest, soon: FreeCapacity, placed: Mapping[int, Placed]) -> Room | None:
         """Return the least disturbing way to free enough hosts for a job, or None if there is none.
@@ -102,11 +114,9 @@ class GivingWay:
         if not self._policy.shrink:
             return
         bound = self._share(job.user) + 2 * moved + self._policy.share_margin
-        for holder in self._group(job.priority):
+        for holder in self._rich_group(job.priority):
             if self._shares[holder.request.user] < bound:
                 return
-            if not _surplus(holder):
-                continue
             current = placed[holder.request.id]
             settled = self._now_s - holder.moved_s >= self._policy.settle_s
             if settled and holder.request.user != job.user and _surplus(current):
