@@ -125,8 +125,7 @@ def decide(state: ClusterState) -> Decision:
     scheduler = Scheduler(state.hosts, state.policy)
     for holder in state.placed:
         scheduler.put(holder)
-    for job in state.waiting:
-        scheduler.queue.add(job)
+    scheduler.queue.extend(state.waiting)
     scheduler.usage = dict(state.usage)
     scheduler.changed_s = state.changed_s
     return scheduler.decide(state.now_s)

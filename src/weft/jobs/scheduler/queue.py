@@ -34,8 +34,25 @@ class WaitingQueue:
         self.jobs: dict[int, JobRequest] = {}
         self.needs: dict[Need, dict[str, list[Entry]]] = {}  # the group of each user, best job first
         self.later: dict[int, JobRequest] = {}
+        self.extend(jobs)
+
+    def extend(self, jobs: Iterable[JobRequest]) -> None:
+        """Add many jobs: each group is put in order once."""
+        age = self._policy.age_points_per_hour
+        groups: dict[tuple[Demand, int, float, str], list[Entry]] = {}
         for job in jobs:
-            self.add(job)
+            self.jobs[job.id] = job
+            if job.held or job.blocked_by or job.not_before_s > job.submitted_s:
+                self.later[job.id] = job
+                continue
+            entry = -(job.priority - age * job.submitted_s / 3600), job.id, job  # as `standing` has it
+            key = job.demand, job.min_workers, job.time_limit_s, job.user
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = self.needs.setdefault(need_of(job), {}).setdefault(job.user, [])
+            group.append(entry)
+        for group in groups.values():
+            group.sort()
 
     def add(self, job: JobRequest) -> None:
         self.jobs[job.id] = job
