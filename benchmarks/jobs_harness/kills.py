@@ -75,7 +75,8 @@ class Campaign:
     async def _submit(self) -> None:
         """Keep a few jobs waiting and running."""
         waiting = sa.select(sa.func.count()).where(job.c.state.not_in(ENDED))
-        missing = MOST_WAITING - int(await self._desk.service.database.read(lambda c: c.scalar(waiting)) or 0)
+        count = await self._desk.service.database.read(lambda c: c.execute(waiting).scalar_one())
+        missing = MOST_WAITING - int(count)
         spec = f"env: {{HOME_OF_TEST: {self._folder}}}\nresources: {{cpus: 0.5}}"
         for _ in range(max(0, missing)):
             self.submitted.append(await self._desk.submit(SCRIPT, spec))
