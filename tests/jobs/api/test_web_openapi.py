@@ -81,7 +81,7 @@ def test_requests_made_up_from_the_document_never_break_the_service(start_web: S
         "--checks",
         CHECKS,
         "--max-examples",
-        "15",
+        "3",
         "--seed",
         "1",
     ]
