@@ -5,7 +5,7 @@ import { Route, Switch, useLocation } from "wouter";
 import { ApiError, whenLoggedOut } from "./api/client";
 import { useSession } from "./api/queries";
 import { Wrong } from "./parts/controls";
-import { Empty, Skeleton } from "./parts/layout";
+import { Empty, Page, Skeleton } from "./parts/layout";
 import { LoginPage } from "./pages/login";
 import { JobsPage } from "./pages/jobs/jobs";
 import { OverviewPage } from "./pages/overview";
@@ -65,7 +65,9 @@ export function App() {
           <Route path="/settings/:tab?">{({ tab }) => <SettingsPage tab={tab ?? "tokens"} />}</Route>
           <Route path="/new" component={NewJobPage} />
           <Route>
-            <Empty title="There is no such page" text="The address may be mistyped, or what it showed is gone." />
+            <Page name="Nothing here" title="Nothing here">
+              <Empty title="There is no such page" text="The address may be mistyped, or what it showed is gone." />
+            </Page>
           </Route>
         </Switch>
       </Suspense>

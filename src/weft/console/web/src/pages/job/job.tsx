@@ -34,7 +34,11 @@ export default function JobPage({ id, tab }: { id: number; tab: string }) {
   const job = useJob(id);
   useRefresh([`job:${id}`, "jobs"], [["job", id]], 1000);
   if (job.error instanceof ApiError && job.error.status === 404)
-    return <Empty title={`There is no job ${id}`} text="It may have been removed, or it is not yours to see." commands={["weft jobs"]} />;
+    return (
+      <Page name={`Job ${id}`} title={`Job ${id}`}>
+        <Empty title={`There is no job ${id}`} text="It may have been removed, or it is not yours to see." commands={["weft jobs"]} />
+      </Page>
+    );
   if (job.error) return <Page name={`Job ${id}`} title={`Job ${id}`}><Wrong error={job.error} /></Page>;
   if (!job.data) return <Page name={`Job ${id}`} title={`Job ${id}`}><Skeleton lines={8} /></Page>;
   return <Content job={job.data} tab={tab in TABS ? (tab as keyof typeof TABS) : "curves"} />;
