@@ -52,7 +52,7 @@ def newest_view(run: LocalRun) -> tuple[int, int]:
 
 def stepped(run: LocalRun, view: int, workers: int) -> bool:
     """Return whether so many workers have committed a step in this view."""
-    return sum(event["view"] == view for event in run.events("stepped")) >= workers
+    return sum(int(event["view"]) == view for event in run.events("stepped")) >= workers
 
 
 def trial(run: LocalRun) -> dict[str, float]:

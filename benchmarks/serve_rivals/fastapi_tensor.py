@@ -21,12 +21,12 @@ session = ort.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
 app = FastAPI()
 
 
-@app.get("/")  # type: ignore[untyped-decorator]
+@app.get("/")
 def root() -> dict[str, str]:
     return {}
 
 
-@app.post("/v2/models/{name}/infer")  # type: ignore[untyped-decorator]
+@app.post("/v2/models/{name}/infer")
 async def infer(name: str, request: Request) -> Response:
     body = await request.body()
     length = int(request.headers["inference-header-content-length"])
