@@ -145,3 +145,22 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     finally:
         os.close(reader)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_rows_to_score_on_are_checked_before_an_hour_of_fitting(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fitted_already(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("fitted before --test was looked at")
+
+    monkeypatch.setattr(Ridge, "fit", fitted_already)
+    (tmp_path / "notes.txt").write_text("not a table")
+    (tmp_path / "other.csv").write_text("a,c,y\n1,2,3\n")
+    (tmp_path / "short.csv").write_text("a,y\n1,3\n")
+    assert "notes.txt must end in" in refusal(
+        "fit", str(table), "--target", "y", "--test", str(tmp_path / "notes.txt")
+    )
+    told = refusal("fit", str(table), "--target", "y", "--test", str(tmp_path / "other.csv"))
+    assert "--test must have the columns ['a', 'b'], got ['a', 'c']" in told
+    told = refusal("fit", str(table), "--target", "y", "--test", str(tmp_path / "short.csv"))
+    assert "--test must have 2 columns, got 1" in told

@@ -134,6 +134,7 @@ def _fit_job(config: FitConfig) -> dict[str, Any]:
     if others is not None and others.rank > 0:
         others.gathered(None)  # wait until rank 0 has converted the files
     table = open_source(config.source, config.target, config.memory)
+    tested = None if config.test is None else _open_test(config, config.test, table)
     if others is not None and others.rank == 0:
         others.gathered(None)
     estimator = estimator_of(config, classes=has_classes(table))
@@ -155,12 +156,24 @@ def _fit_job(config: FitConfig) -> dict[str, Any]:
     }
     if getattr(estimator, "history_", None):
         report["gap"] = estimator.history_[-1].gap
-    if config.test is not None:
-        report["test_score"] = _score(estimator, open_source(config.test, config.target, config.memory))
+    if tested is not None:
+        report["test_score"] = _score(estimator, tested)
     if config.out is not None and (others is None or others.rank == 0):
         _keep(estimator, Path(config.out))
         report["saved"] = config.out
     return report
+
+
+def _open_test(config: FitConfig, source: str, table: StoredTable) -> StoredTable:
+    """Open the rows to score a model on, before it is fitted: they must have the columns of the table."""
+    tested, needed = open_source(source, config.target, config.memory), table.description
+    if tested.description.count != needed.count:
+        raise UsageError(f"--test must have {needed.count} columns, got {tested.description.count}")
+    if not needed.sparse and list(tested.description.columns) != list(needed.columns):
+        raise UsageError(
+            f"--test must have the columns {list(needed.columns)}, got {list(tested.description.columns)}"
+        )
+    return tested
 
 
 def _fit(estimator: Any, table: StoredTable, config: FitConfig) -> None:
@@ -194,13 +207,6 @@ def _score(estimator: Any, table: StoredTable) -> float:
     """Return accuracy or R² of rows spread over the table."""
     step = max(1, table.description.rows // TESTED)
     rows = _in_memory(table.features()[::step])
-    known = getattr(estimator, "feature_names_in_", None)
-    if table.description.count != estimator.n_features_in_:
-        raise UsageError(
-            f"--test must have {estimator.n_features_in_} columns, got {table.description.count}"
-        )
-    if known is not None and list(known) != list(table.description.columns):
-        raise UsageError(f"--test must have the columns {list(known)}, got {list(table.description.columns)}")
     names = estimator.__dict__.pop("feature_names_in_", None)  # the array of rows has no names to compare
     try:
         return round(float(estimator.score(rows, table.target()[::step])), 6)
