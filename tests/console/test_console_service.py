@@ -69,7 +69,7 @@ def test_a_job_from_the_page_to_its_end(browser: Browser, tmp_path: Path) -> Non
         page.get_by_role("link", name="Logs").click()
         expect(page.get_by_role("log")).to_contain_text("step 59")
         page.get_by_role("link", name="Events").click()
-        expect(page.get_by_text("Completed")).to_be_visible()
+        expect(page.get_by_role("listitem").filter(has_text=re.compile("Completed"))).to_be_visible()
 
         page.keyboard.press("n")
         editor.fill(specification("endless", 1_000_000))
