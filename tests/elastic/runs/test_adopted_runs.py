@@ -46,7 +46,7 @@ class Orphan:
         self.run.start().await_event("stepped", worker=f"localhost/{workers - 1}.0")
         self.agent = _parent_of(self.run.pid_of("localhost/0.0"))
         os.kill(self.run.pid, signal.SIGKILL)
-        self.run.finish(timeout=30)
+        self.run.finish(timeout=60)
 
     def adopted(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -72,7 +72,7 @@ class Orphan:
         return [int(step) for step in re.findall(r"step (\d+)$", text, re.MULTILINE)]
 
     def is_gone(self) -> None:
-        wait_until(lambda: not _is_alive(self.agent), "the end of the agent", 30)
+        wait_until(lambda: not _is_alive(self.agent), "the end of the agent", 120)
 
 
 def _parent_of(pid: int) -> int:
