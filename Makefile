@@ -31,7 +31,8 @@ test: .venv/.ready-test
 test-all: .venv/.ready-dev pages
 	sh tools/setup.sh system
 	sh tools/setup.sh browser
-	$(PYTEST)
+	rm -f .pytest_cache/v/cache/lastfailed
+	$(PYTEST) || $(BIN)/python tools/retry_failed.py
 
 check: .venv/.ready-dev
 	$(BIN)/ruff check .
