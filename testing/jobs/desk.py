@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from weft.jobs.code.snapshot import take_snapshot
-from weft.jobs.lifecycle import ENDED
+from weft.jobs.lifecycle import ENDED, StateError
 from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.service import JobService
 from weft.jobs.spec.read import read_spec
@@ -125,5 +125,6 @@ async def desk_on(database: Database, folder: Path, **settings: Any) -> AsyncIte
             yield desk
         finally:
             for number in list(service.dispatcher.following.running):
-                await desk.service.act(number, "stop", user_name="ann")
+                with suppress(StateError):  # it has ended meanwhile
+                    await desk.service.act(number, "stop", user_name="ann")
                 await desk.reach(number)

@@ -87,6 +87,7 @@ RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "user add": ((), ("ann",)),
     **{f"user {verb}": ((), ("ann",)) for verb in ("link", "disable", "enable")},
     "user role": ((), ("ann", "member")),
+    "user system": ((), ("ann", "bob")),
     "user rm": (("--yes",), ("ann",)),
     "token list": ((), ()),
     "token add": ((), ("ci",)),

@@ -18,6 +18,8 @@ NOT_RUN = {
     "salloc": "tests/launch/engines/test_slurm.py runs it on a real Slurm",
     "weft hosts add": "needs other machines; tests/jobs/service has a cluster's",
     "weft hosts drain": "needs other machines; tests/cli/jobs/test_up_end_to_end.py drains this one",
+    "weft user add carol": "needs such an account; tests/jobs/service/test_system_users.py runs a job as another user",
+    "weft user system": "needs such an account; tests/jobs/service/test_system_users.py runs a job as another user",
     "weft scale latest": "needs a run that goes on; tests/elastic/runs/test_elastic_hosts.py scales one",
     "weft pause latest": "needs a run that goes on; tests/elastic/runs/test_full_restart.py pauses one",
     "weft run --adopt": "needs a run without a launcher; tests/elastic/runs/test_adopted_runs.py has some",

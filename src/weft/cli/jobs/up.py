@@ -38,6 +38,9 @@ HOST_HEADER = Text("a name of a host", "gpu1.example.org", like=r"[A-Za-z0-9*][A
     metavar="CIDR",
     help="A private network that webhooks may go to after all; may be repeated.",
 )
+@click.option("--jobs-as", type=click.Choice(("service", "users")),
+              help="Run jobs as the user of this process, or each as the system user of its submitter, which needs "
+                   "root. Without it: as users where that is possible, and it says which.")  # fmt: skip
 @click.option("--keep-days", type=Whole(1, 36_500, example=90), help="Remove jobs so long after their end.")
 @click.option(
     "--keep-most",
@@ -53,8 +56,8 @@ HOST_HEADER = Text("a name of a host", "gpu1.example.org", like=r"[A-Za-z0-9*][A
 def command(data: Path | None, **options: Any) -> None:
     """Start the jobs service: API, scheduler and console. It prints one link, which logs you in.
 
-    Whoever may submit jobs runs code as the user who started the service. Jobs go on when it ends, and it finds
-    them again when it is started again.
+    Whoever may submit jobs runs code: as the user who started the service or, under root, as the system user that
+    `weft user system` gives them. Jobs go on when it ends, and it finds them again when it is started again.
     """
     try:
         from weft.console import pages

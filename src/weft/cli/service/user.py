@@ -17,6 +17,7 @@ from weft.cli.jobs.options import (
     yes_option,
 )
 from weft.cli.jobs.printing import moment, plain
+from weft.cli.values import Text
 from weft.errors import UsageError
 from weft.text import format_table, suggestion
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from weft.jobs.client.client import JobsClient
 
 ROLES = ("viewer", "member", "admin")
+SYSTEM_USER = Text("an account of the service's machine", "bob", like=r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?")
 
 
 @click.group("user")
@@ -45,17 +47,31 @@ def list_users(url: str | None, as_json: bool) -> None:
 @click.argument("name", type=USER_NAME)
 @click.option("--role", type=click.Choice(ROLES), default="member", show_default=True)
 @click.option(
+    "--system",
+    "system_user",
+    type=SYSTEM_USER,
+    metavar="USER",
+    help="The system user as whom their jobs run.",
+)
+@click.option(
     "--password-stdin", is_flag=True, help="Read a password from standard input in place of making a link."
 )
 @url_option
 @json_option
-def add(name: str, role: str, password_stdin: bool, url: str | None, as_json: bool) -> None:
+def add(
+    name: str,
+    role: str,
+    system_user: str | None,
+    password_stdin: bool,
+    url: str | None,
+    as_json: bool,
+) -> None:
     """Make the user NAME, and print a link by which they log in once and choose a password."""
     from weft.jobs.api.types.accounts import UserView
 
     password = _password() if password_stdin else None
     with open_client(url) as client:
-        body = {"name": name, "role": role, "password": password}
+        body = {"name": name, "role": role, "password": password, "system_user": system_user}
         made = client.connection.send("POST", "/users", UserView, body)
         if password is not None:
             _print((made,), as_json)
@@ -82,6 +98,19 @@ def link(name: str, url: str | None, as_json: bool) -> None:
 def role(name: str, role: str, url: str | None, as_json: bool) -> None:
     """Give NAME another role."""
     _change(name, {"role": role}, url, as_json)
+
+
+@command.command("system")
+@click.argument("name", type=USER_NAME)
+@click.argument("system_user", type=SYSTEM_USER, required=False)
+@click.option("--none", "none", is_flag=True, help="Take the system user away.")
+@url_option
+@json_option
+def system(name: str, system_user: str | None, none: bool, url: str | None, as_json: bool) -> None:
+    """Have the jobs of NAME run as SYSTEM_USER, an account of the service's machine."""
+    if (system_user is None) != none:
+        raise UsageError("a system user or --none must be given, got both or neither; name one of them")
+    _change(name, {"system_user": system_user}, url, as_json)
 
 
 @command.command("disable")
@@ -163,8 +192,9 @@ def _print(users: tuple[UserView, ...], as_json: bool) -> None:
     if as_json:
         print_data(users)
         return
-    rows = [("user", "role", "state", "password", "since")]
+    rows = [("user", "role", "state", "password", "runs jobs as", "since")]
     for user in users:
         state, password = "disabled" if user.disabled else "enabled", "yes" if user.has_password else "no"
-        rows.append((plain(user.name), user.role, state, password, moment(user.created_ms)))
+        system_user = plain(user.system_user or "-")
+        rows.append((plain(user.name), user.role, state, password, system_user, moment(user.created_ms)))
     click.echo("\n".join(format_table(rows, left=rows[0])))

@@ -88,8 +88,9 @@ def find_holder(connection: sa.Connection, text: str, kinds: Sequence[TokenKind]
         return None
     if row.expires_ms is not None and row.expires_ms <= now_ms():
         return None
-    names = ("id", "name", "password_hash", "role", "disabled", "created_ms")
-    account = Account(**{name: row._mapping[f"account_{name}"] for name in names})
+    account = Account(
+        **{name: row._mapping[f"account_{name}"] for name in (column.name for column in user.c)}
+    )
     return TokenHolder(_stored(row), account)
 
 

@@ -23,6 +23,7 @@ class Account:
     name: str
     password_hash: str | None
     role: Role
+    system_user: str | None
     disabled: bool
     created_ms: int
 
@@ -31,11 +32,23 @@ class AccountConflictError(UsageError):
     """A change of accounts that the other accounts do not allow."""
 
 
-def add_user(connection: sa.Connection, name: str, role: Role, password_hash: str | None = None) -> Account:
+def add_user(
+    connection: sa.Connection,
+    name: str,
+    role: Role,
+    password_hash: str | None = None,
+    system_user: str | None = None,
+) -> Account:
     """Make a user; a name that is taken is refused."""
     if find_user(connection, name=name) is not None:
         raise AccountConflictError(f"the name of a user must be new, got {name!r}; choose another")
-    row = {"name": name, "role": role, "password_hash": password_hash, "created_ms": now_ms()}
+    row = {
+        "name": name,
+        "role": role,
+        "password_hash": password_hash,
+        "system_user": system_user,
+        "created_ms": now_ms(),
+    }
     number = connection.execute(sa.insert(user).values(row).returning(user.c.id)).scalar_one()
     found = find_user(connection, user_id=number)
     assert found is not None

@@ -11,6 +11,7 @@ from weft.jobs.api.types.common import ApiError, ErrorDetail, Problem
 from weft.jobs.data.datasets import DatasetNotFound
 from weft.jobs.data.deployments import DeploymentNotFound
 from weft.jobs.lifecycle import StateError
+from weft.jobs.service.owners import SubmitterError
 from weft.jobs.spec.read import SpecError
 from weft.jobs.store.hosts import HostNotFound
 from weft.jobs.store.jobs import JobNotFound
@@ -71,6 +72,8 @@ def as_refusal(error: Exception) -> ApiRefusal | None:
             return ApiRefusal(422, str(error), code="bad-spec", problems=problems)
         case JobNotFound() | HostNotFound() | DatasetNotFound() | DeploymentNotFound():
             return ApiRefusal(404, str(error))
+        case SubmitterError():
+            return ApiRefusal(403, str(error), code="may-not-submit")
         case StateError():
             return ApiRefusal(409, str(error), code="wrong-state")
         case AccountConflictError():

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 import sqlalchemy as sa
 import uvloop
 
+import weft
 from weft.errors import UsageError
 from weft.files import write_whole
 from weft.jobs.accounts import tokens, users
@@ -31,7 +33,9 @@ from weft.jobs.api.pages import Pages
 from weft.jobs.api.state import ApiState
 from weft.jobs.api.stream.hub import StreamHub
 from weft.jobs.doors.mounts import routes
-from weft.jobs.service.config import ServiceConfig
+from weft.jobs.service.attempts.system_user import own_name, why_not
+from weft.jobs.service.config import JobsAs, ServiceConfig
+from weft.jobs.service.owners import open_ways
 from weft.jobs.service.service import JobService
 from weft.jobs.store.database import Database
 from weft.jobs.store.events import now_ms
@@ -66,6 +70,9 @@ class ServiceOptions:
     insecure: bool = False  # other machines may connect without TLS
     private_webhooks: tuple[str, ...] = ()  # networks that webhooks may go to though they are private
     pages: Path | None = None  # the built console
+    jobs_as: JobsAs | None = (
+        None  # as whom jobs run; none: as their submitters if this is root, else as the service
+    )
     keep_days: int | None = None  # after the end of a job; none: for ever
     keep_bytes: int | None = None  # of all jobs' files; none: without bound
     ready_file: Path | None = None
@@ -125,6 +132,23 @@ def _holder(folder: Path) -> str:
         return "another service"
 
 
+def choose_jobs_as(options: ServiceOptions) -> tuple[JobsAs, str]:
+    """Return as whom jobs run, and a sentence about it; where nothing was said, root lets each run as its submitter."""
+    folder, reached = options.data.resolve(), (sys.executable, weft.__file__)
+    as_service = f"jobs run as {own_name()}, whoever submits them"
+    if options.jobs_as is None and (reason := why_not()) is not None:
+        return "service", f"{as_service}: this process may not become other users, {reason}"
+    try:
+        open_ways(options.jobs_as or "users", folder, *reached)
+    except UsageError as error:
+        if options.jobs_as is not None:
+            raise
+        return "service", f"{as_service}: {error}"
+    if options.jobs_as == "service":
+        return "service", as_service
+    return "users", "jobs run as the system users of those who submit them; see weft user system"
+
+
 @dataclass(frozen=True)
 class RunningService:
     """A service that answers."""
@@ -142,12 +166,15 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for sig in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sig, ending.set)
-    async with service_on(options, database, listening) as running:
+    jobs_as, about_jobs = choose_jobs_as(options)
+    config = ServiceConfig(folder=options.data.resolve(), jobs_as=jobs_as)
+    async with service_on(options, database, listening, config) as running:
         _write_private(options.data / "service.json", _description(options, running))
         if options.ready_file is not None:
             write_whole(options.ready_file, json.dumps({"url": running.url, "pid": os.getpid()}) + "\n")
         tell(f"weft is at {running.url}, its data in {options.data}")
         tell(f"log in once with {running.link}")
+        tell(about_jobs)
         try:
             await ending.wait()
         finally:
@@ -198,6 +225,9 @@ async def service_on(
     limits = ConnectionLimits(body_bytes=_PART_BYTES, ahead_bytes=_PART_BYTES, request_s=UPLOAD_S)
     listener = HttpListener(listening, app, limits, tls, web_sockets=True)
     account = await database.write(lambda c: first_user(c, account_name()))
+    if service.config.jobs_as == "users" and account.system_user is None:
+        # Who starts the service can run whatever its own user can.
+        await database.write(lambda c: users.change_user(c, account.id, system_user=own_name()))
     local = f"service in {options.data.resolve()} on {socket.gethostname()}"[-100:]
     text, link = await database.write(lambda c: _start_tokens(c, account, local))
     sender = WebhookSender(database, sealer, root_url=url, allowed=options.private_webhooks)

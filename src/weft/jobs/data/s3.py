@@ -178,6 +178,9 @@ class S3Cache:
                 target = draft / file.path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.link(kept[file.digest], target)
+            # Jobs of other system users read it, if they are told its name.
+            for folder in (draft, *(path for path in draft.rglob("*") if path.is_dir())):
+                folder.chmod(0o755)
             draft.rename(tree)
 
     def _keep(self, bucket: S3Bucket, wanted: S3Object) -> Path:

@@ -89,7 +89,7 @@ class LineIndex:
             return
         with suppress(OSError):
             self._kept.parent.mkdir(0o700, exist_ok=True)
-            descriptor = os.open(self._kept, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            descriptor = os.open(self._kept, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
                 if os.fstat(descriptor).st_size == 8 * (len(self._before) - 1 - len(new)):
                     os.write(descriptor, new.tobytes())

@@ -74,7 +74,11 @@ class LogReader:
 
     def path(self, rank: int | None) -> Path:
         """Return the file that holds the lines of a rank, or of all."""
-        return self._launcher_log if rank is None or rank < 0 else self._run_dir / f"rank-{rank}.log"
+        whole = rank is None or rank < 0
+        path = self._launcher_log if whole else self._run_dir / f"rank-{rank}.log"
+        # A job may write to its folder: a link there must not show what only the service can read.
+        home = self._launcher_log.parent if whole else self._run_dir.parent
+        return path if path.resolve().is_relative_to(home.resolve()) else home / "outside"
 
     def page(
         self, rank: int | None = None, cursor: str | None = None, limit: int = 1000, grep: str | None = None

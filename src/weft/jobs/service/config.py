@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from weft.jobs.scheduler.model import Policy
+
+JobsAs = Literal["service", "users"]  # as whom jobs run: all as the service, or each as its submitter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,7 @@ class ServiceConfig:
     account_s: float = 10.0  # between two additions to what users have used
     low_disk_bytes: int = 256 << 20  # below which the service says that its disk is full
     this_host: bool = True  # this machine takes jobs
+    jobs_as: JobsAs = "service"
 
     def job_folder(self, job_id: int) -> Path:
         """Return the folder of everything that belongs to a job."""

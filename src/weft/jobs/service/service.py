@@ -33,6 +33,7 @@ from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.dispatcher import Dispatcher
 from weft.jobs.service.hosts import HostWatch, survey_host
 from weft.jobs.service.index import KnownJob, request_of
+from weft.jobs.service.owners import JobOwners
 from weft.jobs.service.schedules import Schedules
 from weft.jobs.service.usage import Accounts, set_quota
 from weft.jobs.service.variables import ServiceVariables
@@ -58,7 +59,8 @@ class JobService:
         self.blobs = BlobStore(config.folder / "blobs")
         self.host = detect().name
         self._keepers = Keepers(self._keeper_ended)
-        self.attempts = Attempts(config, database, self.blobs, self._keepers, self.host)
+        self.owners = JobOwners(config.jobs_as, database)
+        self.attempts = Attempts(config, database, self.blobs, self._keepers, self.host, self.owners)
         self.points = PointFanout()
         self.tailer = Tailer(database, self.points)
         self.advisor = Advisor(database, self._advised_jobs, self.act)
@@ -117,6 +119,7 @@ class JobService:
         dry_run: bool = False,
     ) -> tuple[int, ...]:
         """Queue a job, or all jobs of an array; SpecError if it cannot be understood, or could never run."""
+        await self.owners.of(user_id, user_name)
         resolve(spec)
         parts = [resolve(part) for part in expand(spec)]
         hosts = await self.database.read(host_store.list_hosts)

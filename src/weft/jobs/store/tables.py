@@ -49,6 +49,7 @@ user = Table(
     Column("name", String(100), nullable=False, unique=True),
     Column("password_hash", String(200)),  # NULL: logs in by a link or a token alone
     Column("role", String(20), nullable=False),  # viewer, member, admin
+    Column("system_user", String(100)),  # as whom their jobs run, where the service may do that
     Column("disabled", Boolean, nullable=False, server_default=false()),
     Column("created_ms", BigInteger, nullable=False),
 )

@@ -33,6 +33,7 @@ from weft.jobs.api.types.accounts import (
     UsersAnswer,
     UserView,
 )
+from weft.jobs.service.attempts.system_user import find_system_user
 from weft.jobs.store.events import now_ms
 from weft.jobs.store.tables import audit, secret
 
@@ -44,7 +45,13 @@ _DAY_MS = 86_400_000
 def show_user(account: Account) -> UserView:
     has_password = account.password_hash is not None
     return UserView(
-        account.id, account.name, account.role, account.disabled, has_password, account.created_ms
+        account.id,
+        account.name,
+        account.role,
+        account.disabled,
+        has_password,
+        account.created_ms,
+        account.system_user,
     )
 
 
@@ -55,7 +62,16 @@ async def list_users(call: ApiCall) -> UsersAnswer:
 async def add_user(call: ApiCall) -> UserView:
     body: NewUser = call.body
     hashed = await asyncio.to_thread(hash_password, body.password) if body.password is not None else None
-    return show_user(await call.database.write(lambda c: users.add_user(c, body.name, body.role, hashed)))
+    _check_system_user(body.system_user)
+    return show_user(
+        await call.database.write(lambda c: users.add_user(c, body.name, body.role, hashed, body.system_user))
+    )
+
+
+def _check_system_user(name: str | msgspec.UnsetType | None) -> None:
+    """Refuse a system user who is not on this machine."""
+    if isinstance(name, str):
+        find_system_user(name)
 
 
 async def change_user(call: ApiCall) -> UserView:
@@ -68,6 +84,9 @@ async def change_user(call: ApiCall) -> UserView:
         changes["role"] = body.role
     if body.disabled is not msgspec.UNSET:
         changes["disabled"] = body.disabled
+    if body.system_user is not msgspec.UNSET:
+        _check_system_user(body.system_user)
+        changes["system_user"] = body.system_user
     if body.password is not msgspec.UNSET:
         new = body.password
         changes["password_hash"] = None if new is None else await asyncio.to_thread(hash_password, new)

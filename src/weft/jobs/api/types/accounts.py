@@ -12,6 +12,7 @@ from weft.jobs.api.types.common import Id, PageQuery, Role, Text, UserName
 from weft.jobs.spec.model import JobEvent, VariableName
 
 Password = Annotated[str, Meta(min_length=8, max_length=1000)]
+SystemName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?$")]
 Scope = Literal["read", "write", "admin"]
 Days = Annotated[int, Meta(ge=1, le=3650)]
 
@@ -25,6 +26,7 @@ class UserView(msgspec.Struct, frozen=True):
     disabled: bool
     has_password: bool
     created_ms: int
+    system_user: str | None = None  # as whom their jobs run; null: as the service
 
 
 class UsersAnswer(msgspec.Struct, frozen=True):
@@ -39,6 +41,7 @@ class NewUser(Document, frozen=True):
     name: UserName
     role: Role = "member"
     password: Password | None = None
+    system_user: SystemName | None = None
 
 
 class UserChanges(Document, frozen=True):
@@ -48,6 +51,7 @@ class UserChanges(Document, frozen=True):
     password: Password | UnsetType | None = UNSET
     old_password: Annotated[str, Meta(max_length=1000)] | None = None  # needed for one's own password
     disabled: bool | UnsetType = UNSET
+    system_user: SystemName | UnsetType | None = UNSET
 
 
 class LinkAnswer(msgspec.Struct, frozen=True):

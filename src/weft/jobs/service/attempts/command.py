@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.jobs.service.attempts.system_user import SystemUser, user_environment
 from weft.jobs.spec.read import ResolvedSpec
 from weft.jobs.store.attempts import AttemptShare
 from weft.launch.masking import looks_secret
@@ -35,6 +36,7 @@ class AttemptPlan:
     token: str
     may_spread: bool = False  # an elastic run may grow onto other hosts than those it begins on
     variables: Mapping[str, str] | None = None  # data folders, tracking, secrets
+    owner: SystemUser | None = None  # as whom it runs; None: as the service
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class KeeperCommand:
     env: Mapping[str, str]
     cwd: Path
     hostfile: str
+    owner: SystemUser | None = None
 
 
 def is_elastic(resolved: ResolvedSpec) -> bool:
@@ -67,9 +70,9 @@ def keeper_command(
         options += ["--env", name]
     # -P: the job's folder may hold a file named like a module that the launcher imports.
     argv = (*_allocation(plan), python, "-P", "-m", "weft", "run", *options, *_program(plan.resolved))
-    env = {**inherited(environ), **variables, TOKEN_VARIABLE: plan.token}
+    env = {**user_environment(inherited(environ), plan.owner), **variables, TOKEN_VARIABLE: plan.token}
     entries = "".join(f"{entry_of(share).to_line()}\n" for share in plan.shares)
-    return KeeperCommand(argv, env, plan.folder / "code", entries)
+    return KeeperCommand(argv, env, plan.folder / "code", entries, plan.owner)
 
 
 def adopt_command(
@@ -78,7 +81,7 @@ def adopt_command(
     """Return the command that takes over an elastic run whose launcher has died."""
     first = keeper_command(plan, python=python, environ=environ, grace_s=grace_s)
     argv = (python, "-P", "-m", "weft", "run", "--adopt", str(plan.folder / "run"))
-    return KeeperCommand(argv, first.env, first.cwd, first.hostfile)
+    return KeeperCommand(argv, first.env, first.cwd, first.hostfile, plan.owner)
 
 
 def entry_of(share: AttemptShare) -> HostEntry:

@@ -16,7 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from weft.errors import UsageError
 from weft.files import write_whole
 from weft.jobs.service.attempts.command import HOSTFILE, TOKEN_VARIABLE, KeeperCommand
 from weft.jobs.service.attempts.processes import (
@@ -25,6 +27,7 @@ from weft.jobs.service.attempts.processes import (
     is_alive,
     started_ticks,
 )
+from weft.jobs.service.attempts.system_user import SystemUser, acting_as
 
 LOCK_FILE = "keeper.lock"
 LOG_FILE = "launcher.log"
@@ -54,22 +57,23 @@ class Keepers:
 
     def start(self, folder: Path, command: KeeperCommand) -> KeeperProcess | None:
         """Start a keeper; None if the attempt has one. Does not touch the event loop, so a thread may call it."""
-        lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        owner = command.owner
+        with acting_as(owner):
+            lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return None
-            write_whole(folder / HOSTFILE, command.hostfile)
-            with (folder / LOG_FILE).open("ab") as log:
-                child = subprocess.Popen(
-                    command.argv,
+            with acting_as(owner):
+                write_whole(folder / HOSTFILE, command.hostfile)
+                log = (folder / LOG_FILE).open("ab")
+            with log:
+                child = _spawn(
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    cwd=command.cwd,
-                    env=command.env,
-                    start_new_session=True,
                     pass_fds=(lock,),
                 )
         finally:
@@ -144,6 +148,33 @@ class Keepers:
             if child.poll() is None:
                 child.returncode = 0  # it is nobody's to wait for; Popen would warn of it
         self._children.clear()
+
+
+def _spawn(command: KeeperCommand, **streams: Any) -> subprocess.Popen[bytes]:
+    """Start a keeper in a session of its own, as its owner; UsageError where that user cannot run it."""
+    try:
+        return subprocess.Popen(
+            command.argv,
+            cwd=command.cwd,
+            env=command.env,
+            start_new_session=True,
+            **streams,
+            **_identity(command.owner),
+        )
+    except PermissionError:
+        if command.owner is None:
+            raise
+        raise UsageError(
+            f"{command.owner.name} must be able to run {command.argv[0]} in {command.cwd}, got no right to; "
+            "let that user read them, or name another system user"
+        ) from None
+
+
+def _identity(owner: SystemUser | None) -> dict[str, Any]:
+    """Return the options of a process that runs as a user."""
+    if owner is None or owner.uid == os.geteuid():
+        return {}
+    return {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups, "umask": 0o022}
 
 
 def is_locked(folder: Path) -> bool:

@@ -11,18 +11,33 @@ from weft.errors import UsageError
 from weft.jobs.code.blobs import BlobStore
 from weft.jobs.code.environment import record_environment
 from weft.jobs.code.snapshot import CodeSnapshot
+from weft.jobs.service.attempts.system_user import PASSABLE, SystemUser, acting_as, hand_over
 from weft.jobs.spec.model import JobSpec
 
 PRIVATE = 0o700
 
 
-def stage_code(blobs: BlobStore, snapshot: CodeSnapshot | None, folder: Path) -> None:
-    """Write the code of an attempt and make its folders; what an interrupted staging left is done again."""
+def stage_code(
+    blobs: BlobStore,
+    snapshot: CodeSnapshot | None,
+    folder: Path,
+    checkpoints: Path,
+    owner: SystemUser | None = None,
+) -> None:
+    """Write the code of an attempt and make its folders; what an interrupted staging left is done again.
+
+    Both folders belong to the owner in the end; the folder of the job, in which they lie, stays the service's.
+    """
     folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+    if owner is not None:
+        folder.parent.chmod(PASSABLE)
+    checkpoints.mkdir(PRIVATE, exist_ok=True)
+    hand_over(checkpoints, owner)
+    if folder.joinpath("code").exists():
+        hand_over(folder, owner)
+        return
     (folder / "outputs").mkdir(PRIVATE, exist_ok=True)
     code, draft = folder / "code", folder / "code.draft"
-    if code.exists():
-        return
     shutil.rmtree(draft, ignore_errors=True)
     if snapshot is None:
         draft.mkdir(PRIVATE)
@@ -30,6 +45,7 @@ def stage_code(blobs: BlobStore, snapshot: CodeSnapshot | None, folder: Path) ->
         blobs.write_out(snapshot, draft)
     record_environment(folder)
     draft.rename(code)
+    hand_over(folder, owner)
 
 
 def data_variables(spec: JobSpec, staged: Mapping[str, str]) -> dict[str, str]:
@@ -46,8 +62,13 @@ def data_variables(spec: JobSpec, staged: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def store_outputs(spec: JobSpec, folder: Path) -> tuple[str, ...]:
+def store_outputs(spec: JobSpec, folder: Path, owner: SystemUser | None = None) -> tuple[str, ...]:
     """Copy the files and folders that a job names as outputs from its code folder; return those that are not there."""
+    with acting_as(owner):
+        return _copy_outputs(spec, folder)
+
+
+def _copy_outputs(spec: JobSpec, folder: Path) -> tuple[str, ...]:
     missing = []
     for name, path in spec.outputs.items():
         if re.match(r"[a-z0-9]+://", path):

@@ -44,6 +44,7 @@ from weft.jobs.service.attempts.staging import (
 from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.index import KnownJob
 from weft.jobs.service.lease import Lease
+from weft.jobs.service.owners import JobOwners
 from weft.jobs.spec.model import JobSpec
 from weft.jobs.store.attempts import AttemptShare, StoredAttempt, add_attempt, change_attempt, open_attempts
 from weft.jobs.store.database import Database
@@ -62,10 +63,16 @@ class Attempts:
     """Takes the steps of attempts; one service at a time does so, as its lease says."""
 
     def __init__(
-        self, config: ServiceConfig, database: Database, blobs: BlobStore, keepers: Keepers, host: str
+        self,
+        config: ServiceConfig,
+        database: Database,
+        blobs: BlobStore,
+        keepers: Keepers,
+        host: str,
+        owners: JobOwners,
     ) -> None:
         self._config, self._database, self._blobs, self._keepers = config, database, blobs, keepers
-        self._host = host
+        self._host, self._owners = host, owners
         self._environ = service_environment()
         self.lease: Lease | None = None
         self.may_spread = False  # there are other hosts than this machine
@@ -127,8 +134,9 @@ class Attempts:
         if job.snapshot is not None:
             digest = job.snapshot
             snapshot = await self._database.read(lambda connection: load_snapshot(connection, digest))
-        await asyncio.to_thread(stage_code, self._blobs, snapshot, folder)
-        await asyncio.to_thread(self._config.job_folder(job.id).joinpath("checkpoints").mkdir, exist_ok=True)
+        owner = await self._owners.of(job.user_id, job.user_name)
+        checkpoints = self._config.job_folder(job.id) / "checkpoints"
+        await asyncio.to_thread(stage_code, self._blobs, snapshot, folder, checkpoints, owner)
         await self.write(lambda connection: begin_or_stop(connection, running))
 
     async def start(self, running: RunningAttempt) -> KeeperProcess | None:
@@ -168,6 +176,7 @@ class Attempts:
             shares=attempt.shares,
             folder=folder,
             checkpoints=self._config.job_folder(attempt.job_id) / "checkpoints",
+            owner=await self._owners.of(known.job.user_id, known.job.user_name),
             token=attempt.token,
             may_spread=self.may_spread,
             variables=variables,
@@ -341,7 +350,8 @@ class Attempts:
         known, folder = running.known, self.folder(running.attempt)
         message = "all workers ended well"
         try:
-            missing = await asyncio.to_thread(store_outputs, known.spec, folder)
+            owner = await self._owners.of(known.job.user_id, known.job.user_name)
+            missing = await asyncio.to_thread(store_outputs, known.spec, folder, owner)
             if missing:
                 message += f"; no output {', '.join(missing)} was found"
             for sink in self.sinks:

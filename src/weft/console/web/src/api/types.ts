@@ -662,6 +662,7 @@ export interface NewUser {
   name: string;
   role?: "admin" | "member" | "viewer";
   password?: string | null;
+  system_user?: string | null;
 }
 
 /** An address that is told of events. */
@@ -936,6 +937,7 @@ export interface UserChanges {
   password?: string | null;
   old_password?: string | null;
   disabled?: boolean;
+  system_user?: string | null;
 }
 
 /** One user. */
@@ -946,6 +948,7 @@ export interface UserView {
   disabled: boolean;
   has_password: boolean;
   created_ms: number;
+  system_user?: string | null;
 }
 
 /** All users. */
