@@ -1,6 +1,7 @@
 """A service on a virtual cluster, told what to do on its head: `python -m testing.jobs.cluster_story FOLDER`.
 
-It prints one JSON object: the hosts of each job, and what was refused.
+It prints one JSON object: the hosts of each job, and what was refused. In a folder below /run, which each host has for
+itself, it is told of jobs whose code and data have to be carried.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from testing.jobs.desk import Desk, desk_on, opened
 
 from weft.errors import WeftError
+from weft.jobs.data.datasets import add_version
 from weft.jobs.store.hosts import list_hosts
 
 SCRIPT = """
@@ -51,10 +53,53 @@ async def tell(desk: Desk) -> dict[str, Any]:
     return found
 
 
+APART = """
+import os
+from pathlib import Path
+host, rank = os.environ["WEFT_HOST"], os.environ["RANK"]
+words = Path(os.environ["WEFT_DATA_WORDS"], "deep", "words.txt").read_text()
+Path(os.environ["WEFT_OUTPUTS"], "rank-" + rank).write_text(" ".join((host, words, Path("part.txt").read_text())))
+if os.environ["WEFT_ATTEMPT"] == "2":
+    assert Path(os.environ["WEFT_CHECKPOINT"], "at-h1").exists()
+Path(os.environ["WEFT_CHECKPOINT"], "at-" + host).touch()
+if os.environ["WEFT_ATTEMPT"] == "1" and rank == "0":
+    raise SystemExit(1)
+"""
+
+
+async def tell_apart(desk: Desk) -> dict[str, Any]:
+    """Run a job, twice, on hosts that have nothing of it."""
+    service, words = desk.service, desk.folder / "words"
+    (words / "deep").mkdir(parents=True)
+    (words / "deep" / "words.txt").write_text("weft")
+    manifest = await service.data.staging.scan(str(words), 1)
+    await service.database.write(
+        lambda c: add_version(c, "words", source=str(words), manifest=manifest, user_id=1, user_name="ann")
+    )
+    for name in ("h1", "h2"):
+        await service.add_host(name)
+    await service.drain(service.host)
+    retry = "retry: {max: 1, backoff: 0s, avoid_hosts: false}"
+    spec = f"workers: 2\nresources: {{cpus: 2}}\ndata: {{words: 'dataset:words@1'}}\n{retry}"
+    (number,) = await desk.submit_all(APART, spec, {"part.txt": "warp"})
+    found: dict[str, Any] = {"first": await places(desk, number)}
+    job = await desk.job(number)
+    found["text"] = sorted(
+        path.read_text() for path in desk.path(number, "outputs", attempt=2).glob("rank-*")
+    )
+    found["checkpoints"] = sorted(
+        path.name for path in desk.path(number).parent.joinpath("checkpoints").iterdir()
+    )
+    found["state"], found["message"] = job.state, job.message
+    return found
+
+
 async def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     with opened(f"sqlite:///{folder}/weft.db") as database:
         async with desk_on(database, folder) as desk:
-            print(json.dumps(await tell(desk)), flush=True)
+            story = tell_apart if folder.is_relative_to("/run") else tell
+            print(json.dumps(await story(desk)), flush=True)
 
 
 if __name__ == "__main__":

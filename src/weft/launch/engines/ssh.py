@@ -66,6 +66,11 @@ def _make_private(folder: Path) -> None:
         raise UsageError(f"{folder} must be private to us (mode 700), got one that is not; remove it")
 
 
+def prepare_ssh() -> None:
+    """Make the folder of the shared connections, which must be private."""
+    _make_private(_socket_folder())
+
+
 def remote_command(argv: Sequence[str]) -> str:
     """What sshd's shell is given. `exec` so that no shell stays between sshd and the agent."""
     path = os.environ.get("PYTHONPATH")
@@ -143,7 +148,7 @@ class SshHosts(Hosts):
 
     def prepare(self) -> None:
         """Make the folder of the shared connections, which must be private."""
-        _make_private(_socket_folder())
+        prepare_ssh()
 
 
 class SshEngine:

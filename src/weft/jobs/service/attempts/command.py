@@ -48,6 +48,7 @@ class KeeperCommand:
     cwd: Path
     hostfile: str
     owner: SystemUser | None = None
+    staged: frozenset[str] = frozenset()  # variables whose values are folders that were fetched or registered
 
 
 def is_elastic(resolved: ResolvedSpec) -> bool:

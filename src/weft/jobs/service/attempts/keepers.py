@@ -27,7 +27,7 @@ from weft.jobs.service.attempts.processes import (
     is_alive,
     started_ticks,
 )
-from weft.jobs.service.attempts.system_user import SystemUser, acting_as
+from weft.jobs.service.attempts.system_user import acting_as, as_user
 
 LOCK_FILE = "keeper.lock"
 LOG_FILE = "launcher.log"
@@ -159,7 +159,7 @@ def _spawn(command: KeeperCommand, **streams: Any) -> subprocess.Popen[bytes]:
             env=command.env,
             start_new_session=True,
             **streams,
-            **_identity(command.owner),
+            **as_user(command.owner),
         )
     except PermissionError:
         if command.owner is None:
@@ -168,13 +168,6 @@ def _spawn(command: KeeperCommand, **streams: Any) -> subprocess.Popen[bytes]:
             f"{command.owner.name} must be able to run {command.argv[0]} in {command.cwd}, got no right to; "
             "let that user read them, or name another system user"
         ) from None
-
-
-def _identity(owner: SystemUser | None) -> dict[str, Any]:
-    """Return the options of a process that runs as a user."""
-    if owner is None or owner.uid == os.geteuid():
-        return {}
-    return {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups, "umask": 0o022}
 
 
 def is_locked(folder: Path) -> bool:

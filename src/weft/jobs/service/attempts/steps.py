@@ -22,6 +22,7 @@ from weft.errors import WeftError
 from weft.jobs.code.blobs import BlobStore
 from weft.jobs.data.staging import variable_of
 from weft.jobs.lifecycle import NextStep, after_attempt
+from weft.jobs.service.attempts.carrying import bring_back, bring_to, new_hosts, note_of
 from weft.jobs.service.attempts.command import (
     AttemptPlan,
     KeeperCommand,
@@ -147,10 +148,26 @@ class Attempts:
             return None  # it is just being started
         if keeper is None:
             command = await self._command(running, keeper_command)
+            await self._carry(running, command)
             keeper = await asyncio.to_thread(self._keepers.start, folder, command)
         if keeper is not None:
             await self._note_keeper(running, keeper)
         return keeper
+
+    async def _carry(self, running: RunningAttempt, command: KeeperCommand) -> None:
+        """Bring code and data to hosts that do not share this service's folders; Slurm and MPI see to their own."""
+        if running.known.spec.engine not in ("auto", "local", "ssh"):
+            return
+        folder, checkpoints = (
+            self.folder(running.attempt),
+            self._config.job_folder(running.id) / "checkpoints",
+        )
+        staged = [
+            command.env[name] for name in map(variable_of, running.known.spec.data) if name in command.staged
+        ]
+        note = note_of(folder, checkpoints, staged)
+        hosts = [share.host for share in running.attempt.shares]
+        await asyncio.to_thread(bring_to, hosts, folder, note, command.owner)
 
     async def adopt(self, running: RunningAttempt) -> KeeperProcess | None:
         """Start another keeper for an elastic run that goes on without one."""
@@ -181,7 +198,8 @@ class Attempts:
             may_spread=self.may_spread,
             variables=variables,
         )
-        return make(plan, python=sys.executable, environ=self._environ, grace_s=self._config.pause_grace_s)
+        made = make(plan, python=sys.executable, environ=self._environ, grace_s=self._config.pause_grace_s)
+        return replace(made, staged=frozenset(map(variable_of, staged)))
 
     async def _note_keeper(self, running: RunningAttempt, keeper: KeeperProcess) -> None:
         changes: dict[str, Any] = {
@@ -243,7 +261,11 @@ class Attempts:
         self, running: RunningAttempt, shares: tuple[AttemptShare, ...], *, keep: Sequence[AttemptShare]
     ) -> None:
         """Have an elastic run go on with other workers; `keep` is what it holds until they have left."""
-        attempt = running.attempt
+        attempt, job = running.attempt, running.known.job
+        grown = new_hosts(attempt.shares, shares)
+        if grown:
+            owner = await self._owners.of(job.user_id, job.user_name)
+            await asyncio.to_thread(bring_to, grown, self.folder(attempt), None, owner)
         entries = [entry_of(share) for share in shares]
         await asyncio.to_thread(scale, self.folder(attempt) / "run", entries)
         held = tuple(keep)
@@ -305,6 +327,7 @@ class Attempts:
         outcome: Mapping[str, Any] | None = await asyncio.to_thread(read_outcome, folder)
         if outcome is None:
             outcome = self._guess(running)
+        await self._fetch(running)
         retry = known.spec.retry
         wanted = (await self._database.read(lambda c: need_job(c, running.id))).wanted
         if wanted is None and outcome is not None and outcome.get("paused"):
@@ -327,6 +350,16 @@ class Attempts:
         if following.cause == "host-lost":
             self.on_host_lost()
         return following
+
+    async def _fetch(self, running: RunningAttempt) -> None:
+        """Fetch what an attempt wrote on hosts with folders of their own; a host that is lost keeps it."""
+        job = running.known.job
+        try:
+            owner = await self._owners.of(job.user_id, job.user_name)
+            await asyncio.to_thread(bring_back, self.folder(running.attempt), owner)
+        except WeftError as error:
+            text = f"outputs were not fetched: {error}"
+            await self.write(lambda c: add_event(c, f"job:{job.id}", "note", job=job.id, text=text))
 
     def _guess(self, running: RunningAttempt) -> dict[str, Any] | None:
         """Return the outcome of a launcher that wrote none: refused by `weft run`, or on a full disk."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from weft.errors import UsageError
 
@@ -110,6 +111,13 @@ def hand_over(folder: Path, user: SystemUser | None) -> None:
         for name in (*folders, *names):
             os.chown(name, user.uid, user.gid, dir_fd=descriptor, follow_symlinks=False)
     os.chown(folder, user.uid, user.gid, follow_symlinks=False)
+
+
+def as_user(user: SystemUser | None) -> dict[str, Any]:
+    """Return the options of `subprocess` for a process that runs as a user; none: as the service itself."""
+    if user is None or user.uid == os.geteuid():
+        return {}
+    return {"user": user.uid, "group": user.gid, "extra_groups": user.groups, "umask": 0o022}
 
 
 def user_environment(environ: Mapping[str, str], user: SystemUser | None) -> dict[str, str]:
