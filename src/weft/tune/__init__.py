@@ -1,0 +1,61 @@
+"""Searches for good parameters: bad trials are paused early, good ones go on from their checkpoints.
+
+    import weft.tune as tune
+
+    study = tune.Study({"lr": tune.log(1e-5, 1e-1), "optimizer": ["adam", "sgd"]}, minimize="loss")
+    study.optimize(train, trials=50)         # train(trial) returns the loss, or reports it
+    print(study.best.params)
+
+A trial is run by whatever carries out a small interface: functions and processes of this machine here, jobs of the
+service in `weft.jobs`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_PLACES = {
+    "SearchCV": "weft.tune.search_cv",
+    "SearchSpace": "weft.tune.space.space",
+    "Study": "weft.tune.study.study",
+    "StudyConfig": "weft.tune.study.config",
+    "TrialPruned": "weft.tune.trial",
+    "choice": "weft.tune.space.domains",
+    "create_study": "weft.tune.study.study",
+    "integer": "weft.tune.space.domains",
+    "log": "weft.tune.space.domains",
+    "ordered": "weft.tune.space.domains",
+    "params": "weft.tune.trial",
+    "uniform": "weft.tune.space.domains",
+}
+__all__ = [
+    "SearchCV",
+    "SearchSpace",
+    "Study",
+    "StudyConfig",
+    "TrialPruned",
+    "choice",
+    "create_study",
+    "integer",
+    "log",
+    "ordered",
+    "params",
+    "uniform",
+]
+
+if TYPE_CHECKING:
+    from weft.tune.search_cv import SearchCV
+    from weft.tune.space.domains import choice, integer, log, ordered, uniform
+    from weft.tune.space.space import SearchSpace
+    from weft.tune.study.config import StudyConfig
+    from weft.tune.study.study import Study, create_study
+    from weft.tune.trial import TrialPruned, params
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return getattr(import_module(_PLACES[name]), name)
+    raise AttributeError(f"module 'weft.tune' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,101 @@
+"""The decision of a study: from its state and the free slots to actions. The same state gives the same actions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.text import format_seconds, plural
+from weft.tune.schedulers.actions import ResumeTrial, StartTrial, StopTrial, TrialAction, TrialScheduler
+from weft.tune.schedulers.rules import StoppingRule, stops_of
+from weft.tune.study.state import SearchState
+
+
+@dataclass(frozen=True)
+class StudyDecision:
+    """Actions for trials, and the end of the study if it has come."""
+
+    actions: tuple[TrialAction, ...] = ()
+    ends: str | None = None  # completed, stopped, failed
+    message: str = ""
+
+
+def decide(
+    state: SearchState,
+    scheduler: TrialScheduler,
+    free: int,
+    rules: Sequence[StoppingRule] = (),
+    *,
+    exhausted: bool = False,
+) -> StudyDecision:
+    """Return what follows from the state of a study, with `free` idle slots.
+
+    `exhausted` says that the searcher has no further point, as a grid has not after its last.
+    """
+    if state.state != "running":
+        return StudyDecision()
+    failed = _failure(state)
+    if failed:
+        running = tuple(StopTrial(t.number, "the study failed") for t in state.in_state("running"))
+        return StudyDecision(running, "failed", failed)
+    over = _budget_used(state)
+    stops = stops_of(state, rules)
+    if over is not None:
+        running_now = [StopTrial(trial.number, over) for trial in state.in_state("running")]
+        return StudyDecision(tuple(running_now), "completed", over)
+    stopped = {action.trial for action in stops}
+    starts = 0 if exhausted else _starts_left(state)
+    found = scheduler.decide(state, max(0, free) + len(stops), starts)
+    actions = (*stops, *(one for one in found if getattr(one, "trial", None) not in stopped))
+    if not actions and not state.in_state("running"):
+        return StudyDecision((), "completed", _ended_by(state, exhausted))
+    return StudyDecision(actions)
+
+
+def _starts_left(state: SearchState) -> int:
+    limit = state.config.budget.trials
+    return 10**9 if limit is None else max(0, limit - sum(1 for trial in state if not trial.source))
+
+
+def _budget_used(state: SearchState) -> str | None:
+    """Return the sentence about the budget that is used up, all but the number of trials."""
+    budget = state.config.budget
+    if (
+        budget.time_s is not None
+        and state.begun_s is not None
+        and state.now_s - state.begun_s >= budget.time_s
+    ):
+        return f"its time of {format_seconds(budget.time_s)} is over"
+    if budget.gpu_hours is not None and state.gpu_hours() >= budget.gpu_hours:
+        return f"its {budget.gpu_hours:g} GPU-hours are used"
+    completed = any(state.trials[n].state == "completed" for n in state.over)
+    if budget.no_better_for is not None and completed and state.since_best() >= budget.no_better_for:
+        return f"nothing better came in {plural(budget.no_better_for, 'trial')}"
+    return None
+
+
+def _failure(state: SearchState) -> str:
+    """Return why a study cannot succeed: all trials fail, or its metric never comes."""
+    over = state.over
+    if len(over) >= state.config.failures and all(state.trials[n].state == "failed" for n in over):
+        last = state.trials[over[-1]].message
+        return f"all of the first {plural(len(over), 'trial')} failed; the last of them: {last}"
+    return ""
+
+
+def _ended_by(state: SearchState, exhausted: bool) -> str:
+    if exhausted:
+        return f"every point was tried: {plural(len(state.trials), 'trial')}"
+    paused = len(state.in_state("paused"))
+    rest = f"; {paused} of them stay paused" if paused else ""
+    return f"all of its {plural(len(state.trials), 'trial')} were run{rest}"
+
+
+def needs_decision(state: SearchState, trial: int, watches_all: bool) -> bool:
+    """Return whether a report calls for a decision: at a limit, or where rules watch every report."""
+    found = state.trials[trial]
+    return watches_all or found.reached or (bool(found.curve) and not math.isfinite(found.curve[-1]))
+
+
+__all__ = ["ResumeTrial", "StartTrial", "StudyDecision", "decide", "needs_decision"]

@@ -1,0 +1,180 @@
+"""ASHA and Hyperband that pause and promote: a trial is paused at a rung, and the best of each rung go on.
+
+Rungs are at min, min*eta, min*eta^2, ... of the resource. Of the trials that ever reached a rung, the best 1/eta may go
+on to the next; whenever a slot is free, the highest rung with such a trial gets it, and if there is none a new trial
+starts at the bottom. No slot ever waits for a rung to fill. A trial that reaches a rung and is to go on at once is not
+paused at all. Hyperband runs several such brackets, which begin at different rungs, for curves that cross.
+
+Without checkpoints there is nothing to go on from, so a trial that is not among the best at its rung is stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from weft.tune.schedulers.actions import (
+    ExtendTrial,
+    PauseTrial,
+    ResumeTrial,
+    StartTrial,
+    StopTrial,
+    TrialAction,
+)
+from weft.tune.study.config import StudyError
+from weft.tune.study.state import SearchState, TrialRecord
+
+
+def rungs(least: int, most: int, eta: float) -> tuple[int, ...]:
+    """Return the resources at which trials are compared, the last of them all of it."""
+    found: list[int] = []
+    level = float(least)
+    while level < most:
+        if not found or round(level) > found[-1]:
+            found.append(round(level))
+        level *= eta
+    return (*(rung for rung in found if rung < most), most)
+
+
+def bracket_pattern(levels: int, eta: float) -> tuple[int, ...]:
+    """Return Hyperband's brackets of successive trials: n_s = ceil((s_max + 1) / (s + 1) * eta^s), the longest first.
+
+    Bracket b begins at rung b, so that s = s_max - b.
+    """
+    top = levels - 1
+    pattern: list[int] = []
+    for s in range(top, -1, -1):
+        pattern += [top - s] * math.ceil((top + 1) / (s + 1) * eta**s)
+    return tuple(pattern)
+
+
+class Asha:
+    """Asynchronous successive halving with promotion from checkpoints."""
+
+    def __init__(self, eta: float = 3.0, brackets: int = 1) -> None:
+        if not (isinstance(eta, (int, float)) and 1.5 <= eta <= 100):
+            raise StudyError(f"eta must be between 1.5 and 100, got {eta!r}; write eta: 3")
+        if not (isinstance(brackets, int) and 1 <= brackets <= 20):
+            raise StudyError(f"brackets must be a whole number between 1 and 20, got {brackets!r}; write 1")
+        self.eta, self.brackets = float(eta), brackets
+
+    def pattern(self, levels: int) -> tuple[int, ...]:
+        """Return the brackets of successive trials, again and again."""
+        return bracket_pattern(min(self.brackets, levels), self.eta)
+
+    def decide(self, state: SearchState, free: int, starts: int) -> Sequence[TrialAction]:
+        resource = state.config.resource
+        assert resource is not None
+        levels = rungs(resource.min, resource.max, self.eta)
+        return _Halving(state, levels, self.eta, self.pattern(len(levels))).decide(free, starts)
+
+
+class Hyperband(Asha):
+    """Brackets of successive halving that begin at different rungs."""
+
+    def __init__(self, eta: float = 3.0, brackets: int = 20) -> None:
+        super().__init__(eta, brackets)
+
+
+class _Halving:
+    """One decision."""
+
+    def __init__(
+        self, state: SearchState, levels: tuple[int, ...], eta: float, pattern: tuple[int, ...]
+    ) -> None:
+        self._state, self._levels, self._eta, self._pattern = state, levels, eta, pattern
+        self._pauses = state.config.checkpoints
+
+    def decide(self, free: int, starts: int) -> list[TrialAction]:
+        state = self._state
+        reached = [trial for trial in state.in_state("running") if trial.reached]
+        if not self._pauses:
+            return self._stopping(reached, free, starts)
+        actions: list[TrialAction] = []
+        slots = free + len(reached)  # those at their limit give theirs to whoever deserves it most
+        waiting = state.interrupted()
+        promotions = self._promotions()
+        kept: set[int] = set()
+        number = state.next_number
+        while slots:
+            if waiting:
+                actions.append(self._resume(waiting.pop(0)))
+            elif (found := next(promotions, None)) is not None:
+                trial, until = found
+                if trial.state == "running":
+                    kept.add(trial.number)
+                    actions.append(ExtendTrial(trial.number, until))
+                else:
+                    actions.append(ResumeTrial(trial.number, until))
+            elif starts:
+                bracket = self._pattern[number % len(self._pattern)]
+                actions.append(StartTrial(self._first(bracket), bracket))
+                number, starts = number + 1, starts - 1
+            else:
+                break
+            slots -= 1
+        # Pauses come first: they make the room.
+        return [*(PauseTrial(t.number) for t in reached if t.number not in kept), *actions]
+
+    def _resume(self, trial: TrialRecord) -> ResumeTrial:
+        return ResumeTrial(trial.number, trial.until or self._first(trial.bracket))
+
+    def _first(self, bracket: int) -> int:
+        return self._levels[min(bracket, len(self._levels) - 1)]
+
+    def _promotions(self) -> Iterator[tuple[TrialRecord, int]]:
+        """Yield the trials that may go on, those of the highest rung first, the best first, and how far."""
+        ranked = self._ranked()
+        for level in range(len(self._levels) - 2, -1, -1):
+            for bracket in sorted(ranked):
+                yield from self._of_rung(ranked[bracket], level)
+
+    def _ranked(self) -> dict[int, list[TrialRecord]]:
+        found: dict[int, list[TrialRecord]] = {}
+        for trial in self._state:
+            if trial.steps:
+                found.setdefault(trial.bracket, []).append(trial)
+        return found
+
+    def _of_rung(self, trials: list[TrialRecord], level: int) -> Iterator[tuple[TrialRecord, int]]:
+        rung, following = self._levels[level], self._levels[level + 1]
+        scores = [
+            (score, trial.number, trial) for trial in trials if (score := trial.score_at(rung)) is not None
+        ]
+        allowed = int(len(scores) / self._eta)
+        if not allowed:
+            return
+        scores.sort()
+        for score, _, trial in scores[:allowed]:
+            held = trial.state == "paused" or trial.reached
+            if held and (trial.until or 0) <= rung and math.isfinite(score):
+                yield trial, following
+
+    def _stopping(self, reached: list[TrialRecord], free: int, starts: int) -> list[TrialAction]:
+        """Decide where nothing can be paused: go on or stop, at the moment a rung is reached."""
+        actions: list[TrialAction] = []
+        for trial in reached:
+            level = self._levels.index(trial.until) if trial.until in self._levels else len(self._levels) - 1
+            if self._is_good(trial, level):
+                actions.append(ExtendTrial(trial.number, self._levels[min(level + 1, len(self._levels) - 1)]))
+            else:
+                text = f"not among the best 1/{self._eta:g} at {trial.until}"
+                actions.append(StopTrial(trial.number, text))
+                free += 1
+        waiting = self._state.in_state("waiting", "paused")[:free]
+        actions += map(self._resume, waiting)
+        for number in range(
+            self._state.next_number, self._state.next_number + min(free - len(waiting), starts)
+        ):
+            bracket = self._pattern[number % len(self._pattern)]
+            actions.append(StartTrial(self._first(bracket), bracket))
+        return actions
+
+    def _is_good(self, trial: TrialRecord, level: int) -> bool:
+        """Return whether a trial is among the best 1/eta of its rung; the first ones there are."""
+        rung = self._levels[level]
+        mine = trial.score_at(rung)
+        others = [t.score_at(rung) for t in self._state if t.bracket == trial.bracket]
+        scores = sorted(score for score in others if score is not None)
+        allowed = max(1, int(len(scores) / self._eta))
+        return mine is not None and math.isfinite(mine) and mine <= scores[allowed - 1]

@@ -1,0 +1,180 @@
+"""The settings of a study, as study.yaml holds them.
+
+run: train.py --lr {lr} --optimizer {optimizer}
+space: {lr: log:1e-5:1e-1, optimizer: [adam, sgd]}
+minimize: loss
+search: tpe                                  # or {name: tpe, startup: 20}
+schedule: asha                               # which trials go on: asha, hyperband, pbt, median, none
+resource: {name: epochs, min: 1, max: 27}    # what a trial is given more of
+budget: {trials: 50, time: 2h}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, field
+
+from weft.documents import Document, fill_model, parse_document
+from weft.errors import UsageError
+from weft.text import parse_duration
+from weft.tune.space.space import SearchSpace
+
+StudyName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Trials = Annotated[int, Meta(ge=1, le=1_000_000)]
+Workers = Annotated[int, Meta(ge=1, le=4096)]
+Amount = Annotated[float, Meta(gt=0, le=1e12)]
+Scalar = str | int | float | bool | None
+LARGEST_STEP = 10**12
+
+
+class StudyError(UsageError):
+    """A study that cannot be run as it is written, or cannot go on."""
+
+
+class ResourceRange(Document, frozen=True):
+    """The resource that decides how long a trial runs: its name, the least before a first look, and all of it."""
+
+    name: str = "steps"
+    min: Annotated[int, Meta(ge=1, le=LARGEST_STEP)] = 1
+    max: Annotated[int, Meta(ge=1, le=LARGEST_STEP)] = 1
+
+
+class StudyBudget(Document, frozen=True):
+    """The limits of a study; the first that is reached ends it."""
+
+    trials: Trials | None = None
+    time: str | float | None = None  # 2h, or seconds
+    gpu_hours: Amount | None = None
+    no_better_for: Trials | None = None  # trials that ended since the best one
+
+    @property
+    def time_s(self) -> float | None:
+        return None if self.time is None else parse_duration(self.time, "budget.time", error=StudyError)
+
+
+class StudyConfig(Document, frozen=True):
+    """One study, as its owner writes it."""
+
+    space: dict[str, Any]
+    name: StudyName = "study"
+    run: str | tuple[str, ...] | None = None
+    constraints: tuple[str, ...] = ()
+    minimize: str | tuple[str, ...] = ()
+    maximize: str | tuple[str, ...] = ()
+    search: str | dict[str, Any] = "tpe"
+    schedule: str | dict[str, Any] = "none"
+    stop_if: tuple[str | dict[str, Any], ...] = ()
+    resource: ResourceRange | None = None
+    budget: StudyBudget = StudyBudget()
+    parallel: Workers = 1
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    points: tuple[dict[str, Scalar], ...] = ()  # tried first
+    retries: Annotated[int, Meta(ge=0, le=100)] = 1  # of a trial whose process died
+    failures: Annotated[int, Meta(ge=1, le=10_000)] = 3  # in a row, none before them well, that end the study
+    config: str | None = (
+        None  # a file whose entries parameters replace; {config} in the command is the new one
+    )
+    env: dict[str, str] = field(default_factory=dict)
+    checkpoints: bool = True  # a paused trial goes on from its checkpoint; without, bad ones are stopped
+    gpus: Annotated[float, Meta(ge=0, le=1024)] = 0.0  # of one trial, for the budget in GPU-hours
+    act: dict[str, bool] = field(default_factory=dict)  # insights that may act: {plateau: true}
+    job: dict[str, Any] = field(default_factory=dict)  # fields of job.yaml for trials that are jobs
+
+    @property
+    def goals(self) -> dict[str, bool]:
+        """Metrics and whether each is to be small, the first of them first."""
+        return {**dict.fromkeys(_names(self.minimize), True), **dict.fromkeys(_names(self.maximize), False)}
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words of the command."""
+        import shlex
+
+        if self.run is None:
+            return ()
+        try:
+            return tuple(shlex.split(self.run)) if isinstance(self.run, str) else self.run
+        except ValueError as error:
+            raise StudyError(f"run must be a command, got {self.run!r} ({error}); close its quotes") from None
+
+
+def _names(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else given
+
+
+def named_options(given: str | dict[str, Any], what: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options of `asha` or `{name: asha, eta: 3}`."""
+    if isinstance(given, str):
+        return given, {}
+    options = dict(given)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise StudyError(
+            f"{what} must be a name or a mapping with one, got {given!r}; write {what}: {{name: ...}}"
+        )
+    return name, options
+
+
+def check_config(config: StudyConfig) -> SearchSpace:
+    """Return the space of a study whose settings can be used; StudyError or SpaceError says what cannot."""
+    space = SearchSpace.of_config(config.space, config.constraints)
+    both = set(_names(config.minimize)) & set(_names(config.maximize))
+    if not config.goals or both or not all(config.goals):
+        got = f"{both.pop()} in both" if both else "none"
+        raise StudyError(
+            f"a study must minimize or maximize a metric, got {got}; write minimize: loss or maximize: accuracy"
+        )
+    resource = config.resource
+    if resource is not None and resource.min > resource.max:
+        raise StudyError(
+            f"resource.min must be at most resource.max, got {resource.min} and {resource.max}; swap them"
+        )
+    scheduler, _ = named_options(config.schedule, "schedule")
+    if resource is None and scheduler not in ("none", "median"):
+        raise StudyError(
+            f"schedule {scheduler} must know how long a trial runs, got no resource; "
+            "write resource: {name: epochs, min: 1, max: 27}"
+        )
+    if len(config.goals) > 1 and scheduler not in ("none",):
+        raise StudyError(
+            f"schedule {scheduler} must have one metric, got {', '.join(config.goals)}; write schedule: none"
+        )
+    _ = config.budget.time_s
+    for point in config.points:
+        space.check_point(point)
+    return space
+
+
+def check_command(config: StudyConfig, space: SearchSpace) -> None:
+    """Refuse a command that leaves parameters out: the script would never see them."""
+    words = config.command
+    if not words:
+        raise StudyError("a study must have a command to run, got none; write run: train.py --lr {lr}")
+    text = " ".join(words)
+    whole = any(mark in text for mark in ("{params}", "{config}"))
+    missing = [name for name in space.searched if f"{{{name}}}" not in text]
+    if missing and not whole and "WEFT_PARAMS" not in config.env:
+        raise StudyError(
+            f"the command must pass every parameter on, got no {{{missing[0]}}} in {text!r}; "
+            f"write --{missing[0]} {{{missing[0]}}}, or {{params}} for a file with all of them"
+        )
+    if "{config}" in text and config.config is None:
+        raise StudyError("{config} must have a file to begin with, got none; write config: base.yaml")
+
+
+def read_config(path: Path) -> StudyConfig:
+    """Return the settings in a YAML, TOML or JSON file."""
+    return fill_model(parse_document(path, error=StudyError), StudyConfig, path, error=StudyError)
+
+
+def convert_config(found: Any) -> StudyConfig:
+    """Return the settings in parsed data."""
+    from weft.documents import describe_mismatch
+
+    try:
+        return msgspec.convert(found, StudyConfig)
+    except msgspec.ValidationError as error:
+        raise StudyError(f"the study: {describe_mismatch(str(error), StudyConfig)}") from None

@@ -1,0 +1,322 @@
+"""The core of a study: it takes in what trials do, decides, and says what is to be done. No processes, no clocks.
+
+A back end calls `actions` with its free slots, carries them out, and tells of reports and ends. Each event is recorded
+before its action is handed out, so that a back end which is killed finds in the journal all that it may have begun.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from weft.tune.samplers.base import Searcher, make_searcher, next_suggestion
+from weft.tune.schedulers.actions import (
+    CloneTrial,
+    ExtendTrial,
+    PauseTrial,
+    ResumeTrial,
+    StartTrial,
+    StopTrial,
+    TrialAction,
+    TrialScheduler,
+)
+from weft.tune.schedulers.decide import decide, needs_decision
+from weft.tune.schedulers.population import draw_value
+from weft.tune.schedulers.registry import make_rule, make_scheduler
+from weft.tune.schedulers.rules import NanRule, StoppingRule
+from weft.tune.space.domains import Domain
+from weft.tune.space.space import Params
+from weft.tune.study.config import StudyConfig, StudyError, check_config
+from weft.tune.study.events import (
+    AnyEvent,
+    StudyBegun,
+    StudyMoved,
+    TrialAdded,
+    TrialBegun,
+    TrialCloned,
+    TrialDrew,
+    TrialEnded,
+    TrialExtended,
+    TrialLost,
+    TrialPaused,
+    TrialReported,
+    as_json_number,
+)
+from weft.tune.study.state import SearchState, TrialRecord
+
+Recorder = Callable[[Sequence[AnyEvent]], object]
+
+
+class StudyCore:
+    """One study on whatever runs its trials."""
+
+    def __init__(
+        self,
+        state: SearchState,
+        record: Recorder | None = None,
+        *,
+        searcher: Searcher | None = None,
+        scheduler: TrialScheduler | None = None,
+    ) -> None:
+        self.state, self._record = state, record or (lambda events: None)
+        config = state.config
+        self.searcher = searcher or make_searcher(config)
+        self.scheduler = scheduler or make_scheduler(config.schedule)
+        self.rules: tuple[StoppingRule, ...] = (NanRule(), *map(make_rule, config.stop_if))
+        name = config.schedule if isinstance(config.schedule, str) else config.schedule.get("name")
+        known = name in ("none", "asha", "hyperband", "pbt")
+        self._watches_all = bool(config.stop_if) or not known  # each report calls for a decision
+        self._exhausted = False
+
+    @classmethod
+    def begin(
+        cls, config: StudyConfig, record: Recorder | None = None, *, at_s: float = 0.0, **parts: Any
+    ) -> StudyCore:
+        """Return the core of a new study."""
+        check_config(config)
+        state = SearchState()
+        event = StudyBegun(config=msgspec.to_builtins(config), at_s=at_s)
+        state.apply(event)
+        core = cls(state, record, **parts)
+        core._record([event])
+        return core
+
+    def say(self, *events: AnyEvent) -> None:
+        """Record events, then take them in."""
+        self._record(events)
+        for event in events:
+            self.state.apply(event)
+
+    # -- deciding --------------------------------------------------------------------------------------
+
+    def actions(self, free: int, at_s: float = 0.0) -> list[TrialAction]:
+        """Return what is to be done now with so many free slots, recorded; a new trial is a ResumeTrial of its number.
+
+        The end of a study is told by its state.
+        """
+        state = self.state
+        state.now_s = max(state.now_s, at_s)
+        found = decide(state, self.scheduler, free, self.rules, exhausted=self._exhausted)
+        done: list[TrialAction] = []
+        for action in found.actions:
+            made = self._recorded(action, at_s)
+            if made is not None:
+                done.append(made)
+        if found.ends is not None:
+            self.say(StudyMoved(state=found.ends, message=found.message, at_s=at_s))
+        elif self._exhausted and not done and not state.in_state("running"):
+            return self.actions(free, at_s)  # a grid has just come to its end
+        return done
+
+    def _recorded(self, action: TrialAction, at_s: float) -> TrialAction | None:
+        match action:
+            case StartTrial(until=until, bracket=bracket):
+                trial = self.add(bracket=bracket, at_s=at_s)
+                if trial is None:
+                    return None
+                self.say(TrialBegun(trial=trial.number, until=until, at_s=at_s))
+                return ResumeTrial(trial.number, until)
+            case ResumeTrial(trial=number, until=until):
+                self.say(TrialBegun(trial=number, until=until, at_s=at_s))
+            case ExtendTrial(trial=number, until=until):
+                self.say(TrialExtended(trial=number, until=until, at_s=at_s))
+            case PauseTrial(trial=number):
+                self.say(TrialPaused(trial=number, at_s=at_s))
+            case CloneTrial(trial=number, source=source, params=params, until=until):
+                self.say(
+                    TrialPaused(trial=number, at_s=at_s),
+                    TrialCloned(trial=number, source=source, params=params, at_s=at_s),
+                    TrialBegun(trial=number, until=until, at_s=at_s),
+                )
+            case StopTrial(trial=number, reason=reason):
+                self.say(TrialEnded(trial=number, state="stopped", message=reason, at_s=at_s))
+        return action
+
+    def add(
+        self,
+        params: Mapping[str, Any] | None = None,
+        *,
+        bracket: int = 0,
+        source: str = "",
+        at_s: float = 0.0,
+    ) -> TrialRecord | None:
+        """Add a trial, with a point that somebody gives or the searcher suggests; None if it has no further."""
+        given = params is not None
+        attrs: dict[str, Any] = {}
+        if params is None:
+            found = next_suggestion(self.searcher, self.state)
+            if found is None:
+                self._exhausted = True
+                return None
+            point: Params = found[0].params
+            attrs, given = found[0].attrs, found[1]
+            if self.state.space.open and not given:
+                point, attrs = {}, {**attrs, "suggested": point}
+        else:
+            point = self.state.space.check_point(params)
+        number = self.state.next_number
+        self.say(
+            TrialAdded(
+                trial=number,
+                params=point,
+                bracket=bracket,
+                given=given,
+                source=source,
+                attrs=attrs,
+                at_s=at_s,
+            )
+        )
+        return self.state.trials[number]
+
+    # -- what trials do --------------------------------------------------------------------------------
+
+    def reported(
+        self,
+        trial: int,
+        step: int,
+        values: Mapping[str, float],
+        *,
+        at_s: float = 0.0,
+    ) -> bool:
+        """Take in a report; return whether something is to be decided because of it.
+
+        One that is known already, as a file is read again after a fault, changes nothing.
+        """
+        if self.state.trials[trial].knows(step, values, self.state.goals[0]):
+            return False
+        numbers = {name: as_json_number(float(value)) for name, value in values.items()}
+        self.say(TrialReported(trial=trial, step=step, values=numbers, at_s=at_s))
+        return self.state.trials[trial].state == "running" and needs_decision(
+            self.state, trial, self._watches_all
+        )
+
+    def completed(self, trial: int, values: Sequence[float] | None = None, *, at_s: float = 0.0) -> None:
+        """Take in that a trial has ended well, with its values or those that it reported last."""
+        record = self.state.trials[trial]
+        if values is None:
+            missing = [name for name in self.state.goals if name not in record.latest]
+            if missing:
+                self._without_metric(record, missing[0], at_s)
+                return
+            values = [record.latest[name] for name in self.state.goals]
+        kept = tuple(as_json_number(float(value)) for value in values)
+        if not all(math.isfinite(float(value)) for value in kept):
+            text = f"{self.state.goals[0]} is {kept[0]}: it diverged"
+            self.say(TrialEnded(trial=trial, state="stopped", values=kept, message=text, at_s=at_s))
+            return
+        self.say(TrialEnded(trial=trial, state="completed", values=kept, at_s=at_s))
+
+    def _without_metric(self, record: TrialRecord, name: str, at_s: float) -> None:
+        came = ", ".join(sorted(record.latest)) or "nothing"
+        text = f"{name} must be reported, got {came}; call weft.log({name}=...), or name one that came"
+        self.say(TrialEnded(trial=record.number, state="failed", message=text, at_s=at_s))
+        others = [t for t in self.state if t.number != record.number and name in t.latest]
+        if not others:
+            self.say(StudyMoved(state="failed", message=text, at_s=at_s))
+
+    def segment_done(self, trial: int, *, at_s: float = 0.0) -> None:
+        """Take in that a trial's process ended by itself at the limit that it was told."""
+        record = self.state.trials[trial]
+        missing = [name for name in self.state.goals if name not in record.latest]
+        if missing:
+            self._without_metric(record, missing[0], at_s)
+        elif record.final or record.until is None:
+            self.completed(trial, at_s=at_s)
+        else:
+            self.say(TrialPaused(trial=trial, done=record.until, at_s=at_s))
+
+    def stopped(self, trial: int, message: str, *, at_s: float = 0.0) -> None:
+        """Take in that a trial ended early by its own will."""
+        self.say(TrialEnded(trial=trial, state="stopped", message=message, at_s=at_s))
+
+    def failed(self, trial: int, message: str, *, at_s: float = 0.0) -> None:
+        """Take in that a trial failed by its own fault."""
+        self.say(TrialEnded(trial=trial, state="failed", message=message, at_s=at_s))
+
+    def lost(self, trial: int, message: str, *, at_s: float = 0.0) -> None:
+        """Take in that a trial's process died; it is started again, but not for ever."""
+        if self.state.trials[trial].lost >= self.state.config.retries:
+            self.failed(trial, message, at_s=at_s)
+        else:
+            self.say(TrialLost(trial=trial, message=message, at_s=at_s))
+
+    def interrupted(self, message: str, *, at_s: float = 0.0) -> None:
+        """Take in that whatever ran trials was itself killed: all go on from where they were, and none counts twice."""
+        for trial in self.state.in_state("running"):
+            self.say(TrialLost(trial=trial.number, message=message, counted=False, at_s=at_s))
+
+    def pause_all(self, *, at_s: float = 0.0) -> list[TrialAction]:
+        """Pause the study with all its running trials; return what is to be done for that."""
+        self.move("paused", "paused on request", at_s=at_s)
+        return self._end_running(TrialPaused, PauseTrial, at_s)
+
+    def stop_all(self, message: str = "stopped on request", *, at_s: float = 0.0) -> list[TrialAction]:
+        """Stop the study with all its running trials; return what is to be done for that."""
+        self.move("stopped", message, at_s=at_s)
+        done: list[TrialAction] = []
+        for trial in self.state.in_state("running"):
+            self.say(
+                TrialEnded(trial=trial.number, state="stopped", message="the study was stopped", at_s=at_s)
+            )
+            done.append(StopTrial(trial.number, "the study was stopped"))
+        return done
+
+    def _end_running(self, event: Any, action: Any, at_s: float) -> list[TrialAction]:
+        done: list[TrialAction] = []
+        for trial in self.state.in_state("running"):
+            self.say(event(trial=trial.number, at_s=at_s))
+            done.append(action(trial.number))
+        return done
+
+    def drew(self, trial: int, name: str, domain: Domain, *, at_s: float = 0.0) -> Any:
+        """Return the value of a parameter that a running function asks for; the first one to ask names its domain."""
+        record = self.state.trials[trial]
+        if name in record.params:
+            return record.params[name]
+        known = self.state.space.domains.get(name)
+        value = record.attrs.get("suggested", {}).get(name)
+        if known is None or not domain.contains(value):
+            seed = [self.state.config.seed, trial, *name.encode()]
+            value = draw_value(domain, np.random.default_rng(seed))
+        new = {name: domain.data()} if known != domain else {}
+        self.say(TrialDrew(trial=trial, params={name: value}, domains=new, at_s=at_s))
+        return value
+
+    def move(self, state: str, message: str = "", *, at_s: float = 0.0) -> None:
+        """Bring the study to another state, as somebody asked."""
+        allowed = {"running": ("paused", "stopped"), "paused": ("running", "stopped")}
+        ended = {"stopped": ("running",), "completed": ("running",), "failed": ("running",)}
+        if state not in {**allowed, **ended}[self.state.state]:
+            raise StudyError(
+                f"a study that is {self.state.state} must become one of "
+                f"{', '.join({**allowed, **ended}[self.state.state])}, got {state}; see weft study show"
+            )
+        self.say(StudyMoved(state=state, message=message, at_s=at_s))
+
+    def extend(self, changes: Mapping[str, Any], *, at_s: float = 0.0) -> None:
+        """Change the budget, the parallelism or the given points of a study, and let it go on if it had ended."""
+        allowed = ("budget", "parallel", "points", "failures", "retries", "act")
+        wrong = [name for name in changes if name not in allowed]
+        if wrong:
+            raise StudyError(
+                f"a study must keep its {wrong[0]}, or its trials could not be compared; change "
+                f"{', '.join(allowed)}, or clone it with changes"
+            )
+        merged = {**msgspec.to_builtins(self.state.config), **changes}
+        from weft.tune.study.config import convert_config
+
+        config = convert_config(merged)
+        check_config(config)
+        self.say(StudyBegun(config=msgspec.to_builtins(config), at_s=at_s))
+        self._exhausted = False
+        if self.state.state in ("completed", "failed"):
+            self.say(StudyMoved(state="running", message="extended", at_s=at_s))
+
+
+def replay(events: Iterable[AnyEvent], record: Recorder | None = None, **parts: Any) -> StudyCore:
+    """Return the core that a journal's events make."""
+    return StudyCore(SearchState.of(events), record, **parts)

@@ -1,0 +1,87 @@
+"""The journal of a study: events as lines of a file that is only added to.
+
+A line is written in one piece before what it tells is done, so a process that is killed at any moment leaves a state
+from which another goes on: a last line that was cut short is removed, and no trial has two numbers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from weft.tune.study.config import StudyError
+from weft.tune.study.events import AnyEvent, StudyEvent, decode_event, encode_event
+
+FILE = "journal.jsonl"
+INBOX = "inbox.jsonl"
+
+
+class StudyJournal:
+    """The journal in one folder, held by one process at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(folder / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            raise StudyError(
+                f"a study must be run by one process at a time, got another that runs {folder}; "
+                "weft study show tells how far it is"
+            ) from None
+        data = (folder / FILE).read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.ftruncate(self._file, whole)
+
+    def read(self) -> list[AnyEvent]:
+        """Return all events so far."""
+        return read_events(self.folder)
+
+    def write(self, events: Iterable[StudyEvent]) -> None:
+        """Add events, whole or not at all."""
+        data = b"".join(map(encode_event, events))
+        while data:
+            data = data[os.write(self._file, data) :]
+
+    def close(self) -> None:
+        """Let another process have the study."""
+        os.close(self._file)
+
+
+def read_events(folder: Path) -> list[AnyEvent]:
+    """Return the events of a study's folder, whoever runs it; a last line without its end is left out."""
+    try:
+        data = (folder / FILE).read_bytes()
+    except OSError as error:
+        raise StudyError(
+            f"a study must have a journal in {folder}, got {error.strerror}; see weft studies"
+        ) from None
+    lines = data[: data.rfind(b"\n") + 1].splitlines()
+    try:
+        return [decode_event(line) for line in lines]
+    except msgspec.DecodeError as error:
+        raise StudyError(
+            f"the journal of {folder} must hold events, got {error}; restore it from a backup"
+        ) from None
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a process runs the study of a folder now."""
+    try:
+        handle = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(handle)

@@ -1,0 +1,326 @@
+"""The state of a study: its trials and what they reported, made of events alone.
+
+`apply` is the only way to change it. Decisions read it and leave it as it is. Trials are kept by number and curves by
+step, so the state, and all that is decided from it, does not depend on the order in which simultaneous reports came.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from weft.tune.space.space import SearchSpace
+from weft.tune.study.config import StudyConfig, StudyError, convert_config
+from weft.tune.study.events import (
+    AnyEvent,
+    InboxRead,
+    StudyBegun,
+    StudyMoved,
+    TrialAdded,
+    TrialBegun,
+    TrialCloned,
+    TrialDrew,
+    TrialEnded,
+    TrialExtended,
+    TrialLost,
+    TrialPaused,
+    TrialReported,
+    as_number,
+)
+
+TrialState = Literal["waiting", "running", "paused", "completed", "stopped", "failed"]
+StudyState = Literal["running", "paused", "stopped", "completed", "failed"]
+OVER: frozenset[str] = frozenset({"completed", "stopped", "failed"})
+
+
+@dataclass(slots=True)
+class TrialRecord:
+    """One trial. `curve` has the first metric by step, as it was reported; scores are small where it is good."""
+
+    number: int
+    params: dict[str, Any]
+    small: tuple[bool, ...]  # of each metric: whether it is to be small
+    bracket: int = 0
+    given: bool = False
+    source: str = ""
+    attrs: dict[str, Any] = field(default_factory=dict)
+    state: str = "waiting"
+    until: int | None = None
+    steps: list[int] = field(default_factory=list)
+    curve: list[float] = field(default_factory=list)
+    latest: dict[str, float] = field(default_factory=dict)  # of every metric
+    values: tuple[float, ...] | None = None
+    message: str = ""
+    parent: int | None = None  # whose weights it has
+    cloned_at: int = 0  # the step from which on its weights are the parent's
+    begun_s: float | None = None
+    running_since_s: float | None = None
+    ended_s: float | None = None
+    run_s: float = 0.0
+    starts: int = 0
+    lost: int = 0
+    version: int = 0
+    done: int = 0  # of the resource, as its process said by ending, whatever steps it counts
+    final: bool = True  # it may run to its end
+
+    @property
+    def over(self) -> bool:
+        return self.state in OVER
+
+    @property
+    def step(self) -> int:
+        """The last step that was reported, 0 before the first."""
+        return self.steps[-1] if self.steps else 0
+
+    @property
+    def reached(self) -> bool:
+        """Whether it runs and has come as far as it may for now; to its end it runs by itself."""
+        return (
+            self.state == "running" and not self.final and self.until is not None and self.used >= self.until
+        )
+
+    @property
+    def used(self) -> int:
+        """How much of the resource it has used."""
+        return max(self.step, self.done)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it rests though it was not to: it was never started, or lost its process."""
+        return self.state == "waiting" or (
+            self.state == "paused" and (self.until is None or self.used < self.until or self.final)
+        )
+
+    def knows(self, step: int, values: Mapping[str, float], goal: str) -> bool:
+        """Return whether a report of the first metric is here already, word for word."""
+        if goal not in values or not self.steps or step > self.steps[-1]:
+            return False
+        index = bisect_left(self.steps, step)
+        kept, new = self.curve[index], values[goal]
+        return self.steps[index] == step and (kept == new or (kept != kept and new != new))
+
+    def score(self, value: float) -> float:
+        """Return a value of the first metric as a score: small is good, and what is no number is worst."""
+        if value != value:
+            return math.inf
+        return value if self.small[0] else -value
+
+    def score_at(self, resource: int) -> float | None:
+        """Return the score of the first report at or after a step; None if it has not come so far."""
+        index = bisect_left(self.steps, resource)
+        if index < len(self.steps):
+            return self.score(self.curve[index])
+        return self.score(self.curve[-1]) if self.curve and self.done >= resource else None
+
+    def best_until(self, resource: int) -> float:
+        """Return the best score up to a step."""
+        end = bisect_left(self.steps, resource + 1)
+        return min((self.score(value) for value in self.curve[:end]), default=math.inf)
+
+    @property
+    def last_score(self) -> float:
+        """Return its final score, or the one of its last report."""
+        if self.values is not None:
+            return self.score(self.values[0])
+        return self.score(self.curve[-1]) if self.curve else math.inf
+
+
+class SearchState:
+    """All that is known of one study."""
+
+    def __init__(self) -> None:
+        self.config: StudyConfig
+        self.space: SearchSpace
+        self.trials: dict[int, TrialRecord] = {}
+        self.state: str = "running"
+        self.message = ""
+        self.begun_s: float | None = None
+        self.ended_s: float | None = None
+        self.now_s = 0.0
+        self.inbox = 0
+        self.over: list[int] = []  # in the order of their ends
+        self._unfinished: dict[int, TrialRecord] = {}
+
+    @classmethod
+    def of(cls, events: Iterable[AnyEvent]) -> SearchState:
+        """Return the state that events make."""
+        state = cls()
+        for event in events:
+            state.apply(event)
+        return state
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[TrialRecord]:
+        """Yield all trials by number."""
+        return iter(self.trials.values())
+
+    def in_state(self, *states: str) -> list[TrialRecord]:
+        """Return the trials in some states, by number."""
+        if not OVER & set(states):
+            return sorted((t for t in self._unfinished.values() if t.state in states), key=lambda t: t.number)
+        return [trial for trial in self if trial.state in states]
+
+    def interrupted(self) -> list[TrialRecord]:
+        """Return the trials that rest though they were not to, by number."""
+        return [trial for trial in self.in_state("waiting", "paused") if trial.interrupted]
+
+    @property
+    def next_number(self) -> int:
+        return len(self.trials)
+
+    @property
+    def goals(self) -> tuple[str, ...]:
+        return tuple(self.config.goals)
+
+    def best(self) -> TrialRecord | None:
+        """Return the completed trial with the best first metric; of one that is still running if none is complete."""
+        for found in (self.in_state("completed"), [t for t in self if t.curve and t.state != "failed"]):
+            finite = [trial for trial in found if math.isfinite(trial.last_score)]
+            if finite:
+                return min(finite, key=lambda trial: (trial.last_score, trial.number))
+        return None
+
+    def front(self) -> list[TrialRecord]:
+        """Return the completed trials that no other beats in every metric, by number."""
+        found = [t for t in self.in_state("completed") if t.values is not None]
+        scores = {t.number: _scores(t) for t in found}
+        return [
+            one
+            for one in found
+            if all(map(math.isfinite, scores[one.number]))
+            and not any(_beats(scores[other.number], scores[one.number]) for other in found)
+        ]
+
+    def gpu_hours(self) -> float:
+        """Return the GPU-hours that all trials have used so far."""
+        return sum(self.run_s(trial) for trial in self) / 3600 * self.config.gpus
+
+    def run_s(self, trial: TrialRecord) -> float:
+        """Return the seconds that a trial has run, this moment included."""
+        since = trial.running_since_s
+        return trial.run_s + (max(0.0, self.now_s - since) if since is not None else 0.0)
+
+    def since_best(self) -> int:
+        """Return how many trials ended since the best one did."""
+        best, at = math.inf, -1
+        ended = sorted((self.trials[number] for number in self.over), key=lambda t: (t.ended_s, t.number))
+        for index, trial in enumerate(ended):
+            if trial.state == "completed" and trial.last_score < best:
+                best, at = trial.last_score, index
+        return len(self.over) - 1 - at
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def apply(self, event: AnyEvent) -> None:
+        """Take in what happened."""
+        self.now_s = max(self.now_s, event.at_s)
+        match event:
+            case StudyBegun(config=found):
+                self.config = convert_config(found)
+                grown = self.space.data() if self.begun_s is not None and self.space.open else {}
+                self.space = SearchSpace.of_config(self.config.space, self.config.constraints).grown(grown)
+                self.begun_s = event.at_s if self.begun_s is None else self.begun_s
+            case StudyMoved(state=state, message=message):
+                self.state, self.message = state, message
+                self.ended_s = event.at_s if state in OVER else None
+            case InboxRead(position=position):
+                self.inbox = position
+            case TrialAdded():
+                self._add(event)
+            case TrialDrew(params=params, domains=domains):
+                self.trials[event.trial].params.update(params)
+                self.trials[event.trial].version += 1
+                if domains:
+                    self.space = self.space.grown(domains)
+            case TrialReported():
+                self._report(self.trials[event.trial], event)
+            case _:
+                self._move(self.trials[event.trial], event)
+
+    def _add(self, event: TrialAdded) -> None:
+        if event.trial != self.next_number:
+            raise StudyError(
+                f"trials must be numbered in order, got {event.trial} after {self.next_number - 1}; "
+                "the journal is damaged"
+            )
+        trial = TrialRecord(
+            event.trial,
+            dict(event.params),
+            tuple(self.config.goals.values()),
+            event.bracket,
+            event.given,
+            event.source,
+            dict(event.attrs),
+        )
+        self.trials[event.trial] = self._unfinished[event.trial] = trial
+
+    def _report(self, trial: TrialRecord, event: TrialReported) -> None:
+        trial.version += 1
+        values = {name: as_number(value) for name, value in event.values.items()}
+        trial.latest.update(values)
+        goal = self.goals[0]
+        if goal not in values:
+            return
+        if not trial.steps or event.step > trial.steps[-1]:
+            trial.steps.append(event.step)
+            trial.curve.append(values[goal])
+            return
+        index = bisect_left(trial.steps, event.step)
+        if trial.steps[index] == event.step:  # said again, after a start from an older checkpoint
+            trial.curve[index] = values[goal]
+        else:
+            trial.steps.insert(index, event.step)
+            trial.curve.insert(index, values[goal])
+
+    def _move(self, trial: TrialRecord, event: AnyEvent) -> None:
+        trial.version += 1
+        match event:
+            case TrialBegun(until=until):
+                trial.state, trial.running_since_s = "running", event.at_s
+                self._limit(trial, until)
+                trial.begun_s = event.at_s if trial.begun_s is None else trial.begun_s
+                trial.starts += 1
+            case TrialExtended(until=until):
+                self._limit(trial, until)
+            case TrialPaused(done=done):
+                self._rest(trial, event.at_s)
+                trial.state, trial.done = "paused", max(trial.done, done)
+            case TrialLost(message=message, counted=counted):
+                self._rest(trial, event.at_s)
+                trial.state, trial.message = ("paused" if trial.steps else "waiting"), message
+                trial.lost += counted
+            case TrialCloned(source=source, params=params):
+                trial.params, trial.parent, trial.cloned_at = dict(params), source, trial.step
+            case TrialEnded():
+                self._rest(trial, event.at_s)
+                trial.state, trial.message, trial.ended_s = event.state, event.message, event.at_s
+                if event.values is not None:
+                    trial.values = tuple(as_number(value) for value in event.values)
+                self._unfinished.pop(trial.number, None)
+                self.over.append(trial.number)
+
+    def _limit(self, trial: TrialRecord, until: int | None) -> None:
+        resource = self.config.resource
+        trial.until = until
+        trial.final = until is None or (resource is not None and until >= resource.max)
+
+    def _rest(self, trial: TrialRecord, at_s: float) -> None:
+        if trial.running_since_s is not None:
+            trial.run_s += max(0.0, at_s - trial.running_since_s)
+            trial.running_since_s = None
+
+
+def _scores(trial: TrialRecord) -> tuple[float, ...]:
+    assert trial.values is not None
+    return tuple(
+        math.inf if value != value else value if small else -value
+        for value, small in zip(trial.values, trial.small, strict=True)
+    )
+
+
+def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))

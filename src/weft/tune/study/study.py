@@ -1,0 +1,422 @@
+"""The study in Python: a space, a metric, and trials by `optimize`, by `run`, or by `ask` and `tell`."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from weft.tune.runners.functions import FunctionRunner, Objective, values_of
+from weft.tune.schedulers.actions import ResumeTrial, TrialAction
+from weft.tune.space.domains import Domain
+from weft.tune.space.space import OPEN, SearchSpace
+from weft.tune.study.config import StudyConfig, StudyError, check_command, convert_config
+from weft.tune.study.core import StudyCore, replay
+from weft.tune.study.events import AnyEvent, TrialAdded, TrialBegun, TrialEnded, TrialReported, as_json_number
+from weft.tune.study.journal import FILE, StudyJournal
+from weft.tune.study.requests import StudyInbox
+from weft.tune.study.state import SearchState, TrialRecord
+from weft.tune.trial import FunctionTrial
+
+Metrics = str | Sequence[str]
+
+
+class Study:
+    """A search for good parameters.
+
+    `space` maps names to domains, in objects or text; without one, the objective names parameters by Optuna's
+    `trial.suggest_float` and its kind. A study with a `folder` is kept there: made again with the same folder, in this
+    process or after a fault, it goes on where it was.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace | Mapping[str, Any] | None = None,
+        objective: Objective | None = None,
+        *,
+        minimize: Metrics = (),
+        maximize: Metrics = (),
+        name: str = "study",
+        folder: str | Path | None = None,
+        search: str | dict[str, Any] = "tpe",
+        schedule: str | dict[str, Any] = "none",
+        resource: Mapping[str, Any] | None = None,
+        stop_if: Iterable[str | dict[str, Any]] = (),
+        constraints: Iterable[str] = (),
+        points: Iterable[Mapping[str, Any]] = (),
+        seed: int = 0,
+        checkpoints: bool = False,
+        warm_start: Study | str | Path | None = None,
+        **more: Any,
+    ) -> None:
+        if not minimize and not maximize:
+            minimize = "value"
+        made = SearchSpace.of(space, constraints) if space is not None else None
+        settings: dict[str, Any] = {
+            "space": OPEN if made is None else made.data(),
+            "name": name,
+            "minimize": _listed(minimize),
+            "maximize": _listed(maximize),
+            "search": search,
+            "schedule": schedule,
+            "resource": None if resource is None else dict(resource),
+            "stop_if": list(stop_if),
+            "constraints": list(made.constraints if made is not None else constraints),
+            "points": [dict(point) for point in points],
+            "seed": seed,
+            "checkpoints": checkpoints,
+            **more,
+        }
+        self._open(convert_config(settings), None if folder is None else Path(folder), warm_start)
+        self._objective = objective
+
+    @classmethod
+    def from_config(
+        cls,
+        config: StudyConfig,
+        folder: Path | None = None,
+        warm_start: Study | str | Path | None = None,
+    ) -> Study:
+        """Return the study of checked settings, which goes on if its folder has one."""
+        study = cls.__new__(cls)
+        study._objective = None
+        study._open(config, folder, warm_start)
+        return study
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Study:
+        """Return the study of a folder, to go on with it."""
+        path = Path(folder)
+        if not (path / FILE).exists():
+            raise StudyError(f"a study must be in {path}, got none; see weft studies")
+        study = cls.__new__(cls)
+        study._objective = None
+        study._open(None, path, None)
+        return study
+
+    def _open(
+        self, config: StudyConfig | None, folder: Path | None, warm_start: Study | str | Path | None
+    ) -> None:
+        self._folder, self._journal = folder, None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._asked: dict[int, FunctionTrial] = {}
+        events: list[AnyEvent] = []
+        if folder is not None:
+            self._journal = StudyJournal(folder)
+            events = self._journal.read()
+        try:
+            if events:
+                self._core = replay(events, self._record)
+                self._core.interrupted("its study was interrupted", at_s=time.time())
+                self._check_unchanged(config)
+            else:
+                assert config is not None
+                self._core = StudyCore.begin(config, self._record, at_s=time.time())
+                if warm_start is not None:
+                    self._take_over(warm_start)
+        except BaseException:
+            self.close()
+            raise
+
+    def _record(self, events: Sequence[AnyEvent]) -> None:
+        if self._journal is not None:
+            self._journal.write(events)
+
+    def _check_unchanged(self, config: StudyConfig | None) -> None:
+        """Refuse settings that are not those of the trials that exist."""
+        if config is None:
+            return
+        old, new = (msgspec.to_builtins(one) for one in (self._core.state.config, config))
+        free = ("budget", "parallel", "failures", "retries", "act", "points")
+        changed = [name for name in new if name not in free and old[name] != new[name]]
+        if changed:
+            raise StudyError(
+                f"study {config.name} must keep the settings it began with, got another {changed[0]}; take the change "
+                "back, or write another name for a new study (weft study clone)"
+            )
+        extended = {
+            n: new[n] for n in ("budget", "parallel", "failures", "retries", "act") if new[n] != old[n]
+        }
+        if extended:
+            self._core.extend(extended, at_s=time.time())
+
+    def _take_over(self, earlier: Study | str | Path) -> None:
+        """Add the ended trials of an earlier study that are points of this space."""
+        from weft.errors import UsageError
+        from weft.tune.study.journal import read_events
+
+        state = earlier.state if isinstance(earlier, Study) else SearchState.of(read_events(Path(earlier)))
+        if state.goals != self.state.goals:
+            raise StudyError(
+                f"a warm start must have the metrics {', '.join(self.state.goals)}, got {', '.join(state.goals)}; "
+                "start without it"
+            )
+        for trial in state.in_state("completed"):
+            try:
+                made = self._core.add(trial.params, source=state.config.name, at_s=time.time())
+            except UsageError:
+                continue  # not a point of this space
+            assert made is not None
+            assert trial.values is not None
+            goal = self.state.goals[0]
+            for step, value in zip(trial.steps, trial.curve, strict=True):
+                kept: dict[str, float | str] = {goal: as_json_number(value)}
+                self._core.say(TrialReported(trial=made.number, step=step, values=kept, at_s=time.time()))
+            self._core.completed(made.number, trial.values, at_s=time.time())
+
+    def close(self) -> None:
+        """Let another process have the study."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = self.state
+        return f"<Study {state.config.name}: {state.state}, {len(state.trials)} trials>"
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> SearchState:
+        """All that is known of the study."""
+        return self._core.state
+
+    @property
+    def core(self) -> StudyCore:
+        """The decisions of the study, for back ends."""
+        return self._core
+
+    @property
+    def trials(self) -> list[TrialRecord]:
+        """All trials by number."""
+        return list(self.state)
+
+    @property
+    def best(self) -> TrialRecord:
+        """The best trial so far."""
+        found = self.state.best()
+        if found is None:
+            raise StudyError(
+                f"a study must have a trial with {self.state.goals[0]} to have a best, got none; run it first"
+            )
+        return found
+
+    best_trial = best
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        """Parameters of the best trial."""
+        return dict(self.best.params)
+
+    @property
+    def best_value(self) -> float:
+        """The first metric of the best trial."""
+        best = self.best
+        return best.values[0] if best.values is not None else best.curve[-1]
+
+    @property
+    def front(self) -> list[TrialRecord]:
+        """The Pareto front: trials that no other beats in every metric."""
+        return self.state.front()
+
+    best_trials = front
+
+    # -- running ---------------------------------------------------------------------------------------
+
+    def optimize(
+        self,
+        objective: Objective | None = None,
+        trials: int | None = None,
+        *,
+        time_s: float | None = None,
+        parallel: int | None = None,
+        catch: tuple[type[Exception], ...] = (),
+        on_change: Callable[[], None] | None = None,
+    ) -> Study:
+        """Call an objective for `trials` further trials, or until the budget is used; return the study.
+
+        The objective gets a trial and returns its metric, several in their order, or a mapping; or it only reports, and
+        the last report counts. Errors of the kinds in `catch` fail the trial; others end the call.
+        """
+        found = objective or self._objective
+        if found is None:
+            raise StudyError(
+                "optimize must have an objective, got none; write study.optimize(train, trials=50)"
+            )
+        self._extend(trials, time_s, parallel)
+        if self.state.state in ("paused", "stopped"):
+            self._core.move("running", "resumed", at_s=time.time())
+        elif self.state.state == "completed":
+            self._core.extend({}, at_s=time.time())
+        runner = FunctionRunner(
+            self._core,
+            found,
+            parallel=self.state.config.parallel,
+            folder=self._checkpoints_of,
+            catch=catch,
+            on_change=on_change,
+            poll=self._inbox(),
+        )
+        runner.run()
+        if self.state.state == "failed":
+            raise StudyError(f"the study must have trials that work, got: {self.state.message}")
+        return self
+
+    def run(self, *, cwd: str | Path | None = None, on_change: Callable[[], None] | None = None) -> Study:
+        """Run the study's command as processes until the budget is used; return the study."""
+        from weft.tune.runners.scripts import ScriptRunner
+
+        check_command(self.state.config, self.state.space)
+        if self._folder is None:
+            raise StudyError(
+                "a study of a script must have a folder, got none; write Study(..., folder='studies/a')"
+            )
+        if self.state.state in ("paused", "stopped"):
+            self._core.move("running", "resumed", at_s=time.time())
+        runner = ScriptRunner(
+            self._core,
+            self._folder,
+            cwd=None if cwd is None else Path(cwd),
+            on_change=on_change,
+            poll=self._inbox(),
+        )
+        runner.run()
+        return self
+
+    def _extend(self, trials: int | None, time_s: float | None, parallel: int | None) -> None:
+        changes: dict[str, Any] = {}
+        budget: dict[str, Any] = msgspec.to_builtins(self.state.config.budget)
+        if trials is not None:
+            own = sum(1 for trial in self.state if not trial.source)
+            waiting = len(self.state.interrupted())
+            budget["trials"] = own - waiting + trials
+        if time_s is not None:
+            since = self.state.begun_s or time.time()
+            budget["time"] = time.time() - since + time_s
+        if budget != msgspec.to_builtins(self.state.config.budget):
+            changes["budget"] = budget
+        if parallel is not None and parallel != self.state.config.parallel:
+            changes["parallel"] = parallel
+        if changes:
+            self._core.extend(changes, at_s=time.time())
+        config = self.state.config
+        unbounded = config.budget == type(config.budget)()
+        if unbounded and config.search not in ("grid", "list"):
+            raise StudyError("a study must have a budget, got none; write trials=50 or time_s=600")
+
+    def _inbox(self) -> Callable[[], list[TrialAction]] | None:
+        if self._folder is None:
+            return None
+        inbox = StudyInbox(self._core, self._folder)
+        return lambda: inbox.look(time.time())
+
+    def _checkpoints_of(self, number: int) -> Path:
+        if self._folder is None and self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="weft-study-")
+        home = self._folder if self._folder is not None else Path(self._temporary.name)  # type: ignore[union-attr]
+        return home / "trials" / str(number) / "checkpoints"
+
+    # -- loops of one's own ----------------------------------------------------------------------------
+
+    def add(self, params: Mapping[str, Any]) -> TrialRecord:
+        """Add a point that is tried before others are suggested."""
+        made = self._core.add(params, at_s=time.time())
+        assert made is not None
+        return made
+
+    enqueue_trial = add
+
+    def ask(self) -> FunctionTrial:
+        """Return the next trial, to be told of its value; trials that were added come first."""
+        waiting = self.state.interrupted()
+        record = waiting[0] if waiting else self._core.add(at_s=time.time())
+        if record is None:
+            raise StudyError("a study must have points left to ask for one, got none; its grid is done")
+        self._core.say(TrialBegun(trial=record.number, until=None, at_s=time.time()))
+        return FunctionTrial(self, record.number, dict(record.params), None)
+
+    def tell(
+        self,
+        trial: FunctionTrial | int,
+        value: float | Sequence[float] | Mapping[str, float] | None = None,
+        *,
+        failed: str | None = None,
+    ) -> TrialRecord:
+        """Tell the value of a trial, several in their order or by name, or the sentence about its failure."""
+        number = trial if isinstance(trial, int) else trial.number
+        record = self.state.trials.get(number)
+        if record is None or record.state != "running":
+            state = "none" if record is None else f"one that is {record.state}"
+            raise StudyError(f"trial {number} must be running to be told of, got {state}; ask for one first")
+        if failed is not None:
+            self._core.failed(number, failed, at_s=time.time())
+        else:
+            values = None if value is None else values_of(value, self.state.goals)
+            self._core.completed(number, values, at_s=time.time())
+        return record
+
+    # -- what trials that were asked for call ------------------------------------------------------------
+
+    def draw(self, number: int, name: str, domain: Domain) -> Any:
+        """Return the value of a parameter that a trial names."""
+        return self._core.drew(number, name, domain, at_s=time.time())
+
+    def take_report(self, number: int, step: int, values: Mapping[str, float]) -> None:
+        """Take in the report of a trial that was asked for."""
+        named = {(name or self.state.goals[0]): value for name, value in values.items()}
+        self._core.reported(number, step, named, at_s=time.time())
+
+    def wants_end(self, number: int) -> bool:
+        """Return whether a rule or the scheduler would end a trial that was asked for."""
+        record = self.state.trials[number]
+        if record.state != "running":
+            return True
+        for action in self._core.actions(0, time.time()):
+            if getattr(action, "trial", None) == number and not isinstance(action, ResumeTrial):
+                return record.state != "running"
+        return False
+
+    def folder_of(self, number: int) -> Path:
+        """Return the folder for a trial's checkpoints."""
+        found = self._checkpoints_of(number)
+        found.mkdir(parents=True, exist_ok=True)
+        return found
+
+
+def _listed(given: Metrics) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def create_study(
+    *, direction: str = "minimize", directions: Sequence[str] | None = None, **settings: Any
+) -> Study:
+    """Return a study for an objective of Optuna's: `create_study(direction="maximize").optimize(objective, 50)`."""
+    wanted = list(directions or [direction])
+    if any(one not in ("minimize", "maximize") for one in wanted):
+        raise StudyError(
+            f"a direction must be minimize or maximize, got {wanted}; write direction='minimize'"
+        )
+    if len(wanted) == 1:
+        return Study(**{wanted[0]: "value", **settings})
+    if len(set(wanted)) > 1:
+        raise StudyError("several directions must be alike here, got both; name the metrics of Study instead")
+    return Study(**{wanted[0]: [f"value{i}" for i in range(len(wanted))], **settings})
+
+
+__all__ = ["Study", "TrialAdded", "TrialEnded", "create_study"]

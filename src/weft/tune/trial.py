@@ -1,0 +1,114 @@
+"""One trial as a function sees it, with Optuna's methods, so that an objective of Optuna's runs unchanged.
+
+def train(trial):
+    lr = trial.suggest_float("lr", 1e-5, 1e-1, log=True)
+    for epoch in range(1, 28):
+        trial.report(train_epoch(lr), epoch)
+        if trial.should_prune():
+            raise tune.TrialPruned
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from weft.errors import UsageError, WeftError
+from weft.tune.space.domains import Choices, Domain, FloatRange, IntRange, LogRange
+
+
+class TrialPruned(WeftError):  # noqa: N818 (the name that Optuna has for it)
+    """Raised by an objective that ends because `should_prune` told it to."""
+
+
+class TrialKeeper(Protocol):
+    """The running study behind a trial; its methods may be called from any thread."""
+
+    def draw(self, number: int, name: str, domain: Domain) -> Any: ...
+
+    def take_report(self, number: int, step: int, values: Mapping[str, float]) -> None: ...
+
+    def wants_end(self, number: int) -> bool: ...
+
+    def folder_of(self, number: int) -> Path: ...
+
+
+class FunctionTrial:
+    """The trial that an objective gets."""
+
+    def __init__(self, keeper: TrialKeeper, number: int, params: dict[str, Any], until: int | None) -> None:
+        self._keeper, self.number, self._params, self.until = keeper, number, params, until
+        self.user_attrs: dict[str, Any] = {}
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Parameters, as far as they are known."""
+        return dict(self._params)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._params[name]
+
+    @property
+    def checkpoint(self) -> Path:
+        """A folder that is the trial's own: what it saves there it finds again when it goes on."""
+        return self._keeper.folder_of(self.number)
+
+    def report(self, value: float | Mapping[str, float], step: int) -> None:
+        """Report the metric, or several by name, after so many steps; steps count from 1."""
+        values = value if isinstance(value, Mapping) else {"": float(value)}
+        self._keeper.take_report(self.number, int(step), {str(n): float(v) for n, v in values.items()})
+
+    def should_prune(self) -> bool:
+        """Return whether the function should end now: its trial is paused or stopped."""
+        return self._keeper.wants_end(self.number)
+
+    # -- Optuna's suggestions ----------------------------------------------------------------------------
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """Return a number from `low` to `high`."""
+        if low == high:
+            return float(self._value(name, Choices(values=(float(low),))))
+        domain = LogRange(low=low, high=high) if log else FloatRange(low=low, high=high, step=step)
+        return float(self._value(name, domain))
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """Return a whole number from `low` to `high`."""
+        if low == high:
+            return int(self._value(name, Choices(values=(low,))))
+        return int(self._value(name, IntRange(low=low, high=high, step=step, log=log)))
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """Return one of some values."""
+        return self._value(name, Choices(values=tuple(choices)))
+
+    def _value(self, name: str, domain: Domain) -> Any:
+        if name not in self._params:
+            self._params[name] = self._keeper.draw(self.number, name, domain)
+        return self._params[name]
+
+    def set_user_attr(self, key: str, value: Any) -> None:
+        """Keep something about the trial for as long as it runs."""
+        self.user_attrs[key] = value
+
+
+def is_pruned(error: BaseException) -> bool:
+    """Return whether an objective ended as it was told to; Optuna's own exception says so, too."""
+    theirs = getattr(sys.modules.get("optuna"), "TrialPruned", None)
+    return isinstance(error, TrialPruned) or (theirs is not None and isinstance(error, theirs))
+
+
+def params(environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the parameters of this process's trial, in a script that a study runs."""
+    text = (os.environ if environ is None else environ).get("WEFT_PARAMS")
+    if text is None:
+        raise UsageError(
+            "weft.tune.params must be called in a trial, got none; start the script by weft tune"
+        )
+    found: dict[str, Any] = json.loads(text)
+    return found

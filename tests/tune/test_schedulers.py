@@ -1,0 +1,241 @@
+"""Schedulers on a simulated back end: laws that hold for every seed, and results that do not depend on the order."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.tune.runners.simulated import CROSSING_SPACE, CrossingCurves, SimulatedStudy, SimulatedRun
+from weft.tune.schedulers.actions import ExtendTrial, PauseTrial, ResumeTrial, StartTrial
+from weft.tune.schedulers.halving import bracket_pattern, rungs
+from weft.tune.study.config import StudyError, convert_config
+from weft.tune.study.core import StudyCore
+from weft.tune.study.events import AnyEvent
+from weft.tune.study.state import SearchState
+
+NINE = {"min": 1, "max": 9}
+
+
+def settings_of(**more: Any) -> Any:
+    return convert_config(
+        {
+            "space": CROSSING_SPACE,
+            "minimize": "loss",
+            "search": "random",
+            "schedule": "asha",
+            "resource": {"min": 1, "max": 27},
+            "budget": {"trials": 40},
+            **more,
+        }
+    )
+
+
+def simulate(
+    config: Any, *, workers: int = 4, order: int | None = None, events: list[AnyEvent] | None = None
+) -> SimulatedRun:
+    record = None if events is None else events.extend
+    core = StudyCore.begin(config, record)
+    shuffle = None if order is None else random.Random(order)
+    return SimulatedStudy(core, CrossingCurves(config.seed), workers=workers, shuffle=shuffle).run()
+
+
+def test_rungs_and_brackets() -> None:
+    assert rungs(1, 27, 3) == (1, 3, 9, 27)
+    assert rungs(1, 20, 3) == (1, 3, 9, 20)
+    assert rungs(5, 5, 3) == (5,)
+    # Hyperband's own figures for R = 81, eta = 3: 81, 34, 15, 8, 5.
+    pattern = bracket_pattern(5, 3)
+    assert [pattern.count(bracket) for bracket in range(5)] == [81, 34, 15, 8, 5]
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    workers=st.integers(1, 9),
+    orders=st.tuples(st.integers(0, 99), st.integers(0, 99)),
+    schedule=st.sampled_from(["none", "asha", "hyperband", "pbt", "median"]),
+    checkpoints=st.booleans(),
+)
+def test_a_seed_gives_one_result_however_reports_interleave(
+    seed: int, workers: int, orders: tuple[int, int], schedule: str, checkpoints: bool
+) -> None:
+    config = settings_of(
+        seed=seed, schedule=schedule, checkpoints=checkpoints, budget={"trials": 16}, resource=NINE
+    )
+    one, other = (simulate(config, workers=workers, order=order) for order in orders)
+    assert one.started == other.started
+    assert [(t.params, t.state, t.steps, t.values) for t in one.state] == [
+        (t.params, t.state, t.steps, t.values) for t in other.state
+    ]
+
+
+def test_suggestions_by_tpe_do_not_depend_on_the_order_either() -> None:
+    config = settings_of(search="tpe", schedule="hyperband", budget={"trials": 30}, seed=5)
+    one, other = simulate(config, order=1), simulate(config, order=2)
+    assert [t.params for t in one.state] == [t.params for t in other.state]
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 2**31), workers=st.integers(1, 9), eta=st.sampled_from([2, 3, 4]))
+def test_asha_promotes_only_the_best_and_trains_no_step_twice(seed: int, workers: int, eta: int) -> None:
+    result = simulate(settings_of(seed=seed, schedule={"name": "asha", "eta": eta}), workers=workers)
+    levels = rungs(1, 27, eta)
+    assert result.steps == sum(trial.step for trial in result.state)
+    assert all(trial.step in levels for trial in result.state)
+    for low, high in itertools.pairwise(levels):
+        here = [(t.score_at(low), t.number) for t in result.state if t.score_at(low) is not None]
+        beyond = {t.number for t in result.state if t.step >= high}
+        best = {number for _, number in sorted(here)[: len(here) // eta]}
+        assert best <= beyond  # none that deserved to go on was left
+        assert len(beyond) <= len(best) * 2 + 2  # some had deserved it when few were there to compare with
+
+
+def test_asha_needs_far_fewer_steps_than_running_all_for_about_the_same_loss() -> None:
+    config = settings_of(budget={"trials": 100}, seed=1)
+    asha, every = simulate(config), simulate(settings_of(budget={"trials": 100}, seed=1, schedule="none"))
+    assert asha.steps < 0.2 * every.steps
+    assert asha.best[-1][1] < every.best[-1][1] + 0.1
+
+
+def test_slots_are_kept_busy() -> None:
+    config = settings_of(budget={"time": 40}, schedule="asha")
+    assert simulate(config, workers=30).busy_share > 0.95
+
+
+def test_a_free_slot_goes_to_a_promotion_before_a_new_trial() -> None:
+    core = StudyCore.begin(settings_of(budget={"trials": 9}))
+    first = core.actions(3)
+    assert [type(one) for one in first] == [ResumeTrial] * 3
+    for number, loss in enumerate((0.3, 0.1, 0.2)):
+        core.reported(number, 1, {"loss": loss})
+    actions = core.scheduler.decide(core.state, 0, 6)
+    # Trial 1 is the best third: it goes on without a pause. The two others give their slots to new trials.
+    assert actions == [
+        PauseTrial(0),
+        PauseTrial(2),
+        ExtendTrial(1, 3),
+        StartTrial(1, 0),
+        StartTrial(1, 0),
+    ]
+
+
+def test_population_training_copies_good_weights() -> None:
+    events: list[AnyEvent] = []
+    config = settings_of(
+        schedule={"name": "pbt", "population": 8, "interval": 3}, budget={"trials": 8}, seed=2
+    )
+    result = simulate(config, workers=8, events=events)
+    clones = [one for one in events if type(one).__name__ == "TrialCloned"]
+    assert clones
+    for one in clones:
+        assert one.trial != one.source  # type: ignore[union-attr]
+    assert len(result.state.trials) == 8
+    assert all(trial.step == 27 for trial in result.state)
+    for trial in result.state:
+        result.state.space.check_point(trial.params)
+
+
+def test_a_state_is_what_its_events_make() -> None:
+    events: list[AnyEvent] = []
+    result = simulate(settings_of(schedule="hyperband"), events=events)
+    again = SearchState.of(events)
+    assert [(t.params, t.steps, t.curve, t.state, t.values) for t in again] == [
+        (t.params, t.steps, t.curve, t.state, t.values) for t in result.state
+    ]
+
+
+def test_a_study_cut_anywhere_suggests_what_it_would_have() -> None:
+    """One trial after the other, cut after each event: the rest is as without the fault."""
+    config = settings_of(search="tpe", schedule="none", budget={"trials": 14}, seed=9, resource=NINE)
+    events: list[AnyEvent] = []
+    simulate(config, workers=1, events=events)
+    whole = [one.params for one in events if type(one).__name__ == "TrialAdded"]  # type: ignore[union-attr]
+    for cut in range(1, len(events), 61):
+        core = StudyCore(SearchState.of(events[:cut]))
+        core.interrupted("cut")
+        trained = {trial.number: trial.step for trial in core.state}
+        simulation = SimulatedStudy(core, CrossingCurves(config.seed), workers=1)
+        simulation._trained.update(trained)
+        assert [trial.params for trial in simulation.run().state] == whole
+
+
+def test_divergence_ends_a_trial_and_rules_stop_others() -> None:
+    config = settings_of(schedule="none", stop_if=[{"name": "threshold", "above": 2.0, "after": 2}])
+    core = StudyCore.begin(config)
+    core.actions(3)
+    core.reported(0, 1, {"loss": math.nan})
+    core.reported(1, 1, {"loss": 5.0})
+    core.reported(2, 2, {"loss": 5.0})
+    core.actions(0)
+    assert [core.state.trials[n].state for n in range(3)] == ["stopped", "running", "stopped"]
+    assert "diverged" in core.state.trials[0].message
+    assert "above 2" in core.state.trials[2].message
+
+
+def test_the_median_rule_stops_the_worse_half() -> None:
+    result = simulate(
+        settings_of(schedule={"name": "median", "after": 3}, budget={"trials": 30}, resource=NINE)
+    )
+    states = [trial.state for trial in result.state]
+    assert states.count("stopped") >= 8
+    assert states.count("completed") >= 5
+
+
+@pytest.mark.parametrize(
+    ("budget", "about"),
+    [
+        ({"time": 40}, "its time of 40 s is over"),
+        ({"no_better_for": 4}, "nothing better came in 4 trials"),
+        ({"gpu_hours": 0.05}, "GPU-hours are used"),
+    ],
+)
+def test_budgets_end_a_study(budget: dict[str, float], about: str) -> None:
+    result = simulate(settings_of(schedule="none", budget=budget, gpus=1.0))
+    assert result.state.state == "completed"
+    assert about in result.state.message
+    assert not result.state.in_state("running")
+
+
+@pytest.mark.parametrize(
+    ("more", "must"),
+    [
+        ({"schedule": "asah"}, "did you mean asha?"),
+        ({"schedule": {"name": "asha", "eta": 1}}, "eta must be between"),
+        ({"schedule": {"name": "asha", "etta": 3}}, "options among eta, brackets"),
+        ({"search": "tpee"}, "did you mean tpe?"),
+        ({"resource": None}, "no resource"),
+        ({"minimize": []}, "minimize or maximize a metric"),
+        ({"maximize": "loss"}, "loss in both"),
+        ({"points": [{"lr": 1}]}, "lr must be in"),
+        ({"resource": {"min": 9, "max": 3}}, "at most resource.max"),
+        ({"minimize": ["loss", "bytes"]}, "must have one metric"),
+        ({"budget": {"time": "soon"}}, "budget.time must be a time"),
+    ],
+)
+def test_bad_settings_are_refused_in_a_sentence(more: dict[str, Any], must: str) -> None:
+    with pytest.raises((StudyError, ValueError), match=must):
+        StudyCore.begin(settings_of(**more))
+
+
+def test_a_study_whose_trials_all_fail_ends_with_the_last_words() -> None:
+    core = StudyCore.begin(settings_of(schedule="none", failures=3))
+    for action in core.actions(3):
+        core.failed(action.trial, "exit code 1; its last lines: no such file")  # type: ignore[union-attr]
+    core.actions(3)
+    assert core.state.state == "failed"
+    assert "no such file" in core.state.message
+
+
+def test_a_metric_that_never_comes_is_told_with_those_that_did() -> None:
+    core = StudyCore.begin(settings_of(schedule="none"))
+    core.actions(1)
+    core.reported(0, 1, {"los": 1.0, "accuracy": 0.5})
+    core.completed(0)
+    assert core.state.state == "failed"
+    assert "loss must be reported, got accuracy, los" in core.state.message

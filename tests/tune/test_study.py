@@ -1,0 +1,243 @@
+"""Studies in Python: functions, Optuna's objectives, ask and tell, several metrics, journals, scikit-learn's search."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import weft.tune as tune
+from weft.tune.space.domains import SpaceError
+from weft.tune.study.config import StudyError
+from weft.tune.study.journal import FILE, read_events
+from weft.tune.study.state import SearchState
+
+SPACE = {"x": tune.uniform(-5, 5), "k": ["a", "b"]}
+
+
+def bowl(trial: Any) -> float:
+    return float((trial["x"] - 1) ** 2 + (trial["k"] == "a"))
+
+
+def objective_of_optuna(trial: Any) -> float:
+    """An objective as Optuna's documentation writes them."""
+    x = trial.suggest_float("x", -5, 5)
+    kind = trial.suggest_categorical("kind", ["plain", "deep"])
+    depth = trial.suggest_int("depth", 1, 8, log=True) if kind == "deep" else 0
+    for step in range(1, 10):
+        trial.report((x - 2) ** 2 + depth + 1 / step, step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    return float((x - 2) ** 2 + depth)
+
+
+@pytest.mark.parametrize("search", ["random", "qmc", "tpe", "cmaes", "nsga2"])
+def test_a_search_finds_a_bowl_and_a_seed_gives_the_same(search: str) -> None:
+    studies = [tune.Study(SPACE, bowl, minimize="loss", search=search, seed=4) for _ in range(2)]
+    for study in studies:
+        study.optimize(trials=25)
+    assert studies[0].best_value < 1.0
+    assert [t.params for t in studies[0].trials] == [t.params for t in studies[1].trials]
+    other = tune.Study(SPACE, bowl, minimize="loss", search=search, seed=5).optimize(trials=3)
+    assert other.trials[0].params != studies[0].trials[0].params
+
+
+def test_a_gaussian_process_runs_in_parallel() -> None:
+    study = tune.Study({"x": "float:-5:5"}, minimize="loss", search={"name": "gp", "startup": 3}, seed=1)
+    asked = [study.ask() for _ in range(3)]
+    for trial in asked:
+        study.tell(trial, (trial["x"] - 1) ** 2)
+    together = [study.ask() for _ in range(2)]
+    assert abs(together[0]["x"] - together[1]["x"]) > 1e-3
+
+
+def test_an_objective_of_optuna_runs_unchanged() -> None:
+    study = tune.create_study(direction="minimize", seed=1)
+    study.optimize(objective_of_optuna, 30)
+    assert study.best_value < 0.5
+    assert {t.state for t in study.trials} == {"completed"}
+    halving = tune.Study(minimize="loss", schedule="asha", resource={"max": 9}, seed=1)
+    halving.optimize(objective_of_optuna, 30, parallel=3)
+    states = Counter(t.state for t in halving.trials)
+    assert states["stopped"] > 10
+    assert all(("depth" in t.params) == (t.params["kind"] == "deep") for t in halving.trials)
+
+
+def test_paused_functions_go_on_from_their_checkpoints(tmp_path: Path) -> None:
+    trained: Counter[tuple[int, int]] = Counter()
+    lock = threading.Lock()
+
+    def train(trial: Any) -> None:
+        saved = trial.checkpoint / "step"
+        for step in range(int(saved.read_text()) + 1 if saved.exists() else 1, 10):
+            with lock:
+                trained[trial.number, step] += 1
+            saved.write_text(str(step))
+            trial.report(bowl(trial) + 1 / step, step)
+            if trial.should_prune():
+                raise tune.TrialPruned
+
+    study = tune.Study(
+        SPACE,
+        train,
+        minimize="loss",
+        schedule="asha",
+        resource={"max": 9},
+        checkpoints=True,
+        folder=tmp_path / "s",
+    )
+    study.optimize(trials=18, parallel=2)
+    assert set(trained.values()) == {1}  # no step was trained twice
+    assert sum(trained.values()) == sum(t.step for t in study.trials)
+    assert {t.step for t in study.trials} == {1, 3, 9}
+    assert any(t.starts > 1 for t in study.trials)
+
+
+def test_several_metrics_have_a_front() -> None:
+    study = tune.Study({"x": "float:0:2"}, minimize=["loss", "bytes"], search="nsga2")
+    study.optimize(lambda trial: {"loss": trial["x"] ** 2, "bytes": (trial["x"] - 2) ** 2}, trials=20)
+    front = study.front
+    assert len(front) == 20  # each x between 0 and 2 is a trade-off
+    worse = study.ask()
+    study.tell(worse, [9.0, 9.0])
+    assert worse.number not in {t.number for t in study.front}
+
+
+def test_given_points_come_first_and_a_grid_ends() -> None:
+    points = [{"x": 3.0, "k": "b"}, {"x": 1.0, "k": "b"}]
+    study = tune.Study(SPACE, bowl, minimize="loss", points=points, search="random")
+    study.optimize(trials=5)
+    assert [t.params for t in study.trials[:2]] == points
+    assert study.best.number == 1
+    grid = tune.Study({"x": "int:1:3", "k": "a,b"}, bowl, minimize="loss", search="grid").optimize()
+    assert len(grid.trials) == 6
+    listed = tune.Study(SPACE, bowl, minimize="loss", points=points, search="list").optimize()
+    assert len(listed.trials) == 2
+    with pytest.raises(SpaceError, match="x must be in"):
+        study.add({"x": 9.0, "k": "a"})
+
+
+def test_a_study_goes_on_in_its_folder_and_refuses_other_settings(tmp_path: Path) -> None:
+    with tune.Study(SPACE, bowl, minimize="loss", folder=tmp_path, seed=3) as study:
+        study.optimize(trials=6)
+        with pytest.raises(StudyError, match="one process at a time"):
+            tune.Study.load(tmp_path)
+    with tune.Study(SPACE, bowl, minimize="loss", folder=tmp_path, seed=3) as study:
+        study.optimize(trials=6)
+        assert len(study.trials) == 12
+    whole = tune.Study(SPACE, bowl, minimize="loss", seed=3).optimize(trials=12)
+    with tune.Study.load(tmp_path) as again:
+        assert [t.params for t in again.trials] == [t.params for t in whole.trials]
+    with pytest.raises(StudyError, match="must keep the settings it began with, got another space"):
+        tune.Study({"x": "float:-1:1", "k": ["a", "b"]}, minimize="loss", folder=tmp_path, seed=3)
+
+
+def test_a_warm_start_uses_earlier_trials_and_does_not_count_them() -> None:
+    earlier = tune.Study(SPACE, bowl, minimize="loss", search="random").optimize(trials=12)
+    study = tune.Study(SPACE, bowl, minimize="loss", warm_start=earlier).optimize(trials=5)
+    assert len(study.trials) == 17
+    assert study.best_value <= earlier.best_value
+    narrow = tune.Study({**SPACE, "x": tune.uniform(0, 5)}, bowl, minimize="loss", warm_start=earlier)
+    assert 0 < len(narrow.trials) < 12
+
+
+def test_errors_of_an_objective() -> None:
+    def broken(trial: Any) -> float:
+        raise ValueError("no data")
+
+    study = tune.Study(SPACE, broken, minimize="loss")
+    with pytest.raises(ValueError, match="no data"):
+        study.optimize(trials=3)
+    with pytest.raises(StudyError, match=r"all of the first 3 trials failed.*no data"):
+        study.optimize(trials=9, catch=(ValueError,))
+    with pytest.raises(StudyError, match="must have a budget"):
+        tune.Study(SPACE, bowl, minimize="loss").optimize()
+    with pytest.raises(StudyError, match="must return numbers"):
+        tune.Study(SPACE, lambda trial: "good", minimize="loss").optimize(trials=1)
+    nan = tune.Study(SPACE, lambda trial: float("nan"), minimize="loss").optimize(trials=2)
+    assert {t.state for t in nan.trials} == {"stopped"}
+    with pytest.raises(StudyError, match="to have a best"):
+        _ = nan.best
+    with pytest.raises(StudyError, match="must be running"):
+        nan.tell(0, 1.0)
+
+
+KILLED = """
+import sys
+import weft.tune as tune
+
+def train(trial):
+    print("begin", trial.number, flush=True)
+    sys.stdin.readline()
+    return trial["x"] ** 2
+
+study = tune.Study({"x": "float:-5:5"}, train, minimize="loss", folder=sys.argv[1], seed=8)
+own = sum(1 for t in study.trials if t.over)
+study.optimize(trials=6 - own)
+"""
+
+
+def test_kill_9_loses_no_trial_and_counts_none_twice(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(textwrap.dedent(KILLED))
+    folder = tmp_path / "study"
+    command = [sys.executable, str(script), str(folder)]
+    for fed in (1, 2, 6):
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for _ in range(fed):
+                if not process.stdout.readline():
+                    break
+                process.stdin.write("\n")
+                process.stdin.flush()
+            if fed < 6:
+                process.stdout.readline()  # in the middle of the next trial
+                process.send_signal(signal.SIGKILL)
+    with (folder / FILE).open("ab") as file:
+        file.write(b'{"is":"ended","tri')  # a line that was cut short
+    with tune.Study.load(folder) as study:
+        assert [t.state for t in study.trials] == ["completed"] * 6
+        kept = [t.params for t in study.trials]
+    ends = Counter(e.trial for e in read_events(folder) if type(e).__name__ == "TrialEnded")  # type: ignore[union-attr]
+    assert set(ends.values()) == {1}
+    whole = tune.Study({"x": "float:-5:5"}, lambda t: t["x"] ** 2, minimize="loss", seed=8).optimize(trials=6)
+    assert kept == [t.params for t in whole.trials]  # as without the faults
+
+
+def test_search_cv_has_the_interface_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(120, 5))
+    labels = (table @ rng.normal(size=5) > 0).astype(int)
+    search = tune.SearchCV(
+        LogisticRegression(), {"C": "log:1e-3:1e3"}, trials=6, batch=2, cv=2, random_state=1
+    )
+    search.fit(table, labels)
+    assert len(search.cv_results_["params"]) == 6
+    assert search.best_score_ == max(search.cv_results_["mean_test_score"])
+    assert search.best_estimator_.score(table, labels) > 0.8
+    assert search.study_.best.params == search.best_params_
+
+
+def test_journals_are_lines_of_json(tmp_path: Path) -> None:
+    with tune.Study(SPACE, bowl, minimize="loss", folder=tmp_path) as study:
+        study.optimize(trials=2)
+    lines = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()]
+    assert [line["is"] for line in lines if line["is"] not in ("begun", "moved")] == [
+        "added",
+        "started",
+        "ended",
+    ] * 2
+    assert SearchState.of(read_events(tmp_path)).best() is not None
+    assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
