@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from weft.errors import ConnectError, WeftError
-from weft.launch.agent.folders import GIVE, MAKE, REMOVE, TAKE
+from weft.launch.agent.folders import APPEND, GIVE, MAKE, REMOVE, TAKE
 from weft.launch.engines.ssh import explain_ssh, prepare_ssh, remote_command, ssh_argv
 
 MOST_AT_ONCE = 8  # hosts
@@ -61,15 +61,15 @@ def _on_host(host: str, request: Mapping[str, Any], python: str) -> list[str]:
 
 
 def _talk(request: Mapping[str, Any], source: IO[bytes], out: IO[bytes]) -> list[str]:
-    asked = {key: request[key] for key in (TAKE, MAKE, GIVE, REMOVE) if key in request}
+    asked = {key: request[key] for key in (TAKE, MAKE, GIVE, REMOVE, APPEND) if key in request}
     source.write(json.dumps(asked).encode() + b"\n")
     source.flush()
     answer = json.loads(out.readline())
     if GIVE in asked:
         _receive(answer["given"], out)
         return list(answer["given"])
-    if REMOVE in asked:
-        return list(answer["removed"])
+    if REMOVE in asked or APPEND in asked:
+        return list(answer.get("removed", answer.get("appended")))
     lacking: list[str] = answer["lacking"]
     if lacking:
         with tarfile.open(fileobj=source, mode="w|") as archive:

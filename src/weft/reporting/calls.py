@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft.reporting.advice import Advice
 from weft.reporting.reporter import Reporter
 
 __all__ = ["flush", "log", "report"]
@@ -22,9 +23,12 @@ def log(values: Mapping[str, Any] | None = None, /, step: int | None = None, **n
     _reporter.log({**values, **named} if values else named, step)
 
 
-def report(progress: float | None = None, text: str | None = None) -> None:
-    """Tell how far this job is, from 0 to 1, and in a sentence what it does."""
-    _reporter.report(progress, text)
+def report(progress: float | None = None, text: str | None = None) -> tuple[Advice, ...]:
+    """Tell how far this job is, from 0 to 1, and in a sentence what it does; return advice that is new to this process.
+
+    There is advice where the job's specification lets a rule act by the script; `advice.done()` tells that it has.
+    """
+    return _reporter.report(progress, text)
 
 
 def flush(timeout_s: float = 5.0) -> bool:

@@ -13,6 +13,8 @@ from collections import deque
 from typing import Any
 
 from weft.errors import UsageError
+from weft.reporting.advice import VARIABLE as ADVICE_VARIABLE
+from weft.reporting.advice import Advice, AdviceFile
 from weft.reporting.channels import ReportChannel, channel_from_env
 from weft.reporting.lines import Entry, encode_entry, split_entry
 
@@ -30,6 +32,7 @@ class Reporter:
         self._entries: deque[Entry] = deque()
         self._next_step = 0
         self._channel: ReportChannel | None = None
+        self._advice: AdviceFile | None = None
         self._thread: threading.Thread | None = None
         self._forks_watched = False
         self._told: set[str] = set()  # what was said once, by this process or the one it was forked from
@@ -61,8 +64,8 @@ class Reporter:
         if self._thread is None:
             self._start()
 
-    def report(self, progress: float | None, text: str | None) -> None:
-        """Keep the progress of the job."""
+    def report(self, progress: float | None, text: str | None) -> tuple[Advice, ...]:
+        """Keep the progress of the job; return advice that has come since the last call."""
         values: dict[str, Any] = {}
         if progress is not None:
             values["progress"] = _share(progress)
@@ -72,6 +75,12 @@ class Reporter:
             raise UsageError(
                 "weft.report must be given progress or text, got neither; see weft.log for numbers"
             )
+        self._tell_service(values)
+        if self._advice is None:
+            self._advice = AdviceFile(os.environ.get(ADVICE_VARIABLE), self._tell_service)
+        return self._advice.new()
+
+    def _tell_service(self, values: dict[str, Any]) -> None:
         self._entries.append((time.time_ns(), None, values))
         if self._thread is None:
             self._start()

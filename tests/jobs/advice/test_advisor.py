@@ -47,6 +47,9 @@ class Acts:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.refusal = refusal
 
+    async def deliver(self, job_id: int, attempt: int, found: Finding, action: str) -> None:
+        self.asked.append((f"script: {action}", {"rule": found.rule}))
+
     async def __call__(self, job_id: int, action: str, *, user_name: str, **arguments: Any) -> None:
         self.asked.append((action, arguments))
         if self.refusal is not None:
@@ -55,7 +58,7 @@ class Acts:
 
 def look(database: Database, acts: Acts, *times: JobSpec) -> list[tuple[Finding, ...]]:
     async def work() -> list[tuple[Finding, ...]]:
-        advisor = Advisor(database, lambda: (), acts)
+        advisor = Advisor(database, lambda: (), acts, acts.deliver)
         return [await advisor.look(AdvisedJob(1, 1, now_ms(), spec)) for spec in times]
 
     return asyncio.run(work())
@@ -104,6 +107,21 @@ def test_a_job_is_shrunk_to_half_of_its_workers(advised_store: Database) -> None
     assert acts.asked == [("scale", {"workers": 4})]
 
 
+def test_the_script_is_asked_where_the_owner_names_what_it_can_do(advised_store: Database) -> None:
+    keep(advised_store, "grad_norm", [*[1.0] * 97, 1e6, 1e6, 1e6])
+    spec, acts = JobSpec(run="x", advice={"exploding-gradients": {"act": True}}), Acts()
+    look(advised_store, acts, spec, spec)
+    assert acts.asked == [("script: clip", {"rule": "exploding-gradients"})]
+    assert advised_store.ask(lambda c: c.scalar(sa.select(tables.finding.c.action))) == "clip"
+
+
+def test_what_act_means() -> None:
+    assert settings_of({"divergence": {"act": True}}).acting == {"divergence": "pause"}
+    assert settings_of({"divergence": {"act": "halve-rate"}}).acting == {"divergence": "halve-rate"}
+    assert settings_of({"stall": {"act": True}}).acting == {"stall": "retry"}
+    assert settings_of({"stall": {"act": False}}).acting == {}
+
+
 def test_a_rule_that_is_off_finds_nothing(advised_store: Database) -> None:
     keep(advised_store, "loss", [np.nan])
     assert look(advised_store, Acts(), JobSpec(run="x", advice={"not-a-number": {"off": True}})) == [()]
@@ -150,7 +168,7 @@ def test_thresholds_are_read_by_their_names() -> None:
     assert settings.thresholds.loader_share == 0.5
     assert settings.thresholds.stall_s == 60
     assert settings.thresholds.plateau_gain == 0.01
-    assert settings_of({}).acting == frozenset()
+    assert settings_of({}).acting == {}
 
 
 def test_every_rule_is_known_by_the_name_it_gives_its_findings() -> None:
@@ -167,10 +185,13 @@ def test_every_rule_is_known_by_the_name_it_gives_its_findings() -> None:
             r"advice must name rules, got 'overfiting'; did you mean overfitting\?",
         ),
         ({"overfitting": {"gapp": 0.2}}, r"must have gap, reports, act, off, got 'gapp'; did you mean gap\?"),
+        ({"plateau": {"act": "clip"}}, "act must be true or halve-rate or stop, got 'clip'"),
+        ({"spare-memory": {"act": True}}, "must be left out, as the rule only tells"),
+        ({"plateau": {"gain": "small"}}, "must be a number, got 'small'"),
         ({"plateau": {"overfitting_gap": 0.2}}, r"advice\.plateau must have gain, reports, act, off"),
     ],
 )
-def test_what_there_is_not_is_refused(advice: dict[str, dict[str, float | bool]], why: str) -> None:
+def test_what_there_is_not_is_refused(advice: dict[str, dict[str, float | bool | str]], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         settings_of(advice)
 

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 import sqlalchemy as sa
-from testing.jobs.desk import Desk, Tell
+from testing.jobs.desk import PATIENCE_S, Desk, Tell
 
 from weft.errors import UsageError
+from weft.jobs.advice.model import Finding
 from weft.jobs.lifecycle import StateError
 from weft.jobs.scheduler.model import Resources
 from weft.jobs.service.schedules import submit_due
 from weft.jobs.spec.read import SpecError
 from weft.jobs.store import tables
+from weft.jobs.store.events import events_after
 from weft.jobs.store.jobs import spec_of
 
 WAITS = """
@@ -224,5 +227,37 @@ def test_secrets_reach_a_job_by_its_environment_alone(tell: Tell) -> None:
         assert json.loads((folder / "run" / "plan.json").read_text())["env"]["HF_TOKEN"] == "***"
         job = await desk.reach(other)
         assert "got none named OTHER" in (job.message or "")
+
+    tell(story)
+
+
+def test_a_script_acts_on_advice_and_a_job_starts_again_on_it(tell: Tell) -> None:
+    script = """
+import os, time, weft
+while os.environ["WEFT_ATTEMPT"] == "1":
+    for advice in weft.report(progress=0.5):
+        advice.done(f"{advice.rule}: norms are clipped")
+    time.sleep(0.05)
+"""
+
+    async def story(desk: Desk) -> None:
+        number = await desk.submit(script)
+        await desk.reach(number, {"running"})
+        found = Finding("exploding-gradients", "warning", "norms explode", {})
+        await desk.service.deliver(number, 1, found, "clip")
+
+        async def acted() -> list[str]:
+            events = await desk.service.database.read(lambda c: events_after(c, 0, [f"job:{number}"]))
+            return [event.data["text"] for event in events if event.kind == "acted"]
+
+        async with asyncio.timeout(PATIENCE_S):
+            while not await acted():
+                await asyncio.sleep(0.05)
+        assert await acted() == ["clip: exploding-gradients: norms are clipped"]
+        await desk.act(number, "restart", why="no step for long")
+        job = await desk.reach(number)
+        assert (job.state, job.attempt, job.retries) == ("completed", 2, 0), job.message
+        with pytest.raises(StateError, match="must be running to start again"):
+            await desk.act(number, "restart")
 
     tell(story)

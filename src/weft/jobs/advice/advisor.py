@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from weft.errors import WeftError
 from weft.jobs.advice.evidence import gather_evidence
-from weft.jobs.advice.model import ActionName, Finding
+from weft.jobs.advice.model import SCRIPT_ACTIONS, ActionName, Finding
 from weft.jobs.advice.rules import advise
 from weft.jobs.advice.settings import AdviceSettings, settings_of
 from weft.jobs.spec.model import JobSpec
@@ -27,6 +27,12 @@ from weft.jobs.store.tables import finding, job
 LOOK_S = 10.0  # between two looks at a job
 _log = logging.getLogger("weft.jobs.advice")
 USER = "advice"  # who acts, in the audit
+
+
+class Deliver(Protocol):
+    """Hands an action to the script of an attempt, as `JobService.deliver` does."""
+
+    def __call__(self, job_id: int, attempt: int, found: Finding, action: ActionName) -> Awaitable[None]: ...
 
 
 class TakeAction(Protocol):
@@ -49,9 +55,13 @@ class Advisor:
     """Advises the jobs that `running_jobs` gives."""
 
     def __init__(
-        self, database: Database, running_jobs: Callable[[], Iterable[AdvisedJob]], act: TakeAction
+        self,
+        database: Database,
+        running_jobs: Callable[[], Iterable[AdvisedJob]],
+        act: TakeAction,
+        deliver: Deliver,
     ) -> None:
-        self._database, self._running_jobs, self._act = database, running_jobs, act
+        self._database, self._running_jobs, self._act, self._deliver = database, running_jobs, act, deliver
 
     async def run(self) -> None:
         """Advise for ever."""
@@ -72,17 +82,22 @@ class Advisor:
             for one in new:
                 action = settings.action_of(one.rule, one.actions)
                 if action is not None:
-                    await self._take(advised.job_id, one, action)
+                    await self._take(advised, one, action)
         return found
 
-    async def _take(self, job_id: int, found: Finding, action: ActionName) -> None:
+    async def _take(self, advised: AdvisedJob, found: Finding, action: ActionName) -> None:
+        job_id = advised.job_id
         try:
-            if action == "shrink":
+            if action in SCRIPT_ACTIONS:
+                await self._deliver(job_id, advised.attempt, found, action)
+            elif action == "retry":
+                await self._act(job_id, "restart", user_name=USER, why=found.text)
+            elif action == "shrink":
                 workers = await self._database.read(lambda c: _fewer_workers(c, job_id))
                 await self._act(job_id, "scale", user_name=USER, workers=workers)
             else:
                 await self._act(job_id, action, user_name=USER)
-        except WeftError as error:  # its state does not allow that
+        except (WeftError, OSError) as error:  # its state, or its folder, does not allow that
             text = str(error)
             await self._database.write(
                 lambda c: add_event(c, f"job:{job_id}", "note", job=job_id, text=f"{found.rule}: {text}")

@@ -11,6 +11,21 @@ from numpy.typing import NDArray
 
 Severity = Literal["info", "warning", "problem"]
 ActionName = Literal["pause", "stop", "halve-rate", "clip", "add-loader-workers", "shrink", "retry", "tell"]
+SCRIPT_ACTIONS: frozenset[ActionName] = frozenset(
+    {"halve-rate", "clip", "add-loader-workers"}
+)  # the script takes
+# The actions that a rule may take, the one that it proposes first.
+ACTIONS: Mapping[str, tuple[ActionName, ...]] = {
+    "not-a-number": ("pause",),
+    "divergence": ("halve-rate", "pause"),
+    "plateau": ("halve-rate", "stop"),
+    "overfitting": ("stop",),
+    "exploding-gradients": ("clip",),
+    "slow-loader": ("add-loader-workers",),
+    "busy-processors": ("add-loader-workers",),
+    "idle-accelerator": ("shrink",),
+    "stall": ("retry",),
+}
 
 
 @dataclass(frozen=True)

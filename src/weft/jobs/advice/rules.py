@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.jobs.advice.model import Curve, Evidence, Finding, Thresholds
+from weft.jobs.advice.model import ACTIONS, Curve, Evidence, Finding, Thresholds
 
 Rule = Callable[[Evidence, Thresholds], Finding | None]
 SMOOTHING = 0.9  # weight of the past in the running mean of a loss
@@ -29,7 +29,9 @@ def not_a_number(evidence: Evidence, limits: Thresholds) -> Finding | None:
             continue
         step = int(curve.steps[np.flatnonzero(~np.isfinite(curve.values))[0]])
         text = f"{name} is not a number since step {step}; lower the learning rate, or look at the data of that step"
-        return Finding("not-a-number", "problem", text, {"step": float(step)}, ("pause", "tell"))
+        return Finding(
+            "not-a-number", "problem", text, {"step": float(step)}, (*ACTIONS["not-a-number"], "tell")
+        )
     return None
 
 
@@ -46,7 +48,7 @@ def divergence(evidence: Evidence, limits: Thresholds) -> Finding | None:
     ratio = float(smooth[-1]) / best
     text = f"the loss is {ratio:.1f} times its best ({best:.3g}); go back to the best checkpoint with half the rate"
     return Finding(
-        "divergence", "problem", text, {"ratio": ratio, "best": best}, ("halve-rate", "pause", "tell")
+        "divergence", "problem", text, {"ratio": ratio, "best": best}, (*ACTIONS["divergence"], "tell")
     )
 
 
@@ -64,7 +66,7 @@ def plateau(evidence: Evidence, limits: Thresholds) -> Finding | None:
         f"the validation loss improved by {100 * max(gain, 0.0):.2g} % in the last {limits.plateau_reports} reports; "
         "lower the rate, or stop"
     )
-    return Finding("plateau", "info", text, {"gain": gain}, ("halve-rate", "stop", "tell"))
+    return Finding("plateau", "info", text, {"gain": gain}, (*ACTIONS["plateau"], "tell"))
 
 
 def overfitting(evidence: Evidence, limits: Thresholds) -> Finding | None:
@@ -82,7 +84,7 @@ def overfitting(evidence: Evidence, limits: Thresholds) -> Finding | None:
         f"the validation loss rose {limits.overfitting_reports} times in a row and is {100 * gap:.0f} % above the "
         "training loss; stop, and keep the best checkpoint"
     )
-    return Finding("overfitting", "warning", text, {"gap": gap}, ("stop", "tell"))
+    return Finding("overfitting", "warning", text, {"gap": gap}, (*ACTIONS["overfitting"], "tell"))
 
 
 def exploding_gradients(evidence: Evidence, limits: Thresholds) -> Finding | None:
@@ -97,7 +99,9 @@ def exploding_gradients(evidence: Evidence, limits: Thresholds) -> Finding | Non
         return None
     text = f"the gradient's norm was {count} times over {limits.explosion_ratio:g} times its median; clip it"
     evidence_found = {"count": float(count), "median": median}
-    return Finding("exploding-gradients", "warning", text, evidence_found, ("clip", "tell"))
+    return Finding(
+        "exploding-gradients", "warning", text, evidence_found, (*ACTIONS["exploding-gradients"], "tell")
+    )
 
 
 def vanishing_gradients(evidence: Evidence, limits: Thresholds) -> Finding | None:
@@ -118,7 +122,7 @@ def slow_loader(evidence: Evidence, limits: Thresholds) -> Finding | None:
     if share is None or share <= limits.loader_share:
         return None
     text = f"{100 * share:.0f} % of a step waits for data; give the loader more workers, or cache what it decodes"
-    return Finding("slow-loader", "warning", text, {"share": share}, ("add-loader-workers", "tell"))
+    return Finding("slow-loader", "warning", text, {"share": share}, (*ACTIONS["slow-loader"], "tell"))
 
 
 def busy_processors(evidence: Evidence, limits: Thresholds) -> Finding | None:
@@ -131,7 +135,9 @@ def busy_processors(evidence: Evidence, limits: Thresholds) -> Finding | None:
     if share <= 0.5:
         return None
     text = f"processors were busy and the accelerator idle {100 * share:.0f} % of the time; let them do less"
-    return Finding("busy-processors", "warning", text, {"share": share}, ("add-loader-workers", "tell"))
+    return Finding(
+        "busy-processors", "warning", text, {"share": share}, (*ACTIONS["busy-processors"], "tell")
+    )
 
 
 def idle_accelerator(evidence: Evidence, limits: Thresholds) -> Finding | None:
@@ -143,7 +149,11 @@ def idle_accelerator(evidence: Evidence, limits: Thresholds) -> Finding | None:
         return None
     text = f"the accelerator's use is below {100 * high:.0f} % in 19 of 20 samples; use a larger batch or fewer workers"
     return Finding(
-        "idle-accelerator", "info", text, {"p95": float(high), "p5": float(low)}, ("shrink", "tell")
+        "idle-accelerator",
+        "info",
+        text,
+        {"p95": float(high), "p5": float(low)},
+        (*ACTIONS["idle-accelerator"], "tell"),
     )
 
 
@@ -206,7 +216,7 @@ def stall(evidence: Evidence, limits: Thresholds) -> Finding | None:
     if evidence.idle_s < limits.stall_s:
         return None
     text = f"there was no step for {evidence.idle_s / 60:.0f} minutes; weft logs shows what the workers last said"
-    return Finding("stall", "problem", text, {"idle_s": evidence.idle_s}, ("retry", "tell"))
+    return Finding("stall", "problem", text, {"idle_s": evidence.idle_s}, (*ACTIONS["stall"], "tell"))
 
 
 RULES: tuple[Rule, ...] = (

@@ -162,7 +162,7 @@ class FollowedJob:
 
 
 def _adds(found: Gathered) -> bool:
-    return bool(found.points) or found.progress is not None or found.text is not None
+    return bool(found.points) or found.progress is not None or found.text is not None or bool(found.acts)
 
 
 def _ranks_in(folder: Path, kind: str) -> list[tuple[str, int]]:

@@ -20,6 +20,7 @@ class Gathered:
     points: list[Report] = field(default_factory=list)
     progress: float | None = None
     text: str | None = None
+    acts: list[str] = field(default_factory=list)  # what the script did on advice
     skipped: int = 0  # lines or records that could not be read
 
     def add(self, name: str, step: int, time_ms: int, value: Any, rank: int = 0) -> None:

@@ -68,7 +68,10 @@ def _progress(values: dict[str, Any], found: Gathered) -> None:
     progress = as_number(values.get("progress"))
     if progress is not None and 0 <= progress <= 1:
         found.progress = progress
-    if isinstance(text := values.get("text"), str):
+    text = values.get("text")
+    if "acted" in values:
+        found.acts.append(f"{values.get('action')}: {text}"[:1000])
+    elif isinstance(text, str):
         found.text = text[:1000]
 
 

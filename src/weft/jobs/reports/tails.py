@@ -56,6 +56,8 @@ def _add(connection: sa.Connection, job_id: int, piece: TailedPiece) -> bool:
         add_event(connection, "jobs", "changed", job=job_id, progress=found.progress)
     if found.text is not None:
         add_event(connection, f"job:{job_id}", "note", job=job_id, text=found.text)
+    for text in found.acts:
+        add_event(connection, f"job:{job_id}", "acted", job=job_id, text=text)
     return True
 
 

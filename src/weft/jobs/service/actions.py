@@ -17,7 +17,7 @@ from weft.jobs.store.events import add_audit
 from weft.jobs.store.jobs import StoredJob, change_job, move_job, need_job, spec_of
 
 STATE_ACTIONS = ("stop", "pause", "resume", "retry", "hold", "release")
-ACTIONS = (*STATE_ACTIONS, "scale", "priority")
+ACTIONS = (*STATE_ACTIONS, "scale", "priority", "restart")
 
 
 def act(
@@ -39,6 +39,8 @@ def act(
         _scale(connection, job, int(arguments["workers"]))
     elif action == "priority":
         _prioritize(connection, job, int(arguments["value"]))
+    elif action == "restart":
+        _restart(connection, job)
     else:
         _change_state(connection, job, action)
     add_audit(connection, user_name, action, f"job {job_id}", **arguments)
@@ -75,6 +77,13 @@ def _scale(connection: sa.Connection, job: StoredJob, workers: int) -> None:
             "limits"
         )
     change_job(connection, job.id, workers_limit=workers)
+
+
+def _restart(connection: sa.Connection, job: StoredJob) -> None:
+    """Have the attempt that runs end at its last checkpoint, and another one begin."""
+    if job.state != "running" or job.wanted is not None:
+        raise StateError(f"a job must be running to start again, got one that is {job.wanted or job.state}")
+    change_job(connection, job.id, wanted="restart")
 
 
 def _prioritize(connection: sa.Connection, job: StoredJob, value: int) -> None:

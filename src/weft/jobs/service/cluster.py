@@ -22,7 +22,13 @@ from weft.jobs.service.index import (
 from weft.jobs.store.attempts import AttemptShare, StoredAttempt
 from weft.jobs.store.hosts import StoredHost
 
-GIVING_WAY = ("pause", "preempt", "stop", "time-out")  # what is wanted of jobs that are about to leave
+GIVING_WAY = (
+    "pause",
+    "preempt",
+    "restart",
+    "stop",
+    "time-out",
+)  # what is wanted of jobs that are about to leave
 
 
 class ClusterIndex:

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from weft.errors import UsageError
 from weft.jobs.advice.advisor import AdvisedJob, Advisor
+from weft.jobs.advice.model import ActionName, Finding
 from weft.jobs.code.blobs import BlobStore
 from weft.jobs.data.parts import DataParts
 from weft.jobs.lifecycle import ENDED, StateError
@@ -27,6 +28,7 @@ from weft.jobs.scheduler.decide import Scheduler
 from weft.jobs.scheduler.explain import Reason, never_fits_text
 from weft.jobs.scheduler.model import Resources
 from weft.jobs.service import actions
+from weft.jobs.service.attempts.carrying import add_advice
 from weft.jobs.service.attempts.keepers import Keepers
 from weft.jobs.service.attempts.steps import Attempts
 from weft.jobs.service.config import ServiceConfig
@@ -63,7 +65,7 @@ class JobService:
         self.attempts = Attempts(config, database, self.blobs, self._keepers, self.host, self.owners)
         self.points = PointFanout()
         self.tailer = Tailer(database, self.points)
-        self.advisor = Advisor(database, self._advised_jobs, self.act)
+        self.advisor = Advisor(database, self._advised_jobs, self.act, self.deliver)
         self.variables = ServiceVariables(config.folder, database)
         self.attempts.sources.append(self.variables.of)
         self.data = DataParts(database, config.folder)
@@ -161,6 +163,13 @@ class JobService:
             lambda c: actions.act(c, job_id, action, user_name=user_name, visible_to=visible_to, **arguments)
         )
         self.wake()
+
+    async def deliver(self, job_id: int, attempt: int, found: Finding, action: ActionName) -> None:
+        """Hand an action to the script of an attempt, in the file that `weft.report` reads."""
+        job = await self.database.read(lambda c: need_job(c, job_id))
+        owner = await self.owners.of(job.user_id, job.user_name)
+        line = {"action": action, "rule": found.rule, "text": found.text}
+        await asyncio.to_thread(add_advice, self.config.attempt_folder(job_id, attempt), line, owner)
 
     async def clone(
         self,

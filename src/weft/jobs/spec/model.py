@@ -118,7 +118,7 @@ class JobSpec(Document, frozen=True):
     queue: QueueSpec = QueueSpec()
     retry: RetrySpec = RetrySpec()
     metrics: tuple[MetricSource, ...] = ()
-    advice: dict[Name, dict[str, float | bool]] = field(
+    advice: dict[Name, dict[str, float | bool | str]] = field(
         default_factory=dict
     )  # thresholds of rules, and `act`
     notify: tuple[NotifySpec, ...] = ()

@@ -5,6 +5,7 @@
     {"take": [...], "make": [...]}   {"lacking": [...], "made": [...]}   a tar of what is lacking follows, by index
     {"give": [...]}                  {"given": [...]}                    and a tar of those that are there
     {"remove": [...]}                {"removed": [...]}
+    {"append": {path: text}}         {"appended": [...]}
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tarfile
 from pathlib import Path
 from typing import IO, Any
 
-TAKE, MAKE, GIVE, REMOVE = "take", "make", "give", "remove"
+TAKE, MAKE, GIVE, REMOVE, APPEND = "take", "make", "give", "remove", "append"
 
 
 def main(source: IO[bytes], out: IO[bytes]) -> None:
@@ -30,6 +31,11 @@ def main(source: IO[bytes], out: IO[bytes]) -> None:
         for path in asked[REMOVE]:
             shutil.rmtree(path, ignore_errors=True)
         _answer(out, {"removed": asked[REMOVE]})
+    elif APPEND in asked:
+        for path, text in asked[APPEND].items():
+            with Path(path).open("a") as file:
+                file.write(text)
+        _answer(out, {"appended": list(asked[APPEND])})
     else:
         _take(asked.get(TAKE, []), asked.get(MAKE, []), source, out)
 

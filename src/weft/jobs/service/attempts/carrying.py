@@ -16,6 +16,7 @@ from typing import Any
 
 from weft.errors import ConnectError
 from weft.files import write_whole
+from weft.jobs.service.attempts.command import ADVICE_FILE
 from weft.jobs.service.attempts.system_user import SystemUser, acting_as, as_user, user_environment
 from weft.jobs.store.attempts import AttemptShare
 from weft.launch.agent.here import is_this_machine
@@ -57,6 +58,18 @@ def bring_back(folder: Path, owner: SystemUser | None) -> None:
             _carry({"hosts": [host], "give": mine}, owner)
         gone = [*mine, *(path for path in paths if Path(path).is_relative_to(folder)), str(folder)]
         _carry({"hosts": [host], "remove": gone}, owner)
+
+
+def add_advice(folder: Path, line: Mapping[str, Any], owner: SystemUser | None) -> None:
+    """Add a line to the file of advice of an attempt, here and on hosts that have folders of their own."""
+    path, note = folder / ADVICE_FILE, read_note(folder)
+    with acting_as(owner):
+        number = len(path.read_bytes().splitlines()) + 1 if path.exists() else 1
+        data = json.dumps({"number": number, **line}) + "\n"
+        with path.open("a") as file:
+            file.write(data)
+    if note is not None and note["hosts"]:
+        _carry({"hosts": list(note["hosts"]), "append": {str(path): data}}, owner)
 
 
 def read_note(folder: Path) -> dict[str, Any] | None:

@@ -14,10 +14,12 @@ from weft.jobs.service.attempts.system_user import SystemUser, user_environment
 from weft.jobs.spec.read import ResolvedSpec
 from weft.jobs.store.attempts import AttemptShare
 from weft.launch.masking import looks_secret
+from weft.reporting.advice import VARIABLE as ADVICE_VARIABLE
 from weft.topology.hostlist import HostEntry
 
 TOKEN_VARIABLE = "_WEFT_KEEPER"  # of the launcher; its name keeps it from being carried to workers
 HOSTFILE = "hosts"
+ADVICE_FILE = "advice.jsonl"  # of an attempt
 # Of the service's own variables: ssh needs them to reach other hosts.
 _NEEDED = frozenset({"SSH_AUTH_SOCK", "WEFT_SSH_CONFIG"})
 
@@ -109,6 +111,7 @@ def worker_variables(plan: AttemptPlan) -> dict[str, str]:
         "WEFT_ATTEMPT": str(plan.number),
         "WEFT_OUTPUTS": str(plan.folder / "outputs"),
         "WEFT_CHECKPOINT": str(plan.checkpoints),
+        ADVICE_VARIABLE: str(plan.folder / ADVICE_FILE),
     }
 
 

@@ -59,6 +59,13 @@ VariableSource = Callable[[StoredJob, JobSpec, Path], Awaitable[Mapping[str, str
 # Takes what a completed job made: job, specification, folder of the attempt.
 OutputSink = Callable[[StoredJob, JobSpec, Path], Awaitable[None]]
 
+# What becomes of jobs that save a checkpoint and are queued again at once.
+QUEUED_AGAIN = {
+    "preempt": "gave way to another job, at its last checkpoint",
+    "restart": "starts again at its last checkpoint, on advice",
+}
+SAVING = frozenset({"pause", *QUEUED_AGAIN})
+
 
 class Attempts:
     """Takes the steps of attempts; one service at a time does so, as its lease says."""
@@ -224,7 +231,7 @@ class Attempts:
 
     async def ask(self, running: RunningAttempt) -> None:
         """Ask an attempt to end, a little more firmly after a while."""
-        pausing = running.known.job.wanted in ("pause", "preempt")
+        pausing = running.known.job.wanted in SAVING
         patience_s = self._config.pause_grace_s + 5.0 if pausing else self._config.stop_grace_s
         asked, since_s = running.attempt.asked, (now_ms() - (running.attempt.asked_ms or 0)) / 1000
         if asked is None and self._may_pause(running):
@@ -240,7 +247,7 @@ class Attempts:
         """Return whether a run can be told to save its next step and end; others save when they are told to end."""
         run = self.folder(running.attempt) / "run"
         elastic = is_elastic(running.known.resolved) and (run / "elastic" / "control.json").exists()
-        return elastic and running.known.job.wanted in ("pause", "preempt")
+        return elastic and running.known.job.wanted in SAVING
 
     async def _signal(self, running: RunningAttempt, how: str) -> None:
         attempt = running.attempt
@@ -334,7 +341,7 @@ class Attempts:
             wanted = "pause"  # by `weft pause` on the run itself
         following = after_attempt(
             outcome,
-            wanted={"preempt": "pause"}.get(wanted or "", wanted),
+            wanted="pause" if wanted in SAVING else wanted,
             timed_out=wanted == "time-out",
             retries_left=retry.max - known.job.retries,
             attempt=known.job.retries + 1,
@@ -342,10 +349,8 @@ class Attempts:
             backoff_s=known.resolved.backoff_s,
             avoid_hosts=retry.avoid_hosts,
         )
-        if following.state == "paused" and wanted == "preempt":
-            following = replace(
-                following, state="queued", message="gave way to another job, at its last checkpoint"
-            )
+        if following.state == "paused" and wanted in QUEUED_AGAIN:
+            following = replace(following, state="queued", message=QUEUED_AGAIN[wanted])
         await self.write(lambda connection: end_attempt(connection, known.job, attempt, outcome, following))
         if following.cause == "host-lost":
             self.on_host_lost()

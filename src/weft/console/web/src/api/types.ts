@@ -438,7 +438,7 @@ export interface JobSpec {
   queue?: QueueSpec;
   retry?: RetrySpec;
   metrics?: (TensorboardSource | RegexSource | JsonLinesSource)[];
-  advice?: Record<string, Record<string, number | boolean>>;
+  advice?: Record<string, Record<string, number | boolean | string>>;
   notify?: NotifySpec[];
   export?: ExportSpec | null;
   array?: Record<string, (string | number)[]> | null;
