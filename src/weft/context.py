@@ -144,7 +144,7 @@ def _port_from(seed: str) -> int:
     return 20000 + zlib.crc32(seed.encode()) % 20000
 
 
-def _ask_mpi() -> tuple[str, int]:
+def ask_mpi() -> tuple[str, int]:
     """Rank 0 picks a port and tells the others; its address is the one its own route to them uses."""
     try:
         from mpi4py import MPI
@@ -218,7 +218,7 @@ def init_with(
                 backend, store=HashStore(), rank=0, world_size=1, timeout=timeout, pg_options=ours
             )
         else:
-            address, port = meeting_point(os.environ, _ask_mpi)
+            address, port = meeting_point(os.environ, ask_mpi)
             dist.init_process_group(
                 backend,
                 init_method=f"tcp://{_bracketed(address)}:{port}"

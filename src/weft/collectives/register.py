@@ -10,6 +10,7 @@ import atexit
 import functools
 import os
 import sys
+from datetime import timedelta
 from typing import Any
 
 from weft.collectives.choices import parse_replace
@@ -75,6 +76,17 @@ def _create(options: Any, given: object) -> Any:
         made = (options.store, options.group_rank, options.group_size, options.timeout)
         return unless_in_vain(
             lambda: _group_class(settings)(*made, settings), discard=lambda group: group.shutdown()
+        )
+
+
+def make_group(store: Any, rank: int, size: int, timeout: timedelta, settings: CollectiveSettings) -> Any:
+    """Make a group of the backend that torch.distributed knows nothing of; who makes it must shut it down."""
+    from weft.collectives.groups.roll import group_of, unless_in_vain
+
+    with group_of(range(size)):
+        return unless_in_vain(
+            lambda: _group_class(settings)(store, rank, size, timeout, settings),
+            discard=lambda group: group.shutdown(),
         )
 
 

@@ -69,10 +69,14 @@ class AgentLink:
                 raise SystemExit(1)
             return self._welcome
 
-    def await_view(self, newer_than: int) -> View:
-        """The next view that is decided."""
+    def await_view(self, newer_than: int, timeout_s: float | None = None) -> View:
+        """The next view that is decided; TimeoutError if there is none in time."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._over or self.newer_than(newer_than))
+            came = self._changed.wait_for(
+                lambda: self._closed or self._over or self.newer_than(newer_than), timeout_s
+            )
+            if not came:
+                raise TimeoutError
             if self._over:
                 raise RunOver
             if self._closed or self.view is None:
@@ -167,7 +171,7 @@ class FixedLink(AgentLink):
         """The script is told."""
         raise error
 
-    def await_view(self, newer_than: int) -> View:
+    def await_view(self, newer_than: int, timeout_s: float | None = None) -> View:
         assert self.view is not None
         return self.view
 

@@ -1,0 +1,1 @@
+"""Names that all frameworks share."""

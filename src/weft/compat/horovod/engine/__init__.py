@@ -1,0 +1,1 @@
+"""The engine of one process: two threads, one that negotiates and one that carries out what was agreed on."""

@@ -1,0 +1,469 @@
+"""The engine: a thread that negotiates and a thread that carries out, both asleep while there is nothing to do.
+
+Operations that are submitted within a cycle (a millisecond) are told to the coordinator together; one that somebody
+waits for is told at once. Rank 0's negotiating thread is the coordinator as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import selectors
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from weft.compat.horovod.engine.control import ChannelClosed, ControlChannel, ControlPlane, encode
+from weft.compat.horovod.engine.execution import AgreedWork, Execute
+from weft.compat.horovod.engine.operations import HandleTable, HorovodOp
+from weft.compat.horovod.engine.timeline import NegotiationTimeline
+from weft.compat.horovod.engine.transport import DataTransport
+from weft.compat.horovod.errors import SHUT_DOWN, HorovodInternalError
+from weft.compat.horovod.negotiation.coordinator import Coordinator
+from weft.compat.horovod.negotiation.messages import (
+    GLOBAL_SET,
+    AgreedOps,
+    AllDrained,
+    Execution,
+    OpKind,
+    OpRequest,
+    RankDrained,
+    ReadyOps,
+    SendAgain,
+    StopAll,
+    StopRequest,
+    ToCoordinator,
+    ToRank,
+)
+from weft.compat.horovod.negotiation.names import OpKey, RankNames
+from weft.compat.horovod.settings import HorovodSettings
+
+logger = logging.getLogger("horovod")
+DRAIN_S = 10.0  # at the end, for all ranks to carry out what was agreed on
+JOIN_NAME = "join"
+
+ChangeSets = Callable[[int, OpRequest], None]
+
+
+class HorovodEngine:
+    """Negotiates and carries out the operations of one process in one world."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        control: ControlPlane,
+        transport: DataTransport,
+        settings: HorovodSettings,
+        change_sets: ChangeSets,
+        handles: HandleTable,
+    ) -> None:
+        self.rank, self.size, self.settings = rank, size, settings
+        self.handles = handles
+        self.sets: dict[int, tuple[int, ...]] = {GLOBAL_SET: tuple(range(size))}
+        self.transports: dict[int, DataTransport] = {GLOBAL_SET: transport}
+        self.timeline = NegotiationTimeline(rank == 0)
+        self.failure: BaseException | None = None  # why nothing more is carried out
+        self._control, self._change_sets = control, change_sets
+        self._execute = Execute(self.transports, self.sets.__getitem__)
+        self._names = RankNames()
+        self._lock = threading.Lock()
+        self._new: list[HorovodOp] = []  # submitted, and not told to the coordinator
+        self._in_flight: dict[OpKey, HorovodOp] = {}  # submitted, and not carried out
+        self._noticed = False  # the negotiating thread knows that something is new
+        self._hurried = False  # somebody waits for what is new
+        self._stop_asked: str | None = None
+        self._drained_here = False
+        self._agreed: queue.SimpleQueue[AgreedWork | None] = queue.SimpleQueue()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stopped = threading.Event()  # nothing more will be agreed on
+        self._closable = threading.Event()  # nobody needs this rank's connections any more
+        self._coordinator = Coordinator(
+            size, capacity=settings.cache_capacity, fusion_bytes=settings.fusion_bytes
+        )
+        self._drained: set[int] = set()  # ranks, as the coordinator knows
+        self._gone: set[int] = set()
+        self._stop_sent = False  # the coordinator has told all ranks that nothing more is agreed on
+        self._over = False
+        self._threads = [
+            threading.Thread(target=self._negotiate, name="weft-horovod-negotiate", daemon=True),
+            threading.Thread(target=self._carry_out, name="weft-horovod-execute", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # -- for the process's threads --------------------------------------------------------------------
+
+    def submit(self, op: HorovodOp, *, hurry: bool = False) -> None:
+        """Take in an operation; `hurry`: somebody is about to wait for it."""
+        key = op.request.set_id, op.request.name
+        with self._lock:
+            if self.failure is not None:
+                raise self._shut_down_error()
+            if key in self._in_flight:
+                raise ValueError(
+                    f"{op.request.name} must not be submitted again before it is done, got a second one; wait for the "
+                    "first with hvd.synchronize() or give it another name"
+                )
+            self._in_flight[key] = op
+            self._new.append(op)
+            wake = not self._noticed or (hurry and not self._hurried)
+            self._noticed = True
+            self._hurried = self._hurried or hurry
+        if wake:
+            os.eventfd_write(self._wake, 1)
+
+    def wait(self, op: HorovodOp) -> Any:
+        """Return the result of an operation once it is there, or raise what it failed with."""
+        if not op.done:
+            if self._new and not self._hurried:
+                with self._lock:
+                    self._hurried = True
+                with suppress(OSError):  # closed meanwhile
+                    os.eventfd_write(self._wake, 1)
+            self.handles.wait(op)
+        if op.error is not None:
+            raise op.error
+        return op.result
+
+    def stop(self) -> None:
+        """Stop all ranks, wait until all have carried out what was agreed on, and let go of everything."""
+        self._ask_to_stop("")
+        if not self._closable.wait(DRAIN_S):
+            for transport in self.transports.values():
+                transport.abort()
+        self._over = True
+        os.eventfd_write(self._wake, 1)
+        self._agreed.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(DRAIN_S)
+        self._control.close()
+        for transport in self.transports.values():
+            transport.close()
+        os.close(self._wake)
+        self.timeline.stop()
+
+    def fail(self, error: BaseException) -> None:
+        """Give up this world at once: a member is known to be lost. Any thread may call this."""
+        self._fail_all(error)
+        for transport in list(self.transports.values()):
+            transport.abort()
+        self._stopped.set()
+        self._closable.set()
+
+    def _ask_to_stop(self, reason: str) -> None:
+        with self._lock:
+            if self._stop_asked is None:
+                self._stop_asked = reason
+        with suppress(OSError):
+            os.eventfd_write(self._wake, 1)
+
+    def _shut_down_error(self) -> HorovodInternalError:
+        why = f": {self.failure}" if str(self.failure) else ""
+        error = HorovodInternalError(f"{SHUT_DOWN}{why}")
+        error.__cause__ = self.failure if isinstance(self.failure, Exception) else None
+        return error
+
+    # -- the negotiating thread -----------------------------------------------------------------------
+
+    def _negotiate(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:  # nobody would hear of it
+            if not self._over:
+                logger.exception("the negotiation failed")
+                self.fail(error)
+
+    def _loop(self) -> None:
+        selector = selectors.DefaultSelector()
+        selector.register(self._wake, selectors.EVENT_READ, None)
+        for rank, channel in self._control.channels.items():
+            selector.register(channel, selectors.EVENT_READ, rank)
+        send_at: float | None = None  # when the cycle is over
+        stop_told = False
+        while not self._over:
+            ready = selector.select(self._timeout(send_at))
+            came = False
+            for key, _ in ready:
+                if key.data is None:
+                    with suppress(BlockingIOError):
+                        os.eventfd_read(self._wake)
+                else:
+                    came = self._hear_from(key.data, self._control.channels[key.data], selector) or came
+            now = time.monotonic()
+            if self._new:
+                if send_at is None:
+                    send_at = now + self.settings.cycle_s
+                if self._hurried or now >= send_at:
+                    send_at = None
+                    came = self._tell_new(now) or came
+            if self._stop_asked is not None and not stop_told:
+                stop_told = True
+                self._to_coordinator(StopRequest(self._stop_asked))
+            if self._stopped.is_set() and self._drained_here:
+                self._drained_here = False
+                self._to_coordinator(RankDrained())
+            if self.rank == 0:
+                if came:
+                    self._send_decisions()
+                self._look_for_stalls(now)
+        selector.close()
+
+    def _timeout(self, send_at: float | None) -> float | None:
+        """Return for how long there is nothing to do but for what wakes the thread; None: for ever."""
+        now = time.monotonic()
+        waits = [max(0.0, send_at - now)] if send_at is not None else []
+        if self.rank == 0 and not self._stopped.is_set():
+            oldest = self._coordinator.oldest()
+            for limit_s in (self.settings.stall_warn_s, self.settings.stall_shutdown_s):
+                if limit_s and oldest is not None:
+                    waits.append(max(limit_s / 4, oldest + limit_s - now))
+        return min(waits, default=None)
+
+    def _tell_new(self, now: float) -> bool:
+        """Tell the coordinator of what was submitted; return whether there is something to decide."""
+        with self._lock:
+            new, self._new = self._new, []
+            self._noticed = self._hurried = False
+        if self._stopped.is_set():
+            return False
+        if self.settings.mark_cycles or self.timeline.mark_cycles:
+            self.timeline.cycle(now)
+        ready = self._names.ask([op.request for op in new])
+        return self._to_coordinator(ready)
+
+    def _to_coordinator(self, message: ToCoordinator) -> bool:
+        if self.rank == 0:
+            return self._coordinate(0, message)
+        self._control.channels[0].send(encode(message))
+        return False
+
+    def _hear_from(self, rank: int, channel: ControlChannel, selector: selectors.BaseSelector) -> bool:
+        """Take in what a rank or the coordinator says; return whether there is something to decide."""
+        try:
+            messages = channel.receive()
+        except ChannelClosed:
+            selector.unregister(channel)
+            return self._on_closed(rank)
+        came = False
+        for message in messages:
+            if self.rank == 0:
+                came = self._coordinate(rank, message) or came
+            else:
+                self._obey(message)
+        return came
+
+    def _on_closed(self, rank: int) -> bool:
+        if self.rank == 0:
+            self._gone.add(rank)
+            if not self._stop_sent:
+                self._stop_all(f"rank {rank} on {self._control.roster[rank].host} is gone")
+            self._end_if_drained()
+            return False
+        if not self._stopped.is_set():
+            self.fail(HorovodInternalError(f"rank 0 on {self._control.roster[0].host} is gone"))
+        self._closable.set()
+        return False
+
+    # -- the coordinator, at rank 0 -------------------------------------------------------------------
+
+    def _coordinate(self, rank: int, message: ToCoordinator) -> bool:
+        match message:
+            case ReadyOps():
+                if self._stopped.is_set():
+                    return False
+                now = time.monotonic()
+                if self.timeline.on:
+                    self.timeline.arrivals(rank, message, self._coordinator.request_of, now)
+                self._coordinator.receive(rank, message, now)
+                return True
+            case StopRequest(reason):
+                self._stop_all(reason)
+            case RankDrained():
+                self._drained.add(rank)
+                self._end_if_drained()
+        return False
+
+    def _send_decisions(self) -> None:
+        encoded: dict[int, bytes] = {}
+        mine: list[ToRank] = []
+        for rank, message in self._coordinator.decide():
+            if rank == 0:
+                mine.append(message)
+                continue
+            if id(message) not in encoded:
+                encoded[id(message)] = encode(message)
+            self._control.channels[rank].send(encoded[id(message)])
+        for message in mine:
+            self._obey(message)
+
+    def _stop_all(self, reason: str) -> None:
+        """Tell all ranks that nothing more is agreed on; only the first reason counts."""
+        if self._stop_sent:
+            return
+        self._stop_sent = True
+        message = StopAll(reason)
+        data = encode(message)
+        for rank, channel in self._control.channels.items():
+            if rank not in self._gone:
+                channel.send(data)
+        self._obey(message)
+
+    def _end_if_drained(self) -> None:
+        if self._stop_sent and self._drained | self._gone >= set(range(self.size)):
+            message = AllDrained()
+            for rank, channel in self._control.channels.items():
+                if rank not in self._gone:
+                    channel.send(encode(message))
+            self._obey(message)
+
+    def _look_for_stalls(self, now: float) -> None:
+        settings = self.settings
+        if settings.stall_warn_s:
+            missing = self._coordinator.missing(now, settings.stall_warn_s)
+            if missing:
+                lines = [
+                    f"rank {rank}: {', '.join(sorted(names))}" for rank, names in sorted(missing.items())
+                ]
+                logger.warning(
+                    "operations were submitted by some ranks and not by others for more than %g s; ranks that are "
+                    "missing, and what they have not submitted:\n%s",
+                    settings.stall_warn_s,
+                    "\n".join(lines),
+                )
+        if settings.stall_shutdown_s:
+            late = self._coordinator.missing(now, settings.stall_shutdown_s, again=True)
+            if late and not self._stopped.is_set():
+                who = "; ".join(f"rank {rank}: {', '.join(names)}" for rank, names in sorted(late.items()))
+                self._stop_all(
+                    f"stalled for more than {settings.stall_shutdown_s:g} s, missing {who} "
+                    "(HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)"
+                )
+
+    # -- what the coordinator says --------------------------------------------------------------------
+
+    def _obey(self, message: ToRank) -> None:
+        match message:
+            case AgreedOps():
+                for execution in message.executions:
+                    self._agreed.put(self._resolve(execution))
+                self._names.forget(message)
+            case SendAgain(numbers):
+                self._to_coordinator(self._names.again(numbers))
+                if self.rank == 0:
+                    self._send_decisions()
+            case StopAll(reason):
+                self._stopped.set()
+                self._agreed.put(None)
+                if reason:  # somebody is lost: what is under way would wait for them
+                    self.fail(HorovodInternalError(reason))
+            case AllDrained():
+                self._closable.set()
+
+    def _resolve(self, execution: Execution) -> AgreedWork:
+        """Find this rank's operations of an execution."""
+        found: list[tuple[Any, HorovodOp | None]] = []
+        for agreed in execution.ops:
+            key = self._names.key_of(execution.set_id, agreed)
+            op = self._in_flight.get(key)
+            if op is not None:
+                self._names.learn(key, agreed, op.request)
+            elif agreed.number >= 0 and agreed.request is not None:  # this rank has joined
+                self._names.learn(key, agreed, agreed.request)
+            found.append((agreed, op))
+        return AgreedWork(execution.kind, execution.set_id, tuple(found))
+
+    # -- the executing thread -------------------------------------------------------------------------
+
+    def _carry_out(self) -> None:
+        while (work := self._agreed.get()) is not None:
+            if self.failure is not None:
+                continue
+            try:
+                self._do(work)
+            except BaseException as error:
+                self._finish(work, error)
+                self._ask_to_stop(str(error) or type(error).__name__)
+                self.fail(error)
+        if self.failure is None:
+            self._fail_all(None)
+        self._drained_here = True
+        with suppress(OSError):
+            os.eventfd_write(self._wake, 1)
+
+    def _do(self, work: AgreedWork) -> None:
+        """Carry out work, and tell those who wait for it."""
+        if work.ops[0][0].error:
+            self._finish(work, None)
+            return
+        kind = OpKind(work.kind)
+        timed = self.timeline.on
+        if timed:
+            self.timeline.begin(work, time.monotonic())
+        if kind in (OpKind.ADD_SET, OpKind.REMOVE_SET):
+            for agreed, op in work.ops:
+                if op is not None:
+                    self._change_sets(agreed.value, op.request)
+                    op.extra = agreed.value
+        elif kind == OpKind.JOIN:
+            for agreed, op in work.ops:
+                if op is not None:
+                    op.extra = agreed.value
+        elif kind != OpKind.BARRIER:
+            self._execute.run(work)
+        if timed:
+            self.timeline.end(work, time.monotonic())
+        self._finish(work, None)
+
+    def _finish(self, work: AgreedWork, error: BaseException | None) -> None:
+        done: list[HorovodOp] = []
+        for agreed, op in work.ops:
+            if op is None:
+                continue
+            if agreed.error:
+                op.error = HorovodInternalError(agreed.error)
+            elif error is not None:
+                op.error = _as_internal(error)
+            else:
+                op.result = op.finish(op) if op.finish is not None else op.extra
+            done.append(op)
+        with self._lock:
+            for op in done:
+                self._in_flight.pop((op.request.set_id, op.request.name), None)
+        self.handles.tell(done)
+
+    def _fail_all(self, error: BaseException | None) -> None:
+        """Let everything that is in flight fail, and everything that comes later."""
+        with self._lock:
+            if self.failure is None:
+                self.failure = error if error is not None else HorovodInternalError("")
+            left, self._in_flight, self._new = list(self._in_flight.values()), {}, []
+        for op in left:
+            op.error = self._shut_down_error()
+        self.handles.tell(left)
+
+    def drop_set(self, set_id: int) -> None:
+        """Let operations of a process set that is no more fail."""
+        with self._lock:
+            left = [op for (owner, _), op in self._in_flight.items() if owner == set_id]
+            for op in left:
+                self._in_flight.pop((set_id, op.request.name))
+        for op in left:
+            op.error = HorovodInternalError(
+                f"process set {set_id} was removed before {op.request.name} was done"
+            )
+        self.handles.tell(left)
+
+    def ranks_of(self, set_id: int) -> Sequence[int]:
+        return self.sets[set_id]
+
+
+def _as_internal(error: BaseException) -> HorovodInternalError:
+    """Return the error that scripts expect, with the original as its cause."""
+    made = HorovodInternalError(str(error) or type(error).__name__)
+    made.__cause__ = error
+    return made

@@ -1,0 +1,282 @@
+"""Carrying out what was agreed on: data is fused, scaled and moved by the transport of its process set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from weft.compat.horovod.engine.adasum import adasum
+from weft.compat.horovod.engine.operations import HorovodOp
+from weft.compat.horovod.engine.scaling import ScaleFactor
+from weft.compat.horovod.engine.transport import DataTransport, bytes_of
+from weft.compat.horovod.negotiation.messages import AgreedOp, OpKind, OpRequest, ReduceKind
+
+SMALL_BYTES = 64 << 10  # tensors below this are scaled together, in the fusion buffer
+KEPT_LAYOUTS = 16  # of fusion buffers
+
+
+@dataclass(frozen=True)
+class AgreedWork:
+    """An execution as this rank sees it: its own operations, or None for those of a rank that has joined."""
+
+    kind: int
+    set_id: int
+    ops: tuple[tuple[AgreedOp, HorovodOp | None], ...]
+
+
+class FusionBuffers:
+    """Memory in which tensors lie side by side, kept from one reduction to the next, and its division into parts."""
+
+    def __init__(self) -> None:
+        self._memory: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+        self._layouts: dict[tuple[object, ...], tuple[Tensor, list[Tensor]]] = {}
+
+    def parts(
+        self, counts: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return a stretch of memory for so many elements, and its parts."""
+        key = counts, dtype, device
+        found = self._layouts.get(key)
+        if found is None:
+            total = sum(counts)
+            memory = self._memory.get((dtype, device))
+            if memory is None or memory.numel() < total:
+                memory = self._memory[dtype, device] = torch.empty(total, dtype=dtype, device=device)
+                self._layouts.clear()
+            if len(self._layouts) >= KEPT_LAYOUTS:
+                self._layouts.clear()
+            whole = memory[:total]
+            found = self._layouts[key] = whole, list(torch.split(whole, list(counts)))
+        return found
+
+
+class Execute:
+    """Carries out agreed work on the transports of this process's sets."""
+
+    def __init__(
+        self, transports: Mapping[int, DataTransport], ranks_of: Callable[[int], Sequence[int]]
+    ) -> None:
+        self._transports, self._ranks_of = transports, ranks_of
+        self._buffers = FusionBuffers()
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+
+    def run(self, work: AgreedWork) -> None:
+        """Carry out work that moves data, and put results where operations expect them."""
+        for _, op in work.ops:
+            if op is not None:
+                for event in op.events:
+                    event.synchronize()
+        with torch.no_grad(), self._aside(work):
+            self._carry_out(work, self._transports[work.set_id])
+
+    def _carry_out(self, work: AgreedWork, transport: DataTransport) -> None:
+        match work.kind:
+            case OpKind.ALLREDUCE:
+                self._allreduce(work, transport)
+            case OpKind.BROADCAST:
+                self._broadcast(work, transport)
+            case OpKind.ALLGATHER:
+                self._allgather(work, transport)
+            case OpKind.ALLTOALL:
+                self._alltoall(work, transport)
+            case OpKind.REDUCESCATTER:
+                self._reducescatter(work, transport)
+
+    @contextmanager
+    def _aside(self, work: AgreedWork) -> Iterator[None]:
+        """Use a stream of our own on an accelerator, and wait for it before anyone is told."""
+        devices = {
+            tensor.device for _, op in work.ops if op is not None for tensor in op.inputs if not tensor.is_cpu
+        }
+        if not devices:
+            yield
+            return
+        (device,) = devices
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._streams[device]):
+            yield
+        self._streams[device].synchronize()
+
+    # -- reductions -----------------------------------------------------------------------------------
+
+    def _allreduce(self, work: AgreedWork, transport: DataTransport) -> None:
+        request = _request(*work.ops[0])
+        before = ScaleFactor(request.prescale)
+        after = ScaleFactor(request.postscale, transport.size if request.op == ReduceKind.AVERAGE else 1)
+        inputs, outputs = _tensors(work)
+        if request.op == ReduceKind.ADASUM:
+            for values, out in zip(inputs, outputs, strict=True):
+                self._adasum(values, out, transport, before, after)
+        elif len(inputs) == 1:
+            _one(inputs[0], outputs[0], transport, request.op, before, after)
+        else:
+            for dtype in dict.fromkeys(values.dtype for values in inputs):  # a group may have several
+                sources = [values for values in inputs if values.dtype == dtype]
+                targets = [out for out in outputs if out.dtype == dtype]
+                self._fused(sources, targets, transport, request.op, before, after)
+        _give_back(work, outputs)
+
+    def _fused(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        transport: DataTransport,
+        op: int,
+        before: ScaleFactor,
+        after: ScaleFactor,
+    ) -> None:
+        """Reduce tensors of one type as one. What is small is scaled together, what is large on its way."""
+        counts = tuple(values.numel() for values in inputs)
+        whole, parts = self._buffers.parts(counts, inputs[0].dtype, inputs[0].device)
+        small = whole.nbytes < SMALL_BYTES * len(inputs)
+        flat_in = [values.reshape(-1) for values in inputs]
+        if before.is_one or small:
+            torch._foreach_copy_(parts, flat_in)
+            before.apply_(whole)
+        else:
+            for part, values in zip(parts, flat_in, strict=True):
+                before.apply_into(part, values)
+        transport.allreduce(whole, op)
+        flat_out = [out.reshape(-1) for out in outputs]
+        if after.is_one or small:
+            after.apply_(whole)
+            torch._foreach_copy_(flat_out, parts)
+        else:
+            for part, out in zip(parts, flat_out, strict=True):
+                after.apply_into(out, part)
+
+    def _adasum(
+        self,
+        values: Tensor,
+        out: Tensor,
+        transport: DataTransport,
+        before: ScaleFactor,
+        after: ScaleFactor,
+    ) -> None:
+        mine = values.clone()
+        before.apply_(mine)
+        everyone = [torch.empty_like(mine) for _ in range(transport.size)]
+        transport.allgather(everyone, mine)
+        half = mine.dtype in (torch.float16, torch.bfloat16)
+        combined = adasum([each.float() for each in everyone] if half else everyone).to(out.dtype)
+        after.apply_into(out, combined)
+
+    def _reducescatter(self, work: AgreedWork, transport: DataTransport) -> None:
+        for agreed, op in work.ops:
+            request = _request(agreed, op)
+            assert op is not None
+            before = ScaleFactor(request.prescale)
+            after = ScaleFactor(request.postscale, transport.size if request.op == ReduceKind.AVERAGE else 1)
+            made = []
+            for values in op.inputs:
+                rows = rows_of(values.shape[0], transport.size)
+                out = values.new_empty((rows[transport.index], *values.shape[1:]))
+                if not before.is_one:
+                    values = values.clone()
+                    before.apply_(values)
+                transport.reducescatter(out, list(torch.split(values, rows)), request.op)
+                after.apply_(out)
+                made.append(out)
+            op.outputs = made
+
+    # -- copies ---------------------------------------------------------------------------------------
+
+    def _broadcast(self, work: AgreedWork, transport: DataTransport) -> None:
+        root = self._ranks_of(work.set_id).index(_request(*work.ops[0]).root)
+        inputs, outputs = _tensors(work)
+        for values, out in zip(inputs, outputs, strict=True):
+            if values.data_ptr() != out.data_ptr() and transport.index == root:
+                out.copy_(values)
+        flat = [bytes_of(out) for out in outputs]
+        if len(flat) == 1:
+            transport.broadcast(flat[0], root)
+        else:
+            counts = tuple(values.numel() for values in flat)
+            whole, parts = self._buffers.parts(counts, torch.uint8, flat[0].device)
+            if transport.index == root:
+                torch._foreach_copy_(parts, flat)
+            transport.broadcast(whole, root)
+            if transport.index != root:
+                torch._foreach_copy_(flat, parts)
+        _give_back(work, outputs)
+
+    def _allgather(self, work: AgreedWork, transport: DataTransport) -> None:
+        for agreed, op in work.ops:
+            assert op is not None
+            made = []
+            for values, rows in zip(op.inputs, agreed.sizes, strict=True):
+                out = values.new_empty((sum(rows), *values.shape[1:]))
+                if out.numel():
+                    transport.allgather(torch.split(out, list(rows)), values)
+                made.append(out)
+            op.outputs, op.extra = made, agreed.sizes
+
+    def _alltoall(self, work: AgreedWork, transport: DataTransport) -> None:
+        for agreed, op in work.ops:
+            assert op is not None
+            (values,) = op.inputs
+            sent = list(agreed.sizes[transport.index])
+            received = [splits[transport.index] for splits in agreed.sizes]
+            out = values.new_empty((sum(received), *values.shape[1:]))
+            transport.alltoall(out, values, received, sent)
+            op.outputs = [out]
+            op.extra = torch.tensor(received, dtype=torch.int32)
+
+
+def rows_of(rows: int, size: int) -> list[int]:
+    """Return the rows of a reducescatter that each member gets: the first ones get one more if they do not divide."""
+    each, more = divmod(rows, size)
+    return [each + (index < more) for index in range(size)]
+
+
+def _one(
+    values: Tensor, out: Tensor, transport: DataTransport, op: int, before: ScaleFactor, after: ScaleFactor
+) -> None:
+    """Reduce one tensor where its result belongs."""
+    if values.data_ptr() != out.data_ptr() or not values.numel():
+        before.apply_into(out, values)
+    else:
+        before.apply_(out)
+    transport.allreduce(out.view(-1), op)
+    after.apply_(out)
+
+
+def _request(agreed: AgreedOp, op: HorovodOp | None) -> OpRequest:
+    request = op.request if op is not None else agreed.request
+    assert request is not None
+    return request
+
+
+def _tensors(work: AgreedWork) -> tuple[list[Tensor], list[Tensor]]:
+    """Return what is read and what is written; zeros for the operations of others, if this rank has joined."""
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+    for agreed, op in work.ops:
+        if op is None:
+            zeros = list(_zeros(_request(agreed, op)))
+            inputs += zeros
+            outputs += zeros
+        else:
+            inputs += op.inputs
+            outputs += [torch.empty_like(each) for each in op.inputs] if op.outputs is None else op.outputs
+    return inputs, outputs
+
+
+def _zeros(request: OpRequest) -> Iterator[Tensor]:
+    for dtype, shape in zip(request.dtypes, request.shapes, strict=True):
+        yield torch.zeros(math.prod(shape), dtype=getattr(torch, dtype), device=request.device)
+
+
+def _give_back(work: AgreedWork, outputs: list[Tensor]) -> None:
+    first = 0
+    for agreed, op in work.ops:
+        count = len(_request(agreed, op).shapes)
+        if op is not None and op.outputs is None:
+            op.outputs = outputs[first : first + count]
+        first += count

@@ -1,0 +1,1 @@
+"""The negotiation of operations by name: pure, without sockets, threads or torch."""

@@ -1,0 +1,48 @@
+"""Fusion: operations that are agreed on at the same time and are alike become one, up to a number of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from weft.compat.horovod.negotiation.messages import AgreedOp, Execution, OpKind, OpRequest, ReduceKind
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedOp:
+    """An operation that was agreed on, and the request it was agreed from."""
+
+    request: OpRequest
+    agreed: AgreedOp
+    bytes: int
+
+
+def fuse(decided: Iterable[DecidedOp], most_bytes: int) -> list[Execution]:
+    """Return executions in the order of their first operations; each is within `most_bytes`, or has one operation."""
+    batches: list[tuple[OpRequest, list[AgreedOp]]] = []
+    open_: dict[Hashable, tuple[list[AgreedOp], int]] = {}
+    for op in decided:
+        alike = fusion_key(op)
+        found = open_.get(alike) if alike is not None else None
+        if found is not None and found[1] + op.bytes <= most_bytes:
+            found[0].append(op.agreed)
+            open_[alike] = found[0], found[1] + op.bytes
+            continue
+        batch = [op.agreed]
+        batches.append((op.request, batch))
+        if alike is not None:
+            open_[alike] = batch, op.bytes
+    return [Execution(request.kind, request.set_id, tuple(batch)) for request, batch in batches]
+
+
+def fusion_key(op: DecidedOp) -> Hashable | None:
+    """Return what operations must have in common to be fused; None: it is carried out by itself."""
+    request = op.request
+    if op.agreed.error:
+        return None
+    if request.kind == OpKind.ALLREDUCE and request.op != ReduceKind.ADASUM and len(set(request.dtypes)) == 1:
+        factors = request.prescale, request.postscale
+        return request.kind, request.set_id, request.dtypes[0], request.device, request.op, factors
+    if request.kind == OpKind.BROADCAST:
+        return request.kind, request.set_id, request.device, request.root
+    return None

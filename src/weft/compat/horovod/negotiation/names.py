@@ -1,0 +1,55 @@
+"""The names that a rank has operations in flight under, and the numbers that stand for requests agreed on before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.compat.horovod.negotiation.messages import AgreedOp, AgreedOps, OpRequest, ReadyOps
+
+OpKey = tuple[int, str]  # process set and name
+
+
+class RankNames:
+    """The rank's side of the coordinator's numbers: which request has which, and which were sent by theirs."""
+
+    def __init__(self) -> None:
+        self._known: dict[OpKey, tuple[OpRequest, int]] = {}
+        self._keys: dict[int, OpKey] = {}
+        self._sent: dict[int, OpRequest] = {}  # by number, until it is agreed on
+
+    def ask(self, requests: Iterable[OpRequest]) -> ReadyOps:
+        """Return the message that tells the coordinator of new requests, by their numbers where they have one."""
+        numbers: list[int] = []
+        in_full: list[OpRequest] = []
+        for request in requests:
+            known = self._known.get((request.set_id, request.name))
+            if known is not None and known[0] == request:
+                numbers.append(known[1])
+                self._sent[known[1]] = request
+            else:
+                in_full.append(request)
+        return ReadyOps(tuple(numbers), tuple(in_full))
+
+    def again(self, numbers: Iterable[int]) -> ReadyOps:
+        """Return the message with requests in full, whose numbers the coordinator has forgotten."""
+        return ReadyOps((), tuple(self._sent.pop(number) for number in numbers if number in self._sent))
+
+    def key_of(self, set_id: int, op: AgreedOp) -> OpKey:
+        """Return which operation was agreed on."""
+        return self._keys[op.number] if not op.name else (set_id, op.name)
+
+    def learn(self, key: OpKey, op: AgreedOp, request: OpRequest) -> None:
+        """Take in the number of a request of this rank's that was agreed on."""
+        if op.number < 0:
+            return
+        self._sent.pop(op.number, None)
+        if op.name:
+            self._known[key] = request, op.number
+            self._keys[op.number] = key
+
+    def forget(self, agreed: AgreedOps) -> None:
+        """Forget the numbers that the coordinator has forgotten, once its executions are understood."""
+        for number in agreed.forgotten:
+            key = self._keys.pop(number, None)
+            if key is not None and self._known.get(key, (None, -1))[1] == number:
+                del self._known[key]
