@@ -11,12 +11,13 @@ from weft.collectives.choices import parse_mode, parse_replace, parse_wire
 from weft.collectives.watching.settings import check_every, check_trace
 from weft.errors import UsageError
 from weft.launch.command import Command
+from weft.launch.pod_settings import KubernetesConfig
 from weft.secret import VARIABLE as SECRET_VARIABLE
 from weft.topology.hostlist import MOST_WORKERS, HostEntry
 from weft.topology.rankfile import Rankfile, RankOrder
 
 LONGEST_S = 1_000_000  # 11 days: the system cannot wait for more than 24 at once
-EngineName = Literal["auto", "local", "ssh", "mpi", "slurm"]
+EngineName = Literal["auto", "local", "ssh", "mpi", "slurm", "kubernetes", "pods"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,7 @@ class LaunchConfig:
     grace_s: float = 3.0  # between asking a worker to end and ending it
     lost_after_s: float = 2.5  # silence after which a host, or the launcher, counts as lost
     verbose: bool = False
+    kubernetes: KubernetesConfig | None = None  # of the engine of that name
 
     def __post_init__(self) -> None:
         _positive("workers (-n)", self.workers)
@@ -104,7 +106,9 @@ class LaunchConfig:
                     f"the host list and the rank file must name the same hosts, got {', '.join(sorted(named))} "
                     f"and {', '.join(sorted(ranked))}; drop -H"
                 )
-        self.command.check(self.cwd)
+        in_image = self.kubernetes is None or self.kubernetes.code == "image"
+        if self.engine != "kubernetes" or not in_image:  # an image has files that this machine need not have
+            self.command.check(self.cwd)
 
     @property
     def host_names(self) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ _OPTIONS = (
     host_options,
     click.option(
         "--engine",
-        type=click.Choice(["auto", "local", "ssh", "mpi", "slurm"]),
+        type=click.Choice(["auto", "local", "ssh", "mpi", "slurm", "kubernetes", "pods"]),
         default="auto",
         help="What starts the workers.",
     ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from weft.cli.training.kubernetes import elastic_settings, kubernetes_config, kubernetes_options
 from weft.cli.training.options import launch_config, launch_options
 from weft.cli.values import COUNT, COUNT_OR_NONE, OutputFile, Seconds, Size, Text, WorkerLimits
 from weft.errors import UsageError
@@ -29,6 +30,7 @@ Everything after the script belongs to the script.
   weft run -H a,b --dry-run train.py          print the plan, start nothing
   weft run -n 4 -m package.train              a module
   weft run -n 4 -- ./program --flag           any command
+  weft run --engine kubernetes --image me/train:1 --pods 4 train.py
 """
 
 
@@ -93,6 +95,7 @@ def _adopt(ctx: click.Context, _param: click.Parameter, run: str | None) -> None
     context_settings={"allow_interspersed_args": False, "token_normalize_func": _hyphened},
 )
 @launch_options
+@kubernetes_options
 @click.option(
     "--nnodes",
     metavar="MIN:MAX",
@@ -195,7 +198,10 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     from weft.launch import run as launch
 
     dry, as_json, sbatch = (options.pop(name) for name in ("dry_run", "as_json", "sbatch"))
-    elastic = elastic_config(options)
+    options["kubernetes"] = kubernetes = kubernetes_config(options)
+    if kubernetes is not None:
+        options["kubernetes"] = elastic_settings(kubernetes, options)
+    elastic = None if kubernetes is not None else elastic_config(options)
     config = make_config(ctx.meta[_ANY_COMMAND], **options)
     if elastic is not None:
         from weft.elastic.launcher.underlying import underlying_launch
@@ -207,6 +213,13 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         from weft.launch.engines.slurm import write_batch_script
 
         write_batch_script(config, str(sbatch))
+        return
+    if dry and config.engine == "kubernetes":
+        from weft.launch.engines.kubernetes.engine import KubernetesEngine
+        from weft.launch.engines.kubernetes.yaml_text import to_yaml
+
+        objects = KubernetesEngine(config).objects()
+        click.echo(json.dumps(objects, indent=2) if as_json else to_yaml(objects), nl=as_json)
         return
     if dry:
         from weft.launch.plan import render_plan

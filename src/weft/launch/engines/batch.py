@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from weft.errors import UsageError
@@ -68,17 +69,23 @@ def _quoted(value: str) -> str:
 def run_line(config: LaunchConfig) -> list[str]:
     """The command that carries out this request inside a job."""
     weft = Path(sys.executable).with_name("weft")
-    line = [str(weft) if weft.exists() else "weft", "run", "--engine", "slurm"]
-    defaults = LaunchConfig.__dataclass_fields__
-    for field, option in _OPTIONS.items():
-        value = getattr(config, field)
-        if value != defaults[field].default:
-            line += [option] if value is True or value is False else [option, f"{value}"]
+    line = [str(weft) if weft.exists() else "weft", "run", "--engine", "slurm", *options_of(config)]
     for name, value in config.env:
         line += ["--env", f"{name}={value}"]
     command = config.command
     marker = {"module": ["-m"], "command": ["--"], "script": []}[command.kind]
     return [*line, *marker, command.target, *command.args]
+
+
+def options_of(config: LaunchConfig, *, leave_out: Collection[str] = ()) -> list[str]:
+    """The options of `weft run` for what a request says beside its hosts, its engine and its variables."""
+    line: list[str] = []
+    defaults = LaunchConfig.__dataclass_fields__
+    for field, option in _OPTIONS.items():
+        value = getattr(config, field)
+        if value != defaults[field].default and field not in leave_out:
+            line += [option] if value is True or value is False else [option, f"{value}"]
+    return line
 
 
 _OPTIONS = {

@@ -20,6 +20,7 @@ ENGINES = {
     "ssh": "weft.launch.engines.ssh:SshEngine",
     "mpi": "weft.launch.engines.mpi:MpiEngine",
     "slurm": "weft.launch.engines.slurm:SlurmEngine",
+    "kubernetes": "weft.launch.engines.kubernetes.engine:KubernetesEngine",
 }
 
 

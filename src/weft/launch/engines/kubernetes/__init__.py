@@ -1,0 +1,1 @@
+"""The kubernetes engine: a plan as objects of a cluster, applied and followed from outside."""

@@ -1,0 +1,49 @@
+"""From a request of `weft run` to everything that its objects are made of; pure but for the snapshot it is given."""
+
+from __future__ import annotations
+
+from weft.launch.config import LaunchConfig
+from weft.launch.engines.batch import options_of
+from weft.launch.engines.kubernetes.checks import check_request
+from weft.launch.engines.kubernetes.manifests import ManifestRequest
+from weft.launch.engines.kubernetes.names import pod_names
+from weft.launch.masking import looks_secret
+from weft.launch.pod_settings import KubernetesConfig
+
+RUN_DIR = "/tmp/weft-run"  # in a pod
+START = ("python", "-P", "-m", "weft.launch.engines.pods.start")  # unpacks a snapshot of the code first
+
+
+def make_request(config: LaunchConfig, *, door_secret: str, code: bytes | None = None) -> ManifestRequest:
+    """Decide a run on Kubernetes; raise `UsageError` for one that cannot be."""
+    settings = config.kubernetes or KubernetesConfig()
+    check_request(config, settings)
+    given = dict(config.env)
+    return ManifestRequest(
+        settings=settings,
+        names=pod_names(settings.name, config.command.name, settings.kind, settings.pods),
+        command=pod_command(config, settings),
+        env={name: value for name, value in given.items() if not looks_secret(name)},
+        secret_env={name: value for name, value in given.items() if looks_secret(name)},
+        door_secret=door_secret,
+        code=code,
+    )
+
+
+def pod_command(config: LaunchConfig, settings: KubernetesConfig) -> tuple[str, ...]:
+    """Return the command of every pod: the same run, by the engine that knows the other pods.
+
+    Values of variables are in the pods' environment, and only their names on the command line.
+    """
+    command = config.command
+    marker = {"module": ("-m",), "command": ("--",), "script": ()}[command.kind]
+    return (
+        *(START if settings.code == "snapshot" else ()),
+        *("weft", "run", "--engine", "pods", "--run-dir", RUN_DIR),
+        *options_of(config, leave_out=("run_dir",)),
+        *(part for name, _ in config.env for part in ("--env", name)),
+        *settings.extra_args,
+        *marker,
+        command.target,
+        *command.args,
+    )

@@ -1,0 +1,227 @@
+"""Manifests of runs on Kubernetes: fifty kinds of requests against the strict schemas, and the laws they keep."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from testing.kubernetes.schemas import VERSIONS, check
+
+from weft.errors import UsageError
+from weft.launch.command import Command
+from weft.launch.config import LaunchConfig
+from weft.launch.engines.kubernetes.manifests import ManifestRequest, manifests, training_runtime
+from weft.launch.engines.kubernetes.names import LONGEST_LABEL, pod_names
+from weft.launch.engines.kubernetes.request import make_request
+from weft.launch.engines.kubernetes.yaml_text import to_yaml
+from weft.launch.pod_settings import (
+    KubernetesConfig,
+    PodToleration,
+    PodTopology,
+    PodVolume,
+)
+
+IMAGE = "registry.example.org/team/train:2"
+# One request for each thing that can be asked for; all of them also as other kinds of objects, below.
+REQUESTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "many": {"pods": 1000},
+    "resources": {
+        "resources": {"cpu": 8, "memory": "32Gi", "nvidia.com/gpu": 4},
+        "requests": {"cpu": "500m"},
+    },
+    "fabric": {"resources": {"rdma/hca": "1"}, "capabilities": ("IPC_LOCK",)},
+    "placed": {
+        "node_selector": {"gpu": "h100"},
+        "tolerations": (PodToleration(key="gpu", effect="NoSchedule"),),
+    },
+    "tolerant": {
+        "tolerations": (PodToleration(key="a", operator="Equal", value="b", effect="NoExecute", seconds=5),)
+    },
+    "account": {"service_account": "trainer", "pull_secrets": ("registry",)},
+    "volumes": {
+        "volumes": (
+            PodVolume(at="/data", claim="data", read_only=True),
+            PodVolume(at="/etc/train", config_map="train"),
+            PodVolume(at="/keys", secret="keys", sub_path="id"),
+            PodVolume(at="/nfs", nfs="files:/export/a"),
+            PodVolume(at="/scratch", empty="10Gi"),
+        )
+    },
+    "node folder": {"root": True, "volumes": (PodVolume(at="/node", host_path="/mnt/data"),)},
+    "environment": {"env": {"A": "b: 'c' $(HOME)"}, "secrets": {"TOKEN": "keys/token"}},
+    "no shm": {"shm": None},
+    "identity": {"run_as_user": 7, "run_as_group": 8, "fs_group": 9},
+    "networks": {"networks": ("fast-0", "other/fast-1")},
+    "queue": {"queue": "research", "queue_priority": "high", "topology": PodTopology(required="rack")},
+    "near": {"queue": "research", "topology": PodTopology(preferred="rack")},
+    "elastic": {"elastic": True, "extra_args": ("--elastic", "2:4"), "pods": 4},
+    "elastic in a queue": {"elastic": True, "queue": "research", "pods": 4},
+    "labels": {"labels": {"team": "vision"}, "annotations": {"example.org/ticket": "a b"}},
+    "times": {"deadline_s": 3600, "grace_s": 120},
+    "snapshot": {"code": "snapshot"},
+    "place": {"namespace": "training", "name": "mine"},
+}
+ONLY_JOBS: dict[str, dict[str, Any]] = {
+    "host network": {"host_network": True, "pods": 2},
+    "scheduling": {"priority_class": "high", "scheduler": "volcano", "pull_policy": "Always"},
+    "retries": {"retries": 3},
+    "kept": {"keep_s": None},
+}
+
+
+def request(**fields: Any) -> ManifestRequest:
+    pods = KubernetesConfig(**{"image": IMAGE, **fields})
+    config = LaunchConfig(
+        command=Command("script", "train.py", ("--lr", "3")),
+        engine="kubernetes",
+        env=(("HF_TOKEN", "hush"), ("LEVEL", "3")),
+        kubernetes=msgspec.structs.replace(pods, code="image"),
+    )
+    made = make_request(config, door_secret="knock", code=b"tar" if pods.code == "snapshot" else None)
+    return replace(made, settings=pods)
+
+
+def cases() -> list[Any]:
+    found = [
+        pytest.param({**fields, "kind": kind}, id=f"{name} as {kind}")
+        for name, fields in REQUESTS.items()
+        for kind in ("job", "jobset", "trainjob")
+    ]
+    found += [
+        pytest.param({**fields, "kind": kind}, id=f"{name} as {kind}")
+        for name, fields in ONLY_JOBS.items()
+        for kind in ("job", "jobset")
+    ]
+    found += [
+        pytest.param({"kind": kind, "app_wrapper": True, "pods": 3}, id=f"{kind} in an AppWrapper")
+        for kind in ("job", "jobset", "trainjob")
+    ]
+    return [*found, pytest.param({"app_wrapper": True, "queue": "research"}, id="queued AppWrapper")]
+
+
+@pytest.mark.parametrize("fields", cases())
+def test_every_object_passes_the_strict_schemas(fields: dict[str, Any]) -> None:
+    """The newest and the oldest version for every request; all versions below."""
+    for item in manifests(request(**fields)):
+        for version in (VERSIONS[0], VERSIONS[-1]):
+            check(item, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_takes_a_run_that_asks_for_everything(version: str) -> None:
+    everything = {
+        **REQUESTS["volumes"],
+        **REQUESTS["resources"],
+        **REQUESTS["elastic in a queue"],
+        **REQUESTS["times"],
+    }
+    everything |= {
+        **REQUESTS["identity"],
+        **REQUESTS["networks"],
+        **ONLY_JOBS["scheduling"],
+        "code": "snapshot",
+    }
+    for item in manifests(request(**everything)):
+        check(item, version)
+
+
+def test_our_training_runtime_passes_the_published_models() -> None:
+    check(training_runtime(), VERSIONS[-1])
+
+
+def test_a_field_that_no_schema_knows_is_caught() -> None:
+    """The checks themselves can fail."""
+    job = manifests(request())[-1]
+    job["spec"]["template"]["spec"]["containers"][0]["memory"] = "1Gi"
+    with pytest.raises(Exception, match="memory"):
+        check(job, "1.31")
+    jobset = manifests(request(kind="jobset"))[-1]
+    jobset["spec"]["suspended"] = True
+    with pytest.raises(AssertionError, match="suspended"):
+        check(jobset, "1.31")
+
+
+def test_what_is_printed_is_what_is_meant() -> None:
+    objects = manifests(
+        request(env={"NO": "no", "OCTAL": "0o7", "SIXTY": "1:30", "EMPTY": "", "LINES": "a\nb"})
+    )
+    assert list(yaml.safe_load_all(to_yaml(objects))) == list(objects)
+
+
+def test_secret_values_stand_in_the_secret_alone() -> None:
+    objects = manifests(request())
+    assert [item["kind"] for item in objects if "hush" in str(item) or "knock" in str(item)] == ["Secret"]
+    assert objects[0]["stringData"] == {"door": "knock", "env.HF_TOKEN": "hush"}
+
+
+def test_kubernetes_puts_nothing_in_the_place_of_what_looks_like_a_variable() -> None:
+    config = LaunchConfig(
+        command=Command("command", "echo", ("$(HOME)", "$$(A)")),
+        engine="kubernetes",
+        kubernetes=KubernetesConfig(image=IMAGE),
+    )
+    pod = manifests(make_request(config, door_secret=""))[-1]["spec"]["template"]["spec"]["containers"][0]
+    assert pod["command"][-2:] == ["$$(HOME)", "$$$(A)"]
+
+
+@given(
+    script=st.text(min_size=1, max_size=100),
+    kind=st.sampled_from(["job", "jobset", "trainjob"]),
+    pods=st.integers(1, 65_536),
+)
+@settings(max_examples=200, deadline=None)
+def test_names_are_labels_whatever_the_script_is_called(script: str, kind: Any, pods: int) -> None:
+    names = pod_names(None, script, kind, pods)
+    for label in (names.name, names.host(0), names.host(pods - 1)):
+        assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", label)
+        assert len(label) <= LONGEST_LABEL
+    assert names.leader == f"{names.host(0)}.{names.name}"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no image": ({"image": ""}, "must have an image"),
+    "reserved variable": ({"env": {"PET_NNODES": "3"}}, "PET_NNODES"),
+    "variable twice": ({"env": {"A": "1"}, "secrets": {"A": "b/c"}}, "in both"),
+    "half a card": ({"resources": {"nvidia.com/gpu": "500m"}}, "whole number"),
+    "less of a card": ({"resources": {"a/b": 2}, "requests": {"a/b": 1}}, "must equal its limit"),
+    "more than the limit": ({"resources": {"cpu": 1}, "requests": {"cpu": 2}}, "exceed"),
+    "shm beyond memory": ({"resources": {"memory": "1Gi"}}, "/dev/shm must fit"),
+    "two sources": ({"volumes": (PodVolume(at="/a", claim="x", secret="y"),)}, "one source"),
+    "no source": ({"volumes": (PodVolume(at="/a"),)}, "got none"),
+    "folder taken": ({"volumes": (PodVolume(at="/dev/shm/", claim="x"),)}, "share a folder"),
+    "node folder": ({"volumes": (PodVolume(at="/a", host_path="/b"),)}, "root: true"),
+    "bad nfs": ({"volumes": (PodVolume(at="/a", nfs="files"),)}, "server:/path"),
+    "root": ({"run_as_user": 0}, "must not be 0"),
+    "networks of the host": ({"host_network": True, "networks": ("a",)}, "drop one"),
+    "priority without queue": ({"queue_priority": "high"}, "must come with a queue"),
+    "topology without queue": ({"topology": PodTopology(required="rack")}, "must come with a queue"),
+    "two topologies": (
+        {"queue": "a", "topology": PodTopology(required="a", preferred="b")},
+        "required or preferred",
+    ),
+    "elastic wrapper": ({"elastic": True, "app_wrapper": True, "queue": "a"}, "drop it"),
+    "trainjob's scheduler": ({"kind": "trainjob", "scheduler": "volcano"}, "ClusterTrainingRuntime"),
+    "trainjob in a queued wrapper": (
+        {"kind": "trainjob", "app_wrapper": True, "queue": "a"},
+        "knows TrainJobs",
+    ),
+    "bad label": ({"labels": {"a b": "c"}}, "a b=c"),
+    "name too long": ({"name": "a" * 63}, "at most 61"),
+    "name of digits": ({"name": "1a"}, "small letter"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_with_a_sentence(name: str) -> None:
+    fields, sentence = REFUSED[name]
+    with pytest.raises(UsageError, match=re.escape(sentence)) as refused:
+        request(**fields)
+    assert ", got " in str(refused.value)
+    assert ";" in str(refused.value)
