@@ -22,12 +22,14 @@ class HorovodRuns:
         self.shell = shell
         self._forks = forks.load("weft.compat.horovod.torch", "msgspec.msgpack", "cloudpickle")
 
+    names = NAMES  # where `horovod` is imported from
+
     @property
     def folder(self) -> Path:
         return self.shell.folder
 
     def environment(self, **more: str) -> dict[str, str]:
-        return self.shell.environment({"PYTHONPATH": NAMES, **more})
+        return self.shell.environment({"PYTHONPATH": self.names, **more})
 
     def weft(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         return self._forks.run(args, env=self.environment(**env), cwd=self.folder, timeout=250)
@@ -41,7 +43,7 @@ class HorovodRuns:
     def starts(self, *args: str, **env: str) -> subprocess.Popen[str]:
         """Start `weft`, and go on."""
         self.shell.command = self._forks.weft
-        return self.shell.start(*args, PYTHONPATH=NAMES, **env)
+        return self.shell.start(*args, PYTHONPATH=self.names, **env)
 
     def python(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a script with no launcher."""
