@@ -33,7 +33,7 @@ optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_par
 
 @hvd.elastic.run
 def train(state):
-    for state.epoch in range(state.epoch, args.epochs):
+    for state.epoch in range(state.epoch, args.epochs):  # noqa: B020
         for index, (x, y) in enumerate(loader):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(x), y)

@@ -128,7 +128,7 @@ def _positive(what: str, value: int | None) -> None:
 # Carried to every host without being asked for: they change how a program computes or communicates,
 # and a run in which only some hosts have them is the hardest kind to understand.
 CARRIED_PREFIXES = (
-    "CUBLAS_", "CUDA_", "DDL_", "GLOO_", "HF_", "KMP_", "MKL_", "NCCL_", "OMP_", "OPENBLAS_",
+    "CUBLAS_", "CUDA_", "DDL_", "GLOO_", "HF_", "HOROVOD_", "KMP_", "MKL_", "NCCL_", "OMP_", "OPENBLAS_",
     "PYTHON", "PYTORCH_", "TORCH_", "TRANSFORMERS_", "WANDB_", "WEFT_",
 )  # fmt: skip
 CARRIED_NAMES = ("LD_LIBRARY_PATH", "PATH", "TERM", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
@@ -140,5 +140,5 @@ def carried_variables(environ: dict[str, str] | None = None) -> dict[str, str]:
     return {
         name: value
         for name, value in source.items()
-        if (name in CARRIED_NAMES or name.startswith(CARRIED_PREFIXES)) and name != SECRET_VARIABLE
+        if (name in CARRIED_NAMES or name.startswith(CARRIED_PREFIXES)) and name not in (SECRET_VARIABLE, "WEFT_DOOR_SECRET")
     }

@@ -90,6 +90,15 @@ def worker_variables(
         "WEFT_HOST_INDEX": host_index,
         "WEFT_NUM_HOSTS": host_count,
     }
+    variables |= {  # scripts of Horovod read these before they call hvd.init()
+        "HOROVOD_RANK": rank,
+        "HOROVOD_SIZE": world,
+        "HOROVOD_LOCAL_RANK": local_rank,
+        "HOROVOD_LOCAL_SIZE": local_world,
+        "HOROVOD_CROSS_RANK": host_index,
+        "HOROVOD_CROSS_SIZE": host_count,
+        "HOROVOD_HOSTNAME": host,
+    }
     if place is not None:  # only where racks were declared: the dimensions of a mode may do so, too
         variables |= {"WEFT_RACK": place[0], "WEFT_AISLE": place[1]}
     fitting = {**thread_variables(placement), **network_variables(interface)}

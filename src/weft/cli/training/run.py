@@ -14,6 +14,7 @@ import click
 from weft.cli.training.kubernetes import elastic_settings, kubernetes_config, kubernetes_options
 from weft.cli.training.options import launch_config, launch_options
 from weft.cli.values import COUNT, COUNT_OR_NONE, OutputFile, Seconds, Size, Text, WorkerLimits
+from weft.compat.horovod.launcher.beside import conflict as two_horovods
 from weft.errors import UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
@@ -205,10 +206,12 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     config = make_config(ctx.meta[_ANY_COMMAND], **options)
     if elastic is not None:
         from weft.elastic.launcher.underlying import underlying_launch
+        from weft.launch.engines.engine import choose_engine
 
         if sbatch is not None:
             raise UsageError("--elastic runs on the engines local and ssh, got --sbatch; drop one of the two")
-        config = underlying_launch(config, elastic)
+        if choose_engine(config) != "pods":  # which knows its hosts later
+            config = underlying_launch(config, elastic)
     if sbatch is not None:
         from weft.launch.engines.slurm import write_batch_script
 
@@ -228,6 +231,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         data = result.plan.to_json() | {"commands": result.commands}
         click.echo(json.dumps(data, indent=2) if as_json else render_plan(result.plan, result.commands))
         return
+    if (told := two_horovods()) is not None:
+        click.echo(f"weft: {told}", err=True)
     if elastic is not None:
         from weft.elastic.launcher.launcher import run_elastic
 

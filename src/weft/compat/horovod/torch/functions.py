@@ -52,7 +52,7 @@ def _broadcast_all(
 def dump(value: Any) -> Tensor:
     """Return an object as bytes; functions and classes of the script's too, where cloudpickle is installed."""
     try:
-        import cloudpickle as pickler  # type: ignore[import-untyped]
+        import cloudpickle as pickler
     except ImportError:
         pickler = pickle
     buffer = io.BytesIO()

@@ -1,0 +1,1 @@
+"""Launching: the command `horovodrun`, by `weft run`, and the function `horovod.run`."""
