@@ -35,7 +35,14 @@ __all__ = [
     "world",
 ]
 
-_PARTS = ("elastic", "jobs", "learn", "lms", "serve", "tune")  # packages that are loaded when they are first used
+_PARTS = (
+    "elastic",
+    "jobs",
+    "learn",
+    "lms",
+    "serve",
+    "tune",
+)  # packages that are loaded when they are first used
 _ARRAYS = ("allgather", "allreduce", "allreduce_n", "alltoall", "barrier", "broadcast", "reduce_scatter")
 _REPORTS = ("log", "report")
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.tune.runners.simulated import CROSSING_SPACE, CrossingCurves, SimulatedStudy, SimulatedRun
+from weft.tune.runners.simulated import CROSSING_SPACE, CrossingCurves, SimulatedRun, SimulatedStudy
 from weft.tune.schedulers.actions import ExtendTrial, PauseTrial, ResumeTrial, StartTrial
 from weft.tune.schedulers.halving import bracket_pattern, rungs
 from weft.tune.study.config import StudyError, convert_config

@@ -23,12 +23,16 @@ def log(values: Mapping[str, Any] | None = None, /, step: int | None = None, **n
     _reporter.log({**values, **named} if values else named, step)
 
 
-def report(progress: float | None = None, text: str | None = None) -> tuple[Advice, ...]:
+def report(progress: float | None = None, text: str | None = None, **values: Any) -> tuple[Advice, ...]:
     """Tell how far this job is, from 0 to 1, and in a sentence what it does; return advice that is new to this process.
 
-    There is advice where the job's specification lets a rule act by the script; `advice.done()` tells that it has.
+    There is advice where the job's specification lets a rule act by the script; `advice.done()` tells that it has. With
+    numbers by name the first argument is a step: `weft.report(7, loss=0.3)` is `weft.log(loss=0.3, step=7)`.
     """
-    return _reporter.report(progress, text)
+    if not values:
+        return _reporter.report(progress, text)
+    _reporter.log(values, progress)  # type: ignore[arg-type]  # a step that is not whole is refused there
+    return _reporter.report(None, text) if text is not None else ()
 
 
 def flush(timeout_s: float = 5.0) -> bool:

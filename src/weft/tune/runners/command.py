@@ -40,6 +40,13 @@ def ends_at_limit(config: StudyConfig) -> bool:
     )
 
 
+def limit_of(config: StudyConfig, trial: TrialRecord) -> int:
+    """Return how much of the resource a trial may use now; 0 where there is none."""
+    if config.resource is None:
+        return 0
+    return trial.until if trial.until is not None else config.resource.max
+
+
 def trial_words(config: StudyConfig, trial: TrialRecord, files: Mapping[str, Any]) -> list[str]:
     """Return the words of a trial's command; `files` are the paths of {params} and {config}.
 
@@ -47,7 +54,7 @@ def trial_words(config: StudyConfig, trial: TrialRecord, files: Mapping[str, Any
     """
     values: dict[str, Any] = {**trial.params, "trial": trial.number, **files}
     if config.resource is not None:
-        values[config.resource.name] = trial.until if trial.until is not None else config.resource.max
+        values[config.resource.name] = limit_of(config, trial)
     absent = set(config.space) - set(values)
     words: list[str] = []
     for word in config.command:
@@ -72,7 +79,7 @@ def variables(config: StudyConfig, trial: TrialRecord) -> dict[str, str]:
     """Return the variables of a trial's process, but for paths."""
     found = {"WEFT_PARAMS": json.dumps(trial.params), "WEFT_TRIAL": str(trial.number), **config.env}
     if config.resource is not None:
-        found["WEFT_UNTIL"] = str(trial.until if trial.until is not None else config.resource.max)
+        found["WEFT_UNTIL"] = str(limit_of(config, trial))
     return found
 
 

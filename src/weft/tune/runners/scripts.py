@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from weft.tune.runners.command import ends_at_limit, program, trial_words, variables, write_files
+from weft.tune.runners.command import ends_at_limit, limit_of, program, trial_words, variables, write_files
 from weft.tune.runners.processes import TrialProcess, end_left_over
 from weft.tune.runners.reports import TrialReports, last_lines
 from weft.tune.runners.weights import take_weights
@@ -36,6 +36,7 @@ class ScriptRunner:
         self._reports: dict[int, TrialReports] = {}
         self._due: list[int] = []
         self._at_limit = ends_at_limit(core.state.config)
+        self._limits: dict[int, int] = {}  # that processes were told
 
     def folder_of(self, number: int) -> Path:
         """Return the folder of a trial: its log, its reports, its checkpoints."""
@@ -104,7 +105,10 @@ class ScriptRunner:
         if core.state.trials[number].state != "running" or number in self._due:
             return  # paused, stopped or cloned: it was told to end
         now_s = time.time()
-        if code == 0 and self._at_limit:
+        trial = core.state.trials[number]
+        if code == 0 and self._at_limit and (trial.until or 0) > self._limits[number]:
+            self._due.append(number)  # it was extended when it reported its last step
+        elif code == 0 and self._at_limit:
             core.segment_done(number, at_s=now_s)
         elif code == 0:
             core.completed(number, at_s=now_s)
@@ -136,8 +140,12 @@ class ScriptRunner:
     def _ask(self, number: int) -> None:
         if number in self._due:
             self._due.remove(number)
-        if number in self._processes:
+        if number in self._processes and not self._ends_by_itself(number):
             self._processes[number].ask()
+
+    def _ends_by_itself(self, number: int) -> bool:
+        """Return whether a process has come to the limit that it was told, and may still be saving."""
+        return self._at_limit and self._core.state.trials[number].step >= self._limits[number]
 
     def _start_due(self) -> None:
         """Start what is due; a trial whose process still ends waits for that."""
@@ -148,7 +156,11 @@ class ScriptRunner:
                 continue
             folder.mkdir(parents=True, exist_ok=True)
             take_weights(trial, self.checkpoints_of)
+            if number not in self._reports:
+                self._reports[number] = TrialReports(folder)
+                for step, values in self._reports[number].new():  # what a killed study left unread
+                    self._core.reported(number, step, values, at_s=time.time(), fresh=False)
             config = self._core.state.config
             words = program(trial_words(config, trial, write_files(config, trial, folder)))
+            self._limits[number] = limit_of(config, trial)
             self._processes[number] = TrialProcess(words, variables(config, trial), folder, cwd=self._cwd)
-            self._reports.setdefault(number, TrialReports(folder))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.text import format_seconds, plural
+from weft.tune.results.insights import is_plateau
 from weft.tune.schedulers.actions import ResumeTrial, StartTrial, StopTrial, TrialAction, TrialScheduler
 from weft.tune.schedulers.rules import StoppingRule, stops_of
 from weft.tune.study.state import SearchState
@@ -72,6 +73,8 @@ def _budget_used(state: SearchState) -> str | None:
     completed = any(state.trials[n].state == "completed" for n in state.over)
     if budget.no_better_for is not None and completed and state.since_best() >= budget.no_better_for:
         return f"nothing better came in {plural(budget.no_better_for, 'trial')}"
+    if state.config.act.get("plateau") and is_plateau(state):
+        return "it has come to a plateau, and act.plateau ends it then"
     return None
 
 

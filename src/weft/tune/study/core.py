@@ -181,12 +181,14 @@ class StudyCore:
         values: Mapping[str, float],
         *,
         at_s: float = 0.0,
+        fresh: bool = True,
     ) -> bool:
         """Take in a report; return whether something is to be decided because of it.
 
-        One that is known already, as a file is read again after a fault, changes nothing.
+        One that is known already, where a file is read again after a fault and is not `fresh`, changes nothing.
         """
-        if self.state.trials[trial].knows(step, values, self.state.goals[0]):
+        record = self.state.trials[trial]
+        if record.knows(step, values, self.state.goals[0]) and not (fresh and record.begins_again(step)):
             return False
         numbers = {name: as_json_number(float(value)) for name, value in values.items()}
         self.say(TrialReported(trial=trial, step=step, values=numbers, at_s=at_s))

@@ -65,6 +65,7 @@ class TrialRecord:
     version: int = 0
     done: int = 0  # of the resource, as its process said by ending, whatever steps it counts
     final: bool = True  # it may run to its end
+    repeated: bool = False  # it began again at its first step though it had come further
 
     @property
     def over(self) -> bool:
@@ -101,6 +102,10 @@ class TrialRecord:
         index = bisect_left(self.steps, step)
         kept, new = self.curve[index], values[goal]
         return self.steps[index] == step and (kept == new or (kept != kept and new != new))
+
+    def begins_again(self, step: int) -> bool:
+        """Return whether a new report shows that it began again though it had come further."""
+        return self.starts > 1 and len(self.steps) > 1 and step == self.steps[0] and not self.repeated
 
     def score(self, value: float) -> float:
         """Return a value of the first metric as a score: small is good, and what is no number is worst."""
@@ -270,6 +275,7 @@ class SearchState:
             trial.curve.append(values[goal])
             return
         index = bisect_left(trial.steps, event.step)
+        trial.repeated |= index == 0 and len(trial.steps) > 1
         if trial.steps[index] == event.step:  # said again, after a start from an older checkpoint
             trial.curve[index] = values[goal]
         else:

@@ -11,6 +11,9 @@ from typing import Any
 
 import msgspec
 
+from weft.tune.results.export import export, from_optuna, to_optuna
+from weft.tune.results.importance import ParameterImportance, importances
+from weft.tune.results.insights import StudyInsight, insights
 from weft.tune.runners.functions import FunctionRunner, Objective, values_of
 from weft.tune.schedulers.actions import ResumeTrial, TrialAction
 from weft.tune.space.domains import Domain
@@ -236,6 +239,30 @@ class Study:
         return self.state.front()
 
     best_trials = front
+
+    def importances(self) -> list[ParameterImportance]:
+        """Return how much each parameter makes of the difference between trials, with confidence."""
+        return importances(self.state)
+
+    def insights(self) -> list[StudyInsight]:
+        """Return what the rules find, with their thresholds."""
+        return insights(self.state)
+
+    def export(self, path: str | Path) -> None:
+        """Write all trials to a file: .csv, .json or .parquet."""
+        export(self.state, Path(path))
+
+    def to_optuna(self, url: str, name: str | None = None) -> None:
+        """Add the study to a storage of Optuna's: `sqlite:///studies.db`."""
+        to_optuna(self.state, url, name)
+
+    @classmethod
+    def from_optuna(cls, url: str, name: str | None = None) -> Study:
+        """Return a study of a storage of Optuna's, with its ended trials."""
+        study = cls.__new__(cls)
+        study._objective, study._folder, study._journal, study._temporary = None, None, None, None
+        study._asked, study._core = {}, from_optuna(url, name)
+        return study
 
     # -- running ---------------------------------------------------------------------------------------
 

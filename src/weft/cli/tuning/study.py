@@ -1,0 +1,328 @@
+"""`weft study`: look at one search, stop, pause, resume, extend, clone and export it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.jobs.options import NAME_OF_JOB, Duration, json_option, print_data, url_option, yes_option
+from weft.cli.tuning.tune import point_of
+from weft.cli.values import OutputFile, Real, Text, Whole
+from weft.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.tune.study.core import StudyCore
+    from weft.tune.study.state import SearchState
+
+STUDY = Text(
+    "the name of a study, or its number in the service", "digits", like=r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+)
+
+
+@click.group("study")
+def command() -> None:
+    """Show, stop, pause, resume, extend, clone and export a study."""
+
+
+def _folder(name: str) -> Path:
+    from weft.tune.study.home import find_study, studies_folder
+
+    return find_study(name, studies_folder())
+
+
+def _state(name: str) -> SearchState:
+    from weft.tune.study.journal import read_events
+    from weft.tune.study.state import SearchState
+
+    return SearchState.of(read_events(_folder(name)))
+
+
+@contextmanager
+def _core(folder: Path) -> Iterator[StudyCore]:
+    """Yield the core of a study that no process runs."""
+    from weft.tune.study.core import replay
+    from weft.tune.study.journal import StudyJournal
+
+    journal = StudyJournal(folder)
+    try:
+        yield replay(journal.read(), journal.write)
+    finally:
+        journal.close()
+
+
+def _ask(name: str, request: dict[str, Any]) -> None:
+    """Have a request carried out: by the process that runs the study, or here if none does."""
+    import time
+
+    from weft.tune.study.journal import is_held
+    from weft.tune.study.requests import carry_out, post
+
+    folder = _folder(name)
+    if is_held(folder):
+        post(folder, request)
+        click.echo(f"weft: study {name} was asked to {request['do']}", err=True)
+        return
+    with _core(folder) as core:
+        core.interrupted("its process was gone", at_s=time.time())
+        carry_out(core, request, time.time())
+    click.echo(f"weft: study {name}: {request['do']} is done", err=True)
+
+
+def _remote(name: str, url: str | None) -> bool:
+    from weft.cli.tuning.remote import is_remote
+
+    return is_remote(name, url)
+
+
+@command.command("show")
+@click.argument("name", type=STUDY)
+@click.option(
+    "-n", "--limit", type=Whole(1, 100_000, example=20), default=20, show_default=True, help="Most rows."
+)
+@url_option
+@json_option
+def show(name: str, limit: int, url: str | None, as_json: bool) -> None:
+    """Show a study: its best trials, insights and importances."""
+    from weft.cli.tuning.remote import fetch_study
+    from weft.cli.tuning.table import headline, trial_table
+    from weft.tune.results.insights import insights
+    from weft.tune.results.views import study_view, trial_view
+
+    if _remote(name, url):
+        view, trials, found = fetch_study(name, url)
+    else:
+        state = _state(name)
+        view, found = study_view(state), insights(state)
+        order = sorted(state, key=lambda t: (t.state == "failed", t.last_score, t.number))
+        trials = [trial_view(state, trial, curve=as_json) for trial in order]
+    if as_json:
+        print_data({"study": view, "trials": trials, "insights": found})
+        return
+    click.echo(headline(view))
+    click.echo("\n".join(trial_table(trials[:limit], list(view.metrics))))
+    for one in found:
+        click.echo(f"{one.severity}: {one.text}; {one.advice}")
+
+
+@command.command("best")
+@click.argument("name", type=STUDY)
+@click.option(
+    "-o", "--output", type=OutputFile(), metavar="FILE", help="Write them as a .yaml or .json config."
+)
+@url_option
+@json_option
+def best(name: str, output: Path | None, url: str | None, as_json: bool) -> None:
+    """Print the parameters of the best trial, as a config file with -o."""
+    from weft.cli.tuning.remote import fetch_state
+    from weft.cli.values import write_output
+    from weft.tune.results.export import best_config
+    from weft.tune.results.views import trial_view
+
+    state = fetch_state(name, url) if _remote(name, url) else _state(name)
+    text = best_config(state, output.suffix if output is not None else ".yaml")
+    if output is not None:
+        write_output(output, text)
+        click.echo(f"weft: wrote {output}", err=True)
+        return
+    found = state.best()
+    assert found is not None
+    if as_json:
+        print_data(trial_view(state, found, curve=True))
+    else:
+        click.echo(text, nl=False)
+
+
+def _simple(verb: str, text: str) -> None:
+    @command.command(verb, help=text)
+    @click.argument("name", type=STUDY)
+    @url_option
+    def carry(name: str, url: str | None) -> None:
+        from weft.cli.tuning.remote import act
+
+        if _remote(name, url):
+            act(name, verb, url)
+        else:
+            _ask(name, {"do": verb})
+
+
+_simple("stop", "Stop a study with all its trials; what it found stays.")
+_simple("pause", "Pause a study: its trials end at their checkpoints.")
+
+
+@command.command("resume")
+@click.argument("name", type=STUDY)
+@url_option
+def resume(name: str, url: str | None) -> int:
+    """Go on with a study that was paused, stopped or interrupted; a local one runs here."""
+    from weft.cli.tuning.remote import act
+    from weft.cli.tuning.table import LiveTable, headline
+    from weft.tune.results.views import study_view
+    from weft.tune.study.journal import is_held
+    from weft.tune.study.study import Study
+
+    if _remote(name, url):
+        act(name, "resume", url)
+        return 0
+    folder = _folder(name)
+    if is_held(folder):
+        _ask(name, {"do": "resume"})
+        return 0
+    with Study.load(folder) as study:
+        if not study.state.config.command:
+            raise UsageError(
+                f"study {name} must have a command to run, got one of Python; call optimize again"
+            )
+        table = LiveTable(study.state)
+        study.run(on_change=table)
+        table.close()
+        click.echo(headline(study_view(study.state)))
+        return 1 if study.state.state == "failed" else 0
+
+
+@command.command("extend")
+@click.argument("name", type=STUDY)
+@click.option(
+    "-t", "--trials", type=Whole(1, 1_000_000, example=100), help="Most trials, those so far included."
+)
+@click.option("--time", "time_limit", type=Duration(), metavar="4h", help="Most time since its beginning.")
+@click.option("--gpu-hours", type=Real(0, 1e9, above=0, example=8), help="Most GPU-hours.")
+@click.option(
+    "--no-better-for", type=Whole(1, 1_000_000, example=20), metavar="N", help="Trials without a gain."
+)
+@click.option("-p", "--parallel", type=Whole(1, 4096, example=2), help="Trials at a time.")
+@url_option
+def extend(name: str, url: str | None, **options: Any) -> None:
+    """Give a study another budget; one that had used its budget goes on with weft study resume."""
+    import msgspec
+
+    from weft.cli.tuning.remote import act, fetch_state
+
+    state = fetch_state(name, url) if _remote(name, url) else _state(name)
+    budget = {"trials": options["trials"], "time": options["time_limit"], "gpu_hours": options["gpu_hours"],
+              "no_better_for": options["no_better_for"]}  # fmt: skip
+    changes: dict[str, Any] = {}
+    if any(value is not None for value in budget.values()):
+        given = {key: value for key, value in budget.items() if value is not None}
+        changes["budget"] = {**msgspec.to_builtins(state.config.budget), **given}
+    if options["parallel"] is not None:
+        changes["parallel"] = options["parallel"]
+    if not changes:
+        raise UsageError("weft study extend must be given a limit, got none; write --trials 100")
+    if _remote(name, url):
+        act(name, "extend", url, changes)
+    else:
+        _ask(name, {"do": "extend", "changes": changes})
+
+
+@command.command("add")
+@click.argument("name", type=STUDY)
+@click.argument("point", type=Text("NAME=VALUE,...", "lr=0.1,optimizer=adam"))
+@url_option
+def add(name: str, point: str, url: str | None) -> None:
+    """Add a trial by hand: weft study add digits lr=0.1,optimizer=adam."""
+    from weft.cli.tuning.remote import act, fetch_state
+
+    params = point_of(point)
+    remote = _remote(name, url)
+    state = fetch_state(name, url) if remote else _state(name)
+    checked = state.space.check_point(params)
+    if remote:
+        act(name, "trials", url, {"params": checked})
+    else:
+        _ask(name, {"do": "add", "params": checked})
+
+
+@command.command("clone")
+@click.argument("name", type=STUDY)
+@click.argument("new", type=NAME_OF_JOB)
+@click.option("--set", "changes", type=Text("FIELD=VALUE", "seed=7"), multiple=True, metavar="FIELD=VALUE",
+              help="Another value of a field of study.yaml, in YAML: 'space.lr=log:1e-4:1'.")  # fmt: skip
+@click.option("--warm", is_flag=True, help="Take the trials of the study over, too.")
+@url_option
+def clone(name: str, new: str, changes: tuple[str, ...], warm: bool, url: str | None) -> None:
+    """Make a new study with the settings of another, and changes; weft study resume runs it."""
+    import msgspec
+
+    from weft.cli.tuning.remote import act, fetch_state
+    from weft.tune.study.config import check_config, convert_config
+    from weft.tune.study.home import list_studies, studies_folder
+    from weft.tune.study.study import Study
+
+    remote = _remote(name, url)
+    state = fetch_state(name, url) if remote else _state(name)
+    found: dict[str, Any] = {**msgspec.to_builtins(state.config), "name": new}
+    for text in changes:
+        set_field(found, text)
+    config = convert_config(found)
+    check_config(config)
+    if remote:
+        act(name, "clone", url, {"config": found, "warm": warm})
+        return
+    home = studies_folder()
+    if new in list_studies(home):
+        raise UsageError(f"study {new} must not exist yet, got one; name another")
+    with Study.from_config(config, home / new, home / name if warm else None) as study:
+        study.core.pause_all()
+    click.echo(f"weft: weft study resume {new} runs it", err=True)
+
+
+def set_field(found: dict[str, Any], text: str) -> None:
+    """Change one field of a study's settings: `space.lr=log:1e-4:1`, in YAML."""
+    from weft.documents import parse_yaml
+
+    path, equal, value = text.partition("=")
+    if not equal or not path:
+        raise UsageError(f"--set must be FIELD=VALUE, got {text!r}; write --set seed=7")
+    *parts, last = path.split(".", 1) if path.startswith("space.") else path.split(".")
+    place = found
+    for part in parts:
+        place = place.setdefault(part, {})
+        if not isinstance(place, dict):
+            raise UsageError(f"--set {path} must name a field, got a value at {part}; write --set seed=7")
+    place[last] = parse_yaml(value)
+
+
+@command.command("export")
+@click.argument("name", type=STUDY)
+@click.option(
+    "-o", "--output", type=OutputFile(), metavar="FILE", help="A file that ends in .csv, .json or .parquet."
+)
+@click.option("--optuna", "optuna_url", type=Text("a storage of Optuna's", "sqlite:///studies.db"), metavar="URL",
+              help="Add it to a storage of Optuna's.")  # fmt: skip
+@url_option
+@json_option
+def export(name: str, output: Path | None, optuna_url: str | None, url: str | None, as_json: bool) -> None:
+    """Export a study's trials to a file, to Optuna, or as CSV to the screen."""
+    from weft.cli.tuning.remote import fetch_state
+    from weft.tune.results import export as exports
+
+    state = fetch_state(name, url) if _remote(name, url) else _state(name)
+    if optuna_url is not None:
+        exports.to_optuna(state, optuna_url)
+    if output is not None:
+        exports.export(state, output)
+    if output is None and optuna_url is None:
+        click.echo(exports.to_json(state) if as_json else exports.to_csv(state), nl=False)
+
+
+@command.command("remove")
+@click.argument("name", type=STUDY)
+@yes_option
+def remove(name: str, yes: bool) -> None:
+    """Remove a study of this machine with its logs and checkpoints."""
+    import shutil
+
+    from weft.cli.jobs.options import confirm
+    from weft.tune.study.journal import is_held
+
+    folder = _folder(name)
+    if is_held(folder):
+        raise UsageError(
+            f"study {name} must not run to be removed, got one that does; weft study stop {name}"
+        )
+    confirm(f"remove study {name} with its checkpoints", yes)
+    shutil.rmtree(folder)

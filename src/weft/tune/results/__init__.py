@@ -1,0 +1,1 @@
+"""Results of studies: views for tables and the web, insights, importances, exports."""

@@ -1,0 +1,140 @@
+"""A study and its trials as data, for `--json`, the web interface and exports."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from weft.tune.study.state import SearchState, TrialRecord
+
+Scalar = float | int | str | bool | None
+MOST_POINTS = 200  # of one curve in a view
+
+
+class TrialView(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial."""
+
+    number: int
+    state: str  # waiting, running, paused, completed, stopped, failed
+    params: dict[str, Scalar]
+    values: dict[
+        str, float | str | None
+    ]  # of the study's metrics: final ones, or the last that were reported
+    step: int
+    until: int | None = None
+    bracket: int = 0
+    starts: int = 0
+    given: bool = False
+    source: str = ""  # an earlier study that it was taken from
+    parent: int | None = None  # the trial whose weights it took
+    message: str = ""
+    begun_ms: int | None = None
+    ended_ms: int | None = None
+    run_s: float = 0.0
+    job_id: int | None = None
+    curve: tuple[tuple[int, float | str], ...] = ()  # steps and the first metric
+
+
+class StudyView(msgspec.Struct, frozen=True, kw_only=True):
+    """One study at a glance."""
+
+    name: str
+    state: str  # running, paused, stopped, completed, failed
+    message: str
+    metrics: dict[str, str]  # minimize or maximize
+    search: str
+    schedule: str
+    trials: int
+    counts: dict[str, int]  # of trials by state
+    best: TrialView | None = None
+    begun_ms: int | None = None
+    ended_ms: int | None = None
+    budget_trials: int | None = None
+    gpu_hours: float = 0.0
+    id: int | None = None  # in a service
+    user: str = ""
+    project: str = ""
+
+
+def json_number(value: float) -> float | str:
+    """Return a number as JSON can hold it."""
+    return (
+        value
+        if math.isfinite(value)
+        else "NaN"
+        if value != value
+        else "Infinity"
+        if value > 0
+        else "-Infinity"
+    )
+
+
+def trial_view(
+    state: SearchState, trial: TrialRecord, *, curve: bool = False, job_id: int | None = None
+) -> TrialView:
+    """Return one trial as data."""
+    values: dict[str, float | str | None] = {}
+    for index, name in enumerate(state.goals):
+        value = trial.values[index] if trial.values is not None else trial.latest.get(name)
+        values[name] = None if value is None else json_number(value)
+    return TrialView(
+        number=trial.number,
+        state=trial.state,
+        params=dict(trial.params),
+        values=values,
+        step=trial.used,
+        until=trial.until,
+        bracket=trial.bracket,
+        starts=trial.starts,
+        given=trial.given,
+        source=trial.source,
+        parent=trial.parent,
+        message=trial.message,
+        begun_ms=_ms(trial.begun_s),
+        ended_ms=_ms(trial.ended_s),
+        run_s=round(state.run_s(trial), 3),
+        job_id=job_id,
+        curve=_thin(trial) if curve else (),
+    )
+
+
+def study_view(state: SearchState, **more: Any) -> StudyView:
+    """Return a study as data."""
+    config, best = state.config, state.best()
+    counts: dict[str, int] = {}
+    for trial in state:
+        counts[trial.state] = counts.get(trial.state, 0) + 1
+    return StudyView(
+        name=config.name,
+        state=state.state,
+        message=state.message,
+        metrics={name: "minimize" if small else "maximize" for name, small in config.goals.items()},
+        search=_name(config.search),
+        schedule=_name(config.schedule),
+        trials=len(state.trials),
+        counts=counts,
+        best=None if best is None else trial_view(state, best),
+        begun_ms=_ms(state.begun_s),
+        ended_ms=_ms(state.ended_s),
+        budget_trials=config.budget.trials,
+        gpu_hours=round(state.gpu_hours(), 6),
+        **more,
+    )
+
+
+def _name(given: str | dict[str, Any]) -> str:
+    return given if isinstance(given, str) else str(given.get("name"))
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+def _thin(trial: TrialRecord) -> tuple[tuple[int, float | str], ...]:
+    """Return a curve with at most so many points, the last of them included."""
+    count = len(trial.steps)
+    every = max(1, math.ceil(count / MOST_POINTS))
+    kept = sorted({*range(0, count, every), *([count - 1] if count else [])})
+    return tuple((trial.steps[i], json_number(trial.curve[i])) for i in kept)
