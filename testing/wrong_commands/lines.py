@@ -98,6 +98,14 @@ RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "secret list": ((), ()),
     "secret set": ((), ("HF_TOKEN",)),
     "secret rm": ((), ("HF_TOKEN",)),
+    "ffdl init": ((), ("new-manifest.yml",)),
+    "ffdl train": ((), ("notes.txt", "empty")),
+    "ffdl list": ((), ()),
+    **{
+        f"ffdl {verb}": ((), ("training-7",))
+        for verb in ("show", "delete", "halt", "logs", "loglines", "emetrics", "download")
+    },
+    "ffdl version": ((), ()),
     "webhook list": ((), ()),
     "webhook add": ((), ("https://example.org/hook",)),
     **{f"webhook {verb}": ((), ("3",)) for verb in ("show", "test", "pause", "resume")},

@@ -40,6 +40,7 @@ VERBS = {
     "models": ("weft.cli.service.models", "List and tag models of the jobs service."),
     "deployment": ("weft.cli.service.deployment", "Serve models of the jobs service."),
     "webhook": ("weft.cli.service.webhook", "Tell web addresses of what happens to jobs."),
+    "ffdl": ("weft.cli.jobs.ffdl", "Train with the words of FfDL's command line."),
     "login": ("weft.cli.jobs.login", "Log in to a jobs service."),
     "user": ("weft.cli.service.user", "Manage who may use the jobs service."),
     "token": ("weft.cli.service.token", "Manage tokens of programs."),

@@ -14,6 +14,7 @@ import pytest
 from testing.cluster.waiting import wait_until
 from tests.jobs.doors.conftest import StoreService, Users, client_of, life_of
 
+from weft import cli
 from weft.jobs.accounts.sealing import Sealer
 from weft.jobs.data.connections import find_connection, parse_place
 from weft.jobs.doors.ffdl.routes import ffdl_routes
@@ -201,3 +202,63 @@ data_stores:
     assert last[0]["etimes"]["iteration"]["value"] == "19"
     with client_of(address, "ann") as client:
         assert len(client.get(f"{path}/metrics").text.splitlines()) == 21
+
+
+def test_endpoints_are_told_of_a_training(
+    service: StoreService, jobs: JobService, users: Users, serve: Callable[..., str], packed: Path
+) -> None:
+    curl = Curl(serve(ffdl_routes(jobs, users), life_of(jobs)), packed)
+    path = curl.json("/v1/models", *SEND, status=201)["location"]
+    job_id = int(path.rpartition("-")[2])
+    body = ("-X", "POST", "-d", json.dumps({"url": "https://example.org/hook"}))
+    added = curl.json(f"{path}/events/status/mine", *body, status=201)
+    assert added == {"id": "mine", "url": "https://example.org/hook"}
+    curl.json(f"{path}/events/failed/other", *body, status=201)
+    assert [one["id"] for one in curl.json(f"{path}/events/status")["endpoints"]] == ["mine"]
+    assert {one["type"] for one in curl.json(f"{path}/events")["events"]} == {"status", "failed"}
+    told = service.database.ask(lambda c: spec_of(c, job_id)).notify
+    assert [(one.webhook, "completed" in one.on, "failed" in one.on) for one in told] == [
+        ("https://example.org/hook", True, True), ("https://example.org/hook", False, True),
+    ]  # fmt: skip
+    assert curl.json(f"{path}/events/status/mine", "-X", "DELETE") == {"id": "mine"}
+    assert curl(f"{path}/events/status/mine")[0] == 404
+    assert len(service.database.ask(lambda c: spec_of(c, job_id)).notify) == 1
+    bad = ("-X", "POST", "-d", json.dumps({"url": "ftp://example.org"}))
+    assert "http or https" in curl.json(f"{path}/events/status/bad", *bad, status=400)["description"]
+    assert "must be status or" in curl.json(f"{path}/events/mood/bad", *body, status=400)["description"]
+    assert Curl(curl._address, packed, "bob")(f"{path}/events/status/bad", *body)[0] == 403
+    assert curl.json("/health") == {"status": "SERVING"}
+
+
+def test_ffdls_words_work_on_the_command_line(
+    jobs: JobService,
+    users: Users,
+    serve: Callable[..., str],
+    packed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(packed)
+    address = serve(ffdl_routes(jobs, users), life_of(jobs))
+    for name, value in (("URL", address), ("USERNAME", "ann"), ("PASSWORD", "ann")):
+        monkeypatch.setenv(f"DLAAS_{name}", value)
+    (packed / "manifest.yml").write_text(MANIFEST.replace("python3 count.py ${DATA_DIR} | cat", "sleep 600"))
+
+    def say(*words: str, code: int = 0) -> str:
+        assert cli.call(("ffdl", *words)) == code
+        told = capsys.readouterr()
+        return told.out if code == 0 else told.err
+
+    model_id = say("train", "manifest.yml", "model.zip").split()[-1]
+    assert "count to three" in say("list")
+    assert json.loads(say("show", model_id, "--json"))["model_id"] == model_id
+    assert "Learners:    1" in say("show", model_id)
+    assert say("download", model_id, "--definition", "--filename", "code.zip") == "wrote code.zip\n"
+    assert zipfile.ZipFile("code.zip").namelist() == ["count.py"]
+    assert say("loglines", model_id) == say("emetrics", model_id) == ""
+    assert say("halt", model_id) == f"halting {model_id}\n"
+    assert say("delete", model_id) == f"deleted {model_id}\n"
+    assert "got 404" in say("show", model_id, code=2)
+    assert "must be a zip or a folder" in say("train", "manifest.yml", "nothing", code=2)
+    assert "wrote manifest2.yml" in say("init", "manifest2.yml")
+    assert "speaking FfDL's REST v1" in say("version")

@@ -159,3 +159,58 @@ def test_a_password_is_as_good_as_a_token(
     found = service.database.ask(lambda c: find_job(c, int(run_id)))
     assert found is not None
     assert found.user_name == "bob"
+
+
+REGISTRY = """
+import json, mlflow
+from mlflow.exceptions import MlflowException
+client = mlflow.MlflowClient()
+with mlflow.start_run() as run:
+    mlflow.log_text("weights", "model/weights.txt")
+client.create_registered_model("digits", tags={"team": "blue"}, description="of digits")
+first = client.create_model_version("digits", f"{run.info.artifact_uri}/model", run.info.run_id)
+second = client.create_model_version("digits", f"{run.info.artifact_uri}/model", run.info.run_id)
+client.set_registered_model_alias("digits", "champion", first.version)
+client.set_model_version_tag("digits", second.version, "checked", "yes")
+client.transition_model_version_stage("digits", second.version, "Production", archive_existing_versions=True)
+client.update_registered_model("digits", "of handwritten digits")
+seen = {
+    "versions": [first.version, second.version],
+    "champion": client.get_model_version_by_alias("digits", "champion").version,
+    "staged": [one.version for one in client.get_latest_versions("digits", ["Production"])],
+    "description": client.get_registered_model("digits").description,
+    "found": [one.name for one in client.search_registered_models("name LIKE 'dig%'")],
+    "of_run": sorted(one.version for one in client.search_model_versions(f"run_id = '{run.info.run_id}'")),
+    "tagged": [one.version for one in client.search_model_versions("tags.checked = 'yes'")],
+    "weights": open(mlflow.artifacts.download_artifacts("models:/digits@champion") + "/weights.txt").read(),
+}
+client.delete_registered_model_alias("digits", "champion")
+client.delete_model_version("digits", first.version)
+client.rename_registered_model("digits", "figures")
+try:
+    client.get_registered_model("digits")
+except MlflowException as error:
+    seen["gone"] = error.error_code
+client.delete_registered_model("figures")
+seen["left"] = [one.name for one in client.search_registered_models()]
+print(json.dumps(seen))
+"""
+
+
+def test_models_are_registered_staged_and_found(
+    service: StoreService, users: Users, serve: Callable[[list[Any]], str], tmp_path: Path
+) -> None:
+    address = serve(mlflow_routes(service, users))
+    seen = run_client(address, tmp_path, REGISTRY, MLFLOW_TRACKING_TOKEN="ann")
+    assert seen == {
+        "versions": ["1", "2"],
+        "champion": "1",
+        "staged": ["2"],
+        "description": "of handwritten digits",
+        "found": ["digits"],
+        "of_run": ["1", "2"],
+        "tagged": ["2"],
+        "weights": "weights",
+        "gone": "RESOURCE_DOES_NOT_EXIST",
+        "left": [],
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import traceback
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from os import urandom
 
 from starlette.exceptions import HTTPException
@@ -18,44 +19,14 @@ from weft.jobs.api.failures import ApiRefusal, as_refusal
 from weft.jobs.api.openapi import document
 from weft.jobs.api.operations import OPERATIONS, PREFIX
 from weft.jobs.api.pages import POLICY, Pages
-from weft.jobs.api.routes import (
-    accounts,
-    cluster,
-    compare,
-    data,
-    deployments,
-    elastic,
-    files,
-    jobs,
-    logs,
-    reports,
-    session,
-    stream,
-    webhooks,
-)
+from weft.jobs.api.routes import MODULES
 from weft.jobs.api.state import ApiState
 from weft.serve.server import logs as server_logs
 from weft.serve.server.hosts import LoopbackHosts
 from weft.serve.server.refusal import GoneError, RefusalError
 
 HANDLERS: Mapping[str, Handler] = {
-    name: handler
-    for module in (
-        accounts,
-        cluster,
-        compare,
-        data,
-        deployments,
-        elastic,
-        files,
-        jobs,
-        logs,
-        reports,
-        session,
-        stream,
-        webhooks,
-    )
-    for name, handler in module.HANDLERS.items()
+    name: handler for module in map(import_module, MODULES) for name, handler in module.HANDLERS.items()
 }
 _SECURITY = {
     b"content-security-policy": POLICY.encode(),

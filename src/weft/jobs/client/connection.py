@@ -70,6 +70,11 @@ class ServiceConnection:
     def close(self) -> None:
         self._http.close()
 
+    @property
+    def http(self) -> httpx.Client:
+        """The client below, for what is beside the API: the doors at the root of the service."""
+        return self._http
+
     def get(self, path: str, kind: type[T], query: Query | None = None) -> T:
         """Ask for something."""
         return self._decoded(self._send("GET", path, query=query), kind)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+import msgspec
 import sqlalchemy as sa
 from starlette.requests import HTTPConnection, Request
 
 from weft.errors import UsageError
+from weft.files import write_whole
 from weft.jobs.code.blobs import BlobStore
 from weft.jobs.reports.fanout import PointFanout
 from weft.jobs.spec.model import JobSpec
@@ -107,6 +109,32 @@ def check_submitter(caller: Caller) -> None:
         raise DoorError(
             "forbidden", f"a submitter must be a member or an admin, got {caller.role}; ask an admin"
         )
+
+
+async def find_door_job(
+    database: Database, caller: Caller, job_id: int, *, door: str, what: str, change: bool = False
+) -> StoredJob:
+    """Return a job that came by a door, if the caller may see it, or change it; jobs of other kinds are not found."""
+    find = changeable_job if change else visible_job
+    found = await database.read(lambda connection: find(connection, caller, job_id))
+    if found.tags.get("door") != door:
+        raise DoorError("not-found", f"{what} must exist, got {job_id}, which is a job of another kind")
+    return found
+
+
+def keep_document(data: Path, job_id: int, name: str, document: Mapping[str, Any]) -> None:
+    """Keep what a door was given with a job in the job's folder."""
+    place = data / "jobs" / str(job_id) / name
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(place, msgspec.json.encode(document))
+
+
+def kept_document(data: Path, job_id: int, name: str) -> dict[str, Any]:
+    """Return what a door has kept with a job; nothing where that is gone."""
+    try:
+        return msgspec.json.decode((data / "jobs" / str(job_id) / name).read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError):
+        return {}
 
 
 async def read_bounded(request: Request, most_bytes: int) -> bytes:

@@ -24,6 +24,7 @@ __all__ = [
     "deployment",
     "job_input",
     "metadata",
+    "mlflow_model",
     "model_origin",
     "project",
 ]
@@ -108,4 +109,11 @@ deployment = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("changed_ms", BigInteger, nullable=False),
     UniqueConstraint("name"),
+)
+mlflow_model = Table(  # as MLflow's clients register them; not the models that the service serves
+    "mlflow_model",
+    metadata,
+    Column("name", String(250), primary_key=True),
+    Column("user_id", Id, ForeignKey("user_account.id"), nullable=False),
+    Column("document", Text, nullable=False),  # JSON: versions, aliases, tags
 )

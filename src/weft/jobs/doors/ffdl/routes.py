@@ -21,13 +21,15 @@ from weft.jobs.doors.access import (
     Caller,
     DoorError,
     SubmittingService,
-    changeable_job,
     check_submitter,
+    find_door_job,
+    keep_document,
+    kept_document,
     read_bounded,
-    visible_job,
 )
 from weft.jobs.doors.archives import zip_folder_answer, zip_snapshot_answer
 from weft.jobs.doors.ffdl import trainings
+from weft.jobs.doors.ffdl.events import TrainingEvents
 from weft.jobs.doors.ffdl.manifest import read_manifest
 from weft.jobs.doors.ffdl.translate import DOOR, hard_coded_places, masked, translate
 from weft.jobs.doors.output import OutputFollower, rank_logs, read_lines
@@ -48,6 +50,7 @@ STOP_S = 20.0  # that deleting a running training waits for its end
 def ffdl_routes(service: SubmittingService, authenticate: Authenticate) -> list[BaseRoute]:
     """Return the routes; they belong at the root of the server."""
     door = FfdlDoor(service, authenticate)
+    events = TrainingEvents(service.database, door.find)
     models = "/v1/models/{model_id}"
     return [
         Route("/v1/models", _guarded(door.create), methods=["POST"]),
@@ -59,6 +62,12 @@ def ffdl_routes(service: SubmittingService, authenticate: Authenticate) -> list[
         Route(f"{models}/trained_model", _guarded(door.trained_model), methods=["GET"]),
         WebSocketRoute(f"{models}/logs", door.logs_socket),
         Route(f"{models}/logs", _guarded(door.logs), methods=["GET"]),
+        Route(f"{models}/events", _guarded(events.list_all), methods=["GET"]),
+        Route(f"{models}/events/{{event_type}}", _guarded(events.list), methods=["GET"]),
+        Route(f"{models}/events/{{event_type}}/{{endpoint}}", _guarded(events.show), methods=["GET"]),
+        Route(f"{models}/events/{{event_type}}/{{endpoint}}", _guarded(events.add), methods=["POST"]),
+        Route(f"{models}/events/{{event_type}}/{{endpoint}}", _guarded(events.remove), methods=["DELETE"]),
+        Route("/health", _health, methods=["GET"]),
         Route(f"{models}/metrics", _guarded(door.metrics), methods=["GET"]),
         Route("/v1/logs/{model_id}/loglines", _guarded(door.loglines), methods=["GET"]),
         Route("/v1/logs/{model_id}/emetrics", _guarded(door.emetrics), methods=["GET"]),
@@ -102,8 +111,7 @@ class FfdlDoor:
         (job_id,) = await self._service.submit(
             found.spec, user_id=caller.user_id, user_name=caller.user_name, snapshot=digest
         )
-        self._manifest_file(job_id).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._manifest_file(job_id).write_bytes(msgspec.json.encode(masked(manifest)))
+        keep_document(self._service.folder, job_id, MANIFEST, masked(manifest))
         for warning in found.warnings:
             text = warning
             await self._database.write(
@@ -118,30 +126,19 @@ class FfdlDoor:
             answer | ({"warnings": found.warnings} if found.warnings else {}), 201, {"Location": location}
         )
 
-    def _manifest_file(self, job_id: int) -> Path:
-        return self._service.folder / "jobs" / str(job_id) / MANIFEST
-
-    def _manifest(self, job_id: int) -> Mapping[str, Any]:
-        try:
-            found: dict[str, Any] = msgspec.json.decode(
-                self._manifest_file(job_id).read_bytes(), type=dict[str, Any]
-            )
-        except (OSError, msgspec.MsgspecError):
-            return {}
-        return found
+    def _manifest(self, job_id: int) -> dict[str, Any]:
+        return kept_document(self._service.folder, job_id, MANIFEST)
 
     # -- trainings ----------------------------------------------------------------------------------------------------
 
-    async def _found(self, request: HTTPConnection, *, change: bool = False) -> tuple[Caller, StoredJob]:
+    async def find(self, request: HTTPConnection, *, change: bool = False) -> tuple[Caller, StoredJob]:
+        """Return the caller and the training of a request."""
         caller = await self._authenticate(request)
         job_id = trainings.job_id_of(request.path_params["model_id"])
-        find = changeable_job if change else visible_job
-        found = await self._database.read(lambda connection: find(connection, caller, job_id))
-        if found.tags.get("door") != DOOR:
-            raise DoorError(
-                "not-found", f"a training must exist, got {job_id}, which is a job of another kind"
-            )
-        return caller, found
+        what = "a training"
+        return caller, await find_door_job(
+            self._database, caller, job_id, door=DOOR, what=what, change=change
+        )
 
     async def list(self, request: Request) -> Response:
         caller = await self._authenticate(request)
@@ -150,7 +147,7 @@ class FfdlDoor:
         return _json({"models": [trainings.model_json(job, self._manifest(job.id)) for job in page.jobs]})
 
     async def show(self, request: Request) -> Response:
-        _, job = await self._found(request)
+        _, job = await self.find(request)
         metrics = await self._database.read(lambda connection: summaries(connection, job.id))
         shown = [
             {
@@ -165,7 +162,7 @@ class FfdlDoor:
         return _json(trainings.model_json(job, self._manifest(job.id), shown))
 
     async def halt(self, request: Request) -> Response:
-        caller, job = await self._found(request, change=True)
+        caller, job = await self.find(request, change=True)
         try:
             asked = msgspec.json.decode(await read_bounded(request, 1 << 16), type=dict[str, Any])
         except msgspec.MsgspecError:
@@ -177,7 +174,7 @@ class FfdlDoor:
 
     async def delete(self, request: Request) -> Response:
         """Remove a training; one that runs is halted first."""
-        caller, job = await self._found(request, change=True)
+        caller, job = await self.find(request, change=True)
         if job.state not in ENDED:
             await self._service.act(job.id, "stop", user_name=caller.user_name)
             await self._wait_for_end(job.id)
@@ -202,7 +199,7 @@ class FfdlDoor:
     # -- archives -----------------------------------------------------------------------------------------------------
 
     async def definition(self, request: Request) -> Response:
-        _, job = await self._found(request)
+        _, job = await self.find(request)
         if job.snapshot is None:
             raise DoorError("gone", "the code of a training must be kept, got none")
         digest = job.snapshot
@@ -210,7 +207,7 @@ class FfdlDoor:
         return await zip_snapshot_answer("model.zip", self._service.blobs, snapshot)
 
     async def trained_model(self, request: Request) -> Response:
-        _, job = await self._found(request)
+        _, job = await self.find(request)
         if not job.attempt:
             raise DoorError("not-found", "a training must have run to have results, got one that has not")
         folder = self._service.log_folder(job.id, job.attempt)
@@ -225,14 +222,14 @@ class FfdlDoor:
         return OutputFollower(lambda: self._newest(job.id), named=learners > 1)
 
     async def logs(self, request: Request) -> Response:
-        _, job = await self._found(request)
+        _, job = await self.find(request)
         pieces = self._follower(job).pieces(follow=_flag(request, "follow"))
         return StreamingResponse(pieces, media_type="text/plain; charset=utf-8")
 
     async def logs_socket(self, socket: WebSocket) -> None:
         """Send the output in pieces of text until the training has ended."""
         try:
-            _, job = await self._found(socket)
+            _, job = await self.find(socket)
         except DoorError:
             await socket.close(4401)
             return
@@ -245,7 +242,7 @@ class FfdlDoor:
             return
 
     async def metrics(self, request: Request) -> Response:
-        _, job = await self._found(request)
+        _, job = await self.find(request)
         records = await self._records(job)
         return StreamingResponse(_lines(records), media_type="application/x-ndjson")
 
@@ -262,11 +259,11 @@ class FfdlDoor:
         return trainings.records_of(await self._database.read(read), job)
 
     async def emetrics(self, request: Request) -> Response:
-        _, job = await self._found(request)
+        _, job = await self.find(request)
         return _json({"models": _page(request, await self._records(job))})
 
     async def loglines(self, request: Request) -> Response:
-        _, job = await self._found(request)
+        _, job = await self.find(request)
         folder = self._service.log_folder(job.id, job.attempt)
         lines = await asyncio.to_thread(read_lines, folder) if job.attempt else []
         times = (
@@ -282,6 +279,10 @@ class FfdlDoor:
 
 
 list_of_records = list[dict[str, Any]]
+
+
+async def _health(request: Request) -> Response:
+    return _json({"status": "SERVING"})
 
 
 def _page(request: Request, items: list_of_records) -> list_of_records:

@@ -22,6 +22,7 @@ from weft.jobs.doors.access import (
 )
 from weft.jobs.doors.mlflow import artifacts, messages
 from weft.jobs.doors.mlflow.handlers import Tracking
+from weft.jobs.doors.mlflow.registry import Registry, RegistryRequest
 
 VERSION = "3.0.0"  # of the protocol: runs, metrics and artifacts; no traces, which clients send from 3.4 on
 MOST_BYTES = 4 << 20  # of requests that are not batches
@@ -30,7 +31,7 @@ LONGEST_INPUTS_BYTES = 64 << 20  # schemas and profiles of data sets
 
 def mlflow_routes(service: DoorService, authenticate: Authenticate) -> list[BaseRoute]:
     """Return the routes; they belong at the root of the server."""
-    tracking = Tracking(service)
+    tracking, registry = Tracking(service), Registry(service)
     files = ArtifactFiles(service, authenticate)
 
     def get(path: str, answer: Callable[[Caller, Any], Awaitable[dict[str, Any]]]) -> Route:
@@ -77,6 +78,28 @@ def mlflow_routes(service: DoorService, authenticate: Authenticate) -> list[Base
         post("/experiments/restore", tracking.restore_experiment, messages.ExperimentReference),
         post("/experiments/update", tracking.update_experiment, messages.UpdateExperiment),
         post("/experiments/set-experiment-tag", tracking.tag_experiment, messages.ExperimentTag),
+        post("/registered-models/create", registry.create, RegistryRequest),
+        post("/registered-models/rename", registry.rename, RegistryRequest),
+        post("/registered-models/update", registry.update, RegistryRequest, methods=("PATCH",)),
+        post("/registered-models/delete", registry.delete, RegistryRequest, methods=("DELETE",)),
+        get("/registered-models/get", registry.get),
+        get("/registered-models/search", registry.search),
+        post("/registered-models/get-latest-versions", registry.latest, RegistryRequest),
+        get("/registered-models/get-latest-versions", registry.latest),
+        post("/registered-models/set-tag", registry.set_tag, RegistryRequest),
+        post("/registered-models/delete-tag", registry.delete_tag, RegistryRequest, methods=("DELETE",)),
+        post("/registered-models/alias", registry.set_alias, RegistryRequest),
+        post("/registered-models/alias", registry.delete_alias, RegistryRequest, methods=("DELETE",)),
+        get("/registered-models/alias", registry.by_alias),
+        post("/model-versions/create", registry.create_version, RegistryRequest),
+        post("/model-versions/update", registry.update_version, RegistryRequest, methods=("PATCH",)),
+        post("/model-versions/transition-stage", registry.transition, RegistryRequest),
+        post("/model-versions/delete", registry.delete_version, RegistryRequest, methods=("DELETE",)),
+        get("/model-versions/get", registry.version),
+        get("/model-versions/search", registry.search_versions),
+        get("/model-versions/get-download-uri", registry.download),
+        post("/model-versions/set-tag", registry.set_tag, RegistryRequest),
+        post("/model-versions/delete-tag", registry.delete_tag, RegistryRequest, methods=("DELETE",)),
         Route("/{path:path}", _guarded(_unknown)),
     ]
     return [
@@ -144,7 +167,7 @@ async def _version(request: Request) -> Response:
 
 async def _unknown(request: Request) -> Response:
     return _error("ENDPOINT_NOT_FOUND", f"{request.method} {request.url.path} is not among the parts of MLflow's REST "
-                  "that weft has: experiments, runs, metrics, artifacts", 404)  # fmt: skip
+                  "that weft has: experiments, runs, metrics, artifacts, registered models", 404)  # fmt: skip
 
 
 def _json(answer: dict[str, Any]) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ from weft.jobs.doors.access import (
     Caller,
     DoorError,
     SubmittingService,
-    changeable_job,
     check_submitter,
+    find_door_job,
+    keep_document,
+    kept_document,
     visible_job,
 )
 from weft.jobs.doors.archives import zip_folder_answer
@@ -124,8 +126,7 @@ class WmlaDoor:
             "elastic": given.elastic,
             "workers": given.most_workers or given.workers,
         }
-        self._kept_file(job_id).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._kept_file(job_id).write_bytes(msgspec.json.encode(kept))
+        keep_document(self._service.folder, job_id, KEPT, kept)
         await self._note(job_id, given.warnings)
         found = await self._database.read(lambda connection: visible_job(connection, caller, job_id))
         return _json(self._exec(found))
@@ -137,16 +138,8 @@ class WmlaDoor:
 
         await self._database.write(add)
 
-    def _kept_file(self, job_id: int) -> Path:
-        return self._service.folder / "jobs" / str(job_id) / KEPT
-
     def _exec(self, job: StoredJob) -> dict[str, Any]:
-        try:
-            kept: Mapping[str, Any] = msgspec.json.decode(
-                self._kept_file(job.id).read_bytes(), type=dict[str, Any]
-            )
-        except (OSError, msgspec.MsgspecError):
-            kept = {}
+        kept = kept_document(self._service.folder, job.id, KEPT)
         return executions.exec_json(
             job, kept, str(self._service.log_folder(job.id, max(1, job.attempt)) / "code")
         )
@@ -154,13 +147,10 @@ class WmlaDoor:
     async def _found(self, request: Request, *, change: bool = False) -> tuple[Caller, StoredJob]:
         caller = await self._caller(request)
         job_id = executions.job_id_of(request.path_params["exec_id"])
-        find = changeable_job if change else visible_job
-        found = await self._database.read(lambda connection: find(connection, caller, job_id))
-        if found.tags.get("door") != DOOR:
-            raise DoorError(
-                "not-found", f"an execution must exist, got {job_id}, which is a job of another kind"
-            )
-        return caller, found
+        what = "an execution"
+        return caller, await find_door_job(
+            self._database, caller, job_id, door=DOOR, what=what, change=change
+        )
 
     async def _mine(self, caller: Caller) -> tuple[StoredJob, ...]:
         wanted = JobFilter(text=f"door={DOOR}", user_name=caller.user_name)
