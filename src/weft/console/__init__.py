@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["pages"]
+__all__ = ["pages", "pages_folder"]
 
 
 def pages() -> Path | None:
@@ -12,5 +12,10 @@ def pages() -> Path | None:
 
     `index.html` answers every path of the console; files under `assets/` have names that change with their content.
     """
-    folder = Path(__file__).with_name("pages")
+    folder = pages_folder()
     return folder if (folder / "index.html").is_file() else None
+
+
+def pages_folder() -> Path:
+    """Return the folder in which the pages are, or will be once they are built."""
+    return Path(__file__).with_name("pages")

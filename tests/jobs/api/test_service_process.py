@@ -12,9 +12,11 @@ from stat import S_IMODE
 import httpx
 import pytest
 import sqlalchemy as sa
+from starlette.responses import FileResponse
 from testing.cluster.waiting import wait_until
 
 from weft.errors import UsageError
+from weft.jobs.api.pages import Pages
 from weft.jobs.api.process import ServiceOptions, account_name, first_user, locked_data
 from weft.jobs.store.database import Database
 from weft.jobs.store.tables import user
@@ -94,3 +96,13 @@ def test_there_is_always_an_administrator(tmp_path: Path) -> None:
 
     assert database.submit(work).result() == [("ann", "admin")] * 3
     database.close()
+
+
+def test_pages_that_are_built_while_the_service_runs_are_shown(tmp_path: Path) -> None:
+    pages = Pages(tmp_path / "pages")
+    assert b"make pages" in bytes(pages.answer("/jobs").body)
+    (tmp_path / "pages" / "assets").mkdir(parents=True)
+    (tmp_path / "pages" / "index.html").write_text("<!doctype html>the console")
+    shown = pages.answer("/jobs")
+    assert isinstance(shown, FileResponse)
+    assert Path(shown.path).read_text() == "<!doctype html>the console"

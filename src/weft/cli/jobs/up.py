@@ -60,11 +60,11 @@ def command(data: Path | None, **options: Any) -> None:
     `weft user system` gives them. Jobs go on when it ends, and it finds them again when it is started again.
     """
     try:
-        from weft.console import pages
+        from weft.console import pages_folder
         from weft.jobs.api.process import ServiceOptions, run_service
         from weft.jobs.client.address import default_data_folder
     except ModuleNotFoundError as error:
         raise missing_extra(error) from None
     given = {**options, "private_webhooks": tuple(map(str, options["private_webhooks"]))}
     folder = (data or default_data_folder()).absolute()
-    run_service(ServiceOptions(data=folder, pages=pages(), **given), click.echo)
+    run_service(ServiceOptions(data=folder, pages=pages_folder(), **given), click.echo)
