@@ -31,14 +31,15 @@ def entered(holder: int, kind: str) -> Iterator[None]:
             stack.enter_context(Path(path).open("rb"))
             for path in (f"/proc/thread-self/ns/{kind}", f"/proc/{holder}/ns/{target}")
         )
-        _setns(there.fileno())
+        enter_namespace(there.fileno())
         try:
             yield
         finally:
-            _setns(back.fileno())
+            enter_namespace(back.fileno())
 
 
-def _setns(descriptor: int) -> None:
+def enter_namespace(descriptor: int) -> None:
+    """Put this thread into a namespace by an open descriptor of it."""
     # os.setns exists from Python 3.12 on.
     if _libc.setns(descriptor, 0) != 0:
         code = ctypes.get_errno()

@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
+from testing.cluster.namespaces import enter_namespace, entered
 from testing.forking.client import NOT_FORKED
 from testing.forking.programs import FOLDER_PREFIX, WEFT, ForkingPopen, Program, become, fork, program_of
 
@@ -69,6 +70,18 @@ def ask_to_load(address: str, modules: Sequence[str]) -> None:
         assert connection.recv(64), "the fork server ended"
 
 
+def ask_to_be_on(address: str, holder: int, path: Path, log: Path) -> int:
+    """Have a server put a fork of itself on a virtual host, where it serves at a path; return the fork's pid."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, log.open("w") as output:
+        connection.settimeout(300)  # on a busy machine
+        connection.connect(address)
+        request = json.dumps({"host": holder, "path": str(path)}).encode()
+        socket.send_fds(connection, [request], [output.fileno()])
+        answer = connection.recv(64)
+    assert answer, "the fork server ended"
+    return int(answer)
+
+
 class ForkServer:
     """Runs `weft` and Python programs as forks, as many at once as are asked for."""
 
@@ -95,6 +108,10 @@ class ForkServer:
             ask_to_load(self._address, modules)
             self._loaded.update(modules)
         return self
+
+    def on_host(self, holder: int, path: Path, log: Path) -> int:
+        """Serve on a virtual host as well, for commands that find the socket at a path; return the server's pid."""
+        return ask_to_be_on(self._address, holder, path, log)
 
     def run(
         self, args: Sequence[str], *, env: Mapping[str, str], cwd: Path, timeout: float
@@ -135,13 +152,14 @@ class _Server:
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
-    def serve(self) -> None:
-        self._load(PRELOADED)
+    def serve(self) -> NoReturn:
+        """Answer requests until this process is ended."""
         while True:
             for key, _ in self._selector.select():
                 key.data()
 
-    def _load(self, modules: Sequence[str]) -> None:
+    def load(self, modules: Sequence[str]) -> None:
+        """Import modules, for all forks from now on."""
         for name in modules:
             importlib.import_module(name)
         gc.collect()
@@ -152,8 +170,10 @@ class _Server:
         request, descriptors, _, _ = socket.recv_fds(connection, _MOST_BYTES, 3)
         told = json.loads(request or b"{}")
         if "load" in told:
-            self._load(told["load"])
+            self.load(told["load"])
             connection.send(b"loaded")
+        if "host" in told:
+            self._serve_on(told["host"], told["path"], connection, descriptors[0])
         program = _asked(told["argv"]) if "argv" in told else None
         if program is not None:
             self._start(program, told, connection, descriptors)
@@ -163,6 +183,28 @@ class _Server:
             connection.close()
         for descriptor in descriptors:
             os.close(descriptor)
+
+    def _serve_on(self, holder: int, path: str, connection: socket.socket, log: int) -> None:
+        """Fork a server into the namespaces of a host; who kills the host ends it, and we hear of it."""
+        # The names lead elsewhere once the first namespace is entered.
+        doors = [os.open(f"/proc/{holder}/ns/{kind}", os.O_RDONLY) for kind in ("net", "uts", "ipc", "mnt")]
+        with entered(holder, "pid"):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    _be_on_host(doors, path, log)
+                finally:
+                    os._exit(1)
+        for door in doors:
+            os.close(door)
+        handle = os.pidfd_open(pid)
+        self._selector.register(handle, selectors.EVENT_READ, partial(self._host_ended, pid, handle))
+        connection.send(str(pid).encode())
+
+    def _host_ended(self, pid: int, handle: int) -> None:
+        os.waitpid(pid, 0)
+        self._selector.unregister(handle)
+        os.close(handle)
 
     def _start(
         self, program: Program, told: dict[str, Any], connection: socket.socket, streams: Sequence[int]
@@ -189,6 +231,23 @@ class _Server:
         connection.close()
 
 
+def _be_on_host(doors: Sequence[int], path: str, log: int) -> NoReturn:
+    """Enter the namespaces of a host, and serve there."""
+    os.setsid()
+    for number in (1, 2):
+        os.dup2(log, number)
+    for door in doors:
+        enter_namespace(door)
+    os.chdir(ROOT)  # a change of mounts leads to their root
+    os.closerange(3, 1024)
+    _end_with_parent()
+    _Server(_listener(path)).serve()
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def _asked(argv: Sequence[str]) -> Program | None:
     name, *args = argv
     return program_of([WEFT if name == "weft" else sys.executable, *args])
@@ -196,7 +255,7 @@ def _asked(argv: Sequence[str]) -> Program | None:
 
 def _take_place(cwd: str, streams: Sequence[int], parent: int) -> None:
     """Put a fork where its caller is; it ends with the server, however that ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _end_with_parent()
     if os.getppid() != parent:
         os._exit(1)
     for number, stream in enumerate(streams):
@@ -219,5 +278,7 @@ def _listener(where: str) -> socket.socket:
 
 
 if __name__ == "__main__":
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    _Server(_listener(sys.argv[1])).serve()
+    _end_with_parent()
+    server = _Server(_listener(sys.argv[1]))
+    server.load(PRELOADED)
+    server.serve()

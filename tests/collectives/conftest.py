@@ -1,13 +1,13 @@
 """Workers of the contract under the real launcher, on this machine and on the virtual cluster.
 
 On this machine, launcher and workers are forks of a process that has torch loaded (testing/forking), and so are agents
-and workers on the hosts of the shared cluster.
+and workers on the hosts of virtual clusters.
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -90,12 +90,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_cluster(shared_cluster: VirtualCluster) -> Iterator[VirtualCluster]:
+def shared_cluster(shared_cluster: VirtualCluster, forks: ForkServer) -> Iterator[VirtualCluster]:
     """Four hosts for all tests that leave them as they are, where agents and workers are forks."""
-    with HostForks(shared_cluster) as forks:
-        shared_cluster.python = forks.on(host.name for host in shared_cluster.hosts)
+    with HostForks(shared_cluster, forks):
         yield shared_cluster
-        shared_cluster.python = None
+
+
+@pytest.fixture
+def new_cluster(new_forking_cluster: Callable[..., VirtualCluster]) -> Callable[..., VirtualCluster]:
+    """Builds clusters that end with the test, where agents and workers are forks."""
+    return new_forking_cluster
 
 
 @pytest.fixture
