@@ -19,7 +19,7 @@ from testing.forking.hosts import HostForks
 from testing.forking.server import ForkServer
 from testing.shell import Shell
 
-pytest_plugins = ["testing.cluster.fixtures", "testing.order", "testing.slowest"]
+pytest_plugins = ["testing.cluster.fixtures", "testing.failures", "testing.order", "testing.slowest"]
 
 # A child that lost its parent becomes ours, so that a launcher cannot lose its workers unseen.
 PR_SET_CHILD_SUBREAPER = 36
