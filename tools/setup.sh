@@ -34,6 +34,7 @@ make_venv() {
         "$python" -m venv .venv
     fi
     install_packages "$1"
+    install_packages ./distributions/weft-horovod  # its dependency is weft, which is there now
     # Only what is imported, and on all cores: not the tests of each library, nor every model of transformers.
     .venv/bin/python -m compileall -qq -j 0 -x '/tests?/|/transformers/models/' .venv/lib/python*/site-packages ||
         true  # templates do not compile

@@ -15,6 +15,8 @@ NOT_RUN = {
     "python benchmarks/collectives.py ": "five minutes; --list of the same script is run",
     "python benchmarks/collectives.py --only": "a minute of measuring; --list of the same script is run",
     "python benchmarks/device.py": "needs an accelerator",
+    "horovodrun": "tests/compat/horovod/test_horovodrun.py runs the command",
+    "weft run --elastic 1:2 examples/horovod": "tests/compat/horovod/test_examples.py runs it",
     "salloc": "tests/launch/engines/test_slurm.py runs it on a real Slurm",
     "weft hosts add": "needs other machines; tests/jobs/service has a cluster's",
     "weft hosts drain": "needs other machines; tests/cli/jobs/test_up_end_to_end.py drains this one",
@@ -42,6 +44,11 @@ for _ in range(4):
     model(torch.randn(8, 4)).square().mean().backward()
     optimizer.step()
 weft.shutdown()
+"""
+HOROVOD_SCRIPT = """
+import horovod.torch as hvd, torch
+hvd.init()
+assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
 """
 LOGGING_SCRIPT = """
 import weft
@@ -137,6 +144,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "how-to/jobs.md": token,
     "how-to/checkpoints.md": script(ELASTIC_SCRIPT),
     "how-to/elastic.md": script(ELASTIC_SCRIPT),
+    "how-to/horovod.md": script(HOROVOD_SCRIPT),
     "how-to/learn.md": tables,
     "how-to/metrics.md": script(LOGGING_SCRIPT),
     "how-to/serve.md": models,

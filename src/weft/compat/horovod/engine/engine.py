@@ -1,7 +1,8 @@
 """The engine: a thread that negotiates and a thread that carries out, both asleep while there is nothing to do.
 
-Operations that are submitted within a cycle (a millisecond) are told to the coordinator together; one that somebody
-waits for is told at once. Rank 0's negotiating thread is the coordinator as well.
+Operations that are submitted within a cycle (a millisecond), or while others are carried out, are told to the
+coordinator together, and so are fused; one that somebody waits for is told at once. Rank 0's negotiating thread is the
+coordinator as well.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from weft.compat.horovod.negotiation.names import OpKey, RankNames
 from weft.compat.horovod.settings import HorovodSettings
 
 logger = logging.getLogger("horovod")
+HELD_BYTES = 16 << 20  # new operations of this size are told at once, even while others are carried out
 DRAIN_S = 10.0  # at the end, for all ranks to carry out what was agreed on
 JOIN_NAME = "join"
 
@@ -73,6 +75,8 @@ class HorovodEngine:
         self._lock = threading.Lock()
         self._new: list[HorovodOp] = []  # submitted, and not told to the coordinator
         self._in_flight: dict[OpKey, HorovodOp] = {}  # submitted, and not carried out
+        self._new_bytes = 0  # of what is new
+        self._to_do = 0  # executions that were agreed on and are not carried out
         self._noticed = False  # the negotiating thread knows that something is new
         self._hurried = False  # somebody waits for what is new
         self._stop_asked: str | None = None
@@ -110,7 +114,11 @@ class HorovodEngine:
                 )
             self._in_flight[key] = op
             self._new.append(op)
-            wake = not self._noticed or (hurry and not self._hurried)
+            before = self._new_bytes
+            for tensor in op.inputs:
+                self._new_bytes += tensor.nbytes
+            crossed = before < HELD_BYTES <= self._new_bytes
+            wake = not self._noticed or crossed or (hurry and not self._hurried)
             self._noticed = True
             self._hurried = self._hurried or hurry
         if wake:
@@ -198,7 +206,8 @@ class HorovodEngine:
             if self._new:
                 if send_at is None:
                     send_at = now + self.settings.cycle_s
-                if self._hurried or now >= send_at:
+                much = self._new_bytes >= HELD_BYTES
+                if self._hurried or much or (now >= send_at and not self._to_do):
                     send_at = None
                     came = self._tell_new(now) or came
             if self._stop_asked is not None and not stop_told:
@@ -216,7 +225,8 @@ class HorovodEngine:
     def _timeout(self, send_at: float | None) -> float | None:
         """Return for how long there is nothing to do but for what wakes the thread; None: for ever."""
         now = time.monotonic()
-        waits = [max(0.0, send_at - now)] if send_at is not None else []
+        # While there is something to do, its end wakes this thread.
+        waits = [max(0.0, send_at - now)] if send_at is not None and not self._to_do else []
         if self.rank == 0 and not self._stopped.is_set():
             oldest = self._coordinator.oldest()
             for limit_s in (self.settings.stall_warn_s, self.settings.stall_shutdown_s):
@@ -227,7 +237,7 @@ class HorovodEngine:
     def _tell_new(self, now: float) -> bool:
         """Tell the coordinator of what was submitted; return whether there is something to decide."""
         with self._lock:
-            new, self._new = self._new, []
+            new, self._new, self._new_bytes = self._new, [], 0
             self._noticed = self._hurried = False
         if self._stopped.is_set():
             return False
@@ -349,6 +359,8 @@ class HorovodEngine:
     def _obey(self, message: ToRank) -> None:
         match message:
             case AgreedOps():
+                with self._lock:
+                    self._to_do += len(message.executions)
                 for execution in message.executions:
                     self._agreed.put(self._resolve(execution))
                 self._names.forget(message)
@@ -385,6 +397,11 @@ class HorovodEngine:
                 continue
             try:
                 self._do(work)
+                with self._lock:
+                    self._to_do -= 1
+                    wake = not self._to_do and bool(self._new)
+                if wake:
+                    os.eventfd_write(self._wake, 1)
             except BaseException as error:
                 self._finish(work, error)
                 self._ask_to_stop(str(error) or type(error).__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,7 +136,7 @@ class Execute:
         counts = tuple(values.numel() for values in inputs)
         whole, parts = self._buffers.parts(counts, inputs[0].dtype, inputs[0].device)
         small = whole.nbytes < SMALL_BYTES * len(inputs)
-        flat_in = [values.reshape(-1) for values in inputs]
+        flat_in = [values.view(-1) for values in inputs]
         if before.is_one or small:
             torch._foreach_copy_(parts, flat_in)
             before.apply_(whole)
@@ -143,7 +144,8 @@ class Execute:
             for part, values in zip(parts, flat_in, strict=True):
                 before.apply_into(part, values)
         transport.allreduce(whole, op)
-        flat_out = [out.reshape(-1) for out in outputs]
+        in_place = all(map(operator.is_, inputs, outputs))
+        flat_out = flat_in if in_place else [out.view(-1) for out in outputs]
         if after.is_one or small:
             after.apply_(whole)
             torch._foreach_copy_(flat_out, parts)

@@ -12,11 +12,11 @@ and forgets those that were not used for longest; a rank that still uses a forgo
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.compat.horovod.negotiation.checks import mismatch, refused_with_join
-from weft.compat.horovod.negotiation.fusion import DecidedOp, fuse
+from weft.compat.horovod.negotiation.fusion import DecidedOp, fuse, fusion_key
 from weft.compat.horovod.negotiation.messages import (
     GLOBAL_SET,
     AgreedOp,
@@ -49,6 +49,7 @@ class NumberedOp:
 
     request: OpRequest
     bytes: int
+    alike: Hashable | None  # see `fusion_key`
 
 
 class Coordinator:
@@ -97,7 +98,10 @@ class Coordinator:
         elif number < 0:
             pending.alike = False
         pending.requests[rank] = request
-        if len(pending.requests) + len(self._joined) >= len(self._members(request.set_id)):
+        here, wanted = len(pending.requests), len(self._members(request.set_id))
+        if here == wanted:
+            self._complete.append(key)
+        elif self._joined and here + len(self._joined) >= wanted:
             self._complete_if(key, pending)
 
     def _complete_if(self, key: tuple[int, str], pending: PendingOp) -> None:
@@ -158,12 +162,12 @@ class Coordinator:
         """Return the operation that ranks have agreed on, or have failed to."""
         if pending.number >= 0 and pending.alike and not self._joined:  # nothing new about it
             known = self._numbered[pending.number]
-            return DecidedOp(known.request, AgreedOp("", pending.number), known.bytes)
+            return DecidedOp(known.request, AgreedOp("", pending.number), known.bytes, known.alike)
         request = next(iter(pending.requests.values()))
         joined = [rank for rank in self._members(key[0]) if rank not in pending.requests]
         error = mismatch(pending.requests) or (refused_with_join(request, joined) if joined else "")
         if error:
-            return DecidedOp(request, AgreedOp(request.name, error=error), 0)
+            return DecidedOp(request, AgreedOp(request.name, error=error), 0, None)
         agreed = AgreedOp(
             request.name,
             number=self._number(request) if request.may_repeat else -1,
@@ -171,7 +175,7 @@ class Coordinator:
             request=request if joined else None,
             value=self._change_sets(request),
         )
-        return DecidedOp(request, agreed, request.bytes)
+        return DecidedOp(request, agreed, request.bytes, fusion_key(request))
 
     def _sizes(self, set_id: int, pending: PendingOp) -> tuple[tuple[int, ...], ...]:
         """Return what each member brings, where that may differ."""
@@ -211,7 +215,7 @@ class Coordinator:
             self._forget(next(iter(self._numbered)))
         number, self._next_number = self._next_number, self._next_number + 1
         self._numbers[key] = number
-        self._numbered[number] = NumberedOp(request, request.bytes)
+        self._numbered[number] = NumberedOp(request, request.bytes, fusion_key(request))
         return number
 
     def _forget(self, number: int) -> None:

@@ -15,6 +15,9 @@ class DecidedOp:
     request: OpRequest
     agreed: AgreedOp
     bytes: int
+    alike: (
+        Hashable | None
+    )  # what it has in common with those that it may be fused with; None: it is done by itself
 
 
 def fuse(decided: Iterable[DecidedOp], most_bytes: int) -> list[Execution]:
@@ -22,7 +25,7 @@ def fuse(decided: Iterable[DecidedOp], most_bytes: int) -> list[Execution]:
     batches: list[tuple[OpRequest, list[AgreedOp]]] = []
     open_: dict[Hashable, tuple[list[AgreedOp], int]] = {}
     for op in decided:
-        alike = fusion_key(op)
+        alike = op.alike
         found = open_.get(alike) if alike is not None else None
         if found is not None and found[1] + op.bytes <= most_bytes:
             found[0].append(op.agreed)
@@ -35,11 +38,8 @@ def fuse(decided: Iterable[DecidedOp], most_bytes: int) -> list[Execution]:
     return [Execution(request.kind, request.set_id, tuple(batch)) for request, batch in batches]
 
 
-def fusion_key(op: DecidedOp) -> Hashable | None:
+def fusion_key(request: OpRequest) -> Hashable | None:
     """Return what operations must have in common to be fused; None: it is carried out by itself."""
-    request = op.request
-    if op.agreed.error:
-        return None
     if request.kind == OpKind.ALLREDUCE and request.op != ReduceKind.ADASUM and len(set(request.dtypes)) == 1:
         factors = request.prescale, request.postscale
         return request.kind, request.set_id, request.dtypes[0], request.device, request.op, factors
