@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from weft.errors import UsageError
 
 if TYPE_CHECKING:
+    from weft.jobs.client.client import JobsClient
     from weft.tune.results.insights import StudyInsight
     from weft.tune.results.views import StudyView, TrialView
     from weft.tune.study.config import StudyConfig
@@ -15,35 +18,109 @@ if TYPE_CHECKING:
 
 
 def runs_in_service(wanted: bool | None, url: str | None) -> bool:
-    """Return whether a study is the service's: as asked for, or because there is a service."""
-    return bool(wanted or url is not None)
+    """Return whether a study is the service's: as asked for, or because one is named, runs here, or has our login."""
+    if wanted is not None or url is not None:
+        return bool(wanted or url is not None)
+    try:
+        from weft.jobs.client.address import ServiceMissingError, find_service
+    except ModuleNotFoundError:
+        return False
+    try:
+        find_service()
+    except ServiceMissingError:
+        return False
+    return True
 
 
 def is_remote(name: str, url: str | None) -> bool:
     """Return whether a name means a study of the service: its number, or any with --url."""
-    return url is not None or name.isdigit()
+    if url is not None and not name.isdigit():
+        raise UsageError(f"a study of the service must be named by its number, got {name}; see weft studies")
+    return name.isdigit()
 
 
 def submit_study(config: StudyConfig, code: Path, url: str | None, *, as_json: bool, follows: bool) -> int:
-    """Have a study run by the service."""
-    raise UsageError("studies of the service are not there yet; write --local")
+    """Have a study run by the service, and watch it."""
+    from weft.cli.jobs.options import open_client, print_data
+    from weft.cli.jobs.submit import UploadLine
+    from weft.cli.tuning.table import headline
+
+    with open_client(url) as client:
+        view = client.studies.begin(config, code, progress=None if as_json else UploadLine())
+        if as_json:
+            print_data(view)
+            return 0
+        click.echo(headline(view))
+        number = view.id
+        assert number is not None
+        click.echo(f"weft: weft study show {number} shows it, weft study stop {number} ends it", err=True)
+        return _follow(client, number) if follows else 0
+
+
+def _follow(client: JobsClient, number: int) -> int:
+    """Show a study until it is over; Ctrl-C leaves it running."""
+    from weft.cli.tuning.table import LiveTable, headline
+    from weft.tune.results.views import study_view
+    from weft.tune.study.state import SearchState
+
+    state = SearchState()
+    seen = client.studies.update(number, state, 0)
+    table = LiveTable(state)
+    try:
+        for _ in client.events([f"study:{number}"]):
+            seen = client.studies.update(number, state, seen)
+            table()
+            if state.state in ("completed", "failed", "stopped", "paused"):
+                break
+    except KeyboardInterrupt:
+        click.echo(f"weft: study {number} goes on without us", err=True)
+        return 130
+    table.close()
+    click.echo(headline(study_view(state, id=number)))
+    return 0 if state.state == "completed" else 1
 
 
 def service_studies(url: str | None) -> list[StudyView]:
-    """Return the studies of the service."""
-    return []
+    """Return the studies of the service; one that does not answer is told of."""
+    from weft.cli.jobs.options import open_client
+    from weft.jobs.client.address import ServiceMissingError
+
+    try:
+        with open_client(url) as client:
+            return list(client.studies.all())
+    except ServiceMissingError as error:
+        if url is not None:
+            raise
+        click.echo(f"weft: {error}", err=True)
+        return []
 
 
 def fetch_study(name: str, url: str | None) -> tuple[StudyView, list[TrialView], list[StudyInsight]]:
-    """Return one study of the service, with its trials and insights."""
-    raise UsageError(f"a study must exist, got {name}; see weft studies")
+    """Return one study of the service, with its trials, the best first, and insights."""
+    from weft.cli.jobs.options import open_client
+    from weft.tune.results.views import trial_view
+
+    with open_client(url) as client:
+        detail = client.studies.show(int(name))
+        jobs = {trial.number: trial.job_id for trial in client.studies.trials(int(name))}
+        state = client.studies.state(int(name))
+    order = sorted(state, key=lambda t: (t.state == "failed", t.last_score, t.number))
+    views = [trial_view(state, trial, curve=True, job_id=jobs.get(trial.number)) for trial in order]
+    return detail.study, views, list(detail.insights)
 
 
 def fetch_state(name: str, url: str | None) -> SearchState:
     """Return the state of a study of the service."""
-    raise UsageError(f"a study must exist, got {name}; see weft studies")
+    from weft.cli.jobs.options import open_client
+
+    with open_client(url) as client:
+        return client.studies.state(int(name))
 
 
 def act(name: str, verb: str, url: str | None, body: dict[str, Any] | None = None) -> None:
     """Have the service do something with a study."""
-    raise UsageError(f"a study must exist, got {name}; see weft studies")
+    from weft.cli.jobs.options import open_client
+
+    with open_client(url) as client:
+        found = client.studies.act(int(name), verb, body)
+    click.echo(f"weft: study {found.id} ({found.name}): {verb} was asked for", err=True)

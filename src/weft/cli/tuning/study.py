@@ -260,7 +260,7 @@ def clone(name: str, new: str, changes: tuple[str, ...], warm: bool, url: str | 
     config = convert_config(found)
     check_config(config)
     if remote:
-        act(name, "clone", url, {"config": found, "warm": warm})
+        act(name, "clone", url, {"changes": found, "warm": warm})
         return
     home = studies_folder()
     if new in list_studies(home):

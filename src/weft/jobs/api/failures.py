@@ -15,6 +15,7 @@ from weft.jobs.service.owners import SubmitterError
 from weft.jobs.spec.read import SpecError
 from weft.jobs.store.hosts import HostNotFound
 from weft.jobs.store.jobs import JobNotFound
+from weft.jobs.studies.store import StudyNotFound
 from weft.serve.server.refusal import RefusalError
 
 _CODES = {
@@ -70,7 +71,7 @@ def as_refusal(error: Exception) -> ApiRefusal | None:
         case SpecError():
             problems = tuple(Problem(one.path, one.must, one.got, one.next) for one in error.problems)
             return ApiRefusal(422, str(error), code="bad-spec", problems=problems)
-        case JobNotFound() | HostNotFound() | DatasetNotFound() | DeploymentNotFound():
+        case JobNotFound() | HostNotFound() | DatasetNotFound() | DeploymentNotFound() | StudyNotFound():
             return ApiRefusal(404, str(error))
         case SubmitterError():
             return ApiRefusal(403, str(error), code="may-not-submit")

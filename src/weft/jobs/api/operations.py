@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from weft.jobs.api.types import accounts, cluster, data, files, jobs, reports
+from weft.jobs.api.types import accounts, cluster, data, files, jobs, reports, studies
 from weft.jobs.api.types.common import NoQuery
 from weft.jobs.code.snapshot import CodeSnapshot
 
@@ -218,7 +218,39 @@ DATA = (
     _post("infer", "/deployments/{deployment}/infer", "Try a served model.", data.InferenceAnswer,
           data.InferenceRequest, access="read", status=200),
 )  # fmt: skip
-OPERATIONS: tuple[ApiOperation, ...] = (*JOBS, *REPORTS, *FILES, *CLUSTER, *ACCOUNTS, *DATA)
+_STUDY = "/studies/{study:int}"
+STUDIES = (
+    _get("list_studies", "/studies", "Searches, the newest first.", studies.StudiesAnswer),
+    _post("begin_study", "/studies", "Begin a search whose trials are jobs.", studies.StudyAnswer, studies.NewStudy,
+          once=True),
+    _get("list_algorithms", "/algorithms", "Names of searches, schedules and optimizers.", studies.AlgorithmsAnswer),
+    _get("show_study", _STUDY, "One search with its settings, insights and importances.", studies.StudyDetail),
+    _patch("change_study", _STUDY, "Change budget, parallelism, given points or what may act.", studies.StudyAnswer,
+           studies.StudyChanges, status=202),
+    _delete("remove_study", _STUDY, "Remove a search that is over; its jobs stay."),
+    _get("list_trials", f"{_STUDY}/trials", "Trials, all or those that changed.", studies.TrialsAnswer,
+         query=studies.TrialsQuery),
+    _post("add_trial", f"{_STUDY}/trials", "Add a trial by hand.", studies.StudyAnswer, studies.AddedTrial,
+          status=202),
+    _get("list_study_events", f"{_STUDY}/events", "The events that the state is made of.",
+         studies.StudyEventsAnswer, query=studies.StudyEventsQuery),
+    _get("export_study", f"{_STUDY}/export", "All trials as CSV.", bytes, media_type="text/csv"),
+    _post("stop_study", f"{_STUDY}/stop", "Stop a search with its trials.", studies.StudyAnswer, status=202),
+    _post("pause_study", f"{_STUDY}/pause", "Pause a search: its trials end at their checkpoints.",
+          studies.StudyAnswer, status=202),
+    _post("resume_study", f"{_STUDY}/resume", "Go on with a search.", studies.StudyAnswer, status=202),
+    _post("clone_study", f"{_STUDY}/clone", "Begin a search with the settings of another, and changes.",
+          studies.StudyAnswer, studies.StudyCopy, once=True),
+)  # fmt: skip
+OPERATIONS: tuple[ApiOperation, ...] = (
+    *JOBS,
+    *REPORTS,
+    *FILES,
+    *CLUSTER,
+    *ACCOUNTS,
+    *DATA,
+    *STUDIES,
+)
 
 
 def types_of(operations: tuple[ApiOperation, ...] = OPERATIONS) -> Iterator[Any]:

@@ -27,6 +27,7 @@ from weft.jobs.client.address import find_service
 from weft.jobs.client.connection import ServiceConnection
 from weft.jobs.client.job import JobHandle
 from weft.jobs.client.stream import StreamEvent, follow_events
+from weft.jobs.client.studies import ServiceStudies
 from weft.jobs.client.upload import Progress, check_script, upload
 from weft.jobs.code.snapshot import take_snapshot
 from weft.jobs.spec.model import GitCode, JobSpec
@@ -56,6 +57,11 @@ class JobsClient:
     @property
     def url(self) -> str:
         return self.connection.address.url
+
+    @property
+    def studies(self) -> ServiceStudies:
+        """Searches whose trials are jobs."""
+        return ServiceStudies(self.connection)
 
     def who(self) -> SessionAnswer:
         """Return who the service takes us for."""

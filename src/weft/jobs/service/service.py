@@ -48,6 +48,7 @@ from weft.jobs.store.events import add_audit, add_event
 from weft.jobs.store.jobs import StoredJob, need_job, spec_of, submit_job, waiting_for
 from weft.jobs.store.snapshots import load_snapshot
 from weft.jobs.store.tables import job as job_table
+from weft.jobs.studies.driver import StudyDriver
 from weft.text import format_size
 from weft.topology.detect import detect
 
@@ -75,8 +76,9 @@ class JobService:
         self._watch = HostWatch(config, database, self.host)
         self.attempts.on_host_lost = self._watch.hurry
         self._schedules = Schedules(database, self.attempts)
+        self.studies = StudyDriver(config, database, self.attempts)
         accounts = Accounts(config, database, self.attempts)
-        self.dispatcher.chores += [self._watch.look, self._schedules.look, accounts.look]
+        self.dispatcher.chores += [self._watch.look, self._schedules.look, self.studies.look, accounts.look]
 
     def _advised_jobs(self) -> Iterator[AdvisedJob]:
         """Yield the jobs that run here, for advice."""

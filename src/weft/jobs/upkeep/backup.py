@@ -20,10 +20,12 @@ from weft.errors import UsageError
 from weft.files import drafting
 from weft.jobs.store.database import Database, make_engine
 from weft.jobs.store.events import now_ms
+from weft.jobs.store.study_tables import study
 from weft.jobs.store.web_tables import webhook
 from weft.version import __version__
 
 METADATA = webhook.metadata  # of the tables of all modules
+assert METADATA is study.metadata
 MANIFEST, TABLES, KEY = "weft-backup.json", "weft.db", "secret.key"
 _TOGETHER = 500  # rows copied at a time
 _LEFT_OUT = ("code", "run")  # of an attempt: made again from the snapshot; a run's own files and its secret

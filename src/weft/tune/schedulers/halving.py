@@ -113,8 +113,21 @@ class _Halving:
             else:
                 break
             slots -= 1
+        if not actions and len(reached) == len(state.in_state("running")):
+            actions += self._last(reached)
+            kept |= {one.trial for one in actions if isinstance(one, ExtendTrial)}
         # Pauses come first: they make the room.
         return [*(PauseTrial(t.number) for t in reached if t.number not in kept), *actions]
+
+    def _last(self, reached: list[TrialRecord]) -> list[TrialAction]:
+        """Let the best of the highest rung go on where all would end with no trial complete."""
+        state = self._state
+        held = [t for t in (*state.in_state("paused"), *reached) if math.isfinite(t.last_score)]
+        if not held or state.in_state("completed"):
+            return []
+        best = min(held, key=lambda t: (-t.used, t.last_score, t.number))
+        until = next((level for level in self._levels if level > best.used), self._levels[-1])
+        return [(ExtendTrial if best.state == "running" else ResumeTrial)(best.number, until)]
 
     def _resume(self, trial: TrialRecord) -> ResumeTrial:
         return ResumeTrial(trial.number, trial.until or self._first(trial.bracket))

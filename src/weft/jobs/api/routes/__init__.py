@@ -16,6 +16,7 @@ MODULES = tuple(
         "reports",
         "session",
         "stream",
+        "studies",
         "webhooks",
     )
 )

@@ -18,12 +18,13 @@ from weft.jobs.api.stream.hub import StreamHub
 from weft.jobs.api.stream.watcher import Watcher
 from weft.jobs.api.types.accounts import StreamQuery
 from weft.jobs.store.jobs import need_job
+from weft.jobs.studies.store import need_study
 
 MOST_TOPICS = 100
 MOST_WATCHERS = 2000
 MOST_OF_A_USER = 1000
 LONGEST_S = 3600.0  # after which a watcher has to come back, and is checked again
-_TOPIC = re.compile(r"jobs|hosts|job:(\d{1,15})(?::metrics)?")
+_TOPIC = re.compile(r"jobs|hosts|studies|job:(\d{1,15})(?::metrics)?|study:(\d{1,15})")
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -49,21 +50,27 @@ async def _topics(call: ApiCall, text: str) -> list[str]:
     topics = list(dict.fromkeys(topic for topic in text.split(",") if topic))
     if not topics or len(topics) > MOST_TOPICS:
         raise ApiRefusal(422, f"topics must be 1 to {MOST_TOPICS} names, got {len(topics)}; name some")
-    numbers = set()
+    numbers: set[int] = set()
+    studies: set[int] = set()
     for topic in topics:
         found = _TOPIC.fullmatch(topic)
         if found is None:
             raise ApiRefusal(
-                422, f"topics must be jobs, hosts, job:ID or job:ID:metrics, got {topic[:100]!r}"
+                422,
+                f"topics must be jobs, hosts, studies, job:ID, job:ID:metrics or study:ID, got {topic[:100]!r}",
             )
         if found[1]:
             numbers.add(int(found[1]))
+        if found[2]:
+            studies.add(int(found[2]))
 
     def check(connection: sa.Connection) -> None:
         for number in numbers:
             need_job(connection, number, visible_to=call.identity.visible_to)
+        for number in studies:
+            need_study(connection, number, visible_to=call.identity.visible_to)
 
-    if numbers:
+    if numbers or studies:
         await call.database.read(check)
     return [topic if ":" not in topic else _plain(topic) for topic in topics]
 

@@ -160,6 +160,8 @@ class StreamHub:
                 watcher.offer(message)
 
     def _may_see(self, watcher: Watcher, event: StoredEvent) -> bool:
+        if watcher.visible_to is not None and event.topic == "studies":
+            return bool(event.data.get("owner") == watcher.visible_to)
         if watcher.visible_to is None or event.topic != "jobs":
             return True  # who may watch a job was checked when the watcher came
         return self._owners.get(event.data.get("job")) == watcher.visible_to

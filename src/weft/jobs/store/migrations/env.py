@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from weft.jobs.store.data_tables import metadata  # with the tables of both modules
+from weft.jobs.store.tables import metadata  # of the tables of all modules, which the first version loads
 
 context.configure(
     connection=context.config.attributes["connection"],

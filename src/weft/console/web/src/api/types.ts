@@ -1,5 +1,18 @@
 /** Requests and answers of the API. Written by tools/console_types.py; do not edit. */
 
+/** A point that somebody gives. */
+export interface AddedTrial {
+  params: Record<string, unknown>;
+}
+
+/** The names that a study may use, and those of optimizers for a space. */
+export interface AlgorithmsAnswer {
+  searches: string[];
+  schedules: string[];
+  rules: string[];
+  optimizers: string[];
+}
+
 /** The answer to a request that was refused or failed. */
 export interface ApiError {
   error: ErrorDetail;
@@ -644,6 +657,15 @@ export interface NewSecret {
   value: string;
 }
 
+/** A study to begin: its settings as data or as the text of study.yaml, and the digest of its code. */
+export interface NewStudy {
+  config?: Record<string, unknown> | null;
+  yaml?: string | null;
+  snapshot?: string | null;
+  warm_start?: number | null;
+  dry_run?: boolean;
+}
+
 /** A token to be made. */
 export interface NewToken {
   name: string;
@@ -699,6 +721,14 @@ export interface OverviewAnswer {
   waiting: JobView[];
   failures: JobView[];
   findings: FindingOfJob[];
+}
+
+/** The share of one parameter in the difference between trials, and the middle 90 % of its resamples. */
+export interface ParameterImportance {
+  name: string;
+  share: number;
+  low: number;
+  high: number;
 }
 
 /** One job that a dry run would have made. */
@@ -890,6 +920,78 @@ export interface SnapshotFile {
   size: number;
 }
 
+/** Studies, the newest first. */
+export interface StudiesAnswer {
+  studies: StudyView[];
+}
+
+/** One study; in a dry run there is none yet, and `trials` are the first points. */
+export interface StudyAnswer {
+  study: StudyView | null;
+  trials?: TrialView[];
+}
+
+/** A study's new budget, parallelism or given points. */
+export interface StudyChanges {
+  budget?: Record<string, unknown> | null;
+  parallel?: number | null;
+  points?: Record<string, unknown>[] | null;
+  act?: Record<string, boolean> | null;
+}
+
+/** Changes to the settings of a study for a new one, field by field, and whether it takes the trials over. */
+export interface StudyCopy {
+  changes?: Record<string, unknown>;
+  warm?: boolean;
+}
+
+/** One study with its settings, insights and importances. */
+export interface StudyDetail {
+  study: StudyView;
+  config: Record<string, unknown>;
+  front: number[];
+  insights: StudyInsight[];
+  importances: ParameterImportance[];
+  events: number;
+  mine: boolean;
+}
+
+/** The events that a study's state is made of, as its journal has them. */
+export interface StudyEventsAnswer {
+  events: Record<string, unknown>[];
+  next: number;
+}
+
+/** One finding: the rule, a sentence, what to do, and the numbers behind it. */
+export interface StudyInsight {
+  rule: string;
+  severity: string;
+  text: string;
+  advice: string;
+  evidence: Record<string, unknown>;
+  trials?: number[];
+}
+
+/** One study at a glance. */
+export interface StudyView {
+  name: string;
+  state: string;
+  message: string;
+  metrics: Record<string, string>;
+  search: string;
+  schedule: string;
+  trials: number;
+  counts: Record<string, number>;
+  best?: TrialView | null;
+  begun_ms?: number | null;
+  ended_ms?: number | null;
+  budget_trials?: number | null;
+  gpu_hours?: number;
+  id?: number | null;
+  user?: string;
+  project?: string;
+}
+
 /** A job to be queued: its specification as data or as YAML text. */
 export interface Submission {
   spec?: JobSpec | null;
@@ -929,6 +1031,33 @@ export interface TokenView {
 /** The caller's tokens. */
 export interface TokensAnswer {
   tokens: TokenView[];
+}
+
+/** One trial. */
+export interface TrialView {
+  number: number;
+  state: string;
+  params: Record<string, number | string | boolean | null>;
+  values: Record<string, number | string | null>;
+  step: number;
+  until?: number | null;
+  bracket?: number;
+  starts?: number;
+  given?: boolean;
+  source?: string;
+  parent?: number | null;
+  message?: string;
+  begun_ms?: number | null;
+  ended_ms?: number | null;
+  run_s?: number;
+  job_id?: number | null;
+  curve?: ([number, number | string])[];
+}
+
+/** Trials by number; `events` is the `since` of the next question. */
+export interface TrialsAnswer {
+  trials: TrialView[];
+  events: number;
 }
 
 /** Changes to a user; what is left out stays. Users may change their own password alone. */

@@ -1,0 +1,1 @@
+"""Studies of the service: searches by `weft.tune` whose trials are jobs."""

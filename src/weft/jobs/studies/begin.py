@@ -1,0 +1,79 @@
+"""The beginning of a study in the service: checked as its first job would be, then kept."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.errors import UsageError
+from weft.jobs.studies.store import add_study
+from weft.jobs.studies.trial_specs import check_for_jobs, trial_spec
+from weft.tune.samplers.simple import random_point
+from weft.tune.study.config import StudyConfig
+from weft.tune.study.core import StudyCore
+from weft.tune.study.events import AnyEvent
+from weft.tune.study.state import SearchState, TrialRecord
+
+if TYPE_CHECKING:
+    from weft.jobs.service.service import JobService
+
+SHOWN = 5  # points of a dry run
+
+
+@dataclass(frozen=True)
+class BegunStudy:
+    """A study that was begun; without an id it was only tried."""
+
+    id: int | None
+    state: SearchState
+
+
+async def begin_study(
+    service: JobService,
+    config: StudyConfig,
+    *,
+    user_id: int,
+    user_name: str,
+    snapshot: str | None = None,
+    earlier: SearchState | None = None,
+    dry_run: bool = False,
+) -> BegunStudy:
+    """Begin a study whose trials are jobs; the driver starts the first of them."""
+    check_for_jobs(config)
+    core, events = await asyncio.to_thread(_make, config, earlier, dry_run)
+    any_point = random_point(core.state.space, np.random.default_rng(config.seed))
+    spec = trial_spec(config, TrialRecord(0, any_point, (True,)), study_id=0)
+    await service.submit(spec, user_id=user_id, user_name=user_name, snapshot=snapshot, dry_run=True)
+    if dry_run:
+        return BegunStudy(None, core.state)
+    project = str(config.job.get("project", "default"))
+    number = await service.database.write(
+        lambda c: add_study(
+            c, events, project=project, user_id=user_id, user_name=user_name, snapshot=snapshot
+        )
+    )
+    service.wake()
+    return BegunStudy(number, core.state)
+
+
+def _make(
+    config: StudyConfig, earlier: SearchState | None, dry_run: bool
+) -> tuple[StudyCore, list[AnyEvent]]:
+    events: list[AnyEvent] = []
+    core = StudyCore.begin(config, events.extend, at_s=time.time())
+    for trial in earlier.in_state("completed") if earlier is not None else ():
+        try:
+            made = core.add(trial.params, source=earlier.config.name if earlier else "", at_s=time.time())
+        except UsageError:
+            continue  # not a point of this space
+        assert made is not None
+        for step, value in zip(trial.steps, trial.curve, strict=True):
+            core.reported(made.number, step, {core.state.goals[0]: value}, at_s=time.time())
+        core.completed(made.number, trial.values, at_s=time.time())
+    if dry_run:
+        core.actions(min(SHOWN, config.parallel), time.time())
+    return core, events

@@ -1,0 +1,281 @@
+"""The driver of studies: a chore of the dispatcher, so that one service at a time does it.
+
+Each turn of a study hears of its jobs, decides, and brings jobs to what the study wants of their trials. Events and
+jobs change in one transaction: a service that is killed has done all of a turn or nothing, and the next one goes on
+from the store. What it keeps in memory is only what the store's events make.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from weft.errors import UsageError, WeftError
+from weft.jobs.lifecycle import ENDED, StateError
+from weft.jobs.service import actions
+from weft.jobs.service.attempts.steps import Attempts
+from weft.jobs.service.config import ServiceConfig
+from weft.jobs.service.lease import LeaseLost
+from weft.jobs.spec.read import resolve
+from weft.jobs.store.database import Database
+from weft.jobs.store.jobs import StoredJob, load_jobs, need_job, spec_of, submit_job
+from weft.jobs.store.metrics import history, summaries
+from weft.jobs.store.tables import job as job_table
+from weft.jobs.studies.store import (
+    StoredStudy,
+    StudyNotFound,
+    TrialJob,
+    append_events,
+    events_of,
+    forget_requests,
+    keep_view,
+    need_study,
+    put_trial_job,
+    requests_of,
+    studies_to_drive,
+    trial_jobs,
+)
+from weft.jobs.studies.trial_specs import next_step, trial_spec, with_words
+from weft.tune.runners.command import ends_at_limit, limit_of
+from weft.tune.runners.weights import take_weights
+from weft.tune.study.core import StudyCore
+from weft.tune.study.events import AnyEvent
+from weft.tune.study.requests import carry_out
+from weft.tune.study.state import SearchState, TrialRecord
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class DrivenStudy:
+    """One study in memory."""
+
+    id: int
+    stored: StoredStudy
+    core: StudyCore
+    events: int  # in the store
+    jobs: dict[int, TrialJob]
+    new: list[AnyEvent] = field(default_factory=list)  # not in the store yet
+    read: dict[int, int] = field(default_factory=dict)  # points of the first metric that were read, by job
+    steps: list[tuple[str, int]] = field(default_factory=list)  # for jobs, by trial
+
+
+class StudyDriver:
+    """Drives all studies of a service."""
+
+    def __init__(self, config: ServiceConfig, database: Database, attempts: Attempts) -> None:
+        self._config, self._database, self._attempts = config, database, attempts
+        self._driven: dict[int, DrivenStudy] = {}
+        self._lease: object = None
+
+    async def look(self, _: object, now_s: float) -> None:
+        """Take one turn of each study."""
+        if self._attempts.lease != self._lease:
+            self._driven, self._lease = {}, self._attempts.lease  # another may have driven them meanwhile
+        wanted = await self._database.read(studies_to_drive)
+        for number in {*wanted, *self._unfinished()}:
+            try:
+                await self._turn(number)
+            except (LeaseLost, asyncio.CancelledError):
+                raise
+            except StudyNotFound:
+                self._driven.pop(number, None)
+            except Exception:
+                self._driven.pop(number, None)  # it is read again
+                _log.exception("study %s: a turn failed", number)
+        for number in set(self._driven) - set(wanted):
+            if number not in self._unfinished():
+                del self._driven[number]
+
+    def _unfinished(self) -> set[int]:
+        """Return studies that are over or paused, but whose jobs are not yet."""
+        return {number for number, one in self._driven.items() if one.steps}
+
+    # -- one turn --------------------------------------------------------------------------------------
+
+    async def _turn(self, number: int) -> None:
+        one = self._driven.get(number) or await self._load(number)
+        self._driven[number] = one
+        ids = [told.job_id for told in one.jobs.values() if told.job_id is not None]
+        found = await self._database.read(lambda c: {job.id: job for job in load_jobs(c, ids)})
+        requests = await self._database.read(lambda c: requests_of(c, number))
+        await self._database.read(lambda c: self._hear_points(c, one, found))
+        self._hear_ends(one, found)
+        self._hear_requests(one, requests)
+        await asyncio.to_thread(self._decide, one, found)
+        one.steps = self._steps(one, found)
+        await self._prepare(one)
+        if one.new or one.steps or requests:
+            await self._attempts.write(lambda c: self._commit(c, one, [key for key, _ in requests]))
+            one.events += len(one.new)
+            one.new.clear()
+            one.jobs = await self._database.read(lambda c: trial_jobs(c, number))
+
+    async def _load(self, number: int) -> DrivenStudy:
+        def work(connection: sa.Connection) -> tuple[StoredStudy, list[AnyEvent], dict[int, TrialJob]]:
+            return (
+                need_study(connection, number),
+                events_of(connection, number),
+                trial_jobs(connection, number),
+            )
+
+        stored, events, jobs = await self._database.read(work)
+        made: list[AnyEvent] = []
+        core = StudyCore(SearchState.of(events), made.extend)
+        return DrivenStudy(number, stored, core, len(events), jobs, made)
+
+    # -- hearing ---------------------------------------------------------------------------------------
+
+    def _hear_points(self, connection: sa.Connection, one: DrivenStudy, jobs: dict[int, StoredJob]) -> None:
+        """Take in what running trials have reported since."""
+        core, goals = one.core, one.core.state.goals
+        for trial in core.state.in_state("running"):
+            told = one.jobs.get(trial.number)
+            if (
+                told is None
+                or told.job_id is None
+                or told.job_id not in jobs
+                or not jobs[told.job_id].attempt
+            ):
+                continue
+            job_id = told.job_id
+            points = history(connection, job_id, goals[0], one.read.get(job_id, 0))
+            if not len(points) and (trial.latest or jobs[job_id].state not in ENDED):
+                continue
+            one.read[job_id] = one.read.get(job_id, 0) + len(points)
+            others: dict[str, float] = {}
+            if len(goals) > 1 or jobs[job_id].state in ENDED:
+                named = {
+                    one_.name: one_.last for one_ in summaries(connection, job_id) if one_.last is not None
+                }
+                others = {name: value for name, value in named.items() if not name.startswith("system/")}
+            first = one.read[job_id] == len(points)  # read from the beginning, maybe again
+            for step, value in zip(points.steps.tolist(), points.values.tolist(), strict=True):
+                values = {**{name: v for name, v in others.items() if name in goals}, goals[0]: float(value)}
+                core.reported(trial.number, int(step), values, at_s=time.time(), fresh=not first)
+            if others and not len(points) and not trial.curve:
+                core.reported(trial.number, 0, others, at_s=time.time())
+
+    def _hear_ends(self, one: DrivenStudy, jobs: dict[int, StoredJob]) -> None:
+        """Take in the ends of jobs that nobody asked to end."""
+        core, config = one.core, one.core.state.config
+        for trial in core.state.in_state("running"):
+            told = one.jobs.get(trial.number)
+            job = jobs.get(told.job_id) if told is not None and told.job_id is not None else None
+            if job is None or next_step(config, trial, told, job) != "told":
+                continue
+            now_s = time.time()
+            # What a job reported is in the store before its end is.
+            if job.state == "completed" and ends_at_limit(config):
+                core.segment_done(trial.number, at_s=now_s)
+            elif job.state == "completed":
+                core.completed(trial.number, at_s=now_s)
+            elif job.state == "stopped":
+                core.stopped(trial.number, f"job {job.id} was stopped", at_s=now_s)
+            elif job.cause == "host-lost":
+                core.lost(trial.number, job.message or "its host was lost", at_s=now_s)
+            else:
+                core.failed(trial.number, f"job {job.id} failed: {job.message or job.cause}", at_s=now_s)
+
+    def _hear_requests(self, one: DrivenStudy, requests: list[tuple[int, dict[str, Any]]]) -> None:
+        for _, request in requests:
+            try:
+                carry_out(one.core, request, time.time())
+            except (WeftError, KeyError) as error:
+                _log.warning("study %s: %s", one.id, error)
+
+    # -- deciding --------------------------------------------------------------------------------------
+
+    def _decide(self, one: DrivenStudy, jobs: dict[int, StoredJob]) -> None:
+        """Decide with the slots that are free; a job that is told to end holds its slot until it has."""
+        core = one.core
+        if core.state.state != "running":
+            return
+        trials = core.state.trials
+        ending = sum(
+            1
+            for told in one.jobs.values()
+            if told.job_id in jobs
+            and jobs[told.job_id].state in ("staging", "starting", "running")
+            and trials[told.trial].state != "running"
+        )
+        free = core.state.config.parallel - len(core.state.in_state("running")) - ending
+        core.actions(free, time.time())
+
+    def _steps(self, one: DrivenStudy, jobs: dict[int, StoredJob]) -> list[tuple[str, int]]:
+        """Return what is to be done with jobs, by trial."""
+        found: list[tuple[str, int]] = []
+        config = one.core.state.config
+        for trial in one.core.state:
+            told = one.jobs.get(trial.number)
+            if trial.over and told is None:
+                continue
+            job = jobs.get(told.job_id) if told is not None and told.job_id is not None else None
+            step = next_step(config, trial, told, job)
+            if step not in ("none", "told"):
+                found.append((step, trial.number))
+        return found
+
+    async def _prepare(self, one: DrivenStudy) -> None:
+        """Copy weights for trials that take those of others and are about to go on."""
+        for step, number in one.steps:
+            trial = one.core.state.trials[number]
+            if step in ("resume", "retry") and trial.parent is not None:
+                await asyncio.to_thread(take_weights, trial, lambda n: self._checkpoints(one, n))
+
+    def _checkpoints(self, one: DrivenStudy, trial: int) -> Path:
+        job_id = one.jobs[trial].job_id
+        assert job_id is not None
+        return self._config.job_folder(job_id) / "checkpoints"
+
+    # -- doing -----------------------------------------------------------------------------------------
+
+    def _commit(self, connection: sa.Connection, one: DrivenStudy, requests: list[int]) -> None:
+        """Write a turn: new events, jobs, and what was asked for; all of it or nothing."""
+        append_events(connection, one.id, one.events, one.new)
+        for step, number in one.steps:
+            self._do(connection, one, step, one.core.state.trials[number])
+        forget_requests(connection, requests)
+        if one.new or requests:
+            state, stored = one.core.state, one.stored
+            total = one.events + len(one.new)
+            user = (stored.user_id, stored.user_name)
+            keep_view(connection, one.id, state, total, user=user, project=stored.project)
+
+    def _do(self, connection: sa.Connection, one: DrivenStudy, step: str, trial: TrialRecord) -> None:
+        config, told = one.core.state.config, one.jobs.get(trial.number)
+        limit = limit_of(config, trial)
+        if step == "wait":
+            return
+        if step == "submit":
+            spec = trial_spec(config, trial, study_id=one.id)
+            job_id = submit_job(
+                connection,
+                resolve(spec),
+                user_id=one.stored.user_id,
+                user_name=one.stored.user_name,
+                snapshot=one.stored.snapshot,
+            )
+            put_trial_job(connection, one.id, TrialJob(trial.number, job_id, trial.starts, limit))
+            return
+        assert told is not None
+        assert told.job_id is not None
+        if step in ("resume", "retry", "release"):
+            spec = with_words(spec_of(connection, told.job_id), config, trial, one.id)
+            text = msgspec.json.encode(spec).decode()
+            connection.execute(sa.update(job_table).where(job_table.c.id == told.job_id).values(spec=text))
+            put_trial_job(connection, one.id, TrialJob(trial.number, told.job_id, trial.starts, limit))
+        try:
+            need_job(connection, told.job_id)
+            actions.act(connection, told.job_id, step, user_name=one.stored.user_name, visible_to=None)
+        except (StateError, UsageError) as error:  # it has just moved on: the next turn sees that
+            _log.info("study %s, trial %s: %s", one.id, trial.number, error)
+            if step in ("resume", "retry", "release"):
+                put_trial_job(connection, one.id, told)

@@ -1,0 +1,52 @@
+"""States of studies for those who look: made from the store's events, and kept up by what has been added since."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from weft.jobs.studies.store import events_of
+from weft.tune.study.events import AnyEvent
+from weft.tune.study.state import SearchState
+
+MOST_KEPT = 32
+
+
+@dataclass
+class SeenStudy:
+    """One study as it was when somebody last looked."""
+
+    state: SearchState = field(default_factory=SearchState)
+    events: int = 0
+    changed: dict[int, int] = field(default_factory=dict)  # the number of the last event of each trial
+
+
+class StudyStates:
+    """The studies that were looked at last. Its methods are called from one thread of the event loop at a time."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, SeenStudy] = OrderedDict()
+
+    def new_events(self, connection: sa.Connection, study_id: int) -> tuple[int, list[AnyEvent]]:
+        """Read the events of a study that are not known yet; `take` takes them in."""
+        known = self._kept.get(study_id)
+        start = known.events if known is not None else 0
+        return start, events_of(connection, study_id, start)
+
+    def take(self, study_id: int, start: int, events: list[AnyEvent]) -> SeenStudy:
+        """Take in events that were read, unless somebody else did so meanwhile."""
+        seen = self._kept.setdefault(study_id, SeenStudy())
+        self._kept.move_to_end(study_id)
+        for number, event in enumerate(events, start):
+            if number != seen.events:
+                continue
+            seen.state.apply(event)
+            seen.events += 1
+            trial = getattr(event, "trial", None)
+            if trial is not None:
+                seen.changed[trial] = seen.events
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        return seen

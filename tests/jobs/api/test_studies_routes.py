@@ -1,0 +1,103 @@
+"""Studies over HTTP: begun, listed, shown, asked for something; nothing starts, as the only host is drained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+from testing.cluster.waiting import wait_until
+from testing.jobs.web import WebService
+
+CONFIG: dict[str, Any] = {
+    "name": "digits",
+    "space": {"lr": "log:1e-5:1e-1", "o": ["adam", "sgd"]},
+    "minimize": "loss",
+    "run": "train.py --lr {lr} --o {o}",
+    "search": "random",
+    "budget": {"trials": 2},
+    "parallel": 2,
+}
+
+
+def begin(client: httpx.Client, **more: Any) -> int:
+    answer = client.post("/studies", json={"config": {**CONFIG, **more}})
+    assert answer.status_code == 201, answer.text
+    return int(answer.json()["study"]["id"])
+
+
+def trials(client: httpx.Client, number: int, **query: Any) -> dict[str, Any]:
+    return dict(client.get(f"/studies/{number}/trials", params=query).json())
+
+
+def test_a_study_is_begun_shown_and_stopped(web: WebService) -> None:
+    ann = web.user("ann-tunes")
+    number = begin(ann)
+    wait_until(lambda: len(trials(ann, number)["trials"]) == 2, "its first trials", 60)
+    wait_until(lambda: all(t["job_id"] for t in trials(ann, number)["trials"]), "jobs of trials", 60)
+    job = ann.get(f"/jobs/{trials(ann, number)['trials'][0]['job_id']}").json()
+    assert job["tags"]["study"] == str(number)
+    assert job["state"] == "queued"
+    detail = ann.get(f"/studies/{number}").json()
+    assert detail["study"]["counts"] == {"running": 2}
+    assert (
+        detail["config"]["space"]["lr"] == "log:1e-05:0.1"
+        or detail["config"]["space"]["lr"] == CONFIG["space"]["lr"]
+    )
+    assert detail["mine"]
+    since = trials(ann, number)["events"]
+    assert trials(ann, number, since=since)["trials"] == []
+    events = ann.get(f"/studies/{number}/events").json()
+    assert [one["is"] for one in events["events"]][:3] == ["begun", "added", "started"]
+    assert ann.get(f"/studies/{number}/export").text.startswith("number,state,step,values.loss,params.lr")
+    assert number in [one["id"] for one in ann.get("/studies").json()["studies"]]
+    assert ann.delete(f"/studies/{number}").status_code == 409
+    assert ann.post(f"/studies/{number}/resume").status_code == 409
+    answer = ann.post(f"/studies/{number}/trials", json={"params": {"lr": 1.0, "o": "adam"}})
+    assert (answer.status_code, "lr must be in" in answer.text) == (422, True)
+    assert (
+        ann.post(f"/studies/{number}/trials", json={"params": {"lr": 0.01, "o": "adam"}}).status_code == 202
+    )
+    wait_until(lambda: len(trials(ann, number)["trials"]) == 3, "the added trial", 60)
+    assert ann.patch(f"/studies/{number}", json={"budget": {"trials": 9}}).status_code == 202
+    bob = web.user("bob-tunes")
+    assert bob.post(f"/studies/{number}/stop").status_code == 403
+    assert ann.post(f"/studies/{number}/stop").status_code == 202
+    wait_until(lambda: ann.get(f"/studies/{number}").json()["study"]["state"] == "stopped", "its end", 60)
+    wait_until(
+        lambda: all(
+            ann.get(f"/jobs/{t['job_id']}").json()["state"] == "stopped"
+            for t in trials(ann, number)["trials"]
+            if t["job_id"]
+        ),
+        "the ends of its jobs",
+        60,
+    )
+    copied = bob.post(
+        f"/studies/{number}/clone", json={"changes": {"name": "copy", "space": {"lr": "log:1e-4:1"}}}
+    )
+    assert copied.status_code == 201, copied.text
+    bob.post(f"/studies/{copied.json()['study']['id']}/stop")
+    assert ann.delete(f"/studies/{number}").status_code == 204
+    assert ann.get(f"/studies/{number}").status_code == 404
+
+
+def test_bad_studies_are_refused_in_a_sentence(web: WebService) -> None:
+    ann = web.user("ann-errs")
+    for body, must in (
+        ({}, "must have config or yaml"),
+        ({"config": {**CONFIG, "space": {}}}, "at least one parameter"),
+        ({"config": {**CONFIG, "minimize": []}}, "minimize or maximize a metric"),
+        ({"config": {**CONFIG, "schedule": "asah", "resource": {"max": 9}}}, "did you mean asha?"),
+        ({"config": {**CONFIG, "run": "train.py"}}, "must pass every parameter on"),
+        ({"config": {**CONFIG, "job": {"workers": "a"}}}, "workers must"),
+        ({"yaml": "a: ["}, "must be YAML"),
+        ({"config": {**CONFIG, "wrong": 1}}, "its fields must be among"),
+    ):
+        answer = ann.post("/studies", json=body)
+        assert answer.status_code == 422, answer.text
+        assert must in answer.json()["error"]["text"], answer.text
+    dry = ann.post("/studies", json={"config": CONFIG, "dry_run": True}).json()
+    assert dry["study"] is None
+    assert len(dry["trials"]) == 2
+    assert "tpe" in ann.get("/algorithms").json()["searches"]
+    assert ann.get("/studies/999999").status_code == 404

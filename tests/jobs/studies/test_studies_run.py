@@ -1,0 +1,238 @@
+"""Studies of the service: trials as jobs, promoted from their checkpoints, and a service that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testing.jobs.desk import PATIENCE_S, Desk, desk_on, opened
+from testing.jobs.service_process import ServiceProcess
+
+from weft.jobs.code.snapshot import take_snapshot
+from weft.jobs.lifecycle import JobState
+from weft.jobs.service.config import ServiceConfig
+from weft.jobs.service.service import JobService
+from weft.jobs.store.jobs import StoredJob
+from weft.jobs.store.snapshots import add_snapshot
+from weft.jobs.studies.begin import begin_study
+from weft.jobs.studies.store import TrialJob, ask_study, events_of, need_study, trial_jobs
+from weft.jobs.studies.trial_specs import check_for_jobs, next_step, trial_spec
+from weft.tune.study.config import StudyError, convert_config
+from weft.tune.study.state import SearchState, TrialRecord
+
+# Goes on from its checkpoint, and notes each step that it trains.
+SCRIPT = """
+import os, sys
+from pathlib import Path
+import weft
+x, until = float(sys.argv[1]), int(sys.argv[2])
+home = Path(os.environ["WEFT_CHECKPOINT"])
+saved = home / "step"
+step = int(saved.read_text()) if saved.exists() else 0
+while step < until:
+    step += 1
+    with (home / "trained").open("a") as file:
+        file.write(f"{step}\\n")
+    saved.write_text(str(step))
+    weft.report(step, loss=x * x + 1 / step)
+"""
+
+
+def settings(**more: Any) -> Any:
+    return convert_config(
+        {
+            "name": "digits",
+            "space": {"x": "float:-3:3"},
+            "minimize": "loss",
+            "run": "job.py {x} {epochs}",
+            "search": "random",
+            "schedule": {"name": "asha", "eta": 2},
+            "resource": {"name": "epochs", "min": 1, "max": 2},
+            "budget": {"trials": 3},
+            "parallel": 2,
+            "job": {"resources": {"cpus": 0.25}},
+            **more,
+        }
+    )
+
+
+async def begin(service: JobService, folder: Path, config: Any) -> int:
+    code = folder / "code"
+    code.mkdir(exist_ok=True)
+    (code / "job.py").write_text(SCRIPT)
+    taken = take_snapshot(code)
+    for digest in taken.snapshot.blobs:
+        service.blobs.add(digest, taken.read(digest))
+    digest = await service.database.write(lambda c: add_snapshot(c, taken.snapshot))
+    begun = await begin_study(service, config, user_id=1, user_name="ann", snapshot=digest)
+    assert begun.id is not None
+    return begun.id
+
+
+async def over(service: JobService, number: int, *states: str) -> SearchState:
+    """Wait until a study is in one of some states; return all of it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            found = await service.database.read(lambda c: need_study(c, number))
+            if found.state in (states or ("completed", "failed", "stopped")):
+                return SearchState.of(await service.database.read(lambda c: events_of(c, number)))
+            await asyncio.sleep(0.02)
+
+
+async def trained(service: JobService, number: int) -> dict[int, list[str]]:
+    jobs = await service.database.read(lambda c: trial_jobs(c, number))
+    found = {}
+    for trial, one in jobs.items():
+        assert one.job_id is not None
+        file = service.config.job_folder(one.job_id) / "checkpoints" / "trained"
+        found[trial] = file.read_text().split()
+    return found
+
+
+def test_trials_are_jobs_that_are_promoted_from_their_checkpoints(tmp_path: Path) -> None:
+    async def story() -> None:
+        with opened(f"sqlite:///{tmp_path}/weft.db") as database:
+            async with desk_on(database, tmp_path) as desk:
+                service = desk.service
+                number = await begin(service, tmp_path, settings())
+                state = await over(service, number)
+                assert (state.state, len(state.trials)) == ("completed", 3), state.message
+                for trial, steps in (await trained(service, number)).items():
+                    assert steps == [str(s + 1) for s in range(state.trials[trial].step)]  # none twice
+                best = state.best()
+                assert best is not None
+                assert best.state == "completed"
+                assert best.step == 2
+                jobs = await database.read(lambda c: trial_jobs(c, number))
+                attempts = [len(await desk.attempts(one.job_id)) for one in jobs.values() if one.job_id]
+                assert sorted(attempts) == [1, 1, 2]
+                stored = await database.read(lambda c: need_study(c, number))
+                assert stored.view.best is not None
+                assert stored.view.best.number == best.number
+                await _is_stopped(desk, tmp_path)
+
+    asyncio.run(story())
+
+
+async def _is_stopped(desk: Desk, folder: Path) -> None:
+    """Stop a study while its only job waits for a host that has room."""
+    waiting = settings(job={"queue": {"hold": True}}, name="held", schedule="none", parallel=1)
+    number = await begin(desk.service, folder, waiting)
+    async with asyncio.timeout(PATIENCE_S):
+        while not (jobs := await desk.service.database.read(lambda c: trial_jobs(c, number))):
+            await asyncio.sleep(0.02)
+    await desk.service.database.write(lambda c: ask_study(c, number, {"do": "stop"}, user_name="ann"))
+    desk.service.wake()
+    state = await over(desk.service, number, "stopped")
+    assert [trial.state for trial in state] == ["stopped"]
+    assert jobs[0].job_id is not None
+    assert (await desk.reach(jobs[0].job_id)).state == "stopped"
+
+
+def test_kill_9_of_the_service_loses_no_trial_and_counts_none_twice(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/weft.db"
+
+    async def story() -> None:
+        with opened(address) as database:
+            view = JobService(ServiceConfig(folder=tmp_path / "data"), database)
+            service = ServiceProcess(tmp_path, address)
+            try:
+                await _host_known(view)
+                number = await begin(view, tmp_path, settings(seed=3))
+                async with asyncio.timeout(PATIENCE_S):
+                    while not await view.database.read(lambda c: trial_jobs(c, number)):
+                        await asyncio.sleep(0.02)
+                service.kill()
+                service = ServiceProcess(tmp_path, address)
+                state = await over(view, number)
+                assert (state.state, len(state.trials)) == ("completed", 3), state.message
+                events = await view.database.read(lambda c: events_of(c, number))
+                ends = Counter(e.trial for e in events if type(e).__name__ == "TrialEnded")  # type: ignore[union-attr]
+                assert set(ends.values()) == {1}
+                for trial, steps in (await trained(view, number)).items():
+                    assert steps == [str(s + 1) for s in range(state.trials[trial].step)]
+            finally:
+                service.kill()
+
+    asyncio.run(story())
+
+
+async def _host_known(service: JobService) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await service.database.read(
+            lambda c: c.exec_driver_sql("SELECT count(*) FROM host").scalar()
+        ):
+            await asyncio.sleep(0.02)
+
+
+def _job(state: JobState, wanted: str | None = None) -> StoredJob:
+    fields: dict[str, Any] = dict.fromkeys(StoredJob.__dataclass_fields__)
+    return StoredJob(**{**fields, "id": 7, "state": state, "wanted": wanted})
+
+
+def _trial(
+    state: str, *, starts: int = 1, step: int = 0, until: int = 1, parent: int | None = None
+) -> TrialRecord:
+    made = TrialRecord(
+        0, {"x": 1.0}, (True,), state=state, starts=starts, until=until, parent=parent, final=False
+    )
+    made.steps, made.curve = list(range(1, step + 1)), [0.0] * step
+    return made
+
+
+TOLD = TrialJob(0, 7, 1, 1)
+OPEN = {"run": "job.py {x}"}  # a script that is not told its limit
+
+
+@pytest.mark.parametrize(
+    ("trial", "told", "job", "more", "step"),
+    [
+        (_trial("running"), None, None, {}, "submit"),
+        (_trial("running"), TOLD, _job("running"), {}, "none"),
+        (_trial("running"), TOLD, _job("completed"), {}, "told"),
+        (_trial("running"), TOLD, _job("failed"), {}, "told"),
+        (_trial("running", starts=2, until=2), TOLD, _job("completed"), {}, "retry"),
+        (
+            _trial("running", until=2, step=1),
+            TOLD,
+            _job("running"),
+            {},
+            "wait",
+        ),  # extended: it ends, then goes on
+        (_trial("running", until=2, step=1), TOLD, _job("completed"), {}, "retry"),
+        (_trial("running", starts=2), TOLD, _job("paused"), OPEN, "resume"),
+        (_trial("running", starts=2), TOLD, _job("held"), OPEN, "release"),
+        (_trial("running", starts=2), TOLD, _job("running", "pause"), OPEN, "wait"),
+        (_trial("running", starts=2, parent=3), TOLD, _job("running"), OPEN, "pause"),  # before other weights
+        (_trial("paused"), TOLD, _job("running"), OPEN, "pause"),
+        (_trial("paused"), TOLD, _job("running", "pause"), OPEN, "none"),
+        (_trial("paused", step=1), TOLD, _job("running"), {}, "none"),  # it ends by itself
+        (_trial("paused"), TOLD, _job("queued"), OPEN, "hold"),
+        (_trial("stopped"), TOLD, _job("running"), {}, "stop"),
+        (_trial("stopped"), TOLD, _job("running", "stop"), {}, "none"),
+        (_trial("stopped"), TOLD, _job("completed"), {}, "none"),
+    ],
+)
+def test_steps_that_bring_a_job_to_what_its_study_wants(
+    trial: TrialRecord, told: TrialJob | None, job: StoredJob | None, more: dict[str, Any], step: str
+) -> None:
+    assert next_step(settings(**more), trial, told, job) == step
+
+
+def test_jobs_of_trials() -> None:
+    spec = trial_spec(settings(), TrialRecord(4, {"x": 0.5}, (True,), until=2), study_id=9)
+    assert spec.run == ("job.py", "0.5", "2")
+    assert spec.tags == {"study": "9", "trial": "4", "x": "0.5"}
+    assert spec.env["WEFT_PARAMS"] == '{"x": 0.5}'
+    assert spec.queue.priority < 50
+    for more, must in (
+        ({"run": "job.py {params}"}, "must be a file on this machine"),
+        ({"budget": {}}, "must have a budget"),
+        ({"job": {"run": "a.py"}}, "must not have run"),
+        ({"run": "job.py {epochs}"}, "must pass every parameter on"),
+    ):
+        with pytest.raises(StudyError, match=must):
+            check_for_jobs(settings(**more))
