@@ -33,6 +33,7 @@ class Bench:
         command = ["run", "-n", str(workers), *options, str(WORKERS / script), *args]
         variables = {"PYTHONPATH": PATH, **env}
         if "mpi" in options:  # mpirun starts its own workers
+            command[1:1] = ["--python", self.forks.python]
             return self.shell.weft(*command, timeout=200, **variables)
         return self.forks.run(
             command, env=self.shell.environment(variables), cwd=self.shell.folder, timeout=200
@@ -59,7 +60,7 @@ class Bench:
             "XDG_CACHE_HOME": str(self.shell.folder / "cache"),
         }
         command = [WEFT, "run", "-H", hosts, "--skip-checks", "--allow-uneven", "--env", "PYTHONPATH"]
-        if cluster.python is not None and "mpi" not in options:
+        if cluster.python is not None:
             command += ["--python", cluster.python]
         return cluster.popen([*command, *options, WORKERS / script, *args], env=env, cwd=self.shell.folder)
 
