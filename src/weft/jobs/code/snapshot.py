@@ -10,16 +10,18 @@ import hashlib
 import os
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from pathspec import GitIgnoreSpec
 
 from weft.errors import UsageError
 from weft.text import format_size, plural
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 MOST_FILES = 20_000
 MOST_BYTES = 500 << 20  # of all files
@@ -100,7 +102,7 @@ def take_snapshot(folder: Path) -> Taken:
 def _files(root: Path) -> Iterator[SnapshotFile]:
     count = 0
     pending: list[tuple[PurePosixPath, tuple[tuple[PurePosixPath, GitIgnoreSpec], ...]]] = [
-        (PurePosixPath(), ((PurePosixPath(), GitIgnoreSpec.from_lines(NEVER)),))
+        (PurePosixPath(), ((PurePosixPath(), _rules(NEVER)),))
     ]
     while pending:
         relative, ignored = pending.pop()
@@ -131,7 +133,13 @@ def _ignore_rules(folder: Path, relative: PurePosixPath) -> Iterator[tuple[PureP
     for name in IGNORE_FILES:
         path = folder / name
         if path.is_file():
-            yield relative, GitIgnoreSpec.from_lines(path.read_text(errors="replace").splitlines())
+            yield relative, _rules(path.read_text(errors="replace").splitlines())
+
+
+def _rules(lines: Iterable[str]) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec  # here: commands that send no code load this module, too
+
+    return GitIgnoreSpec.from_lines(lines)
 
 
 def _is_ignored(
