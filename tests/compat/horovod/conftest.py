@@ -25,6 +25,11 @@ class HorovodRuns:
     names = NAMES  # where `horovod` is imported from
 
     @property
+    def interpreter(self) -> str:
+        """A Python whose programs are forks."""
+        return self._forks.python
+
+    @property
     def folder(self) -> Path:
         return self.shell.folder
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from tests.compat.horovod.conftest import WORKERS, HorovodRuns
 
@@ -17,3 +22,56 @@ def test_a_script_without_a_launcher_is_a_world_of_one(horovod_runs: HorovodRuns
     done = horovod_runs.python(str(WORKERS / "surface.py"), str(horovod_runs.folder))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "rank 0 of 1" in done.stdout
+
+
+SUM = """
+import horovod.torch as hvd, torch
+hvd.init()
+assert (hvd.size(), hvd.local_size()) == (2, 2), hvd.size()
+assert hvd.local_rank() == hvd.rank()
+print("sum", int(hvd.allreduce(torch.tensor(hvd.rank() + 1), op=hvd.Sum)), flush=True)
+"""
+
+
+def test_a_script_runs_under_srun(horovod_runs: HorovodRuns) -> None:
+    """Slurm's variables are all that srun gives its tasks."""
+    horovod_runs.shell.script(SUM, "sum.py")
+    step = {
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_STEP_ID": "0",
+        "SLURM_NTASKS": "2",
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_NODEID": "0",
+    }
+    tasks = [
+        subprocess.Popen(
+            [horovod_runs.interpreter, "sum.py"],
+            env=horovod_runs.environment(SLURM_PROCID=str(task), SLURM_LOCALID=str(task), **step),
+            cwd=horovod_runs.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for task in range(2)
+    ]
+    told = [task.communicate(timeout=200)[0] for task in tasks]
+    assert all("sum 3" in text for text in told), told
+
+
+@pytest.mark.mpi
+def test_a_script_runs_under_plain_mpirun(horovod_runs: HorovodRuns) -> None:
+    horovod_runs.shell.script(SUM, "sum.py")
+    allowed = {
+        f"{name}_ALLOW_RUN_AS_ROOT{more}": "1" for name in ("OMPI", "PRTE") for more in ("", "_CONFIRM")
+    }
+    done = subprocess.run(
+        ["mpirun", "--oversubscribe", "-n", "2", sys.executable, "sum.py"],
+        env=horovod_runs.environment(**allowed, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"),
+        cwd=horovod_runs.folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.stdout.count("sum 3") == 2, done.stdout + done.stderr
