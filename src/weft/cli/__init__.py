@@ -48,6 +48,7 @@ VERBS = {
     "retention": ("weft.cli.service.retention", "Remove jobs that are kept no longer."),
     "backup": ("weft.cli.service.backup", "Keep a jobs service's data in one file."),
     "restore": ("weft.cli.service.restore", "Make a jobs service's data from a backup."),
+    "kubernetes": ("weft.cli.training.cluster", "Follow and end runs on Kubernetes; set a cluster up."),
     "rankfile": ("weft.cli.hosts.rankfile", "Write the rank file for some hosts."),
     "scale": ("weft.cli.training.scale", "Give an elastic run other hosts while it goes on."),
     "pause": ("weft.cli.training.pause", "End an elastic run at a checkpoint, to go on later."),

@@ -140,5 +140,6 @@ def carried_variables(environ: dict[str, str] | None = None) -> dict[str, str]:
     return {
         name: value
         for name, value in source.items()
-        if (name in CARRIED_NAMES or name.startswith(CARRIED_PREFIXES)) and name not in (SECRET_VARIABLE, "WEFT_DOOR_SECRET")
+        if (name in CARRIED_NAMES or name.startswith(CARRIED_PREFIXES))
+        and name not in (SECRET_VARIABLE, "WEFT_DOOR_SECRET")
     }

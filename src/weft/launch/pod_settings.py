@@ -9,7 +9,7 @@ of a job's specification, and the arguments of `KubernetesConfig`:
     volumes:
       - {claim: data, at: /data, read_only: true}
 
-What a single field cannot be is refused here; what cannot be combined, in `engines/kubernetes/checks.py`.
+What a single field cannot be is refused here; what cannot be combined, in `engines/kubernetes/objects/checks.py`.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ class KubernetesConfig(Document, frozen=True, kw_only=True):
     workdir: AbsolutePath = "/workspace"
     runtime: ObjectName = "weft"  # the ClusterTrainingRuntime of a TrainJob
     port: Annotated[int, Meta(ge=1024, le=65535)] = 29499  # where the pods meet
+    checks: bool = False  # of the pods and the network between them, before the run
     detach: bool = False  # leave the run alone once it is applied
     extra_args: tuple[str, ...] = ()  # of `weft run` in the pods; those of an elastic run
     elastic: bool = False

@@ -13,7 +13,7 @@ from weft.launch.config import LaunchConfig, carried_variables
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.control.rundir import RunDir
-from weft.launch.engines.engine import Engine, open_engine
+from weft.launch.engines.engine import Engine, choose_engine, open_engine
 from weft.launch.engines.hosts import Hosts
 from weft.launch.plan import HostSite, LaunchPlan, make_plan
 
@@ -39,6 +39,14 @@ def run(config: LaunchConfig, *, to_stderr: bool = False) -> Outcome:
     Several hosts are checked first. Measuring their links takes seconds, so it is done only where
     these hosts were not measured within the last hour: by the first run on them, or by `weft check`.
     """
+    if choose_engine(config) == "pods":
+        from weft.launch.engines.pods.engine import in_pods
+
+        return in_pods(config, lambda config: _run(config, to_stderr=to_stderr))
+    return _run(config, to_stderr=to_stderr)
+
+
+def _run(config: LaunchConfig, *, to_stderr: bool) -> Outcome:
     with closing(open_engine(config)) as engine:
         if engine.hosts is not None and len(engine.hosts.names) > 1 and not config.skip_checks:
             _check(config, engine.hosts)

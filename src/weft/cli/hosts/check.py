@@ -18,6 +18,12 @@ from weft.launch.config import LaunchConfig
 
 @click.command("check")
 @host_options
+@click.option(
+    "--engine",
+    type=click.Choice(["ssh", "kubernetes"]),
+    default="ssh",
+    help="What would start the workers; for kubernetes, what the cluster allows is checked.",
+)
 @click.option("--interface", type=CARD, metavar="CARD", help="The network card to use, against our choice.")
 @click.option("--port", type=PORT, metavar="PORT", help="A port that must be free on the first host.")
 @click.option("--python", type=INTERPRETER, metavar="PATH", help="The interpreter on every host.")
@@ -31,6 +37,7 @@ def command(
     /,
     hosts: str | None,
     hostfile: Path | None,
+    engine: str,
     links: bool,
     as_json: bool,
     verbose: bool,
@@ -41,6 +48,12 @@ def command(
     A run on several hosts does the same first, and measures links that were not measured within the last hour.
     Exit code 2 says that a run would fail.
     """
+    if engine == "kubernetes":
+        from weft.cli.training.cluster import check_cluster
+
+        if hosts or hostfile:
+            raise UsageError("--engine kubernetes lets the cluster choose the hosts, got hosts; drop -H")
+        check_cluster(ctx, as_json, {})
     from weft.launch import preflight
 
     entries = chosen_hosts(hosts, hostfile)

@@ -219,7 +219,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         return
     if dry and config.engine == "kubernetes":
         from weft.launch.engines.kubernetes.engine import KubernetesEngine
-        from weft.launch.engines.kubernetes.yaml_text import to_yaml
+        from weft.launch.engines.kubernetes.objects.yaml_text import to_yaml
 
         objects = KubernetesEngine(config).objects()
         click.echo(json.dumps(objects, indent=2) if as_json else to_yaml(objects), nl=as_json)

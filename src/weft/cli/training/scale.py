@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from weft.cli.hosts.options import HOSTFILE, chosen_hosts
+from weft.cli.values import COUNT
 from weft.errors import UsageError
 
 
@@ -17,9 +18,16 @@ from weft.errors import UsageError
 @click.option("--hostfile", type=HOSTFILE, metavar="FILE", help="The same, one a line.")
 @click.option("--add", metavar="HOSTS", help="Hosts to take in.")
 @click.option("--remove", metavar="HOSTS", help="Hosts whose workers shall leave.")
+@click.option("--pods", type=COUNT, metavar="N", help="Pods it shall have from now on, on Kubernetes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the hosts it shall have as data.")
 def command(
-    run: str, hosts: str | None, hostfile: Path | None, add: str | None, remove: str | None, as_json: bool
+    run: str,
+    hosts: str | None,
+    hostfile: Path | None,
+    add: str | None,
+    remove: str | None,
+    pods: int | None,
+    as_json: bool,
 ) -> None:
     """Give an elastic run other hosts. RUN is its run directory, or `latest`.
 
@@ -31,6 +39,14 @@ def command(
     from weft.topology.hostlist import parse_hosts
 
     folder = find_run(run)
+    if pods is not None:
+        if hosts or hostfile or add is not None or remove is not None:
+            raise UsageError("a run has pods or hosts, got --pods and hosts; drop one")
+        from weft.launch.engines.kubernetes.run import scale_pods
+
+        scale_pods(folder, pods)
+        click.echo(json.dumps({"pods": pods}) if as_json else f"{pods} pod{'s' * (pods != 1)}")
+        return
     if (hosts or hostfile) and (add is not None or remove is not None):
         raise UsageError("hosts must be named in all (-H) or by what changes (--add, --remove), got both")
     whole = chosen_hosts(hosts, hostfile)

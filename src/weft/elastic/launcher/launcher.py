@@ -79,9 +79,8 @@ from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.control.rundir import RunDir
 from weft.launch.control.usage_log import UsageLog
-from weft.launch.engines.engine import choose_engine
+from weft.launch.engines.engine import choose_engine, remote_hosts
 from weft.launch.engines.hosts import LocalHosts
-from weft.launch.engines.ssh import SshHosts
 from weft.messages import encode
 from weft.secret import new_secret
 from weft.topology.detect import detect
@@ -94,6 +93,15 @@ GATHER_TURN_S = 0.2  # for the next message while hosts are awaited at the start
 
 def run_elastic(config: LaunchConfig, elastic: ElasticConfig, *, out: BinaryIO) -> Outcome:
     """Run the program on the hosts that are there; return when the run is finished, or has failed."""
+    if choose_engine(config) == "pods":
+        from weft.elastic.launcher.pods import run_in_pods
+
+        return run_in_pods(config, elastic, lambda config, elastic: _launch_elastic(config, elastic, out=out))
+    return _launch_elastic(config, elastic, out=out)
+
+
+def _launch_elastic(config: LaunchConfig, elastic: ElasticConfig, *, out: BinaryIO) -> Outcome:
+    """Launch a run from this process."""
     config = underlying_launch(config, elastic)
     with closing(ElasticLauncher(config, elastic, out)) as launcher:
         return launcher.run()
@@ -112,11 +120,11 @@ class ElasticLauncher:
         local: bool | None = None,
     ) -> None:
         self._config, self._elastic, self._out = config, elastic, out
-        alone = not config.host_names or choose_engine(config) != "ssh"
+        alone = not config.host_names or choose_engine(config) not in ("ssh", "pods")
         self._local = alone if local is None else local  # on this machine alone
         self._secret = secret or new_secret()
         self._wanted = HostsWanted(config.hosts, elastic, warn=self._say)
-        hosts = LocalHosts(config) if self._local else SshHosts(config)
+        hosts = LocalHosts(config) if self._local else remote_hosts(config)
         self._recruits = Recruits(config, hosts, self._on_listening)
         self._hosts, self._crew = self._recruits.hosts, self._recruits.crew
         self._console: Console | None = None

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from weft.launch import preflight
 from weft.launch.config import LaunchConfig
-from weft.launch.engines.ssh import SshHosts
+from weft.launch.engines.engine import remote_hosts
 from weft.launch.preflight import PreflightReport
 
 
@@ -33,7 +33,7 @@ def check_present_hosts(config: LaunchConfig) -> dict[str, str]:
 
 
 def _check(config: LaunchConfig) -> PreflightReport:
-    with closing(SshHosts(config)) as hosts:
+    with closing(remote_hosts(config)) as hosts:
         return preflight.check_before_run(hosts, config, progress=preflight.progress_on(sys.stderr))
 
 

@@ -12,7 +12,7 @@ from weft.launch.engines.engine import choose_engine
 
 def underlying_launch(config: LaunchConfig, elastic: ElasticConfig) -> LaunchConfig:
     """Return the settings of the launch under an elastic run: the same number of workers on each host."""
-    if choose_engine(config) not in ("local", "ssh"):
+    if choose_engine(config) not in ("local", "ssh", "pods"):
         raise UsageError(
             f"--elastic must come with the engine local or ssh, got {choose_engine(config)}; use -H host1,host2"
         )

@@ -13,6 +13,7 @@ from weft.launch.config import LaunchConfig
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.hosts import Hosts
+from weft.launch.engines.pods.place import is_among_pods
 from weft.launch.plan import HostSite, LaunchPlan
 
 ENGINES = {
@@ -21,6 +22,7 @@ ENGINES = {
     "mpi": "weft.launch.engines.mpi:MpiEngine",
     "slurm": "weft.launch.engines.slurm:SlurmEngine",
     "kubernetes": "weft.launch.engines.kubernetes.engine:KubernetesEngine",
+    "pods": "weft.launch.engines.pods.engine:PodsEngine",
 }
 
 
@@ -61,12 +63,14 @@ class Engine(Protocol):
 
 
 def choose_engine(config: LaunchConfig, environ: dict[str, str] | None = None) -> str:
-    """`auto`: the hosts that were named, else the Slurm allocation we are in, else this machine."""
+    """`auto`: the hosts that were named, else the pods or the Slurm allocation we are in, else this machine."""
     variables = dict(os.environ) if environ is None else environ
     if config.engine != "auto":
         return config.engine
     if config.host_names:
         return "ssh" if any(not is_this_machine(name) for name in config.host_names) else "local"
+    if is_among_pods(variables):
+        return "pods"
     return "slurm" if "SLURM_JOB_ID" in variables and "SLURM_JOB_NODELIST" in variables else "local"
 
 
@@ -78,3 +82,14 @@ def open_engine(config: LaunchConfig) -> Engine:
     module, _, attribute = ENGINES[name].partition(":")
     engine: Engine = getattr(import_module(module), attribute)(config)
     return engine
+
+
+def remote_hosts(config: LaunchConfig) -> Hosts:
+    """The hosts of an elastic run that agents are started on: pods, or whatever ssh reaches."""
+    if choose_engine(config) == "pods":
+        from weft.launch.engines.pods.engine import PodHosts
+
+        return PodHosts(config)
+    from weft.launch.engines.ssh import SshHosts
+
+    return SshHosts(config)

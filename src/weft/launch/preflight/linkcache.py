@@ -31,6 +31,19 @@ def load(key: str, folder: Path, now: float) -> tuple[MeasuredLink, ...] | None:
         return None
 
 
+def newest(folder: Path) -> dict[tuple[str, str], tuple[MeasuredLink, float]]:
+    """Return the newest measurement of each link that any run has made here, with its time in s since 1970."""
+    found: dict[tuple[str, str], tuple[MeasuredLink, float]] = {}
+    for path in folder.glob("*.json") if folder.is_dir() else ():
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            data = json.loads(path.read_text())
+            for entry in data["links"]:
+                link, pair = MeasuredLink(**entry), (entry["source"], entry["target"])
+                if pair not in found or found[pair][1] < data["measured_at"]:
+                    found[pair] = link, float(data["measured_at"])
+    return found
+
+
 def save(key: str, links: Collection[MeasuredLink], folder: Path, now: float) -> None:
     """Keep a measurement; a folder that cannot be written to costs only the time of the next one."""
     with contextlib.suppress(OSError):

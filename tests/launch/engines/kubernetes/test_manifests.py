@@ -16,10 +16,10 @@ from testing.kubernetes.schemas import VERSIONS, check
 from weft.errors import UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
-from weft.launch.engines.kubernetes.manifests import ManifestRequest, manifests, training_runtime
-from weft.launch.engines.kubernetes.names import LONGEST_LABEL, pod_names
-from weft.launch.engines.kubernetes.request import make_request
-from weft.launch.engines.kubernetes.yaml_text import to_yaml
+from weft.launch.engines.kubernetes.objects.manifests import ManifestRequest, manifests, training_runtime
+from weft.launch.engines.kubernetes.objects.names import LONGEST_LABEL, pod_names
+from weft.launch.engines.kubernetes.objects.request import make_request
+from weft.launch.engines.kubernetes.objects.yaml_text import to_yaml
 from weft.launch.pod_settings import (
     KubernetesConfig,
     PodToleration,

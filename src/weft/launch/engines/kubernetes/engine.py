@@ -10,12 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.errors import UsageError
 from weft.launch.config import LaunchConfig
-from weft.launch.engines.kubernetes.manifests import ManifestRequest, manifests
-from weft.launch.engines.kubernetes.pod_spec import Data
-from weft.launch.engines.kubernetes.request import make_request
-from weft.launch.engines.kubernetes.snapshot import snapshot
+from weft.launch.engines.kubernetes.objects.manifests import ManifestRequest, manifests
+from weft.launch.engines.kubernetes.objects.pod_spec import Data
+from weft.launch.engines.kubernetes.objects.request import make_request
+from weft.launch.engines.kubernetes.objects.snapshot import snapshot
 from weft.launch.plan import HostSite, LaunchPlan
 from weft.launch.pod_settings import KubernetesConfig
 from weft.secret import new_secret
@@ -66,7 +65,7 @@ class KubernetesEngine:
         return (self.request.command,)
 
     def run(self, plan: LaunchPlan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
-        """Apply the objects, and follow the run to its end."""
-        raise UsageError(
-            "--engine kubernetes must come with --dry-run, got none; kubectl apply -f applies what it prints"
-        )
+        """Apply the objects and follow the run to its end; then nothing of it is left in the cluster."""
+        from weft.launch.engines.kubernetes.run import run_on_cluster
+
+        return run_on_cluster(self.request, self.objects(), console, run_dir)

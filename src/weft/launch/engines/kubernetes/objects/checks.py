@@ -6,7 +6,7 @@ import re
 
 from weft.errors import UsageError
 from weft.launch.config import LaunchConfig
-from weft.launch.engines.kubernetes.quantities import amount_of, is_extended
+from weft.launch.engines.kubernetes.objects.quantities import amount_of, is_extended
 from weft.launch.pod_settings import KubernetesConfig, PodVolume
 
 _SOURCES = ("claim", "config_map", "secret", "nfs", "host_path", "empty")

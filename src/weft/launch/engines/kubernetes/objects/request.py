@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.launch.config import LaunchConfig
 from weft.launch.engines.batch import options_of
-from weft.launch.engines.kubernetes.checks import check_request
-from weft.launch.engines.kubernetes.manifests import ManifestRequest
-from weft.launch.engines.kubernetes.names import pod_names
+from weft.launch.engines.kubernetes.objects.checks import check_request
+from weft.launch.engines.kubernetes.objects.manifests import ManifestRequest
+from weft.launch.engines.kubernetes.objects.names import pod_names
+from weft.launch.engines.kubernetes.objects.quantities import amount_of
 from weft.launch.masking import looks_secret
 from weft.launch.pod_settings import KubernetesConfig
 
@@ -35,15 +38,29 @@ def pod_command(config: LaunchConfig, settings: KubernetesConfig) -> tuple[str, 
 
     Values of variables are in the pods' environment, and only their names on the command line.
     """
+    if config.workers is None and config.per_host is None and config.accelerators is None:
+        config = replace(config, per_host=accelerators_of(settings) or 1)
     command = config.command
     marker = {"module": ("-m",), "command": ("--",), "script": ()}[command.kind]
     return (
         *(START if settings.code == "snapshot" else ()),
         *("weft", "run", "--engine", "pods", "--run-dir", RUN_DIR),
+        *(() if settings.checks or config.skip_checks else ("--skip-checks",)),
         *options_of(config, leave_out=("run_dir",)),
         *(part for name, _ in config.env for part in ("--env", name)),
         *settings.extra_args,
         *marker,
         command.target,
         *command.args,
+    )
+
+
+def accelerators_of(settings: KubernetesConfig) -> int:
+    """Return how many accelerators a pod has, by the names that vendors give them."""
+    return int(
+        sum(
+            amount_of(quantity)
+            for name, quantity in settings.resources.items()
+            if name.endswith(("/gpu", "/hpu", "/tpu")) or name.startswith("nvidia.com/mig-")
+        )
     )

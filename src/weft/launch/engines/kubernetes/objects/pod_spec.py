@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.launch.engines.kubernetes.checks import source_of
-from weft.launch.engines.kubernetes.names import PodNames
+from weft.launch.engines.kubernetes.objects.checks import source_of
+from weft.launch.engines.kubernetes.objects.names import PodNames
 from weft.launch.pod_settings import KubernetesConfig, PodToleration, PodVolume
 
 Data = dict[str, Any]
-CODE_FOLDER = "/etc/weft/code"  # where a snapshot of the code is mounted
+CODE_FOLDER = "/tmp/weft-code"  # where a snapshot of the code is mounted
 CODE_FILE = "code.tar.gz"
 DOOR_KEY = "door"  # of the run's Secret
 SECRET_VARIABLE_KEY = "env."  # begins the keys of variables that look secret
@@ -170,6 +170,7 @@ def environment(request: PodRequest) -> list[Data]:
         "WEFT_POD_PREFIX": names.prefix,
         "WEFT_POD_LEADER": names.leader,
         "WEFT_POD_PORT": str(pods.port),
+        "WEFT_POD_MIRROR": "1",
         **({"WEFT_CODE": f"{CODE_FOLDER}/{CODE_FILE}"} if pods.code == "snapshot" else {}),
         **{name: value for name, value in request.env.items() if name not in request.secret_env},
         **pods.env,

@@ -10,8 +10,8 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weft.launch.engines.kubernetes.names import PodNames
-from weft.launch.engines.kubernetes.pod_spec import (
+from weft.launch.engines.kubernetes.objects.names import PodNames
+from weft.launch.engines.kubernetes.objects.pod_spec import (
     CODE_FILE,
     DOOR_KEY,
     SECRET_VARIABLE_KEY,

@@ -1,0 +1,322 @@
+"""The REST API of a Kubernetes cluster, as far as a run needs it: create, list, watch, read logs, patch, delete.
+
+lightkube reads kubeconfigs and service accounts and logs in; objects are sent as the very text that a dry run prints.
+What passes (a busy or restarting API server) is tried again; what does not is an error with a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from weft.errors import ConnectError, UsageError
+from weft.launch.engines.kubernetes.objects.yaml_text import one_to_yaml
+from weft.launch.pod_settings import KubernetesConfig
+
+Data = dict[str, Any]
+CONNECT_S = 10.0
+ANSWER_S = 30.0
+WATCH_S = 240  # for which one watch lasts; then another one goes on where it stopped
+TRY_FOR_S = 60.0  # while the API server does not answer
+PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+_PASSING = frozenset({429, 500, 502, 503, 504})
+_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+class ClusterError(ConnectError):
+    """The cluster refused a request; `status` is the HTTP status, 0 where there was no answer at all."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def kind_path(api_version: str, kind: str, namespace: str | None) -> str:
+    """Return the path of a kind's collection."""
+    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    return f"{root}/namespaces/{namespace}/{kind.lower()}s" if namespace else f"{root}/{kind.lower()}s"
+
+
+class ClusterApi:
+    """One cluster, one namespace. Safe to use from several threads."""
+
+    def __init__(self, settings: KubernetesConfig) -> None:
+        try:
+            import httpx2
+            from lightkube.config import client_adapter
+        except ModuleNotFoundError:
+            raise UsageError(
+                "--engine kubernetes must have lightkube, got none; pip install 'weft[kubernetes]'"
+            ) from None
+        config = _find_config(settings)
+        self._errors = httpx2.TransportError
+        timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)
+        self._streaming = httpx2.Timeout(WATCH_S + 60, connect=CONNECT_S)
+        self._http = client_adapter.Client(config, client_adapter.ConnectionParams(timeout=timeout))
+        self.namespace: str = settings.namespace or config.namespace or "default"
+        self.server = str(config.cluster.server)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        content: str | None = None,
+        content_type: str = "application/json",
+        doing: str,
+    ) -> Data:
+        """Send one request, again while the server is busy or away; return its answer."""
+        headers = {"Content-Type": content_type} if content is not None else {}
+        deadline = time.monotonic() + TRY_FOR_S
+        for turn in range(1_000_000):
+            try:
+                answer = self._http.request(
+                    method, path, params=dict(params or {}), content=content, headers=headers
+                )
+            except self._errors as error:
+                trouble = f"{doing}: {self.server} must answer, got {error or type(error).__name__}"
+                if time.monotonic() > deadline:
+                    raise ClusterError(f"{trouble}; is the cluster up, is the kubeconfig right?") from None
+                time.sleep(_pause(turn))
+                continue
+            if answer.status_code in _PASSING and time.monotonic() < deadline:
+                time.sleep(_retry_after(answer.headers, turn))
+                continue
+            if answer.status_code >= 400:
+                raise _refusal(doing, answer.status_code, answer.text)
+            found: Data = answer.json()
+            return found
+        raise AssertionError("unreachable")
+
+    def path_of(self, item: Data, *, named: bool = True) -> str:
+        """Return the path of an object, or of its kind."""
+        namespace = (
+            None if item["kind"].startswith("Cluster") else item["metadata"].get("namespace", self.namespace)
+        )
+        path = kind_path(item["apiVersion"], item["kind"], namespace)
+        return f"{path}/{item['metadata']['name']}" if named else path
+
+    def create(self, item: Data) -> Data:
+        """Create an object from the text that a dry run prints."""
+        doing = f"create {item['kind']} {item['metadata']['name']}"
+        return self.request(
+            "POST",
+            self.path_of(item, named=False),
+            params={"fieldManager": "weft"},
+            content=one_to_yaml(item),
+            content_type="application/yaml",
+            doing=doing,
+        )
+
+    def apply(self, objects: Iterable[Data]) -> None:
+        """Create objects in order, all or none. The others then belong to the last one, which starts the pods."""
+        made: list[Data] = []
+        answer: Data = {}
+        try:
+            for item in objects:
+                answer = self.create(item)
+                made.append(item)
+        except ClusterError as error:
+            self.delete(made)
+            if error.status == 409:
+                raise UsageError(
+                    f"a run must have a name that is free in the namespace {self.namespace}, got {error}; "
+                    "use --name, or delete what is left of the other run"
+                ) from None
+            raise
+        for item in made[:-1]:
+            self._give_to(item, answer)
+
+    def _give_to(self, item: Data, owner: Data) -> None:
+        reference = {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+        }
+        self.patch(item, {"metadata": {"ownerReferences": [reference]}})
+
+    def patch(self, item: Data, change: Data) -> Data:
+        """Change some fields of an object."""
+        return self.request(
+            "PATCH",
+            self.path_of(item),
+            content=json.dumps(change),
+            content_type="application/merge-patch+json",
+            doing=f"change {item['kind']} {item['metadata']['name']}",
+        )
+
+    def read(self, item: Data) -> Data | None:
+        """Return an object as it is now; None if there is none."""
+        try:
+            return self.request(
+                "GET", self.path_of(item), doing=f"read {item['kind']} {item['metadata']['name']}"
+            )
+        except ClusterError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def delete(self, objects: Iterable[Data]) -> None:
+        """Delete objects, the last one first, and what they have made; those that are gone already count as deleted."""
+        for item in reversed(list(objects)):
+            try:
+                self.request(
+                    "DELETE",
+                    self.path_of(item),
+                    params={"propagationPolicy": "Background"},
+                    doing=f"delete {item['kind']} {item['metadata']['name']}",
+                )
+            except ClusterError as error:
+                if error.status != 404:
+                    raise
+
+    def pods(self, selector: str) -> list[Data]:
+        """Return the pods that have some labels."""
+        return list(self._list_pods(selector)["items"])
+
+    def _list_pods(self, selector: str) -> Data:
+        path = kind_path("v1", "Pod", self.namespace)
+        return self.request("GET", path, params={"labelSelector": selector}, doing="list the pods of the run")
+
+    def events(self, name: str) -> list[Data]:
+        """Return the events about an object; none where nobody may read them."""
+        path, params = (
+            kind_path("v1", "Event", self.namespace),
+            {"fieldSelector": f"involvedObject.name={name}"},
+        )
+        try:
+            return list(self.request("GET", path, params=params, doing="read events")["items"])
+        except ClusterError:
+            return []
+
+    # -- streams ----------------------------------------------------------------------------------
+
+    def watch_pods(self, selector: str, over: threading.Event) -> Iterator[dict[str, Data]]:
+        """Yield all pods with some labels by name, whenever one of them changes, until `over`."""
+        turn = 0
+        while not over.is_set():
+            try:
+                listing = self._list_pods(selector)
+                pods = {pod["metadata"]["name"]: pod for pod in listing["items"]}
+                yield dict(pods)
+                version = listing["metadata"]["resourceVersion"]
+                while not over.is_set():
+                    for event in self._watch(selector, version):
+                        turn = 0
+                        version = event["object"]["metadata"].get("resourceVersion", version)
+                        if event["type"] == "BOOKMARK":
+                            continue
+                        name = event["object"]["metadata"]["name"]
+                        if event["type"] == "DELETED":
+                            pods.pop(name, None)
+                        else:
+                            pods[name] = event["object"]
+                        yield dict(pods)
+                        if over.is_set():
+                            return
+            except ClusterError as error:
+                if error.status in (401, 403):
+                    raise
+                over.wait(_pause(turn))  # 410: what we knew is too old; the list tells what there is
+                turn += 1
+            except self._errors:
+                over.wait(_pause(turn))
+                turn += 1
+
+    def _watch(self, selector: str, version: str) -> Iterator[Data]:
+        params = {
+            "labelSelector": selector,
+            "watch": "1",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_S),
+        }
+        path = kind_path("v1", "Pod", self.namespace)
+        with self._http.stream("GET", path, params=params, timeout=self._streaming) as answer:
+            if answer.status_code >= 400:
+                answer.read()
+                raise _refusal("watch the pods of the run", answer.status_code, answer.text)
+            for line in answer.iter_lines():
+                if not line:
+                    continue
+                event: Data = json.loads(line)
+                if event["type"] == "ERROR":
+                    status = event["object"]
+                    raise ClusterError(f"watch: {status.get('message', '')}", int(status.get("code", 0)))
+                yield event
+
+    def log(self, pod: str, container: str, *, since: str | None, follow: bool) -> Iterator[bytes]:
+        """Yield what a container printed, in pieces, each line with its time before it."""
+        params = {"container": container, "timestamps": "true", "follow": str(follow).lower()}
+        if since is not None:
+            params["sinceTime"] = since
+        path = f"{kind_path('v1', 'Pod', self.namespace)}/{pod}/log"
+        try:
+            with self._http.stream("GET", path, params=params, timeout=self._streaming) as answer:
+                if answer.status_code >= 400:
+                    answer.read()
+                    raise _refusal(f"read the log of {pod}", answer.status_code, answer.text)
+                yield from answer.iter_bytes()
+        except self._errors as error:
+            raise ClusterError(f"read the log of {pod}: {error or type(error).__name__}") from None
+
+
+def _pause(turn: int) -> float:
+    return PAUSES_S[min(turn, len(PAUSES_S) - 1)]
+
+
+def _retry_after(headers: Mapping[str, str], turn: int) -> float:
+    """Return the seconds that a busy server asks for, or a pause of our own."""
+    told = headers.get("Retry-After", "")
+    return min(30.0, float(told)) if told.isdecimal() else _pause(turn)
+
+
+def _refusal(doing: str, status: int, text: str) -> ClusterError:
+    try:
+        message = str(json.loads(text).get("message", text))
+    except (ValueError, AttributeError):
+        message = text
+    message = " ".join(message.split())[:500]
+    advice = {
+        401: "log in again",
+        403: "ask for the Role that `weft kubernetes role` prints",
+        404: "is the kind installed in this cluster, is the namespace there?",
+        422: "mend the setting",
+    }.get(status, "")
+    end = f"; {advice}" if advice else ""
+    return ClusterError(f"the cluster must {doing}, got {status}: {message}{end}", status)
+
+
+def _find_config(settings: KubernetesConfig) -> Any:
+    """Return the cluster, the user and the namespace of the context that was asked for."""
+    from lightkube.config.kubeconfig import KubeConfig
+    from lightkube.core.exceptions import ConfigError
+
+    file = settings.kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    try:
+        if not Path(file).exists() and Path(_SERVICE_ACCOUNT).exists():
+            found = KubeConfig.from_service_account()
+        else:
+            found = KubeConfig.from_file(file)
+        config = found.get(settings.context)
+    except (ConfigError, OSError, KeyError, ValueError) as error:
+        raise UsageError(
+            f"--engine kubernetes must have a kubeconfig, got {file}: {error}; set KUBECONFIG, or kubeconfig: in the "
+            "settings"
+        ) from None
+    if config is None:
+        raise UsageError(f"{file} must have a current context, got none; use --context NAME")
+    return config

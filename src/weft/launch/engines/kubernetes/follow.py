@@ -1,0 +1,291 @@
+"""Follows a run on a cluster from outside: why pods wait, what the workers print, how the run ended.
+
+The log of the first pod is the console of the run. Between its lines that pod prints the files of its run directory,
+which are put into ours (`pods/mirror.py`), so that metrics, timelines and outcome are where they are after any run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from weft.launch.control.console import Console
+from weft.launch.control.outcome import Failure, Outcome, log_path
+from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
+from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
+from weft.launch.engines.kubernetes.objects.names import PodNames
+from weft.launch.engines.kubernetes.pod_news import (
+    describe_end,
+    has_started,
+    index_of,
+    job_end,
+    terminated,
+    why_pending,
+)
+from weft.launch.engines.pods.mirror import MARK, piece_in, write_piece
+
+Data = dict[str, Any]
+LOOK_S = 1.0  # between two looks at the Job
+NO_PODS_S = 3.0  # after which a Job without pods is asked why
+GONE_S = 15.0  # for a Job that is over to tell so, once its first pod has ended
+_RANK = re.compile(rb"\[ *(\d+)\] ")
+
+
+@dataclass
+class LeaderLog:
+    """The log of the first pod: lines of ranks, lines of the launcher, and files of the run between them."""
+
+    console: Console
+    folder: Path | None
+    outcome: Data | None = None  # once the run has told it
+    _begun: bytes = b""  # a line that a file stands in the middle of
+
+    def take(self, line: bytes) -> None:
+        """Take in one line of the log."""
+        line, self._begun = self._begun + line, b""
+        match = MARK.search(line)
+        if match is not None:
+            self._begun = line[: match.start()]
+            self._take_piece(match)
+            return
+        if self.outcome is not None:
+            return  # the launcher's own words about the end, which are said here again
+        found = _RANK.match(line)
+        if found is not None:
+            self.console.write(int(found[1]), "out", line[found.end() :])
+        else:
+            self.console.say(line.decode(errors="replace").rstrip("\n"))
+
+    def _take_piece(self, match: re.Match[bytes]) -> None:
+        piece = piece_in(match)
+        if piece is None:
+            return
+        if self.folder is not None:
+            write_piece(self.folder, piece)
+        if piece.name == "outcome.json":
+            try:
+                self.outcome = json.loads(piece.data)
+            except ValueError:
+                self.outcome = None
+
+
+@dataclass
+class RunFollower:
+    """One run, watched until it is over."""
+
+    api: ClusterApi
+    names: PodNames
+    container: str
+    console: Console
+    run_dir: Path | None
+    _pods: dict[str, Data] = field(default_factory=dict)
+    _news: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _said: set[tuple[str, str]] = field(default_factory=set)
+    _logs: dict[str, threading.Thread] = field(default_factory=dict)  # by the pods' identities
+    _seen: dict[str, Data] = field(default_factory=dict)  # how first pods ended, by their identities
+    _interrupted: int | None = None
+    _trouble: ClusterError | None = None
+
+    def __post_init__(self) -> None:
+        self._log = LeaderLog(self.console, self.run_dir)
+        self._selector = f"batch.kubernetes.io/job-name={self.names.job}"
+        self._job: Data = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": self.names.job}}
+
+    def interrupt(self, number: int) -> None:
+        """Note that the run was ended from here."""
+        self._interrupted = self._interrupted or number
+        self._news.put("interrupted")
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the run was ended from here."""
+        return self._interrupted is not None
+
+    def follow(self) -> Outcome:
+        """Stay until the run is over; return how it ended."""
+        began = time.monotonic()
+        threading.Thread(target=self._watch, name="weft-pods", daemon=True).start()
+        next_look, ended_at = time.monotonic() + LOOK_S, None
+        try:
+            while True:
+                self._await_news(next_look)
+                if self._trouble is not None:
+                    raise self._trouble
+                self._look_at_pods()
+                ended = self._leader_end()
+                if ended is not None and ended_at is None:
+                    next_look = 0.0  # the Job tells whether that was all
+                if ended is not None and ended.get("exitCode") == 0:
+                    return self._outcome(ended, time.monotonic() - began)
+                if time.monotonic() < next_look:
+                    continue
+                next_look = time.monotonic() + LOOK_S
+                why = self._look_at_job(time.monotonic() - began)
+                if ended is not None or why is not None:
+                    ended_at = ended_at or time.monotonic()
+                    late = time.monotonic() - ended_at > GONE_S
+                    if why is not None and (ended is not None or late or not self._leader_runs()):
+                        return self._outcome(ended or _job_failed(why), time.monotonic() - began)
+                else:
+                    ended_at = None
+        finally:
+            self._over.set()
+
+    def _await_news(self, until: float) -> None:
+        try:
+            self._news.get(timeout=max(0.01, until - time.monotonic()))
+            while True:
+                self._news.get_nowait()
+        except Empty:
+            return
+
+    def _watch(self) -> None:
+        try:
+            for pods in self.api.watch_pods(self._selector, self._over):
+                self._pods = pods
+                self._news.put("pods")
+        except ClusterError as error:
+            self._trouble = error
+            self._news.put("trouble")
+
+    # -- pods -------------------------------------------------------------------------------------
+
+    def _look_at_pods(self) -> None:
+        for name, pod in self._pods.items():
+            host = self._host(pod)
+            if why := why_pending(pod):
+                self._say_once(host, f"weft: {host} waits: {why}")
+            if index_of(pod) != 0 or not has_started(pod):
+                continue
+            identity = pod["metadata"]["uid"]
+            if identity not in self._logs:
+                self._log.outcome = None
+                thread = threading.Thread(target=self._read_log, args=(name, identity), daemon=True)
+                self._logs[identity] = thread
+                thread.start()
+
+    def _host(self, pod: Data) -> str:
+        index = index_of(pod)
+        return pod["metadata"]["name"] if index is None else self.names.host(index)
+
+    def _say_once(self, subject: str, text: str) -> None:
+        if (subject, text) not in self._said:
+            self._said.add((subject, text))
+            self.console.say(text)
+
+    def _leader_runs(self) -> bool:
+        return any(index_of(pod) == 0 and terminated(pod) is None for pod in self._pods.values())
+
+    def _leader_end(self) -> Data | None:
+        """Return how the newest first pod ended, once all of its log has been read; None while there is one."""
+        leaders = [pod for pod in self._pods.values() if index_of(pod) == 0]
+        if any(terminated(pod) is None for pod in leaders):
+            return None
+        for pod in leaders:
+            ended = terminated(pod)
+            assert ended is not None
+            self._seen[pod["metadata"]["uid"]] = ended
+        if not self._seen:
+            return None
+        identity, ended = list(self._seen.items())[-1]
+        thread = self._logs.get(identity)
+        if thread is not None and thread.is_alive():
+            return None
+        return ended
+
+    def _read_log(self, pod: str, identity: str) -> None:
+        """Read the log of a first pod to its end, over as many connections as it takes."""
+        reader, turn, last = ContainerLogReader(), 0, False
+        while not self._over.is_set():
+            try:
+                for line in reader.lines(
+                    self.api.log(pod, self.container, since=reader.since, follow=not last)
+                ):
+                    turn = 0
+                    self._log.take(line)
+                if last:
+                    break
+                # The end of the stream may be that of the log, or of the connection: one more request tells.
+                last = self._has_ended(pod, identity)
+            except ClusterError as error:
+                if error.status == 404:  # the pod was deleted
+                    break
+                last = False
+            if not last:
+                self._over.wait(min(2.0, 0.05 * 2**turn))
+                turn = min(turn + 1, 6)
+        self._news.put("log")
+
+    def _has_ended(self, pod: str, identity: str) -> bool:
+        known = self._pods.get(pod)
+        if known is None or known["metadata"]["uid"] != identity:
+            return True
+        return terminated(known) is not None
+
+    # -- the Job ----------------------------------------------------------------------------------
+
+    def _look_at_job(self, seconds: float) -> str | None:
+        """Return why the Job is over, if it is; say why it has no pods yet."""
+        job = self.api.read(self._job)
+        if job is None and self._interrupted is None and not self._pods and self.names.kind != "job":
+            return None  # whoever makes it has not yet
+        if job is not None and job.get("spec", {}).get("suspend"):
+            queue = job["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name")
+            self._say_once(
+                "job", f"weft: the run waits in the queue {queue}" if queue else "weft: the run is suspended"
+            )
+        elif not self._pods and seconds > NO_PODS_S and job is not None:
+            for event in self.api.events(self.names.job):
+                if event.get("type") == "Warning":
+                    text = " ".join(str(event.get("message", "")).split())[:300]
+                    self._say_once("job", f"weft: no pods yet: {event.get('reason')}: {text}")
+        return job_end(job)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def _outcome(self, ended: Data, seconds: float) -> Outcome:
+        told = self._log.outcome
+        if self._interrupted is not None:
+            return Outcome(
+                code=128 + self._interrupted,
+                codes={},
+                seconds=seconds,
+                interrupted_by={2: "SIGINT", 15: "SIGTERM"}.get(self._interrupted, str(self._interrupted)),
+                run_dir=str(self.run_dir) if self.run_dir else None,
+            )
+        if told is not None:
+            return outcome_from(told, self.run_dir)
+        code = int(ended.get("exitCode", 1))
+        failure = Failure(rank=None, host=self.names.host(0), code=code or 1, reason=describe_end(ended))
+        return Outcome(
+            code=code,
+            codes={},
+            seconds=seconds,
+            failure=failure if code else None,
+            run_dir=str(self.run_dir) if self.run_dir else None,
+        )
+
+
+def _job_failed(why: str) -> Data:
+    return {"exitCode": 0 if why == "Complete" else 1, "reason": "the Job is over", "message": why}
+
+
+def outcome_from(told: Data, run_dir: Path | None) -> Outcome:
+    """Return the outcome that the first pod wrote down, with the folders of this machine."""
+    known = Outcome.__dataclass_fields__
+    fields = {name: value for name, value in told.items() if name in known}
+    failure = fields.pop("failure", None)
+    codes = {int(rank): code for rank, code in fields.pop("codes", {}).items()}
+    outcome = Outcome(**fields, codes=codes)
+    if failure is not None:
+        made = Failure(**failure)
+        log = log_path(run_dir, made.rank) if made.rank is not None else None
+        outcome = replace(outcome, failure=replace(made, log=log))
+    return replace(outcome, run_dir=str(run_dir) if run_dir else None)

@@ -1,0 +1,1 @@
+"""The objects of a run, decided: names, checks, pods, manifests and their text; pure."""

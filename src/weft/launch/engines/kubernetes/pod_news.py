@@ -1,0 +1,78 @@
+"""News of pods for the person who waits for them; pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Data = dict[str, Any]
+INDEX = "batch.kubernetes.io/job-completion-index"
+# Reasons for which a container waits that pass without anybody doing anything.
+_PASSING = frozenset({"ContainerCreating", "PodInitializing", ""})
+
+
+def index_of(pod: Data) -> int | None:
+    """Return the index of a pod in its Job."""
+    metadata = pod["metadata"]
+    text = metadata.get("annotations", {}).get(INDEX) or metadata.get("labels", {}).get(INDEX, "")
+    return int(text) if text.isdecimal() else None
+
+
+def why_pending(pod: Data) -> str:
+    """Return why a pod does not run yet, in one line; nothing if it does, or soon will."""
+    status = pod.get("status", {})
+    if status.get("phase") not in (None, "Pending"):
+        return ""
+    for state in status.get("containerStatuses", ()):
+        waiting = state.get("state", {}).get("waiting") or {}
+        if waiting.get("reason", "") not in _PASSING:
+            return _line(waiting["reason"], waiting.get("message", ""))
+    for condition in status.get("conditions", ()):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return _line(condition.get("reason", ""), condition.get("message", ""))
+    return ""
+
+
+def _line(reason: str, message: str) -> str:
+    text = " ".join(message.split())
+    return f"{reason}: {text[:300]}" if text else reason
+
+
+def terminated(pod: Data) -> Data | None:
+    """Return how the container of a pod ended; None while it has not."""
+    status = pod.get("status", {})
+    for state in status.get("containerStatuses", ()):
+        ended: Data | None = state.get("state", {}).get("terminated")
+        if ended is not None:
+            return ended
+    if status.get("phase") == "Failed":  # evicted, or its node is lost: no container tells
+        reason = status.get("reason", "Failed")
+        return {"exitCode": 1, "reason": reason, "message": status.get("message", "")}
+    return None
+
+
+def has_started(pod: Data) -> bool:
+    """Return whether the container of a pod has a log."""
+    states = [state.get("state", {}) for state in pod.get("status", {}).get("containerStatuses", ())]
+    return any("running" in state or "terminated" in state for state in states)
+
+
+def describe_end(ended: Data) -> str:
+    """Return how a container ended, in words."""
+    code, reason = ended.get("exitCode", 1), ended.get("reason", "")
+    text = " ".join(str(ended.get("message", "")).split())[-300:]
+    if reason == "OOMKilled":
+        return "out of memory: it held more than its limit; raise `resources: {memory: ...}`"
+    words = f"exit code {code}" if reason in ("", "Error", "Completed") else f"{reason} (exit code {code})"
+    return f"{words}: {text}" if text and reason not in ("", "Error") else words
+
+
+def job_end(job: Data | None) -> str | None:
+    """Return why a Job is over, `Complete` if it has succeeded; None while it goes on."""
+    if job is None:
+        return "it was deleted"
+    for condition in job.get("status", {}).get("conditions", ()):
+        if condition.get("status") == "True" and condition.get("type") == "Complete":
+            return "Complete"
+        if condition.get("status") == "True" and condition.get("type") == "Failed":
+            return _line(condition.get("reason", "Failed"), condition.get("message", ""))
+    return None

@@ -1,0 +1,162 @@
+"""The engine of the pods themselves: the first one is the launcher, and starts agents in the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+from weft.errors import UsageError
+from weft.launch.agent.processes import sweep
+from weft.launch.agent.sweep import marker
+from weft.launch.config import LaunchConfig
+from weft.launch.control.conductor import Conductor, tasks_of
+from weft.launch.control.console import Console
+from weft.launch.control.outcome import Outcome
+from weft.launch.engines.hosts import SWEEP_TIMEOUT_S, Hosts
+from weft.launch.engines.pods.door import serve_door
+from weft.launch.engines.pods.members import members
+from weft.launch.engines.pods.mirror import Mirror
+from weft.launch.engines.pods.place import place_from
+from weft.launch.plan import HostSite, LaunchPlan
+from weft.topology.hostlist import HostEntry
+
+_WORDS: tuple[Literal["gpu", "cpu", "auto"], ...] = ("gpu", "cpu", "auto")
+
+
+class PodHosts(Hosts):
+    """The pods of a run as its hosts, reached through their doors."""
+
+    def __init__(self, config: LaunchConfig) -> None:
+        super().__init__(config)
+        self._members = members()
+
+    def start_on(self, name: str, argv: tuple[str, ...]) -> tuple[str, ...]:
+        address, port = self._members.address_of(name)
+        program = (sys.executable, "-P", "-m", "weft.launch.engines.pods.call")
+        return (*program, str(self._members.secret_file), address, str(port), *argv)
+
+    def is_here(self, name: str) -> bool:
+        return name in (self._members.place.name, "localhost")
+
+    def explain(self, name: str, code: int | None, complaint: str) -> str:
+        why = f": {complaint.splitlines()[-1]}" if complaint else " without a word"
+        return f"{name}: the pod must stay, got its end{why}; was it evicted, is its node up? (kubectl get events)"
+
+    def sweep(self, host: str, run_id: str) -> None:
+        """End what an agent that died has left in its pod."""
+        if self.is_here(host):
+            sweep(marker(run_id))
+            return
+        argv = (self.python, "-P", "-m", "weft.launch.agent.sweep", run_id)
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                self.start_on(host, argv),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=SWEEP_TIMEOUT_S,
+                check=False,
+            )
+
+
+def with_pods(config: LaunchConfig, count: int) -> LaunchConfig:
+    """Return a request for the pods of the run, once so many are there."""
+    there = members()
+    with _ends_at_once():
+        there.wait(count, lambda text: print(text, file=sys.stderr, flush=True))
+    return replace(config, hosts=tuple(HostEntry(name) for name in there.names))
+
+
+@contextmanager
+def _ends_at_once() -> Iterator[None]:
+    """Have SIGTERM end this process: as the first one of a pod, it would be ignored."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class PodsEngine:
+    """Workers in the pods of which this one is the first."""
+
+    name = "pods"
+
+    def __init__(self, config: LaunchConfig) -> None:
+        place = place_from(os.environ)
+        self._config = with_pods(config, place.count)
+        self.hosts = PodHosts(self._config)
+        self.python = self.hosts.python
+
+    def close(self) -> None:
+        self.hosts.close()
+
+    def sites(self) -> tuple[HostSite, ...]:
+        return self.hosts.sites()
+
+    def port(self) -> int:
+        return self.hosts.port()
+
+    def commands(self, plan: LaunchPlan) -> tuple[tuple[str, ...], ...]:
+        return (*(command.argv for command in self.hosts.agent_commands()), plan.argv)
+
+    def run(self, plan: LaunchPlan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
+        conductor = Conductor(
+            plan,
+            self.hosts.crew,
+            tasks_of(plan),
+            console,
+            run_id=run_id,
+            run_dir=run_dir,
+            grace_s=self._config.grace_s,
+            lost_after_s=self._config.lost_after_s,
+            sweep=lambda host: self.hosts.sweep(host, run_id),
+        )
+        return conductor.run()
+
+
+def in_pods(
+    config: LaunchConfig, run: Callable[[LaunchConfig], Outcome], *, elastic: bool = False
+) -> Outcome:
+    """Take this pod's part in a run: that of the launcher, which carries it out by `run`, or that of another pod.
+
+    The launcher prints the files of the run for whoever follows its log, and tells all pods the end.
+    """
+    place = place_from(os.environ)
+    config = with_torchruns_count(config, os.environ)
+    if not place.is_leader:
+        return serve_door(place, elastic=elastic)
+    mirror = Mirror(config.run_dir) if place.mirrors and config.run_dir is not None else None
+    code = 1
+    try:
+        outcome = run(config)
+        code = outcome.code
+        return outcome
+    finally:
+        if mirror is not None:
+            mirror.close()
+        members().end(code)
+
+
+def with_torchruns_count(config: LaunchConfig, environ: Mapping[str, str]) -> LaunchConfig:
+    """Return a request with as many workers in each pod as a TrainJob or a PyTorchJob tells, unless it has its own."""
+    told = environ.get("PET_NPROC_PER_NODE", "")
+    if not told or config.workers is not None or config.per_host is not None:
+        return config
+    if told.isdecimal() and int(told) > 0:
+        return replace(config, per_host=int(told))
+    for word in _WORDS:
+        if told == word:
+            return replace(config, per_host=word)
+    raise UsageError(f"PET_NPROC_PER_NODE must be a number, gpu, cpu or auto, got {told!r}; mend the pod")

@@ -1,0 +1,45 @@
+"""Lines of JSON between pods, on a connection whose ends have proven that they know the run's secret."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+from weft.errors import ConnectError
+
+CONNECT_TIMEOUT_S = 3.0
+LONGEST_BYTES = 1 << 20
+
+
+def send_line(connection: socket.socket, message: dict[str, Any]) -> None:
+    """Send one message."""
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def receive_line(connection: socket.socket) -> dict[str, Any] | None:
+    """Receive one message, and not a byte after it; None at the end."""
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        piece = connection.recv(1)
+        if not piece:
+            return None
+        data += piece
+        if len(data) > LONGEST_BYTES:
+            raise ConnectError("a pod must send short lines, got one without an end")
+    try:
+        message = json.loads(data)
+    except ValueError:
+        raise ConnectError("a pod must send lines of JSON, got something else") from None
+    if not isinstance(message, dict):
+        raise ConnectError("a pod must send objects, got something else")
+    return message
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Have the kernel notice within seconds that the other end is gone without a word."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 2), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

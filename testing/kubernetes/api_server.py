@@ -1,0 +1,592 @@
+"""A Kubernetes API server of our own for tests, with the controller of Indexed Jobs: no more than a run needs.
+
+    with VirtualKubernetes(tmp_path) as cluster:
+        shell.weft("run", "--engine", "kubernetes", ..., KUBECONFIG=cluster.kubeconfig)
+        cluster.kill_pod("train-1")
+
+It lists, watches (with resource versions, bookmarks and expiry), takes merge patches, streams logs, and makes pods of
+Jobs, which a kubelet of ours runs as processes. It is no Kubernetes: a real API server may refuse what it takes.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+import yaml
+from testing.kubernetes.kubelet import PodProcess, variables_of
+from testing.kubernetes.schemas import check
+
+Data = dict[str, Any]
+INDEX = "batch.kubernetes.io/job-completion-index"
+JOB_NAME = "batch.kubernetes.io/job-name"
+_PATH = re.compile(
+    r"/(?:api/v1|apis/[^/]+/[^/]+)/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(log|eviction))?"
+)
+WAIT_S = 60.0
+
+
+class VirtualKubernetes:
+    """One cluster. Its `requests` are kept for tests to look at, and its faults are methods."""
+
+    def __init__(
+        self, folder: Path, *, version: str = "1.34", argv: Callable[[list[str]], list[str]] | None = None
+    ) -> None:
+        self.folder, self._version = folder, version
+        self._argv = argv or (
+            lambda words: words
+        )  # what stands for an image: another command for the same words
+        self._objects: dict[tuple[str, str, str], Data] = {}  # by kind, namespace and name
+        self._history: list[tuple[int, str, str, Data]] = []  # version, kind, what happened, the object
+        self._now = 1
+        self._expired = 0  # versions up to this one are forgotten
+        self._epoch = 0  # streams of an earlier one end
+        self._changed = threading.Condition(threading.RLock())
+        self._processes: dict[str, PodProcess] = {}  # by the pods' identities
+        self._addresses = 1
+        # Pods die with the thread that starts them, so it must stay as long as the cluster.
+        self._spawner = ThreadPoolExecutor(1)
+        self._hosts = folder / "hosts"
+        self._hosts.write_text("127.0.0.1 localhost\n")
+        self.requests: list[tuple[str, str, str]] = []  # method, path, body
+        self.busy = 0  # so many requests are turned away with 429
+        self.forbidden: set[str] = set()  # kinds that nobody may touch
+        self.unschedulable: set[int] = set()  # indexes of pods that find no node
+        self.suspends = False  # as Kueue does with new Jobs
+        self.break_logs_every: int | None = None  # lines after which the first log stream breaks
+        self._broken = 0
+        handler = type("Handler", (_Handler,), {"cluster": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text(yaml.safe_dump(self._config()))
+
+    def _config(self) -> Data:
+        address = f"http://127.0.0.1:{self._server.server_port}"
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "virtual",
+            "contexts": [
+                {"name": "virtual", "context": {"cluster": "virtual", "user": "me", "namespace": "team"}}
+            ],
+            "clusters": [{"name": "virtual", "cluster": {"server": address}}],
+            "users": [{"name": "me", "user": {"token": "a-token"}}],
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        for process in list(self._processes.values()):
+            process.close()
+        self._spawner.shutdown()
+
+    # -- what tests do ----------------------------------------------------------------------------
+
+    def pod(self, index: int) -> Data:
+        """Return the newest pod of an index that has not ended."""
+        with self._changed:
+            pods = [pod for (kind, _, _), pod in self._objects.items() if kind == "pods"]
+            alive = [
+                pod for pod in pods if pod["metadata"]["annotations"][INDEX] == str(index) and not _ended(pod)
+            ]
+            return alive[-1]
+
+    def objects(self, kind: str) -> list[Data]:
+        """Return all objects of a kind."""
+        with self._changed:
+            return [item for (other, _, _), item in self._objects.items() if other == kind]
+
+    def log(self, index: int) -> str:
+        """Return what the newest pod of an index has printed."""
+        with self._changed:
+            pods = [pod for (kind, _, _), pod in self._objects.items() if kind == "pods"]
+            found = [pod for pod in pods if pod["metadata"]["annotations"][INDEX] == str(index)]
+            process = self._processes.get(found[-1]["metadata"]["uid"]) if found else None
+        if process is None:
+            return ""
+        return "\n".join(line.decode(errors="replace") for _, line in process.log.lines)
+
+    def wait_for(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Wait for something to become true of the cluster."""
+        deadline = time.monotonic() + WAIT_S
+        while not is_so():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what} within {WAIT_S:g} s")
+            time.sleep(0.02)
+
+    def kill_pod(self, index: int) -> None:
+        """End the processes of a pod at once, as when its container is out of memory."""
+        self._processes[self.pod(index)["metadata"]["uid"]].kill()
+
+    def freeze_pod(self, index: int) -> None:
+        """Have a node fall silent: the processes of its pod stop, and nobody tells."""
+        self._processes[self.pod(index)["metadata"]["uid"]].freeze()
+
+    def delete_pod(self, index: int) -> None:
+        """Evict a pod, as for a node that is drained: SIGTERM, and another pod in its place."""
+        with self._changed:
+            self._remove("pods", self.pod(index))
+
+    def restart(self) -> None:
+        """Break all streams, as an API server that restarts does."""
+        with self._changed:
+            self._epoch += 1
+            self._changed.notify_all()
+
+    def expire(self) -> None:
+        """Forget all versions, and break all streams: watches that go on get 410."""
+        with self._changed:
+            self._now += 1
+            self._expired = self._now
+            self.restart()
+
+    # -- objects ----------------------------------------------------------------------------------
+
+    def create(self, kind: str, namespace: str, item: Data) -> Data:
+        """Take in a new object."""
+        with self._changed:
+            name = item["metadata"]["name"]
+            if (kind, namespace, name) in self._objects:
+                raise ApiRefusalError(409, f'{kind} "{name}" already exists')
+            item = copy.deepcopy(item)
+            item["metadata"] |= {"namespace": namespace, "uid": secrets.token_hex(8)}
+            if kind == "jobs" and self.suspends:
+                item["spec"]["suspend"] = True
+            self._put("ADDED", kind, item)
+            self._control()
+            return copy.deepcopy(item)
+
+    def patch(self, kind: str, namespace: str, name: str, change: Data) -> Data:
+        """Merge a change into an object."""
+        with self._changed:
+            item = copy.deepcopy(self._get(kind, namespace, name))
+            _merge(item, change)
+            self._put("MODIFIED", kind, item)
+            self._control()
+            return copy.deepcopy(item)
+
+    def remove(self, kind: str, namespace: str, name: str) -> Data:
+        """Delete an object, and what belongs to it."""
+        with self._changed:
+            item = self._get(kind, namespace, name)
+            self._remove(kind, item)
+            return copy.deepcopy(item)
+
+    def _get(self, kind: str, namespace: str, name: str) -> Data:
+        try:
+            return self._objects[kind, namespace, name]
+        except KeyError:
+            raise ApiRefusalError(404, f'{kind} "{name}" not found') from None
+
+    def _put(self, what: str, kind: str, item: Data) -> None:
+        self._now += 1
+        item["metadata"]["resourceVersion"] = str(self._now)
+        self._objects[kind, item["metadata"]["namespace"], item["metadata"]["name"]] = item
+        self._history.append((self._now, kind, what, copy.deepcopy(item)))
+        self._changed.notify_all()
+
+    def _remove(self, kind: str, item: Data) -> None:
+        metadata = item["metadata"]
+        if kind == "pods" and not _ended(item):
+            # Gone only once its processes are.
+            if "deletionTimestamp" not in metadata:
+                item = copy.deepcopy(item)
+                item["metadata"]["deletionTimestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                self._put("MODIFIED", kind, item)
+                process = self._processes.get(metadata["uid"])
+                if process is None:
+                    self._forget(kind, item)
+                else:
+                    process.signal(signal.SIGTERM)
+                    grace = item["spec"].get("terminationGracePeriodSeconds", 30)
+                    timer = threading.Timer(grace, process.kill)
+                    timer.daemon = True
+                    timer.start()
+                self._control()
+            return
+        self._forget(kind, item)
+        for (other, _, _), owned in list(self._objects.items()):
+            owners = owned["metadata"].get("ownerReferences", ())
+            if any(owner["uid"] == metadata["uid"] for owner in owners):
+                self._remove(other, owned)
+
+    def _forget(self, kind: str, item: Data) -> None:
+        metadata = item["metadata"]
+        self._objects.pop((kind, metadata["namespace"], metadata["name"]), None)
+        self._now += 1
+        gone = copy.deepcopy(item)
+        gone["metadata"]["resourceVersion"] = str(self._now)
+        self._history.append((self._now, kind, "DELETED", gone))
+        self._changed.notify_all()
+
+    # -- the Job controller -----------------------------------------------------------------------
+
+    def _control(self) -> None:
+        for (kind, _, _), job in list(self._objects.items()):
+            if kind == "jobs" and not _conditions(job):
+                self._control_job(job)
+
+    def _control_job(self, job: Data) -> None:
+        spec, name = job["spec"], job["metadata"]["name"]
+        if spec.get("suspend"):
+            return
+        pods = [
+            pod
+            for (kind, _, _), pod in self._objects.items()
+            if kind == "pods" and pod["metadata"]["labels"].get(JOB_NAME) == name
+        ]
+        by_index: dict[int, list[Data]] = {}
+        for pod in pods:
+            by_index.setdefault(int(pod["metadata"]["annotations"][INDEX]), []).append(pod)
+        done = {index for index, some in by_index.items() if any(_phase(pod) == "Succeeded" for pod in some)}
+        wanted = [int(rule["succeededIndexes"]) for rule in spec.get("successPolicy", {}).get("rules", ())]
+        if done >= set(wanted or range(spec["completions"])):
+            self._finish(job, "Complete", "")
+            return
+        early = spec.get("podReplacementPolicy", "TerminatingOrFailed") == "TerminatingOrFailed"
+        limit = spec.get("backoffLimitPerIndex", spec.get("backoffLimit", 6))
+        for index in range(spec["completions"]):
+            some = by_index.get(index, [])
+            failed = [
+                pod for pod in some if _phase(pod) == "Failed" and "deletionTimestamp" not in pod["metadata"]
+            ]
+            leaving = [pod for pod in some if "deletionTimestamp" in pod["metadata"] and not _ended(pod)]
+            alive = [pod for pod in some if not _ended(pod) and pod not in leaving]
+            if len(failed) > limit:
+                self._finish(job, "Failed", "BackoffLimitExceeded")
+                return
+            if index not in done and not alive and (early or not leaving):
+                self._make_pod(job, index)
+        for index, some in by_index.items():
+            if index >= spec["completions"]:
+                for pod in some:
+                    self._remove("pods", pod)
+
+    def _finish(self, job: Data, condition: str, reason: str) -> None:
+        job = copy.deepcopy(job)
+        job["status"] = {
+            "conditions": [{"type": condition, "status": "True", "reason": reason, "message": ""}]
+        }
+        self._put("MODIFIED", "jobs", job)
+        for (kind, _, _), pod in list(self._objects.items()):
+            mine = kind == "pods" and pod["metadata"]["labels"].get(JOB_NAME) == job["metadata"]["name"]
+            if mine and not _ended(pod):
+                self._remove("pods", pod)
+
+    def _make_pod(self, job: Data, index: int) -> None:
+        template, name = job["spec"]["template"], job["metadata"]["name"]
+        self._addresses += 1
+        address = f"127.0.77.{self._addresses}"
+        metadata = {
+            "name": f"{name}-{index}-{secrets.token_hex(3)[:5]}",
+            "namespace": job["metadata"]["namespace"],
+            "uid": secrets.token_hex(8),
+            "labels": {**template["metadata"].get("labels", {}), JOB_NAME: name, INDEX: str(index)},
+            "annotations": {**template["metadata"].get("annotations", {}), INDEX: str(index)},
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
+            ],
+        }
+        spec = {**copy.deepcopy(template["spec"]), "hostname": f"{name}-{index}"}
+        pod: Data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        pod["status"] = {"phase": "Pending", "podIP": address}
+        if index in self.unschedulable:
+            message = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": message,
+            }
+            pod["status"] = {"phase": "Pending", "conditions": [condition]}
+        self._put("ADDED", "pods", pod)
+        if index not in self.unschedulable:
+            self._run_pod(pod, index)
+
+    # -- the kubelet ------------------------------------------------------------------------------
+
+    def _run_pod(self, pod: Data, index: int) -> None:
+        container, metadata = pod["spec"]["containers"][0], pod["metadata"]
+        namespace = metadata["namespace"]
+        host, domain = pod["spec"]["hostname"], pod["spec"]["subdomain"]
+        lines = [line for line in self._hosts.read_text().splitlines() if f" {host} " not in f"{line} "]
+        lines.append(f"{pod['status']['podIP']} {host} {host}.{domain}")
+        self._hosts.write_text("\n".join(lines) + "\n")  # the same file, which all pods see
+        env = variables_of(
+            container, pod, lambda name: dict(self._get("secrets", namespace, name)["stringData"])
+        )
+        env["JOB_COMPLETION_INDEX"] = str(index)
+        process = self._spawner.submit(
+            PodProcess,
+            self._argv([word.replace("$$(", "$(") for word in container["command"]]),
+            env,
+            name=host,
+            hosts=self._hosts,
+            cwd=Path(container["workingDir"]),
+            files=self._files_of(pod, container),
+            on_end=lambda code: self._on_end(metadata["uid"], code),
+        ).result()
+        self._processes[metadata["uid"]] = process
+        pod = copy.deepcopy(pod)
+        pod["status"] |= {"phase": "Running", "containerStatuses": [_state(container, {"running": {}})]}
+        self._put("MODIFIED", "pods", pod)
+
+    def _files_of(self, pod: Data, container: Data) -> dict[str, dict[str, bytes]]:
+        """Return the files of the ConfigMaps that a container sees, by folder."""
+        import base64
+
+        maps = {
+            volume["name"]: volume["configMap"]["name"]
+            for volume in pod["spec"].get("volumes", ())
+            if "configMap" in volume
+        }
+        return {
+            mount["mountPath"]: {
+                file: base64.b64decode(data)
+                for file, data in self._get("configmaps", pod["metadata"]["namespace"], maps[mount["name"]])[
+                    "binaryData"
+                ].items()
+            }
+            for mount in container.get("volumeMounts", ())
+            if mount["name"] in maps
+        }
+
+    def _on_end(self, identity: str, code: int) -> None:
+        with self._changed:
+            for (kind, _, _), pod in list(self._objects.items()):
+                if kind == "pods" and pod["metadata"]["uid"] == identity:
+                    pod = copy.deepcopy(pod)
+                    ended = {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}
+                    pod["status"]["phase"] = "Succeeded" if code == 0 else "Failed"
+                    pod["status"]["containerStatuses"] = [
+                        _state(pod["spec"]["containers"][0], {"terminated": ended})
+                    ]
+                    self._put("MODIFIED", "pods", pod)
+                    if "deletionTimestamp" in pod["metadata"]:
+                        self._forget("pods", pod)
+                    self._control()
+
+    # -- streams ----------------------------------------------------------------------------------
+
+    def listing(self, kind: str, namespace: str, selector: str) -> Data:
+        """Return the objects of a kind that a selector takes."""
+        with self._changed:
+            items = [
+                copy.deepcopy(item)
+                for (other, place, _), item in self._objects.items()
+                if other == kind and place == namespace and _selected(item, selector)
+            ]
+            return {"kind": "List", "items": items, "metadata": {"resourceVersion": str(self._now)}}
+
+    def watch(self, kind: str, namespace: str, selector: str, version: int) -> Iterator[Data]:
+        """Yield what happens to the objects of a kind after a version."""
+        epoch, place = self._epoch, 0
+        while True:
+            with self._changed:
+                if version < self._expired:
+                    message = "too old resource version"
+                    yield {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": message}}
+                    return
+                found = []
+                for number, other, what, item in self._history[place:]:
+                    place += 1
+                    mine = other == kind and item["metadata"]["namespace"] == namespace
+                    if number > version and mine and _selected(item, selector):
+                        found.append({"type": what, "object": item})
+                if not found:
+                    self._changed.wait(0.5)
+                    if self._epoch != epoch:
+                        return
+                    bookmark = {"kind": "Pod", "metadata": {"resourceVersion": str(self._now)}}
+                    found = [{"type": "BOOKMARK", "object": bookmark}]
+            yield from found
+
+    def log_lines(self, name: str, namespace: str, since: str, follow: bool) -> Iterator[bytes]:
+        """Yield the lines of a pod's log, with their times."""
+        with self._changed:
+            identity = self._get("pods", namespace, name)["metadata"]["uid"]
+            epoch = self._epoch
+        process = self._processes[identity]
+        log, place, sent = process.log, 0, 0
+        # A stream begins with the second at which the last one broke, so each must last longer to get further.
+        self._broken += follow
+        most = self.break_logs_every * self._broken if self.break_logs_every and follow else None
+        while True:
+            with log.changed:
+                new, place = log.lines[place:], len(log.lines)
+                ended = log.ended
+                if not new and not ended and follow:
+                    log.changed.wait(0.2)
+            for moment, line in new:
+                if moment >= since:
+                    yield f"{moment} ".encode() + line + b"\n"
+                    sent += 1
+                    if most is not None and sent >= most:
+                        return
+            if (ended or not follow) and not new:
+                return
+            if self._epoch != epoch:
+                return
+
+    def check(self, item: Data) -> None:
+        """Refuse an object that the schemas of this version do not know."""
+        try:
+            check(item, self._version)
+        except Exception as error:
+            raise ApiRefusalError(422, str(error).splitlines()[0]) from None
+
+
+class ApiRefusalError(Exception):
+    """A request that is refused."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    cluster: VirtualKubernetes
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        return
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815
+
+    def _answer(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length).decode()
+        address = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(address.query).items()}
+        self.cluster.requests.append((self.command, address.path, body))
+        try:
+            self._check_rights(address.path)
+            self._carry_out(address.path, query, body)
+        except ApiRefusalError as refusal:
+            status = {"kind": "Status", "status": "Failure", "message": str(refusal), "code": refusal.code}
+            self._send(refusal.code, status)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def _check_rights(self, path: str) -> None:
+        if self.headers.get("Authorization") != "Bearer a-token":
+            raise ApiRefusalError(401, "Unauthorized")
+        if self.cluster.busy > 0:
+            self.cluster.busy -= 1
+            raise ApiRefusalError(429, "too many requests")
+        for kind in self.cluster.forbidden:
+            if f"/{kind}" in path:
+                raise ApiRefusalError(403, f'{kind} is forbidden: User "me" cannot touch it')
+
+    def _carry_out(self, path: str, query: dict[str, str], body: str) -> None:
+        if path.endswith("/selfsubjectaccessreviews"):
+            asked = json.loads(body)["spec"]["resourceAttributes"]
+            self._send(201, {"status": {"allowed": asked["resource"] not in self.cluster.forbidden}})
+            return
+        match = _PATH.fullmatch(path)
+        if match is None:
+            raise ApiRefusalError(404, f"the server could not find the requested resource {path}")
+        namespace, kind, name, sub = match.groups()
+        selector = query.get("labelSelector", "")
+        if sub == "log":
+            lines = self.cluster.log_lines(
+                name, namespace, query.get("sinceTime", "").rstrip("Z"), query.get("follow") == "true"
+            )
+            self._stream(lines, "text/plain")
+        elif self.command == "POST":
+            item = yaml.safe_load(body)
+            self.cluster.check(item)
+            self._send(201, self.cluster.create(kind, namespace, item))
+        elif self.command == "PATCH":
+            self._send(200, self.cluster.patch(kind, namespace, name, json.loads(body)))
+        elif self.command == "DELETE":
+            self._send(200, self.cluster.remove(kind, namespace, name))
+        elif name is not None:
+            with self.cluster._changed:
+                self._send(200, copy.deepcopy(self.cluster._get(kind, namespace, name)))
+        elif query.get("watch"):
+            events = self.cluster.watch(kind, namespace, selector, int(query["resourceVersion"]))
+            self._stream((json.dumps(event).encode() + b"\n" for event in events), "application/json")
+        else:
+            self._send(200, self.cluster.listing(kind, namespace, selector))
+
+    def _send(self, code: int, data: Data) -> None:
+        body = json.dumps(data).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if code == 429:
+            self.send_header("Retry-After", "0")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, pieces: Iterator[bytes], kind: str) -> None:
+        first = next(pieces, b"")  # or an error, before anything is said
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            for piece in _with_first(first, pieces):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.write(b"0\r\n\r\n")
+
+
+def _with_first(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    if first:
+        yield first
+    yield from rest
+
+
+def _state(container: Data, state: Data) -> Data:
+    return {"name": container["name"], "state": state}
+
+
+def _phase(pod: Data) -> str:
+    return str(pod["status"]["phase"])
+
+
+def _ended(pod: Data) -> bool:
+    return _phase(pod) in ("Succeeded", "Failed")
+
+
+def _conditions(job: Data) -> list[Data]:
+    return list(job.get("status", {}).get("conditions", ()))
+
+
+def _selected(item: Data, selector: str) -> bool:
+    labels = item["metadata"].get("labels", {})
+    wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
+    return all(labels.get(name) == value for name, value in wanted.items())
+
+
+def _merge(item: Data, change: Data) -> None:
+    for name, value in change.items():
+        if value is None:
+            item.pop(name, None)
+        elif isinstance(value, dict) and isinstance(item.get(name), dict):
+            _merge(item[name], value)
+        else:
+            item[name] = value

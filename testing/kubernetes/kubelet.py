@@ -1,0 +1,157 @@
+"""A kubelet of our own: runs the containers of pods as processes with mounts, a name and a process table of their own.
+
+The process of a container is process 1 of its table, as in a container, so signals and orphans behave as they do there.
+Pods have addresses on the loopback network and find each other by name. There are no images, and no users but ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+import shlex
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+Data = dict[str, Any]
+
+
+@dataclass
+class ContainerLog:
+    """The log of one container: lines with the time at which each came."""
+
+    lines: list[tuple[str, bytes]] = field(default_factory=list)
+    ended: bool = False
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def add(self, line: bytes) -> None:
+        """Take in a line. Several may have the same time."""
+        time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
+        with self.changed:
+            self.lines.append((time, line))
+            self.changed.notify_all()
+
+    def end(self) -> None:
+        """Note that there will be no more."""
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+
+class PodProcess:
+    """One pod that runs. `on_end` is called with its exit code, in a thread."""
+
+    def __init__(
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        *,
+        name: str,
+        hosts: Path,
+        cwd: Path,
+        files: dict[str, dict[str, bytes]],  # by folder
+        on_end: Callable[[int], None],
+    ) -> None:
+        self.log = ContainerLog()
+        self._on_end = on_end
+        inside = [
+            f"hostname {shlex.quote(name)}",
+            f"mount --bind {hosts} /etc/hosts",
+            f"mount --bind {shlex.quote(str(cwd))} /mnt",
+            "mount -t tmpfs tmpfs /tmp",
+            f"mkdir -p {shlex.quote(str(cwd))}",
+            f"mount --move /mnt {shlex.quote(str(cwd))}",
+            "mount -t tmpfs tmpfs /dev/shm",
+        ]
+        for folder, content in files.items():
+            inside.append(f"mkdir -p {folder}")
+            for file, data in content.items():
+                text = base64.b64encode(data).decode()
+                inside.append(f"echo {text} | base64 -d > {folder}/{file}")
+        inside.append(f"cd {shlex.quote(str(cwd))}")
+        inside.append(f"exec {shlex.join(argv)}")
+        self._holder = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--uts", "--ipc", "--pid", "--fork"]
+            + ["--kill-child", "--mount-proc", "sh", "-euc", "\n".join(inside)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._holder.stdout is not None
+        with self._holder.stdout as lines:
+            for line in lines:
+                self.log.add(line.rstrip(b"\n"))
+        code = self._holder.wait()
+        self.log.end()
+        self._on_end(code if code >= 0 else 128 - code)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to process 1 of the container."""
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self._holder.pid).children():
+                child.send_signal(number)
+
+    def kill(self) -> None:
+        """End all processes of the pod at once."""
+        with suppress(psutil.NoSuchProcess):
+            children = psutil.Process(self._holder.pid).children()
+            if not children:
+                self._holder.kill()
+        self.signal(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop all processes of the pod without a word, as on a node that hangs."""
+        with suppress(psutil.NoSuchProcess):
+            for process in reversed(psutil.Process(self._holder.pid).children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    process.suspend()
+
+    def close(self) -> None:
+        """End the pod and wait for it."""
+        self.kill()
+        self._holder.kill()
+        self._reader.join(20)
+
+
+def missing_rights() -> str | None:
+    """Return why no pod can be run here, if so."""
+    trial = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]
+    done = subprocess.run([*trial, "true"], capture_output=True, text=True, timeout=20, check=False)
+    return done.stderr.strip() if done.returncode else None
+
+
+def variables_of(container: Data, pod: Data, secrets: Callable[[str], dict[str, str]]) -> dict[str, str]:
+    """Return the environment of a container as a kubelet would make it, upon this machine's."""
+    found: dict[str, str] = {}
+    for variable in container.get("env", ()):
+        source = variable.get("valueFrom")
+        if source is None:
+            found[variable["name"]] = variable.get("value", "").replace("$$(", "$(")
+        elif "secretKeyRef" in source:
+            reference = source["secretKeyRef"]
+            found[variable["name"]] = secrets(reference["name"])[reference["key"]]
+        else:
+            path = source["fieldRef"]["fieldPath"]
+            if path == "status.podIP":
+                found[variable["name"]] = pod["status"]["podIP"]
+            else:
+                key = path.removeprefix("metadata.annotations['").removesuffix("']")
+                found[variable["name"]] = pod["metadata"]["annotations"][key]
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME", "LANG") if name in os.environ}
+    return {**kept, **found}

@@ -1,0 +1,197 @@
+"""Runs on a cluster of our own: real pods' processes, a real launcher among them, and faults of all kinds."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.launch.engines.kubernetes.conftest import ClusterShell
+
+HELLO = """
+import os, sys, time
+rank = os.environ["RANK"]
+for number in range(int(sys.argv[1]) if len(sys.argv) > 1 else 1):
+    print(f"line {number} of {rank} on {os.environ['WEFT_HOST']} of {os.environ['WORLD_SIZE']}", flush=True)
+"""
+FAILS = """
+import os, sys
+print("bad" if os.environ["RANK"] == "1" else "good", flush=True)
+if os.environ["RANK"] == "1":
+    raise ValueError("the second one fails")
+"""
+WAITS = "import time\nprint('here', flush=True)\ntime.sleep(600)\n"
+
+
+def test_a_run_in_two_pods_prints_ends_and_leaves_nothing(on_cluster: ClusterShell) -> None:
+    script = on_cluster.shell.script(HELLO)
+    done = on_cluster.run("--pods", "2", "--env", "HF_TOKEN=hush", script)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        "[0] line 0 of 0 on train-0 of 2",
+        "[1] line 0 of 1 on train-1 of 2",
+    ]
+    for kind in ("jobs", "pods", "services", "secrets", "configmaps"):
+        assert on_cluster.cluster.objects(kind) == []
+    folder = on_cluster.shell.run_dir()
+    assert (folder / "rank-1.log").read_text() == "line 0 of 1 on train-1 of 2\n"
+    assert json.loads((folder / "outcome.json").read_text())["codes"] == {"0": 0, "1": 0}
+    # What the pods planned, not what was guessed before.
+    hosts = json.loads((folder / "plan.json").read_text())["hosts"]
+    assert [host["name"] for host in hosts] == ["train-0", "train-1"]
+    assert hosts[0]["workers"][0]["placement"] is not None
+    everything = "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
+    assert "hush" not in everything + done.stdout + done.stderr
+
+
+def test_what_is_applied_is_what_a_dry_run_prints(on_cluster: ClusterShell) -> None:
+    script = on_cluster.shell.script(HELLO)
+    dry = on_cluster.run("--pods", "2", "--dry-run", script)
+    assert on_cluster.run("--pods", "2", script).returncode == 0
+    sent = [body for method, _, body in on_cluster.cluster.requests if method == "POST"]
+    printed = dry.stdout.split("---\n")[1:]
+    drawn = [yaml.safe_load(texts[0])["stringData"]["door"] for texts in (sent, printed)]
+    assert len(set(drawn)) == 2  # a secret is drawn for each
+    assert [text.replace(drawn[0], "-") for text in sent] == [text.replace(drawn[1], "-") for text in printed]
+
+
+def test_the_first_failure_and_its_exit_code_come_back(on_cluster: ClusterShell) -> None:
+    script = on_cluster.shell.script(FAILS)
+    done = on_cluster.run("--pods", "2", "--per-host", "1", script)
+    assert done.returncode == 1
+    assert "weft: failed: rank 1 on train-1: ValueError: the second one fails" in done.stderr
+    assert done.stderr.count("weft: failed") == 1
+    assert f"log {Path('weft-runs')}" in done.stderr
+    assert on_cluster.cluster.objects("pods") == []
+
+
+def test_no_line_is_lost_or_doubled_over_broken_connections(on_cluster: ClusterShell) -> None:
+    """The log breaks again and again, the watch expires, and the server is busy now and then."""
+    cluster = on_cluster.cluster
+    cluster.break_logs_every, cluster.busy = 40, 3
+    script = on_cluster.shell.script(HELLO + "    time.sleep(0.001)\n")
+    process = on_cluster.start("--pods", "2", script, "500")
+    cluster.wait_for("some lines", lambda: "line 20 of" in cluster.log(0))
+    cluster.expire()
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    for rank in range(2):
+        mine = [line for line in out.splitlines() if line.startswith(f"[{rank}]")]
+        assert mine == [f"[{rank}] line {number} of {rank} on train-{rank} of 2" for number in range(500)]
+    logs = [path for method, path, _ in cluster.requests if path.endswith("/log")]
+    lists = [path for method, path, _ in cluster.requests if path.endswith("/pods")]
+    assert len(logs) > 10
+    assert len(lists) >= 4  # list and watch, and both again
+
+
+def test_a_lost_pod_ends_a_run_of_a_fixed_size(on_cluster: ClusterShell) -> None:
+    cluster = on_cluster.cluster
+    process = on_cluster.start("--pods", "2", on_cluster.shell.script(WAITS))
+    cluster.wait_for("the workers", lambda: "[1] here" in cluster.log(0))
+    cluster.kill_pod(1)
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 1
+    assert "train-1" in err
+    assert "weft: failed" in err
+    assert cluster.objects("pods") == []
+
+
+def test_ctrl_c_ends_the_pods_and_leaves_nothing(on_cluster: ClusterShell) -> None:
+    cluster = on_cluster.cluster
+    process = on_cluster.start("--pods", "2", on_cluster.shell.script(WAITS))
+    cluster.wait_for("the workers", lambda: "[1] here" in cluster.log(0))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert "stopped by SIGINT" in err
+    cluster.wait_for("no pods", lambda: not cluster.objects("pods"))
+    assert cluster.objects("jobs") == cluster.objects("secrets") == []
+
+
+def test_why_a_pod_waits_is_told(on_cluster: ClusterShell) -> None:
+    cluster = on_cluster.cluster
+    cluster.unschedulable = {1}
+    process = on_cluster.start("--pods", "2", on_cluster.shell.script(HELLO))
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert "train-1 waits: Unschedulable: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu." in line
+    process.kill()
+
+
+def test_a_name_that_is_taken_is_refused_and_nothing_is_left_half_done(on_cluster: ClusterShell) -> None:
+    script = on_cluster.shell.script(WAITS)
+    left = on_cluster.run("--detach", "--name", "one", script)
+    assert left.returncode == 0
+    assert "weft kubernetes attach" in left.stderr
+    before = {kind: len(on_cluster.cluster.objects(kind)) for kind in ("jobs", "secrets", "services")}
+    done = on_cluster.run("--name", "one", script)
+    assert done.returncode == 2
+    assert "a name that is free" in done.stderr
+    assert before == {kind: len(on_cluster.cluster.objects(kind)) for kind in ("jobs", "secrets", "services")}
+
+
+def test_a_run_that_was_left_alone_is_followed_later(on_cluster: ClusterShell) -> None:
+    script = on_cluster.shell.script(HELLO)
+    assert on_cluster.run("--detach", "--pods", "1", script, "3").returncode == 0
+    cluster = on_cluster.cluster
+    cluster.wait_for("its end", lambda: "line 2 of 0" in cluster.log(0))
+    done = on_cluster.weft("kubernetes", "attach", "latest")
+    assert done.returncode == 0, done.stderr
+    assert [line.split(" on ")[0] for line in done.stdout.splitlines()] == [
+        f"[0] line {n} of 0" for n in range(3)
+    ]
+    assert cluster.objects("jobs") == []
+
+
+def test_a_run_is_deleted_by_its_directory(on_cluster: ClusterShell) -> None:
+    assert on_cluster.run("--detach", on_cluster.shell.script(WAITS)).returncode == 0
+    assert on_cluster.weft("kubernetes", "delete", "latest").returncode == 0
+    on_cluster.cluster.wait_for("no pods", lambda: not on_cluster.cluster.objects("pods"))
+
+
+def test_what_is_not_allowed_is_told_by_the_check_and_by_the_run(on_cluster: ClusterShell) -> None:
+    assert on_cluster.weft("check", "--engine", "kubernetes").returncode == 0
+    on_cluster.cluster.forbidden = {"services"}
+    checked = on_cluster.weft("kubernetes", "check", "--json")
+    assert checked.returncode == 2
+    denied = [row["permission"] for row in json.loads(checked.stdout) if not row["allowed"]]
+    assert denied == ["create services", "patch services", "delete services"]
+    done = on_cluster.run(on_cluster.shell.script(HELLO))
+    assert done.returncode == 2
+    assert "create Service train, got 403" in done.stderr
+    assert "weft kubernetes role" in done.stderr
+    assert on_cluster.cluster.objects("secrets") == []
+
+
+@pytest.mark.parametrize("command", [("role", "--as", "jobset"), ("runtime",)])
+def test_what_a_cluster_needs_once_is_printed(on_cluster: ClusterShell, command: tuple[str, ...]) -> None:
+    text = on_cluster.weft("kubernetes", *command).stdout
+    data = on_cluster.weft("kubernetes", *command, "--json").stdout
+    assert yaml.safe_load(text) == json.loads(data)
+
+
+def test_torchruns_variables_are_enough(on_cluster: ClusterShell) -> None:
+    """As in a TrainJob or a PyTorchJob of somebody else, whose command is `weft run`."""
+    shell, script = on_cluster.shell, on_cluster.shell.script(HELLO)
+    common = {
+        "PET_NNODES": "2",
+        "PET_MASTER_ADDR": "127.0.78.1",
+        "PET_NPROC_PER_NODE": "2",
+        "WEFT_POD_PORT": "29477",
+    }
+    pods = [
+        shell.start(
+            *("run", "--skip-checks", "--run-dir", f"run-{index}", script),
+            **common,
+            PET_NODE_RANK=str(index),
+            WEFT_POD_BIND=f"127.0.78.{index + 1}",
+        )
+        for index in range(2)
+    ]
+    out, err = pods[0].communicate(timeout=60)
+    assert pods[0].returncode == 0, err
+    hosts = sorted(line.split(" on ")[1] for line in out.splitlines())
+    assert hosts == ["pod-0 of 4"] * 2 + ["pod-1 of 4"] * 2
+    assert pods[1].wait(60) == 0
