@@ -35,10 +35,10 @@ class Shell:
             check=False,
         )
 
-    def start(self, *args: str, **env: str) -> subprocess.Popen[str]:
+    def start(self, *args: str, command: str | None = None, **env: str) -> subprocess.Popen[str]:
         """Start, and go on; ended with the test if it is still there."""
         process = subprocess.Popen(
-            [self.command, *args],
+            [command or self.command, *args],
             cwd=self.folder,
             env=self.environment(env),
             stdout=subprocess.PIPE,

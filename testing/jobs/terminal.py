@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testing.shell import Shell
+from testing.shell import WEFT, Shell
 
 START_S = 60.0  # for the service to answer, on busy cores
 
@@ -31,7 +31,8 @@ class ServiceTerminal:
 
     def up(self, *options: str) -> str:
         """Start the service, and return its URL."""
-        self.process = self.shell.start("up", "--port", "0", *options, **self.variables)
+        # Not a fork: the service starts programs from threads.
+        self.process = self.shell.start("up", "--port", "0", *options, command=WEFT, **self.variables)
         deadline_s = time.monotonic() + START_S
         place = self.data / "service.json"
         while time.monotonic() < deadline_s:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testing.forking.server import ForkServer
 from testing.jobs.terminal import ServiceTerminal
 from testing.shell import Shell
 
@@ -27,7 +28,8 @@ sys.exit(int(os.environ.get("CODE", 0)))
 
 
 @pytest.fixture
-def terminal(shell: Shell, tmp_path: Path) -> Iterator[ServiceTerminal]:
+def terminal(shell: Shell, tmp_path: Path, forks: ForkServer) -> Iterator[ServiceTerminal]:
+    shell.command = forks.load("weft.jobs.client.client").weft
     shell.folder = tmp_path / "here"
     shell.folder.mkdir()
     shell.script(SCRIPT)
