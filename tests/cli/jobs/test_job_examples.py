@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from testing.shell import WEFT
+from testing.forking.server import ForkServer
 
 from weft.jobs.client.upload import check_script
 from weft.jobs.spec import model
@@ -73,8 +73,8 @@ def test_the_schema_refuses_what_is_wrong() -> None:
 
 
 @pytest.mark.long
-def test_the_example_trains_without_a_service_too(tmp_path: Path) -> None:
-    command = [WEFT, "run", "-n", "2", str(ROOT / "examples" / "jobs" / "spiral.py"), "--epochs", "120"]
+def test_the_example_trains_without_a_service_too(tmp_path: Path, forks: ForkServer) -> None:
+    command = [forks.weft, "run", "-n", "2", str(ROOT / "examples" / "jobs" / "spiral.py"), "--epochs", "120"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     found = re.search(r"\[0\] epoch 100: loss ([\d.]+)", done.stdout)
