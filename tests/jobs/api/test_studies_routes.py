@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from testing.cluster.waiting import wait_until
 from testing.jobs.web import WebService
+
+from weft.jobs.client.client import JobsClient
+from weft.jobs.spec.read import SpecError
+from weft.tune.study.state import SearchState
 
 CONFIG: dict[str, Any] = {
     "name": "digits",
@@ -39,10 +45,7 @@ def test_a_study_is_begun_shown_and_stopped(web: WebService) -> None:
     assert job["state"] == "queued"
     detail = ann.get(f"/studies/{number}").json()
     assert detail["study"]["counts"] == {"running": 2}
-    assert (
-        detail["config"]["space"]["lr"] == "log:1e-05:0.1"
-        or detail["config"]["space"]["lr"] == CONFIG["space"]["lr"]
-    )
+    assert detail["config"]["space"] == CONFIG["space"]
     assert detail["mine"]
     since = trials(ann, number)["events"]
     assert trials(ann, number, since=since)["trials"] == []
@@ -101,3 +104,23 @@ def test_bad_studies_are_refused_in_a_sentence(web: WebService) -> None:
     assert len(dry["trials"]) == 2
     assert "tpe" in ann.get("/algorithms").json()["searches"]
     assert ann.get("/studies/999999").status_code == 404
+
+
+def test_the_client_begins_a_study_with_its_code_and_follows_its_state(
+    web: WebService, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print('hello')")
+    with JobsClient(web.url, web.running.token) as client:
+        with pytest.raises(SpecError, match="which is not there"):
+            client.studies.begin({**CONFIG, "run": "other.py {lr} {o}"}, tmp_path)
+        number = client.studies.begin(CONFIG, tmp_path).id
+        assert number is not None
+        state, seen = SearchState(), 0
+        for _ in client.events([f"study:{number}"]):
+            seen = client.studies.update(number, state, seen)
+            if len(state.trials) == 2:
+                break
+        assert client.studies.show(number).config["space"] == CONFIG["space"]
+        assert [one.number for one in client.studies.trials(number, curves=True)] == [0, 1]
+        client.studies.act(number, "stop")
+        wait_until(lambda: client.studies.show(number).study.state == "stopped", "its end", 60)

@@ -49,6 +49,7 @@ from weft.jobs.store.jobs import StoredJob, need_job, spec_of, submit_job, waiti
 from weft.jobs.store.snapshots import load_snapshot
 from weft.jobs.store.tables import job as job_table
 from weft.jobs.studies.driver import StudyDriver
+from weft.jobs.studies.states import StudyStates
 from weft.text import format_size
 from weft.topology.detect import detect
 
@@ -77,6 +78,7 @@ class JobService:
         self.attempts.on_host_lost = self._watch.hurry
         self._schedules = Schedules(database, self.attempts)
         self.studies = StudyDriver(config, database, self.attempts)
+        self.study_states = StudyStates()
         accounts = Accounts(config, database, self.attempts)
         self.dispatcher.chores += [self._watch.look, self._schedules.look, self.studies.look, accounts.look]
 

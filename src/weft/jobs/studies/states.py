@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
+from weft.errors import UsageError
 from weft.jobs.studies.store import events_of
+from weft.tune.results.importance import ParameterImportance, importances
 from weft.tune.study.events import AnyEvent
 from weft.tune.study.state import SearchState
 
@@ -21,6 +23,20 @@ class SeenStudy:
     state: SearchState = field(default_factory=SearchState)
     events: int = 0
     changed: dict[int, int] = field(default_factory=dict)  # the number of the last event of each trial
+    shares: tuple[int, tuple[ParameterImportance, ...]] = (
+        -1,
+        (),
+    )  # importances, by how many trials were complete
+
+    def importances(self) -> tuple[ParameterImportance, ...]:
+        """Return the importances of parameters, made once for each number of completed trials."""
+        count = len(self.state.in_state("completed"))
+        if self.shares[0] != count:
+            try:
+                self.shares = count, tuple(importances(self.state))
+            except UsageError:  # too few trials yet
+                self.shares = count, ()
+        return self.shares[1]
 
 
 class StudyStates:

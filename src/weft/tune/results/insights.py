@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from weft.errors import UsageError
 from weft.text import plural
+from weft.tune.results.importance import ParameterImportance, importances
 from weft.tune.space.domains import Domain, FloatRange, IntRange, LogRange
 from weft.tune.study.state import SearchState, TrialRecord
 
@@ -38,10 +40,11 @@ class StudyInsight(msgspec.Struct, frozen=True, kw_only=True):
     trials: tuple[int, ...] = ()
 
 
-def insights(state: SearchState) -> list[StudyInsight]:
-    """Return everything that the rules find, the most severe first."""
-    rules = (_diverged, _edges, _plateau, _overfitting, _ignored_flags, _started_over, _unimportant)
+def insights(state: SearchState, shares: Sequence[ParameterImportance] | None = None) -> list[StudyInsight]:
+    """Return everything that the rules find, the most severe first; `shares` are importances that are known."""
+    rules = (_diverged, _edges, _plateau, _overfitting, _ignored_flags, _started_over)
     found = [one for rule in rules for one in rule(state)]
+    found += _unimportant(state, shares)
     return sorted(found, key=lambda one: one.severity != "warning")
 
 
@@ -200,22 +203,25 @@ def _started_over(state: SearchState) -> Iterator[StudyInsight]:
         )
 
 
-def _unimportant(state: SearchState) -> Iterator[StudyInsight]:
-    from weft.tune.results.importance import importances
-
+def _unimportant(state: SearchState, shares: Sequence[ParameterImportance] | None) -> Iterator[StudyInsight]:
     if len(state.in_state("completed")) < THRESHOLDS["no_matter_trials"] or len(state.goals) > 1:
         return
-    try:
-        found = importances(state)
-    except Exception:  # an insight less: Optuna is missing, or the trials are too alike
-        return
-    for one in found:
-        if one.high < THRESHOLDS["no_matter"] and len(found) > 1:
+    if shares is None:
+        try:
+            shares = importances(state)
+        except UsageError:  # scikit-learn is not here: an insight less
+            return
+    for one in shares:
+        if one.high < THRESHOLDS["no_matter"] and len(shares) > 1:
             yield StudyInsight(
                 rule="no-matter",
                 severity="note",
                 text=f"{one.name} makes at most {one.high:.1%} of the difference between trials",
                 advice=f"fix {one.name}, and search the others",
-                evidence={"importance": one.share, "low": one.low, "high": one.high,
-                          "threshold": THRESHOLDS["no_matter"]},
-            )  # fmt: skip
+                evidence={
+                    "importance": one.share,
+                    "low": one.low,
+                    "high": one.high,
+                    "threshold": THRESHOLDS["no_matter"],
+                },
+            )

@@ -97,10 +97,6 @@ class HistoryStorage(BaseStorage):
                 self._trials[trial.number] = frozen(state, trial, rung, self.distributions)
                 self._versions[trial.number] = key
 
-    def set_trials(self, trials: list[FrozenTrial]) -> None:
-        """Show some trials and no others, until the next `show`."""
-        self._trials, self._versions = trials, [(-1, None)] * len(trials)
-
     def forget_last(self) -> None:
         """Remove a trial that was asked for and not used."""
         self._trials.pop()

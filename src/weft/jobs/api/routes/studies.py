@@ -28,9 +28,8 @@ from weft.jobs.api.types.studies import (
 )
 from weft.jobs.studies import store
 from weft.jobs.studies.begin import begin_study
-from weft.jobs.studies.states import SeenStudy, StudyStates
+from weft.jobs.studies.states import SeenStudy
 from weft.tune.results.export import to_csv
-from weft.tune.results.importance import importances
 from weft.tune.results.insights import insights
 from weft.tune.results.views import trial_view
 from weft.tune.samplers.base import SEARCHERS
@@ -41,7 +40,6 @@ from weft.tune.study.events import encode_event
 # Modern names of the ten of the old dialog, and those that have come since.
 OPTIMIZERS = ("sgd", "nesterov", "adam", "adamw", "adagrad", "adadelta", "rmsprop", "nadam", "radam", "adafactor",
               "muon")  # fmt: skip
-_states = StudyStates()
 
 
 async def list_all(call: ApiCall) -> StudiesAnswer:
@@ -124,22 +122,17 @@ def _is_mine(call: ApiCall, found: store.StoredStudy) -> bool:
 async def _seen(call: ApiCall, number: int) -> SeenStudy:
     visible_to = call.identity.visible_to
     await call.database.read(lambda c: store.need_study(c, number, visible_to=visible_to))
-    start, events = await call.database.read(lambda c: _states.new_events(c, number))
-    return _states.take(number, start, events)
+    states = call.state.jobs.study_states
+    start, events = await call.database.read(lambda c: states.new_events(c, number))
+    return states.take(number, start, events)
 
 
 async def show(call: ApiCall) -> StudyDetail:
     found = await _find(call)
     seen = await _seen(call, found.id)
 
-    def work() -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        try:
-            shares = tuple(importances(seen.state, resamples=10))
-        except UsageError:
-            shares = ()
-        return tuple(insights(seen.state)), shares
-
-    told, shares = await asyncio.to_thread(work)
+    shares = await asyncio.to_thread(seen.importances)
+    told = tuple(insights(seen.state, shares))
     front = tuple(trial.number for trial in seen.state.front()) if len(seen.state.goals) > 1 else ()
     config = msgspec.to_builtins(seen.state.config)
     return StudyDetail(found.view, config, front, told, shares, seen.events, _is_mine(call, found))
