@@ -296,7 +296,12 @@ def show_host(world: World, request: Request) -> cluster.HostDetail:
         "cards": cards,
     }
     fields = {name: getattr(view, name) for name in view.__struct_fields__}
-    return cluster.HostDetail(**fields, topology=topology)
+    others = [one for one in ("gx02", "gx03", "gx04") if one != view.name]
+    links = tuple(
+        cluster.LinkView(name, mbps, 24_300.0, 0.08, now_ms() - 1_200_000)
+        for name, mbps in zip(others, (24_100.0, 9_800.0, 23_900.0), strict=False)
+    )
+    return cluster.HostDetail(**fields, topology=topology, links=links)
 
 
 def drain_host(world: World, request: Request) -> cluster.HostView:
@@ -343,6 +348,21 @@ def list_webhooks(world: World, request: Request) -> accounts.WebhooksAnswer:
         1, "https://chat.example.org/hooks/7", ("failed", "advice"), None, True, now_ms() - 9_000_000
     )
     return accounts.WebhooksAnswer((hook,) if world.jobs else (), "a-key-of-tests")
+
+
+def list_deliveries(world: World, request: Request) -> accounts.DeliveriesAnswer:
+    at, url = now_ms(), "https://chat.example.org/hooks/7"
+    return accounts.DeliveriesAnswer(
+        (
+            accounts.DeliveryView(9, 1, url, "failed", 12, "delivered", 1, 200, None, at - 60_000, None),
+            accounts.DeliveryView(
+                8, 1, url, "advice", 11, "waiting", 2, 502, "got 502", at - 90_000, at + 40_000
+            ),
+            accounts.DeliveryView(
+                7, 1, url, "failed", 9, "failed", 8, None, "no answer", at - 9_000_000, None
+            ),
+        )
+    )
 
 
 def list_audit(world: World, request: Request) -> accounts.AuditAnswer:

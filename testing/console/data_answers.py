@@ -56,6 +56,10 @@ def show_model_version(world: World, request: Request) -> data.ModelVersionDetai
     return data.ModelVersionDetail(**_model(2), name="digits", card={}, lineage=lineage)
 
 
+def show_model(world: World, request: Request) -> data.ModelView:
+    return data.ModelView("digits", (data.ModelVersionView(**_model(2)), data.ModelVersionView(**_model(1))))
+
+
 def _deployment() -> dict[str, Any]:
     return {
         "name": "digits", "model": "digits", "version": 2, "previous": (1,), "state": "running", "message": None,
@@ -72,10 +76,19 @@ def show_deployment(world: World, request: Request) -> data.DeploymentDetail:
     figures = data.ServingView(
         requests=18_234, failures=3, in_flight=2, versions=(2,), p50_ms=1.84, p95_ms=4.1, p99_ms=9.7
     )
+    canary = data.ServingView(
+        requests=4_512, failures=41, in_flight=0, versions=(1,), p50_ms=2.9, p95_ms=8.8, p99_ms=31.0
+    )
     return data.DeploymentDetail(
-        **_deployment(), figures=figures, inputs=({"name": "x", "datatype": "FP32", "shape": [-1, 4]},),
+        **_deployment(), figures=figures, canary=data.CanaryView(1, 20.0),
+        by_version=(data.VersionServing(1, canary), data.VersionServing(2, figures)),
+        inputs=({"name": "x", "datatype": "FP32", "shape": [-1, 4]},),
         outputs=({"name": "y", "datatype": "FP32", "shape": [-1, 2]},),
     )  # fmt: skip
+
+
+def set_canary(world: World, request: Request) -> data.DeploymentView:
+    return data.DeploymentView(**_deployment())
 
 
 def infer(world: World, request: Request) -> data.InferenceAnswer:

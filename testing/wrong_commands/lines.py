@@ -119,6 +119,7 @@ RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "deployment list": ((), ()),
     "deployment deploy": ((), ("live", "digits@3")),
     **{f"deployment {verb}": ((), ("live",)) for verb in ("show", "undeploy", "rollback")},
+    "deployment canary": ((), ("live", "5")),
     "deployment rm": (("--yes",), ("live",)),
     "tune": (
         (

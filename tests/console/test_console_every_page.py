@@ -30,6 +30,7 @@ PAGES = {
     "deployments": ("/deployments", "Try it"),
     "tokens": ("/settings", "laptop"),
     "secrets": ("/settings/secrets", "HF_TOKEN"),
+    "canary": ("/deployments", "Percent of the requests"),
     "webhooks": ("/settings/webhooks", "chat.example.org"),
     "users": ("/settings/users", "jonas"),
     "audit": ("/settings/audit", "drain host"),

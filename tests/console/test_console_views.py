@@ -246,3 +246,57 @@ def test_a_service_that_is_away_is_seen_and_found_again(browser: Browser) -> Non
         with made_up_service(3, "--port", url.rsplit(":", 1)[1]):
             expect(dot).to_have_attribute("data-state", "live", timeout=60_000)
             expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_columns_are_hidden_and_that_is_kept(page: Page, many: str) -> None:
+    from playwright.sync_api import expect
+
+    page.goto(f"{many}/jobs")
+    head = page.get_by_role("columnheader")
+    expect(head.filter(has_text="Project")).to_have_count(1)
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_role("checkbox", name="Project").uncheck()
+    expect(head.filter(has_text="Project")).to_have_count(0)
+    cells = page.get_by_role("row").nth(1).get_by_role("gridcell").count()
+    assert cells == head.count()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("checkbox", name="Project")).to_have_count(0)
+    page.reload()
+    expect(head.filter(has_text="User")).to_have_count(1)
+    expect(head.filter(has_text="Project")).to_have_count(0)
+
+
+def test_a_job_is_moved_in_the_queue_by_drag_and_by_key(page: Page, many: str) -> None:
+    from playwright.sync_api import expect
+
+    page.goto(f"{many}/jobs?view=queue")
+    rows = page.get_by_role("row")
+    expect(rows.nth(5)).to_be_visible()
+    above = int(rows.nth(2).get_by_role("gridcell").nth(5).inner_text())
+    with page.expect_request(lambda request: request.method == "PATCH") as dragged:
+        rows.nth(5).drag_to(rows.nth(2))
+    assert dragged.value.post_data_json == {"priority": above + 1}
+    for key in ("j", "j", "j"):
+        page.keyboard.press(key)
+    before = int(rows.nth(2).get_by_role("gridcell").nth(5).inner_text())
+    with page.expect_request(lambda request: request.method == "PATCH") as moved:
+        page.keyboard.press("Shift+K")
+    assert moved.value.post_data_json == {"priority": before + 1}
+
+
+def test_messages_to_a_webhook_are_listed(page: Page, many: str) -> None:
+    from playwright.sync_api import expect
+
+    page.goto(f"{many}/settings/webhooks")
+    page.get_by_role("button", name="messages to").click()
+    expect(page.get_by_role("cell", name="delivered")).to_be_visible()
+    expect(page.get_by_text("got 502; next try")).to_be_visible()
+
+
+def test_the_canary_of_a_deployment_is_set(page: Page, many: str) -> None:
+    page.goto(f"{many}/deployments")
+    page.get_by_role("cell", name="1 (canary)").wait_for()
+    page.get_by_label("Percent of the requests").fill("35")
+    with page.expect_request(lambda request: request.url.endswith("/canary")) as asked:
+        page.get_by_role("button", name="Set the canary").click()
+    assert asked.value.post_data_json == {"version": 1, "percent": 35}

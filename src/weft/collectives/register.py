@@ -36,6 +36,10 @@ def autoload() -> None:
         from weft.collectives.rendezvous import use_for_env
 
         use_for_env(torch_private.rendezvous_handlers())
+    if "WEFT_JOB_ID" in os.environ:  # a worker of a job, whose page shows how long its steps take
+        from weft.reporting.steps import watch_steps
+
+        watch_steps()
     if replaced := parse_replace(os.environ.get("WEFT_REPLACE", "")):
         torch_private.replace_backends(functools.partial(_chosen, replaced), _tell_of_replacement)
 

@@ -23,6 +23,11 @@ def log(values: Mapping[str, Any] | None = None, /, step: int | None = None, **n
     _reporter.log({**values, **named} if values else named, step)
 
 
+def note_step(values: dict[str, float], step: int) -> None:
+    """Keep the time of a step, as `weft.reporting.steps` has measured it."""
+    _reporter.note_step(values, step)
+
+
 def report(progress: float | None = None, text: str | None = None, **values: Any) -> tuple[Advice, ...]:
     """Tell how far this job is, from 0 to 1, and in a sentence what it does; return advice that is new to this process.
 

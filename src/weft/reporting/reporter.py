@@ -17,6 +17,7 @@ from weft.reporting.advice import VARIABLE as ADVICE_VARIABLE
 from weft.reporting.advice import Advice, AdviceFile
 from weft.reporting.channels import ReportChannel, channel_from_env
 from weft.reporting.lines import Entry, encode_entry, split_entry
+from weft.reporting.steps import STEP_METRIC
 
 FLUSH_S = 0.1  # between two writes
 AGAIN_S = 1.0  # before a channel that failed is tried again
@@ -33,6 +34,7 @@ class Reporter:
         self._next_step = 0
         self._channel: ReportChannel | None = None
         self._advice: AdviceFile | None = None
+        self.logs_steps = False  # the script logs the times of its steps itself
         self._thread: threading.Thread | None = None
         self._forks_watched = False
         self._told: set[str] = set()  # what was said once, by this process or the one it was forked from
@@ -57,12 +59,21 @@ class Reporter:
         elif type(step) is not int:
             step = _whole(step)
         self._next_step = step + 1
+        if STEP_METRIC in values:
+            self.logs_steps = True
         for name, value in values.items():
             if type(value) is not float and type(value) is not int:
                 values[name] = _snapshot(name, value)
         self._entries.append((time.time_ns(), step, values))
         if self._thread is None:
             self._start()
+
+    def note_step(self, values: dict[str, float], step: int) -> None:
+        """Keep a time of a step that nobody logged, unless the script logs such times itself."""
+        if not self.logs_steps:
+            self._entries.append((time.time_ns(), step, values))
+            if self._thread is None:
+                self._start()
 
     def report(self, progress: float | None, text: str | None) -> tuple[Advice, ...]:
         """Keep the progress of the job; return advice that has come since the last call."""

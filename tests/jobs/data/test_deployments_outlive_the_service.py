@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
@@ -24,6 +25,8 @@ def test_a_server_goes_on_when_the_service_is_killed_and_is_taken_up_again(tmp_p
     store = Store(tmp_path / "data" / "models")
     times(tmp_path / "model.onnx", 2.0)
     store.push(tmp_path / "model.onnx", "doubler", ())
+    times(tmp_path / "model.onnx", 3.0)
+    store.push(tmp_path / "model.onnx", "doubler", ())
     with opened(address) as database:
         desk = Deployments(database, tmp_path / "data" / "deployments", store)
 
@@ -36,11 +39,20 @@ def test_a_server_goes_on_when_the_service_is_killed_and_is_taken_up_again(tmp_p
                 == 200
             )
 
+        def factor() -> float:
+            row = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1.0, 0, 0, 0]}
+            body = json.dumps({"inputs": [row]}).encode()
+            answer = asyncio.run(desk.ask(shown(), "POST", "/v2/models/doubler/infer", body))
+            assert answer is not None
+            return float(json.loads(answer)["outputs"][0]["data"][0])
+
         asyncio.run(desk.deploy("live", "doubler@1", user_id=1, user_name="ann"))
         first = ServiceProcess(tmp_path, address)
         try:
             wait_until(lambda: shown().state == "running", "the server", PATIENCE_S)
             before = shown()
+            asyncio.run(desk.set_canary("live", 2, 100.0, user_name="ann"))
+            assert factor() == 3.0
             first.kill()
             assert before.is_alive
             assert answers()
@@ -55,6 +67,10 @@ def test_a_server_goes_on_when_the_service_is_killed_and_is_taken_up_again(tmp_p
                 wait_until(lambda: shown().state == "running", "the server to be started again", PATIENCE_S)
                 assert answers()
                 assert shown().pid != before.pid
+                assert factor() == 3.0  # the canary, too
+                asyncio.run(desk.set_canary("live", None, 0.0, user_name="ann"))
+                assert factor() == 2.0
+                assert desk.canary(shown()) is None
             finally:
                 second.stop()
             assert answers()  # also after a polite end

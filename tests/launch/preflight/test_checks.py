@@ -396,6 +396,7 @@ def test_links_are_kept_for_an_hour(tmp_path: Path) -> None:
     linkcache.save("key", links, folder, 1000.0)
     assert [path.name for path in folder.iterdir()] == ["key.json"]
     assert linkcache.load("key", folder, 4599.0) == links
+    assert linkcache.newest(folder) == {(link.source, link.target): (link, 1000.0) for link in links}
     assert linkcache.load("key", folder, 4600.0) is None
     assert linkcache.load("key", folder, 999.0) is None  # the clock was set back
     linkcache.forget("key", folder)

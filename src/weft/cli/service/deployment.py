@@ -8,7 +8,8 @@ import click
 
 from weft.cli.jobs.options import confirm, json_option, open_client, print_data, url_option, yes_option
 from weft.cli.jobs.printing import moment, plain
-from weft.cli.values import Text
+from weft.cli.values import Real, Text, Whole
+from weft.errors import UsageError
 from weft.text import format_table
 
 if TYPE_CHECKING:
@@ -78,6 +79,34 @@ def deploy(name: str, model: str, url: str | None, as_json: bool) -> None:
 def roll_back(name: str, url: str | None, as_json: bool) -> None:
     """Serve the version that NAME served before."""
     _post(name, "rollback", url, as_json)
+
+
+@command.command("canary")
+@click.argument("name", type=NAME)
+@click.argument("version", type=Whole(1, 999_999_999, example=5), required=False)
+@click.option(
+    "--percent",
+    type=Real(0, 100, example=10),
+    default=10.0,
+    show_default=True,
+    help="Of the requests, that it answers.",
+)
+@click.option("--none", "none", is_flag=True, help="End the canary.")
+@url_option
+@json_option
+def canary(
+    name: str, version: int | None, percent: float, none: bool, url: str | None, as_json: bool
+) -> None:
+    """Let another VERSION answer a share of the requests to NAME."""
+    from weft.jobs.api.types.data import DeploymentView
+
+    if (version is None) != none:
+        raise UsageError("a version or --none must be given, got both or neither; name one of them")
+    with open_client(url) as client:
+        body = {"version": version, "percent": percent}
+        _print(
+            (client.connection.send("POST", f"/deployments/{name}/canary", DeploymentView, body),), as_json
+        )
 
 
 @command.command("undeploy")

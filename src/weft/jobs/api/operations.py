@@ -215,6 +215,8 @@ DATA = (
     _post("stop_deployment", "/deployments/{deployment}/stop", "Stop serving.", data.DeploymentView, status=200),
     _post("roll_back_deployment", "/deployments/{deployment}/rollback", "Serve the version before.",
           data.DeploymentView, status=200),
+    _post("set_canary", "/deployments/{deployment}/canary", "Let another version answer a share.",
+          data.DeploymentView, data.NewCanary, status=200),
     _post("infer", "/deployments/{deployment}/infer", "Try a served model.", data.InferenceAnswer,
           data.InferenceRequest, access="read", status=200),
 )  # fmt: skip

@@ -122,4 +122,4 @@ def show_host(found: StoredHost, used: ResourceView, jobs: Sequence[HostJob]) ->
 
 def show_host_detail(found: StoredHost, used: ResourceView, jobs: Sequence[HostJob]) -> HostDetail:
     topology = found.topology.to_json() if found.topology is not None else None
-    return HostDetail(**host_fields(found, used, jobs), topology=topology)
+    return HostDetail(**host_fields(found, used, jobs), topology=topology, links=())

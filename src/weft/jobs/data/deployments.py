@@ -23,7 +23,8 @@ import msgspec
 import sqlalchemy as sa
 
 from weft.errors import ModelError, UsageError
-from weft.jobs.data.serving import ServingFigures, parse_figures, serve_command
+from weft.files import write_whole
+from weft.jobs.data.serving import ServingFigures, figures_by_version, parse_figures, serve_command
 from weft.jobs.service.attempts.processes import is_alive, started_ticks
 from weft.jobs.store.data_tables import deployment
 from weft.jobs.store.database import Database
@@ -67,6 +68,13 @@ class Deployment:
     @property
     def is_alive(self) -> bool:
         return self.pid is not None and self.pid_started is not None and is_alive(self.pid, self.pid_started)
+
+
+class Canary(msgspec.Struct, frozen=True):
+    """A version that answers a share of the requests to a deployment."""
+
+    version: int
+    percent: float
 
 
 class Deployments:
@@ -113,6 +121,35 @@ class Deployments:
             await self._turn_to(known, version, known.previous[:-1])
         await self._note(user_name, "roll back", name, f"{known.model}@{version}")
         return await self.find(name)
+
+    async def set_canary(
+        self, name: str, version: int | None, percent: float, *, user_name: str
+    ) -> Deployment:
+        """Let another version answer a share of the requests, or none; the server must run."""
+        async with self._changing:
+            known = await self.find(name)
+            if version is not None:
+                await asyncio.to_thread(self._store.resolve, f"{known.model}@{version}")
+            wanted = Canary(version, percent) if version is not None else None
+            await self._send_canary(known, wanted)
+            if wanted is None:
+                self._canary_file(known).unlink(missing_ok=True)
+            else:
+                write_whole(self._canary_file(known), msgspec.json.encode(wanted))
+        shown = f"{percent:g} % to version {version}" if version is not None else "none"
+        await self._note(user_name, "canary", name, shown)
+        return await self.find(name)
+
+    async def _send_canary(self, known: Deployment, wanted: Canary | None) -> None:
+        body = {"canary": str(wanted.version), "percent": wanted.percent} if wanted is not None else {}
+        path = f"/v2/repository/models/{known.model}/traffic"
+        answer = await self.forward(known, "POST", path, msgspec.json.encode(body))
+        if answer is None:
+            raise UsageError(f"{known.name} must be running to have a canary, got one that is {known.state}")
+        if answer[0] != 200:
+            raise UsageError(
+                f"{known.name} must take the canary, got: {answer[1][:300].decode(errors='replace')}"
+            )
 
     async def _turn_to(self, known: Deployment, version: int, previous: tuple[int, ...]) -> None:
         if version == known.version and known.state in ("starting", "running"):
@@ -164,10 +201,19 @@ class Deployments:
             raise DeploymentNotFound(f"a deployment must be there, got {name[:80]!r}; see GET /deployments")
         return found
 
-    async def figures(self, known: Deployment) -> ServingFigures | None:
-        """Return load and latency of a deployment; None while it does not answer."""
+    async def figures(self, known: Deployment) -> tuple[ServingFigures | None, dict[int, ServingFigures]]:
+        """Return load and latency of a deployment, and of each version it has loaded; None while it does not answer."""
         answer = await self.ask(known, "GET", "/metrics")
-        return parse_figures(answer.decode()) if answer is not None else None
+        if answer is None:
+            return None, {}
+        return parse_figures(answer.decode()), figures_by_version(answer.decode())
+
+    def canary(self, known: Deployment) -> Canary | None:
+        """Return the canary of a deployment; None if it has none."""
+        try:
+            return msgspec.json.decode(self._canary_file(known).read_bytes(), type=Canary)
+        except (OSError, msgspec.MsgspecError):
+            return None
 
     async def ask(self, known: Deployment, method: str, path: str, body: bytes = b"") -> bytes | None:
         """Return the server's answer to a request; None where there is no server."""
@@ -211,6 +257,9 @@ class Deployments:
             port = await asyncio.to_thread(_read_port, self._ready_file(known), known.pid)
             if port is not None:
                 self._failures.pop(known.id, None)
+                if (canary := self.canary(known)) is not None:  # the server before had one
+                    with suppress(UsageError):
+                        await self._send_canary(replace(known, port=port), canary)
                 await self._change(known.id, state="running", port=port, message=None)
             elif now_ms() - known.changed_ms > READY_S * 1000:
                 await self._end(known)
@@ -258,6 +307,9 @@ class Deployments:
 
     def _ready_file(self, known: Deployment) -> Path:
         return self._folder / str(known.id) / "ready.json"
+
+    def _canary_file(self, known: Deployment) -> Path:
+        return self._folder / str(known.id) / "canary.json"
 
     def _log_file(self, known: Deployment) -> Path:
         return self._folder / str(known.id) / "serve.log"

@@ -13,7 +13,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True)
 class ServingFigures:
-    """The load and latency of a served model since it was loaded."""
+    """The load and latency of a served model, or of one version of it, since it was loaded."""
 
     requests: int = 0
     failures: int = 0
@@ -32,13 +32,24 @@ def serve_command(python: str, *, store: Path, model: str, alias: str, ready_fil
     )
 
 
-def parse_figures(text: str) -> ServingFigures:
-    """Return the figures in a server's /metrics."""
+def figures_by_version(text: str) -> dict[int, ServingFigures]:
+    """Return the figures of each version that a server's /metrics names, for a canary beside what it may replace."""
+    named = {
+        labels.get("version", "")
+        for labels in (dict(_LABEL.findall(found)) for _, found, _ in _SAMPLE.findall(text))
+    }
+    return {int(version): parse_figures(text, version) for version in sorted(named) if version.isdecimal()}
+
+
+def parse_figures(text: str, only: str | None = None) -> ServingFigures:
+    """Return the figures in a server's /metrics, of all versions or of one."""
     sums: dict[str, float] = {}
     buckets: dict[float, float] = {}
     versions: set[int] = set()
     for name, labels_text, value_text in _SAMPLE.findall(text):
         labels = dict(_LABEL.findall(labels_text))
+        if only is not None and labels.get("version") != only:
+            continue
         try:
             value = float(value_text)
         except ValueError:

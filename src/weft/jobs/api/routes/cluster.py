@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import msgspec
 import sqlalchemy as sa
 
 from weft.errors import ConnectError
+from weft.files import cache_folder
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import ApiRefusal
 from weft.jobs.api.state import ApiCall
@@ -23,6 +24,7 @@ from weft.jobs.api.types.cluster import (
     HostJob,
     HostsAnswer,
     HostView,
+    LinkView,
     NewHost,
     OverviewAnswer,
     RemovedJob,
@@ -41,6 +43,7 @@ from weft.jobs.store.listing import JobFilter, count_by_state, list_jobs
 from weft.jobs.store.tables import finding, job
 from weft.jobs.upkeep.retention import RetentionPolicy
 from weft.jobs.upkeep.sweep import sweep
+from weft.launch.preflight.linkcache import newest
 from weft.version import __version__
 
 MOST_SHOWN = 20
@@ -95,7 +98,21 @@ async def list_all(call: ApiCall) -> HostsAnswer:
 
 async def show(call: ApiCall) -> HostDetail:
     use = await _use(call)
-    return use.detail(use.find(call.path["host"]))
+    found = use.find(call.path["host"])
+    links = await asyncio.to_thread(_links_of, found.name, {one.name for one in use.hosts})
+    return msgspec.structs.replace(use.detail(found), links=links)
+
+
+def _links_of(name: str, hosts: Collection[str]) -> tuple[LinkView, ...]:
+    """Return the measured links of a host to others of the service."""
+    known = newest(cache_folder("links"))
+    shown = []
+    for (source, target), (link, at_s) in sorted(known.items()):
+        if source == name and target in hosts:
+            back = known.get((target, source))
+            back_mbps = back[0].mbps if back is not None else None
+            shown.append(LinkView(target, link.mbps, back_mbps, link.rtt_ms, round(at_s * 1000)))
+    return tuple(shown)
 
 
 async def add(call: ApiCall) -> HostView:

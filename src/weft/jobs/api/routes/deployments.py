@@ -13,7 +13,14 @@ from weft.jobs.api.access import Identity
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import ApiRefusal
 from weft.jobs.api.state import ApiCall
-from weft.jobs.api.types.data import DeploymentDetail, DeploymentsAnswer, DeploymentView, ServingView
+from weft.jobs.api.types.data import (
+    CanaryView,
+    DeploymentDetail,
+    DeploymentsAnswer,
+    DeploymentView,
+    ServingView,
+    VersionServing,
+)
 from weft.jobs.data.deployments import Deployment, Deployments
 
 
@@ -61,12 +68,17 @@ async def _add(call: ApiCall) -> DeploymentView:
 
 async def _show(call: ApiCall) -> DeploymentDetail:
     found = await _deployments(call).find(call.path["deployment"])
-    figures = await _deployments(call).figures(found)
+    figures, versions = await _deployments(call).figures(found)
+    canary = _deployments(call).canary(found)
     described = await _deployments(call).ask(found, "GET", f"/v2/models/{found.model}")
     model: dict[str, Any] = msgspec.json.decode(described) if described is not None else {}
     return DeploymentDetail(
         **_fields(found, call.identity),
         figures=ServingView(**asdict(figures)) if figures is not None else None,
+        canary=CanaryView(canary.version, canary.percent) if canary is not None else None,
+        by_version=tuple(
+            VersionServing(number, ServingView(**asdict(one))) for number, one in versions.items()
+        ),
         inputs=tuple(model.get("inputs", ())),
         outputs=tuple(model.get("outputs", ())),
     )
@@ -85,6 +97,14 @@ async def _stop(call: ApiCall) -> DeploymentView:
 async def _roll_back(call: ApiCall) -> DeploymentView:
     found = await _mine(call)
     return _view(await _deployments(call).roll_back(found.name, user_name=call.identity.name), call.identity)
+
+
+async def _canary(call: ApiCall) -> DeploymentView:
+    found, body = await _mine(call), call.body
+    changed = await _deployments(call).set_canary(
+        found.name, body.version, body.percent, user_name=call.identity.name
+    )
+    return _view(changed, call.identity)
 
 
 async def _infer(call: ApiCall) -> Response:
@@ -111,5 +131,6 @@ HANDLERS: Mapping[str, Handler] = {
     "remove_deployment": _remove,
     "stop_deployment": _stop,
     "roll_back_deployment": _roll_back,
+    "set_canary": _canary,
     "infer": _infer,
 }

@@ -46,10 +46,21 @@ class HostView(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[HostJob, ...]
 
 
+class LinkView(msgspec.Struct, frozen=True):
+    """A measured link from a host to another."""
+
+    to: str
+    mbps: float | None
+    back_mbps: float | None  # in the other direction
+    rtt_ms: float | None
+    measured_ms: int
+
+
 class HostDetail(HostView, frozen=True, kw_only=True):
     """One host with its sockets, accelerators and network cards."""
 
     topology: dict[str, Any] | None
+    links: tuple[LinkView, ...]  # as runs over several hosts, and weft check, have measured them
 
 
 class HostsAnswer(msgspec.Struct, frozen=True):

@@ -175,10 +175,33 @@ class ServingView(msgspec.Struct, frozen=True, kw_only=True):
     p99_ms: float | None
 
 
+class CanaryView(msgspec.Struct, frozen=True):
+    """A version that answers a share of the requests."""
+
+    version: int
+    percent: float
+
+
+class NewCanary(Document, frozen=True):
+    """Another version for a share of the requests; null ends it."""
+
+    version: VersionNumber | None
+    percent: Annotated[float, Meta(ge=0, le=100)] = 10.0
+
+
+class VersionServing(msgspec.Struct, frozen=True):
+    """The figures of one version that is loaded."""
+
+    version: int
+    figures: ServingView
+
+
 class DeploymentDetail(DeploymentView, frozen=True, kw_only=True):
     """One deployment with its figures; without while it does not answer."""
 
     figures: ServingView | None
+    canary: CanaryView | None
+    by_version: tuple[VersionServing, ...]
     inputs: tuple[dict[str, Any], ...]  # of the model, as the open inference protocol names them
     outputs: tuple[dict[str, Any], ...]
 

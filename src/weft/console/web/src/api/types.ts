@@ -44,6 +44,12 @@ export interface AuditEntry {
   detail: Record<string, unknown>;
 }
 
+/** A version that answers a share of the requests. */
+export interface CanaryView {
+  version: number;
+  percent: number;
+}
+
 /** All hosts together. */
 export interface CapacityView {
   total: ResourceView;
@@ -184,6 +190,8 @@ export interface DeploymentDetail {
   changed_ms: number;
   mine: boolean;
   figures: ServingView | null;
+  canary: CanaryView | null;
+  by_version: VersionServing[];
   inputs: Record<string, unknown>[];
   outputs: Record<string, unknown>[];
 }
@@ -329,6 +337,7 @@ export interface HostDetail {
   used: ResourceView;
   jobs: HostJob[];
   topology: Record<string, unknown> | null;
+  links: LinkView[];
 }
 
 /** A job that runs on a host. */
@@ -527,6 +536,15 @@ export interface LinkAnswer {
   expires_ms: number;
 }
 
+/** A measured link from a host to another. */
+export interface LinkView {
+  to: string;
+  mbps: number | null;
+  back_mbps: number | null;
+  rtt_ms: number | null;
+  measured_ms: number;
+}
+
 /** One line of a log. */
 export interface LogLineView {
   rank: number;
@@ -620,6 +638,12 @@ export interface ModelsAnswer {
 export interface NewAlias {
   alias: string;
   version: number;
+}
+
+/** Another version for a share of the requests; null ends it. */
+export interface NewCanary {
+  version: number | null;
+  percent?: number;
 }
 
 /** A version to register; the data stays where it is. */
@@ -1090,6 +1114,12 @@ export interface ValueDiff {
   path: string;
   before: string | null;
   after: string | null;
+}
+
+/** The figures of one version that is loaded. */
+export interface VersionServing {
+  version: number;
+  figures: ServingView;
 }
 
 /** Changes to a webhook. */

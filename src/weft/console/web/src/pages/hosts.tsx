@@ -7,7 +7,7 @@ import { useHosts, useRefresh, useSession } from "../api/queries";
 import type { HostDetail, HostView } from "../api/types";
 import { useKeys } from "../keys/keys";
 import { Button, Dialog, Field, Segments, tell, tellError, useNow, Wrong } from "../parts/controls";
-import { Empty, Facts, layout, Page, Skeleton } from "../parts/layout";
+import { Bar, Empty, Facts, layout, Page, Skeleton } from "../parts/layout";
 import { toneClass } from "../parts/state";
 import { useParam } from "../text/address";
 import { ago, bytes, number, plural } from "../text/format";
@@ -219,10 +219,40 @@ function HostDialog({ name, admin, onClose }: { name: string; admin: boolean; on
               <Button type="submit" disabled={labels === null}>Keep</Button>
             </form>
           )}
+          {host.data.links.length > 0 && <LinksView links={host.data.links} />}
           {topology ? <TopologyView topology={topology} /> : <p className={layout.note}>Its topology is not known yet; it is looked at when it answers.</p>}
         </div>
       )}
     </Dialog>
+  );
+}
+
+/** Measured links to other hosts; a slow one, against the best of them, stands out. */
+function LinksView({ links }: { links: HostDetail["links"] }) {
+  const best = Math.max(...links.map((link) => link.mbps ?? 0));
+  const speed = (mbps: number | null): string =>
+    mbps === null ? "–" : mbps >= 1000 ? `${number(Number((mbps / 1000).toPrecision(3)))} Gbit/s` : `${number(Math.round(mbps))} Mbit/s`;
+  return (
+    <div className={layout.scroll} tabIndex={0} role="group" aria-label="Measured links">
+      <table className={layout.table}>
+        <thead><tr><th>Link to</th><th>Speed</th><th className={layout.number}>There</th><th className={layout.number}>Back</th><th className={layout.number}>Round trip</th><th>Measured</th></tr></thead>
+        <tbody>
+          {links.map((link) => {
+            const share = best > 0 && link.mbps !== null ? link.mbps / best : 0;
+            return (
+              <tr key={link.to}>
+                <td>{link.to}</td>
+                <td style={{ minWidth: "5rem", verticalAlign: "middle" }}><Bar share={share} label={`${link.to}: ${speed(link.mbps)}`} tone={share < 0.7 ? "var(--orange)" : "var(--blue)"} /></td>
+                <td className={layout.number}>{speed(link.mbps)}</td>
+                <td className={layout.number}>{speed(link.back_mbps)}</td>
+                <td className={layout.number}>{link.rtt_ms === null ? "–" : `${number(Number(link.rtt_ms.toPrecision(3)))} ms`}</td>
+                <td>{ago(link.measured_ms)}</td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
   );
 }
 

@@ -3,7 +3,8 @@ import { cleanup, fireEvent, render, screen, waitFor } from "@testing-library/re
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { makeQueryClient } from "../api/queries";
 import type { JobDetail, JobView } from "../api/types";
-import { actionsOf } from "./jobs/actions";
+import { actionsOf, placed } from "./jobs/actions";
+import { columnsOf, hiddenFrom, templateOf } from "./jobs/columns";
 import { statesOf } from "./jobs/jobs";
 import { timeOf, whyOf, workersOf } from "./jobs/row";
 import { changesOf } from "./job/dialogs";
@@ -19,6 +20,26 @@ const job = (changes: Partial<JobView> = {}): JobView => ({
 afterEach(() => {
   cleanup();
   vi.unstubAllGlobals();
+});
+
+describe("the columns of the list", () => {
+  it("are hidden one by one, but for those that name a job", () => {
+    const hidden = hiddenFrom('["user", "job", "nonsense", "metric"]');
+    expect([...hidden]).toEqual(["user", "metric"]);
+    expect(columnsOf(false, hidden).map((column) => column.key)).toEqual(["state", "job", "project", "workers", "time", "why"]);
+    expect(templateOf(columnsOf(true), true).split(" ").length).toBeLessThan(templateOf(columnsOf(true), false).split(" ").length);
+  });
+  it("are all shown where what was kept cannot be read", () => expect(hiddenFrom("{").size).toBe(0));
+});
+
+describe("a job that is moved in the queue", () => {
+  const queue = [job({ id: 1, priority: 80 }), job({ id: 2, priority: 50 }), job({ id: 3, priority: 50 })];
+  it("gets past the one at whose place it is put", () => {
+    expect(placed(queue, queue[2]!, queue[0]!)).toBe(81);
+    expect(placed(queue, queue[0]!, queue[1]!)).toBe(49);
+    expect(placed(queue, queue[1]!, queue[1]!)).toBeUndefined();
+    expect(placed([job({ id: 1, priority: 100 }), job({ id: 2 })], job({ id: 2 }), job({ id: 1, priority: 100 }))).toBe(100);
+  });
 });
 
 describe("a job in the list", () => {

@@ -38,6 +38,8 @@ export function happened(event: EventView): { head: string; more: string; tone: 
       return { head: `Recovered${data["pause_s"] ? ` after ${number(Number(data["pause_s"]))} s` : ""}`, more: text(data["cause"]), tone: "amber" };
     case "finding":
       return { head: `Found: ${text(data["rule"])}`, more: text(data["text"]), tone: "amber" };
+    case "acted":
+      return { head: "The script acted", more: text(data["text"]), tone: "purple" };
     case "note":
       return { head: text(data["text"]) || "Note", more: by, tone: "grey" };
     default: {

@@ -4,10 +4,10 @@ import { useState } from "react";
 import { Link } from "wouter";
 import { get, send } from "../../api/client";
 import { useMayAct } from "../../api/queries";
-import type { DeploymentDetail, DeploymentsAnswer, InferenceAnswer } from "../../api/types";
+import type { DeploymentDetail, DeploymentsAnswer, InferenceAnswer, ModelView } from "../../api/types";
 import { CodeText } from "../../parts/code";
-import { Button, tell, tellError, Wrong } from "../../parts/controls";
-import { Card, Empty, Facts, layout, Page, Skeleton } from "../../parts/layout";
+import { Button, Field, tell, tellError, Wrong } from "../../parts/controls";
+import { Bar, Card, Empty, Facts, layout, Page, Skeleton } from "../../parts/layout";
 import { toneClass } from "../../parts/state";
 import { useParam } from "../../text/address";
 import { ago, count, number } from "../../text/format";
@@ -61,9 +61,9 @@ function Deployment({ name }: { name: string }) {
   const mayAct = useMayAct();
   const path = `/deployments/${encodeURIComponent(name)}`;
   const detail = useQuery({ queryKey: ["deployments", name], queryFn: () => get<DeploymentDetail>(path), refetchInterval: PACE_MS });
-  async function ask(method: "POST" | "DELETE", where: string, done: string): Promise<void> {
+  async function ask(method: "POST" | "DELETE", where: string, done: string, body?: unknown): Promise<void> {
     try {
-      await send(method, where);
+      await send(method, where, body);
       tell(done);
     } catch (error) {
       tellError(error);
@@ -94,8 +94,73 @@ function Deployment({ name }: { name: string }) {
           <p className={layout.note}>{detail.data.message ?? "It does not answer now."}</p>
         )}
       </Card>
+      {detail.data.state === "running" && (
+        <CanaryCard detail={detail.data} mayChange={mayAct && detail.data.mine} onSet={(version, percent, done) => void ask("POST", `${path}/canary`, done, { version, percent })} />
+      )}
       {detail.data.state === "running" && detail.data.inputs.length > 0 && <TryCard path={path} inputs={detail.data.inputs as unknown as Tensor[]} />}
     </div>
+  );
+}
+
+interface CanaryProps {
+  detail: DeploymentDetail;
+  mayChange: boolean;
+  onSet: (version: number | null, percent: number, done: string) => void;
+}
+
+/** The versions that answer now, side by side, and which share of the requests another one gets. */
+function CanaryCard({ detail, mayChange, onSet }: CanaryProps) {
+  const model = useQuery({ queryKey: ["models", detail.model], queryFn: () => get<ModelView>(`/models/${encodeURIComponent(detail.model)}`), enabled: mayChange });
+  const others = (model.data?.versions ?? []).map((one) => one.version).filter((version) => version !== detail.version);
+  const { canary } = detail;
+  const shares = new Map<number, number>([[detail.version, 100 - (canary?.percent ?? 0)]]);
+  if (canary) shares.set(canary.version, canary.percent);
+  const rows = detail.by_version.filter((one) => shares.has(one.version));
+  const ms = (value: number | null): string => (value === null ? "–" : `${number(value)} ms`);
+  return (
+    <Card title="Canary" extra={canary && mayChange && <Button small icon="stop" onClick={() => onSet(null, 0, "the canary is ended")}>End the canary</Button>}>
+      <div className={css.try}>
+        {rows.length > 0 && (
+          <div className={layout.scroll} tabIndex={0} role="group" aria-label="Figures by version">
+            <table className={layout.table}>
+              <thead><tr><th>Version</th><th>Share</th><th className={layout.number}>Requests</th><th className={layout.number}>Failed</th><th className={layout.number}>p50</th><th className={layout.number}>p95</th><th className={layout.number}>p99</th></tr></thead>
+              <tbody>
+                {rows.map(({ version, figures }) => (
+                  <tr key={version}>
+                    <td>{version}{canary?.version === version ? " (canary)" : ""}</td>
+                    <td style={{ minWidth: "7rem" }}>
+                      {number(shares.get(version) ?? 0)} %
+                      <Bar share={(shares.get(version) ?? 0) / 100} label={`version ${version}: ${number(shares.get(version) ?? 0)} %`} tone={canary?.version === version ? "var(--amber)" : "var(--blue)"} />
+                    </td>
+                    <td className={layout.number}>{count(figures.requests)}</td>
+                    <td className={layout.number}>{count(figures.failures)}</td>
+                    <td className={layout.number}>{ms(figures.p50_ms)}</td>
+                    <td className={layout.number}>{ms(figures.p95_ms)}</td>
+                    <td className={layout.number}>{ms(figures.p99_ms)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        )}
+        {mayChange && others.length > 0 && (
+          <form
+            className={css.lineage}
+            onSubmit={(event) => {
+              event.preventDefault();
+              const form = new FormData(event.currentTarget);
+              const [version, percent] = [Number(form.get("version")), Number(form.get("percent"))];
+              onSet(version, percent, `version ${version} answers ${percent} % of the requests`);
+            }}
+          >
+            <Field label="Version"><select name="version" defaultValue={canary?.version}>{others.map((version) => <option key={version}>{version}</option>)}</select></Field>
+            <Field label="Percent of the requests"><input type="number" name="percent" min={0} max={100} defaultValue={canary?.percent ?? 10} /></Field>
+            <Button type="submit">Set the canary</Button>
+          </form>
+        )}
+        {!canary && others.length === 0 && <p className={layout.note}>With another version of the model in the store, a share of the requests can go to that one first.</p>}
+      </div>
+    </Card>
   );
 }
 

@@ -35,7 +35,7 @@ export default function WorkersTab({ job }: { job: JobDetail }) {
   const changes = (timeline.data?.items ?? []) as unknown as Change[];
   const nothing = rows.length === 0 && changes.length === 0 && !ledger.data?.elastic;
   if (nothing)
-    return <Empty title="No step times" text="Workers that log a step with weft.log, and elastic runs, tell how long their steps take." commands={["weft.log(step=step, loss=loss)", "workers: 2:8"]} />;
+    return <Empty title="No step times" text="Workers whose torch optimizer steps tell how long that takes by themselves; others log it." commands={["weft.log(step=step, step_s=seconds)", "workers: 2:8"]} />;
   return (
     <div className={job_css.stack}>
       {rows.length > 0 && <HeatCard ranks={{ ...ranks.data!, ranks: rows }} />}

@@ -30,6 +30,15 @@ export function actionsOf(job: JobView): Action[] {
   return (["resume", "release", "retry", "pause", "hold", "stop"] as const).filter((action) => allows(action, job));
 }
 
+/** Returns the priority that puts a job at the place of another in the queue: past it, in the direction it comes from. */
+export function placed(jobs: readonly JobView[], job: JobView, target: JobView): number | undefined {
+  const from = jobs.findIndex((one) => one.id === job.id);
+  const to = jobs.findIndex((one) => one.id === target.id);
+  if (from < 0 || to < 0 || from === to) return undefined;
+  const wanted = to < from ? target.priority + 1 : target.priority - 1;
+  return Math.min(100, Math.max(0, wanted));
+}
+
 export interface JobActions {
   act: (action: Action, jobs: JobView[]) => Promise<void>;
   change: (jobs: JobView[], changes: Partial<Pick<JobView, "priority" | "pinned" | "name" | "project" | "tags">>) => Promise<void>;

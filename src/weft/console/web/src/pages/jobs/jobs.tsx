@@ -12,7 +12,8 @@ import { Empty, Page, Skeleton } from "../../parts/layout";
 import { StateShape, TONES, toneClass, type JobState } from "../../parts/state";
 import { useParam, useSetParams } from "../../text/address";
 import { count, plural } from "../../text/format";
-import { useJobActions, type Action } from "./actions";
+import { placed, useJobActions, type Action } from "./actions";
+import { ColumnChooser, useHiddenColumns, type ColumnKey } from "./columns";
 import css from "./jobs.module.css";
 import { JobsTable } from "./table";
 
@@ -34,6 +35,7 @@ export function JobsPage() {
   const setParams = useSetParams();
   const mayAct = useMayAct();
   const queue = view === "queue";
+  const [hidden, onToggle] = useHiddenColumns();
 
   const list = useJobs({ state: statesOf(state), project, user, q, sort });
   const queues = useQuery({ queryKey: ["queues"], queryFn: () => get<QueuesAnswer>("/queues"), enabled: queue });
@@ -98,6 +100,7 @@ export function JobsPage() {
             <MineChip user={user} />
           </>
         )}
+        {jobs.length > 0 && <ColumnChooser queue={queue} hidden={hidden} onToggle={onToggle} />}
       </div>
       {error ? <Wrong error={error} /> : null}
       {pending && <Skeleton lines={8} />}
@@ -128,6 +131,7 @@ export function JobsPage() {
           onMore={onMore}
           onFilter={onFilter}
           mayAct={mayAct}
+          hidden={hidden}
         />
       )}
     </Page>
@@ -226,6 +230,7 @@ interface ListProps {
   onMore: () => void;
   onFilter: (name: "user" | "project", value: string) => void;
   mayAct: boolean;
+  hidden: ReadonlySet<ColumnKey>;
 }
 
 function JobsList({ jobs, mayAct, ...props }: ListProps) {
@@ -261,6 +266,21 @@ function JobsList({ jobs, mayAct, ...props }: ListProps) {
     (job: JobView, change: number) => void actions.change([job], { priority: Math.min(100, Math.max(0, job.priority + change)) }),
     [actions],
   );
+  const onPlace = useCallback(
+    (moved: number, before: JobView) => {
+      const job = jobs.find((one) => one.id === moved);
+      const priority = job && placed(jobs, job, before);
+      if (job && priority !== undefined && priority !== job.priority) void actions.change([job], { priority });
+    },
+    [actions, jobs],
+  );
+  /** Gives the job under the cursor the place above or below it in the queue. */
+  const shift = (by: -1 | 1): void => {
+    const neighbour = jobs[active + by];
+    if (!current || !neighbour) return;
+    onPlace(current.id, neighbour);
+    setActive(active + by);
+  };
   const move = (by: number): void => setActive((old) => Math.min(jobs.length - 1, Math.max(0, old + by)));
   const act = (action: Action): void => {
     if (targets.length > 0) void actions.act(action, targets);
@@ -279,6 +299,12 @@ function JobsList({ jobs, mayAct, ...props }: ListProps) {
           { keys: "s", label: "Stop", run: () => act("stop") },
           { keys: "p", label: "Pause", run: () => act("pause") },
           { keys: "r", label: "Retry", run: () => act("retry") },
+          ...(props.queue
+            ? [
+                { keys: "K", label: "Move up in the queue", run: () => shift(-1) },
+                { keys: "J", label: "Move down in the queue", run: () => shift(1) },
+              ]
+            : []),
           { keys: "+", label: "Raise the priority", run: () => current && onPriority(current, 10) },
           { keys: "-", label: "Lower the priority", run: () => current && onPriority(current, -10) },
         ]
@@ -303,7 +329,7 @@ function JobsList({ jobs, mayAct, ...props }: ListProps) {
           <Button small kind="quiet" onClick={() => setChosen(new Set())}>Clear</Button>
         </div>
       )}
-      <JobsTable jobs={jobs} active={active} chosen={chosen} onSelect={onSelect} onSelectAll={onSelectAll} onPriority={onPriority} {...props} />
+      <JobsTable jobs={jobs} active={active} chosen={chosen} onSelect={onSelect} onSelectAll={onSelectAll} onPriority={onPriority} onPlace={onPlace} {...props} />
       {ranking && <PriorityDialog jobs={picked} onClose={() => setRanking(false)} />}
     </div>
   );

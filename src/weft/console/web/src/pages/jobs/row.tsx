@@ -1,12 +1,15 @@
 /** One job as a row of the table. */
-import { memo } from "react";
+import { memo, useState } from "react";
 import { Link } from "wouter";
 import type { JobView } from "../../api/types";
 import { Icon } from "../../parts/icons";
 import { Sparkline } from "../../parts/sparkline";
-import { ACTIVE, StateMark } from "../../parts/state";
+import { ACTIVE, StateMark, WAITING } from "../../parts/state";
 import { ago, duration, moment, number, until } from "../../text/format";
+import type { ColumnKey } from "./columns";
 import css from "./jobs.module.css";
+
+const DRAGGED = "application/x-weft-job";
 
 /** Returns how long a job ran, waits, or will still take. */
 export function timeOf(job: JobView, now: number): string {
@@ -49,10 +52,14 @@ export interface RowProps {
   onSelect: (job: JobView, range: boolean) => void;
   onFilter: (name: "user" | "project", value: string) => void;
   onPriority: (job: JobView, change: number) => void;
+  onPlace: (moved: number, before: JobView) => void;
+  hidden: ReadonlySet<ColumnKey>;
 }
 
 export const JobRow = memo(function JobRow(props: RowProps) {
-  const { job, index, top, active, selected, queue, now } = props;
+  const { job, index, top, active, selected, queue, now, hidden } = props;
+  const [over, setOver] = useState(false);
+  const dragged = queue && job.mine && WAITING.includes(job.state);
   const why = whyOf(job, now);
   return (
     <div
@@ -61,6 +68,23 @@ export const JobRow = memo(function JobRow(props: RowProps) {
       aria-rowindex={index + 2}
       aria-selected={selected}
       data-active={active}
+      data-over={over}
+      draggable={dragged}
+      onDragStart={(event) => {
+        event.dataTransfer.setData(DRAGGED, String(job.id));
+        event.dataTransfer.effectAllowed = "move";
+      }}
+      onDragOver={(event) => {
+        if (!queue || !event.dataTransfer.types.includes(DRAGGED)) return;
+        event.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave={() => setOver(false)}
+      onDrop={(event) => {
+        event.preventDefault();
+        setOver(false);
+        props.onPlace(Number(event.dataTransfer.getData(DRAGGED)), job);
+      }}
       className={css.row}
       style={{ transform: `translateY(${top}px)` }}
     >
@@ -82,16 +106,20 @@ export const JobRow = memo(function JobRow(props: RowProps) {
         </Link>
         {job.pinned && <Icon name="pin" size={12} />}
       </div>
-      <div role="gridcell" className={`${css.wide} ${css.narrow}`}>
-        <button type="button" className={css.filterLink} onClick={() => props.onFilter("project", job.project)}>
-          {job.project}
-        </button>
-      </div>
-      <div role="gridcell" className={`${css.wide} ${css.narrow}`}>
-        <button type="button" className={css.filterLink} onClick={() => props.onFilter("user", job.user)}>
-          {job.user}
-        </button>
-      </div>
+      {!hidden.has("project") && (
+        <div role="gridcell" className={`${css.wide} ${css.narrow}`}>
+          <button type="button" className={css.filterLink} onClick={() => props.onFilter("project", job.project)}>
+            {job.project}
+          </button>
+        </div>
+      )}
+      {!hidden.has("user") && (
+        <div role="gridcell" className={`${css.wide} ${css.narrow}`}>
+          <button type="button" className={css.filterLink} onClick={() => props.onFilter("user", job.user)}>
+            {job.user}
+          </button>
+        </div>
+      )}
       {queue ? (
         <div role="gridcell" className={`${css.priority} ${css.narrow}`}>
           <button type="button" className={css.step} aria-label={`lower the priority of job ${job.id}`} onClick={() => props.onPriority(job, -10)}>
@@ -103,10 +131,12 @@ export const JobRow = memo(function JobRow(props: RowProps) {
           </button>
         </div>
       ) : null}
-      <div role="gridcell" className={`${css.quiet} ${css.narrow}`}>
-        {workersOf(job)}
-      </div>
-      {queue ? null : (
+      {!hidden.has("workers") && (
+        <div role="gridcell" className={`${css.quiet} ${css.narrow}`}>
+          {workersOf(job)}
+        </div>
+      )}
+      {queue || hidden.has("metric") ? null : (
         <div role="gridcell" className={css.metric}>
           {job.headline && (
             <>
@@ -118,12 +148,16 @@ export const JobRow = memo(function JobRow(props: RowProps) {
           )}
         </div>
       )}
-      <div role="gridcell" className={`${css.time} ${css.quiet}`} title={moment(job.created_ms)}>
-        {timeOf(job, now)}
-      </div>
-      <div role="gridcell" className={`${css.why} ${job.state === "failed" ? css.orange : css.faint}`} title={why}>
-        {why}
-      </div>
+      {!hidden.has("time") && (
+        <div role="gridcell" className={`${css.time} ${css.quiet}`} title={moment(job.created_ms)}>
+          {timeOf(job, now)}
+        </div>
+      )}
+      {!hidden.has("why") && (
+        <div role="gridcell" className={`${css.why} ${job.state === "failed" ? css.orange : css.faint}`} title={why}>
+          {why}
+        </div>
+      )}
     </div>
   );
 });

@@ -1,34 +1,15 @@
 /** The table of jobs: as many rows in the page as fit the window, however many there are. */
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useRef, useState, type CSSProperties } from "react";
 import type { JobView } from "../../api/types";
 import { useNow } from "../../parts/controls";
 import { Icon } from "../../parts/icons";
 import css from "./jobs.module.css";
+import { columnsOf, templateOf, type Column, type ColumnKey } from "./columns";
 import { JobRow, type RowProps } from "./row";
 
-const COLUMNS: { text: string; sort?: string; className?: string }[] = [
-  { text: "State" },
-  { text: "Job", sort: "name" },
-  { text: "Project", className: css.wide! },
-  { text: "User", className: css.wide! },
-  { text: "Workers" },
-  { text: "Metric" },
-  { text: "Time" },
-  { text: "Why, when", sort: "id" },
-];
-const QUEUE_COLUMNS: typeof COLUMNS = [
-  { text: "State" },
-  { text: "Job" },
-  { text: "Project", className: css.wide! },
-  { text: "User", className: css.wide! },
-  { text: "Priority" },
-  { text: "Workers" },
-  { text: "Time" },
-  { text: "Why" },
-];
-
-export interface TableProps extends Pick<RowProps, "onFilter" | "onPriority" | "queue"> {
+export interface TableProps extends Pick<RowProps, "onFilter" | "onPriority" | "onPlace" | "queue"> {
+  hidden: ReadonlySet<ColumnKey>;
   jobs: JobView[];
   total: number;
   active: number;
@@ -62,7 +43,7 @@ export function JobsTable(props: TableProps) {
   useEffect(() => {
     if (more && last > jobs.length - 60) onMore();
   }, [last, more, jobs.length, onMore]);
-  const columns = queue ? QUEUE_COLUMNS : COLUMNS;
+  const columns = columnsOf(queue, props.hidden);
   return (
     <div
       ref={box}
@@ -72,7 +53,8 @@ export function JobsTable(props: TableProps) {
       aria-multiselectable="true"
       aria-activedescendant={jobs[active] ? `job-row-${jobs[active].id}` : undefined}
       tabIndex={0}
-      className={`${css.grid} ${queue ? css.queue : ""}`}
+      className={css.grid}
+      style={{ "--columns": templateOf(columns, false), "--columns-slim": templateOf(columns, true) } as CSSProperties}
     >
       <div role="row" aria-rowindex={1} className={css.head}>
         <div role="columnheader">
@@ -84,7 +66,7 @@ export function JobsTable(props: TableProps) {
           />
         </div>
         {columns.map((column) => (
-          <ColumnHead key={column.text} column={column} sort={props.sort} onSort={props.onSort} />
+          <ColumnHead key={column.key} column={column} sort={props.sort} onSort={props.onSort} />
         ))}
       </div>
       <div role="rowgroup" style={{ height: rows.getTotalSize(), position: "relative" }}>
@@ -103,6 +85,8 @@ export function JobsTable(props: TableProps) {
               onSelect={props.onSelect}
               onFilter={props.onFilter}
               onPriority={props.onPriority}
+              onPlace={props.onPlace}
+              hidden={props.hidden}
             />
           );
         })}
@@ -111,10 +95,10 @@ export function JobsTable(props: TableProps) {
   );
 }
 
-function ColumnHead({ column, sort, onSort }: { column: (typeof COLUMNS)[number]; sort: string; onSort: (sort: string) => void }) {
+function ColumnHead({ column, sort, onSort }: { column: Column; sort: string; onSort: (sort: string) => void }) {
   if (!column.sort) {
     return (
-      <div role="columnheader" className={column.className}>
+      <div role="columnheader" className={column.wide ? css.wide : undefined}>
         {column.text}
       </div>
     );
@@ -122,7 +106,7 @@ function ColumnHead({ column, sort, onSort }: { column: (typeof COLUMNS)[number]
   const down = sort === `-${column.sort}`;
   const up = sort === column.sort;
   return (
-    <div role="columnheader" className={column.className} aria-sort={down ? "descending" : up ? "ascending" : "none"}>
+    <div role="columnheader" className={column.wide ? css.wide : undefined} aria-sort={down ? "descending" : up ? "ascending" : "none"}>
       <button type="button" onClick={() => onSort(down ? column.sort! : `-${column.sort}`)}>
         {column.text}
         {(down || up) && <Icon name={down ? "down" : "up"} size={11} />}
