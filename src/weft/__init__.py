@@ -38,6 +38,7 @@ __all__ = [
 _PARTS = (
     "elastic",
     "jobs",
+    "keras",
     "learn",
     "lms",
     "serve",

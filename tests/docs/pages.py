@@ -173,6 +173,7 @@ NAMES = {
         "model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4))\n"
         "samples = torch.randn(6, 3, 224, 224); labels = model.eval()(samples).argmax(1)"
     ),
+    "how-to/keras.md": "import os; os.environ['KERAS_BACKEND'] = 'torch'",
     "how-to/learn.md": (
         "import numpy as np, onnx, weft, weft.learn, torch\n"
         "random = np.random.default_rng(0); X = random.standard_normal((400, 3)).astype('float32')\n"

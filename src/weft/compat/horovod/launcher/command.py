@@ -15,7 +15,7 @@ NOTE = "horovodrun: "
 
 
 @dataclass(frozen=True)
-class Translation:
+class HorovodrunTranslation:
     """The arguments of `weft`, and what its user should know."""
 
     args: tuple[str, ...]
@@ -38,7 +38,7 @@ def main(argv: Sequence[str], call: Callable[[Sequence[str]], int]) -> int:
     return call(made.args)
 
 
-def translate(argv: Sequence[str]) -> Translation:
+def translate(argv: Sequence[str]) -> HorovodrunTranslation:
     """Return the command line of `weft run` that does what one of `horovodrun` asks for; refuse what cannot be."""
     given = parser().parse_args(list(argv))
     if given.config_file is not None:
@@ -53,7 +53,7 @@ def translate(argv: Sequence[str]) -> Translation:
             "horovodrun must be given a command, got none; write horovodrun -np 2 python train.py"
         )
     args = ["run", *_where(given), *_elastic(given), *_how(given), *_variables(given)]
-    return Translation((*args, *_program(command)), tuple(_notes(given)))
+    return HorovodrunTranslation((*args, *_program(command)), tuple(_notes(given)))
 
 
 def _program(command: Sequence[str]) -> Sequence[str]:

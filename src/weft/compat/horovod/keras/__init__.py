@@ -1,0 +1,91 @@
+"""`horovod.keras`, for Keras 3 on its torch backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.compat.horovod.basics import (
+    cross_rank,
+    cross_size,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from weft.compat.horovod.engine.process_sets import ProcessSet, global_process_set
+from weft.compat.horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
+from weft.compat.horovod.keras import callbacks, elastic
+from weft.compat.horovod.keras.optimizer import DistributedOptimizer, load_model
+from weft.compat.horovod.keras.values import (
+    allgather,
+    allreduce,
+    broadcast,
+    broadcast_global_variables,
+    reducescatter,
+)
+from weft.compat.horovod.torch.compression import Compression
+from weft.compat.horovod.torch.functions import allgather_object, broadcast_object
+from weft.compat.horovod.torch.ops import Adasum, Average, Sum, barrier, join
+
+
+def PartialDistributedOptimizer(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 (Horovod's name)
+    """Refuse: layers whose gradients stay local are not there."""
+    raise NotImplementedError(
+        "PartialDistributedOptimizer is not there; use DistributedOptimizer for all layers"
+    )
+
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "PartialDistributedOptimizer",
+    "ProcessSet",
+    "Sum",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "callbacks",
+    "cross_rank",
+    "cross_size",
+    "elastic",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "load_model",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "reducescatter",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
