@@ -20,7 +20,7 @@ def run_in_pods(
     def lead(config: LaunchConfig) -> Outcome:
         per_pod = workers_per_pod(config, elastic, members().place.count)
         config = replace(config, workers=None, per_host=per_pod)
-        config = with_pods(config, -(-elastic.least // per_pod))
+        config = with_pods(config, -(-elastic.least // per_pod), elastic.start_within_s)
         return launch(config, replace(elastic, hostfile=members().hostfile))
 
     return in_pods(config, lead, elastic=True)

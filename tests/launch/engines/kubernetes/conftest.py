@@ -62,7 +62,7 @@ def on_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clus
     for name in ("cluster", "pod", "here"):
         (tmp_path / name).mkdir()
     settings = tmp_path / "cluster.yaml"
-    settings.write_text(f"workdir: {tmp_path / 'pod'}\ncode: snapshot\n")
+    settings.write_text(f"workdir: {tmp_path / 'pod'}\ncode: snapshot\ngrace_s: 10\n")
     with VirtualKubernetes(tmp_path / "cluster") as cluster:
         shell = Shell(tmp_path / "here")
         yield ClusterShell(cluster, shell, settings)

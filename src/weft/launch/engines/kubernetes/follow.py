@@ -84,6 +84,7 @@ class RunFollower:
     container: str
     console: Console
     run_dir: Path | None
+    elastic: bool = False
     _pods: dict[str, Data] = field(default_factory=dict)
     _news: SimpleQueue[str] = field(default_factory=SimpleQueue)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -122,7 +123,7 @@ class RunFollower:
                 ended = self._leader_end()
                 if ended is not None and ended_at is None:
                     next_look = 0.0  # the Job tells whether that was all
-                if ended is not None and ended.get("exitCode") == 0:
+                if ended is not None and (ended.get("exitCode") == 0 or self._has_failed()):
                     return self._outcome(ended, time.monotonic() - began)
                 if time.monotonic() < next_look:
                     continue
@@ -137,6 +138,14 @@ class RunFollower:
                     ended_at = None
         finally:
             self._over.set()
+
+    def _has_failed(self) -> bool:
+        """Return whether an elastic run has come to its end and failed: another first pod would fail as well.
+
+        A first pod that was taken away has not told a failure, and is replaced.
+        """
+        told = self._log.outcome
+        return self.elastic and told is not None and told.get("failure") is not None
 
     def _await_news(self, until: float) -> None:
         try:

@@ -81,7 +81,7 @@ def _follow(
 ) -> Outcome:
     names = PodNames(where.name, where.kind)
     container = "node" if where.kind == "trainjob" else "worker"
-    follower = RunFollower(api, names, container, console, run_dir)
+    follower = RunFollower(api, names, container, console, run_dir, where.elastic)
 
     def stop(number: int) -> None:
         # Its pods are asked to end, and what they still print is shown; a second signal leaves at once.

@@ -29,7 +29,7 @@ SIGTERM_CODE = 128 + signal.SIGTERM
 
 @dataclass
 class PodDoor:
-    """One pod's side of the run. `elastic`: the run goes on without the first pod until there is another one."""
+    """One pod's side of the run. `elastic`: the workers here go on without the first pod until there is another one."""
 
     place: PodPlace
     elastic: bool
@@ -71,6 +71,10 @@ class PodDoor:
             link = self._call_leader()
             if link is None:
                 break
+            if (
+                attended
+            ):  # another first pod: it begins again from what was saved, and must not find a run that goes on
+                self._end_agents()
             attended = True
             over = self._hear(link)
             if over is not None:

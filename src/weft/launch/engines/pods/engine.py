@@ -66,12 +66,18 @@ class PodHosts(Hosts):
             )
 
 
-def with_pods(config: LaunchConfig, count: int) -> LaunchConfig:
-    """Return a request for the pods of the run, once so many are there."""
+def with_pods(config: LaunchConfig, count: int, more_within_s: float = 0.0) -> LaunchConfig:
+    """Return a request for the pods of the run, once so many are there; the rest may take a while longer."""
     there = members()
     with _ends_at_once():
-        there.wait(count, lambda text: print(text, file=sys.stderr, flush=True))
+        there.wait(count, _say)
+        if more_within_s:
+            there.wait(there.place.count, _say, more_within_s)
     return replace(config, hosts=tuple(HostEntry(name) for name in there.names))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager

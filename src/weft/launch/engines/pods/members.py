@@ -61,12 +61,12 @@ class PodMembers:
         self._write()
         threading.Thread(target=self._answer, name="weft-members", daemon=True).start()
 
-    def wait(self, count: int, say: Callable[[str], None]) -> None:
-        """Wait until so many pods are there, this one included; say who is missing."""
+    def wait(self, count: int, say: Callable[[str], None], timeout_s: float = float("inf")) -> None:
+        """Wait until so many pods are there, this one included, or the time is over; say who is missing."""
         with self._changed:
-            told_at = time.monotonic()
-            while len(self._members) + 1 < count:
-                self._changed.wait(0.5)
+            began = told_at = time.monotonic()
+            while len(self._members) + 1 < count and time.monotonic() - began < timeout_s:
+                self._changed.wait(min(0.5, timeout_s))
                 if time.monotonic() - told_at > TELL_EVERY_S:
                     told_at = time.monotonic()
                     say(f"weft: waits for {self._missing(count)}")

@@ -1,0 +1,58 @@
+"""Elastic runs on a cluster of our own: pods that die, come back, are added, fall silent and are taken away."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.launch.engines.kubernetes.conftest import ClusterShell
+
+WORKERS = Path(__file__).parents[4] / "testing" / "elastic" / "workers"
+
+
+def test_pods_are_lost_added_and_taken_away_and_no_sample_is(on_cluster: ClusterShell) -> None:
+    cluster, here = on_cluster.cluster, on_cluster.shell.folder
+    for name in ("steady.py", "uncompiled.py"):
+        shutil.copy(WORKERS / name, here)
+    hurry = here.parent / "pod" / "hurry"
+    process = on_cluster.start(
+        *("--pods", "2", "--elastic", "1:3", "steady.py"),
+        *("--steps", "300", "--pause", "0.1", "--hurry", str(hurry)),
+    )
+
+    def await_view(workers: int, before: int) -> None:
+        """Wait for another view of so many workers than those `before`."""
+        text = f": {workers} worker{'s' * (workers > 1)} ("
+        what = f"{workers} workers"
+        cluster.wait_for(what, lambda: cluster.log(0).count(text) > before or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
+
+    await_view(2, 0)
+    cluster.kill_pod(1)
+    await_view(1, 0)
+    await_view(2, 1)  # the pod that Kubernetes puts in its place has joined
+    assert on_cluster.weft("scale", "latest", "--pods", "3").stdout == "3 pods\n"
+    await_view(3, 0)
+    cluster.freeze_pod(2)
+    await_view(2, 2)  # nobody told that it is lost
+    assert on_cluster.weft("scale", "latest", "--pods", "1").returncode == 0
+    await_view(1, 1)
+    hurry.touch()
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert '"committed": 300' in out
+    checked = on_cluster.shell.weft("ledger", "latest")
+    assert checked.returncode == 0
+    assert "exact: every sample consumed once, steps 0 to 299" in checked.stdout
+    changes = on_cluster.shell.weft("timeline", "latest").stdout
+    assert "1 -> 2" in changes
+    assert "2 -> 3" in changes
+    assert cluster.objects("jobs") == []
+
+
+def test_only_elastic_jobs_can_be_scaled(on_cluster: ClusterShell) -> None:
+    script = on_cluster.shell.script("import time\ntime.sleep(600)\n")
+    assert on_cluster.run("--detach", script).returncode == 0
+    refused = on_cluster.weft("scale", "latest", "--pods", "3")
+    assert refused.returncode == 2
+    assert "must be elastic" in refused.stderr
