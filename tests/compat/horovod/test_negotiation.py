@@ -63,8 +63,12 @@ class Rank:
         assert isinstance(message, AgreedOps)
         for execution in message.executions:
             batch = []
+            for number in execution.numbers:
+                key = self.names.agreed(number)
+                del self.in_flight[key]
+                batch.append(f"{key[0]}:{key[1]}")
             for op in execution.ops:
-                key = self.names.key_of(execution.set_id, op)
+                key = execution.set_id, op.name
                 request = self.in_flight.pop(key, None) or op.request
                 if request is not None:
                     self.names.learn(key, op, request)

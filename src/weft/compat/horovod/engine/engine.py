@@ -26,6 +26,7 @@ from weft.compat.horovod.errors import SHUT_DOWN, HorovodInternalError
 from weft.compat.horovod.negotiation.coordinator import Coordinator
 from weft.compat.horovod.negotiation.messages import (
     GLOBAL_SET,
+    AgreedOp,
     AgreedOps,
     AllDrained,
     Execution,
@@ -43,6 +44,7 @@ from weft.compat.horovod.negotiation.names import OpKey, RankNames
 from weft.compat.horovod.settings import HorovodSettings
 
 logger = logging.getLogger("horovod")
+AS_BEFORE = AgreedOp("")  # an operation that was agreed on by its number
 HELD_BYTES = 16 << 20  # new operations of this size are told at once, even while others are carried out
 DRAIN_S = 10.0  # at the end, for all ranks to carry out what was agreed on
 JOIN_NAME = "join"
@@ -378,9 +380,11 @@ class HorovodEngine:
 
     def _resolve(self, execution: Execution) -> AgreedWork:
         """Find this rank's operations of an execution."""
-        found: list[tuple[Any, HorovodOp | None]] = []
+        found: list[tuple[AgreedOp, HorovodOp | None]] = [
+            (AS_BEFORE, self._in_flight.get(self._names.agreed(number))) for number in execution.numbers
+        ]
         for agreed in execution.ops:
-            key = self._names.key_of(execution.set_id, agreed)
+            key = execution.set_id, agreed.name
             op = self._in_flight.get(key)
             if op is not None:
                 self._names.learn(key, agreed, op.request)

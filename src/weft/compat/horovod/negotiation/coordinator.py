@@ -12,7 +12,7 @@ and forgets those that were not used for longest; a rank that still uses a forgo
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.compat.horovod.negotiation.checks import mismatch, refused_with_join
@@ -45,11 +45,10 @@ class PendingOp:
 
 @dataclass(slots=True)
 class NumberedOp:
-    """A request that has a number, and its size."""
+    """A request that has a number."""
 
     request: OpRequest
-    bytes: int
-    alike: Hashable | None  # see `fusion_key`
+    decided: DecidedOp  # what is decided when all ranks name it by its number
 
 
 class Coordinator:
@@ -161,8 +160,7 @@ class Coordinator:
     def _agree(self, key: tuple[int, str], pending: PendingOp) -> DecidedOp:
         """Return the operation that ranks have agreed on, or have failed to."""
         if pending.number >= 0 and pending.alike and not self._joined:  # nothing new about it
-            known = self._numbered[pending.number]
-            return DecidedOp(known.request, AgreedOp("", pending.number), known.bytes, known.alike)
+            return self._numbered[pending.number].decided
         request = next(iter(pending.requests.values()))
         joined = [rank for rank in self._members(key[0]) if rank not in pending.requests]
         error = mismatch(pending.requests) or (refused_with_join(request, joined) if joined else "")
@@ -215,7 +213,8 @@ class Coordinator:
             self._forget(next(iter(self._numbered)))
         number, self._next_number = self._next_number, self._next_number + 1
         self._numbers[key] = number
-        self._numbered[number] = NumberedOp(request, request.bytes, fusion_key(request))
+        decided = DecidedOp(request, number, request.bytes, fusion_key(request))
+        self._numbered[number] = NumberedOp(request, decided)
         return number
 
     def _forget(self, number: int) -> None:

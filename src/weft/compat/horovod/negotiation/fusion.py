@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.compat.horovod.negotiation.messages import AgreedOp, Execution, OpKind, OpRequest, ReduceKind
@@ -13,7 +13,7 @@ class DecidedOp:
     """An operation that was agreed on, and the request it was agreed from."""
 
     request: OpRequest
-    agreed: AgreedOp
+    agreed: AgreedOp | int  # the number of a request that is as it was
     bytes: int
     alike: (
         Hashable | None
@@ -22,8 +22,8 @@ class DecidedOp:
 
 def fuse(decided: Iterable[DecidedOp], most_bytes: int) -> list[Execution]:
     """Return executions in the order of their first operations; each is within `most_bytes`, or has one operation."""
-    batches: list[tuple[OpRequest, list[AgreedOp]]] = []
-    open_: dict[Hashable, tuple[list[AgreedOp], int]] = {}
+    batches: list[tuple[OpRequest, list[AgreedOp | int]]] = []
+    open_: dict[Hashable, tuple[list[AgreedOp | int], int]] = {}
     for op in decided:
         alike = op.alike
         found = open_.get(alike) if alike is not None else None
@@ -31,11 +31,17 @@ def fuse(decided: Iterable[DecidedOp], most_bytes: int) -> list[Execution]:
             found[0].append(op.agreed)
             open_[alike] = found[0], found[1] + op.bytes
             continue
-        batch = [op.agreed]
+        batch: list[AgreedOp | int] = [op.agreed]
         batches.append((op.request, batch))
         if alike is not None:
             open_[alike] = batch, op.bytes
-    return [Execution(request.kind, request.set_id, tuple(batch)) for request, batch in batches]
+    return [_execution(request, batch) for request, batch in batches]
+
+
+def _execution(request: OpRequest, batch: Sequence[AgreedOp | int]) -> Execution:
+    numbers = tuple(each for each in batch if isinstance(each, int))
+    ops = tuple(each for each in batch if not isinstance(each, int))
+    return Execution(request.kind, request.set_id, ops, numbers)
 
 
 def fusion_key(request: OpRequest) -> Hashable | None:

@@ -91,8 +91,8 @@ class OpRequest(msgspec.Struct, frozen=True, array_like=True):
 class AgreedOp(msgspec.Struct, frozen=True, array_like=True):
     """One operation that all members of its set are ready for, or have failed to agree on."""
 
-    name: str  # empty: `number` says it
-    number: int = -1  # of a request that was agreed on before; or the number that it has from now on
+    name: str
+    number: int = -1  # that the request has from now on
     error: str = ""  # why it cannot be carried out
     sizes: tuple[
         tuple[int, ...], ...
@@ -102,11 +102,12 @@ class AgreedOp(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Execution(msgspec.Struct, frozen=True, array_like=True):
-    """Operations to be carried out at once, fused into one where that can be."""
+    """Operations to be carried out at once, fused into one where that can be: first those that have a number."""
 
     kind: int
     set_id: int
-    ops: tuple[AgreedOp, ...]
+    ops: tuple[AgreedOp, ...] = ()
+    numbers: tuple[int, ...] = ()  # of requests that were agreed on before, and are as they were
 
 
 class ToCoordinator(msgspec.Struct, frozen=True, array_like=True, tag=True):

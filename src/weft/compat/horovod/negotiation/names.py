@@ -34,16 +34,15 @@ class RankNames:
         """Return the message with requests in full, whose numbers the coordinator has forgotten."""
         return ReadyOps((), tuple(self._sent.pop(number) for number in numbers if number in self._sent))
 
-    def key_of(self, set_id: int, op: AgreedOp) -> OpKey:
-        """Return which operation was agreed on."""
-        return self._keys[op.number] if not op.name else (set_id, op.name)
+    def agreed(self, number: int) -> OpKey:
+        """Return which operation was agreed on by its number."""
+        self._sent.pop(number, None)
+        return self._keys[number]
 
     def learn(self, key: OpKey, op: AgreedOp, request: OpRequest) -> None:
         """Take in the number of a request of this rank's that was agreed on."""
-        if op.number < 0:
-            return
-        self._sent.pop(op.number, None)
-        if op.name:
+        if op.number >= 0:
+            self._sent.pop(op.number, None)
             self._known[key] = request, op.number
             self._keys[op.number] = key
 
