@@ -10,6 +10,7 @@ from weft.jobs.service.actions import merged_spec
 from weft.jobs.service.attempts.command import AttemptPlan, KeeperCommand, inherited, keeper_command
 from weft.jobs.service.attempts.records import held_meanwhile
 from weft.jobs.service.attempts.shares import share_out
+from weft.jobs.service.index import needs_of
 from weft.jobs.service.usage import decayed
 from weft.jobs.spec.read import SpecError, read_spec, resolve
 from weft.jobs.store.attempts import AttemptShare
@@ -65,6 +66,38 @@ def test_values_are_in_the_environment_and_not_on_the_command_line() -> None:
 )
 def test_sizes_and_engines(text: str, part: str) -> None:
     assert part in " ".join(command(f"run: ./program\n{text}").argv)
+
+
+def test_kubernetes_places_its_own_workers() -> None:
+    found = command(
+        "run: a.py\nengine: kubernetes\nworkers: 2:8\nresources: {cpus: 2, gpus: 1, memory: 1GiB}\n"
+        "kubernetes: {image: x, pods: 4, code: snapshot}"
+    )
+    text = " ".join(found.argv)
+    assert "--engine kubernetes --kubernetes /data/jobs/7/attempt-2/kubernetes.json --elastic 2:8" in text
+    assert "--hostfile" not in text
+    assert found.pods is not None
+    assert found.pods.name == "weft-7-2"
+    # Two workers in each of four pods.
+    assert found.pods.resources == {"cpu": "4000m", "memory": 2 << 30, "nvidia.com/gpu": 2}
+    assert needs_of(resolve(read_spec("run: a\nengine: kubernetes\nkubernetes: {image: x}"))) == Resources()
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("engine: kubernetes", "kubernetes.image"),
+        ("kubernetes: {image: x}", "kubernetes"),
+        (
+            "engine: kubernetes\nkubernetes: {image: x, kubeconfig: /root/.kube/config}",
+            "kubernetes.kubeconfig",
+        ),
+    ],
+)
+def test_what_a_job_may_not_ask_of_kubernetes_is_told(text: str, field: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        resolve(read_spec(f"run: a.py\n{text}"))
+    assert [problem.path for problem in refused.value.problems] == [field]
 
 
 def test_slurm_places_its_own_workers() -> None:

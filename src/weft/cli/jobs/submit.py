@@ -25,7 +25,7 @@ from weft.cli.jobs.options import (
     url_option,
 )
 from weft.cli.jobs.printing import plain, said_of
-from weft.cli.values import ExistingFolder, Real, Size, Whole, WorkerLimits
+from weft.cli.values import COUNT, ExistingFolder, Real, Size, Text, Whole, WorkerLimits
 from weft.errors import UsageError
 from weft.text import format_size, format_table, plural
 
@@ -75,6 +75,15 @@ def is_spec(word: str) -> bool:
 @click.option(
     "--on", "labels", type=LABEL, multiple=True, metavar="LABEL", help="Only on hosts with this label."
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "ssh", "mpi", "slurm", "kubernetes"]),
+    help="What starts the workers.",
+)
+@click.option(
+    "--image", type=Text("an image", "team/train:2"), metavar="IMAGE", help="With kubernetes: of the pods."
+)
+@click.option("--pods", type=COUNT, metavar="N", help="With kubernetes: how many pods.")
 @click.option("--name", type=NAME_OF_JOB, help="The job's name; the script's by default.")
 @click.option("--project", type=NAME_OF_JOB, help="The project that it belongs to.")
 @click.option(
@@ -162,6 +171,8 @@ def overridden(found: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]
     changed: dict[str, Any] = {
         "name": options["name"],
         "project": options["project"],
+        "engine": options.get("engine"),
+        "kubernetes": {"image": options.get("image"), "pods": options.get("pods")},
         "workers": None if fewest is None else most if fewest == most else f"{fewest}:{most}",
         "resources": {**resources, "hosts": options["labels"] or None},
         "env": dict(options["env"]),

@@ -48,8 +48,8 @@ def known_job(job: StoredJob, spec: JobSpec, after: Mapping[int, JobState | None
 
 
 def needs_of(resolved: ResolvedSpec) -> Resources:
-    """Return what one worker takes of our hosts; workers that Slurm places take nothing."""
-    if resolved.spec.engine == "slurm":
+    """Return what one worker takes of our hosts; workers that Slurm or Kubernetes place take nothing."""
+    if resolved.spec.engine in ("slurm", "kubernetes"):
         return Resources()
     resources = resolved.spec.resources
     return Resources(resources.cpus, float(resolved.memory_bytes), resources.gpus)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from weft.documents import Document
+from weft.launch.pod_settings import KubernetesConfig
 
 Priority = Annotated[int, Meta(ge=0, le=100)]
 Count = Annotated[int, Meta(ge=1, le=65_536)]
@@ -108,7 +109,8 @@ class JobSpec(Document, frozen=True):
     description: Annotated[str, Meta(max_length=10_000)] = ""
     code: str | GitCode = "."
     workers: Count | str = 1
-    engine: Literal["auto", "local", "ssh", "mpi", "slurm"] = "auto"
+    engine: Literal["auto", "local", "ssh", "mpi", "slurm", "kubernetes"] = "auto"
+    kubernetes: KubernetesConfig | None = None  # the pods of that engine
     resources: ResourceSpec = ResourceSpec()
     data: dict[Name, str] = field(default_factory=dict)
     outputs: dict[Name, str] = field(default_factory=dict)

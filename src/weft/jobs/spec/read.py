@@ -127,6 +127,7 @@ def resolve(spec: JobSpec) -> ResolvedSpec:
         env={name: _text(value) for name, value in spec.env.items()},
     )
     _check_sources(spec, found)
+    _check_pods(spec, found)
     if spec.advice:
         from weft.jobs.advice.settings import settings_of  # loads numpy
 
@@ -138,6 +139,23 @@ def resolve(spec: JobSpec) -> ResolvedSpec:
     if found.problems:
         raise SpecError(tuple(found.problems))
     return result
+
+
+def _check_pods(spec: JobSpec, found: _Findings) -> None:
+    """Find what a job asks of Kubernetes that is not its to say."""
+    pods = spec.kubernetes
+    if spec.engine != "kubernetes":
+        if pods is not None:
+            found.add(
+                "kubernetes", "come with engine: kubernetes", spec.engine, "add it, or drop the section"
+            )
+        return
+    if pods is None or not pods.image:
+        found.add("kubernetes.image", "name the image of the pods", "", "write kubernetes: {image: NAME:TAG}")
+    if pods is not None:
+        for name in ("kubeconfig", "context", "extra_args", "detach"):
+            if getattr(pods, name):
+                found.add(f"kubernetes.{name}", "be left to the service", getattr(pods, name), "drop it")
 
 
 class _Findings:

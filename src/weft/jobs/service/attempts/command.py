@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.jobs.service.attempts.on_kubernetes import pod_options, pod_settings
 from weft.jobs.service.attempts.system_user import SystemUser, user_environment
 from weft.jobs.spec.read import ResolvedSpec
 from weft.jobs.store.attempts import AttemptShare
 from weft.launch.masking import looks_secret
+from weft.launch.pod_settings import KubernetesConfig
 from weft.reporting.advice import VARIABLE as ADVICE_VARIABLE
 from weft.topology.hostlist import HostEntry
 
@@ -50,6 +52,7 @@ class KeeperCommand:
     cwd: Path
     hostfile: str
     owner: SystemUser | None = None
+    pods: KubernetesConfig | None = None  # of an attempt on Kubernetes
     staged: frozenset[str] = frozenset()  # variables whose values are folders that were fetched or registered
 
 
@@ -62,11 +65,13 @@ def keeper_command(
 ) -> KeeperCommand:
     """Return the command that runs an attempt on its hosts."""
     variables = worker_variables(plan)
+    on_kubernetes = plan.resolved.spec.engine == "kubernetes"
     options = [
         *("--run-dir", str(plan.folder / "run")),
-        *("--hostfile", str(plan.folder / HOSTFILE)),
+        *(() if on_kubernetes else ("--hostfile", str(plan.folder / HOSTFILE))),
         "--allow-uneven",
         *("--grace", f"{grace_s:g}"),
+        *(pod_options(plan.resolved, str(plan.folder)) if on_kubernetes else ()),
         *_sizes(plan),
     ]
     for name in sorted(variables):
@@ -75,7 +80,8 @@ def keeper_command(
     argv = (*_allocation(plan), python, "-P", "-m", "weft", "run", *options, *_program(plan.resolved))
     env = {**user_environment(inherited(environ), plan.owner), **variables, TOKEN_VARIABLE: plan.token}
     entries = "".join(f"{entry_of(share).to_line()}\n" for share in plan.shares)
-    return KeeperCommand(argv, env, plan.folder / "code", entries, plan.owner)
+    settings = pod_settings(plan.resolved, job_id=plan.job_id, number=plan.number) if on_kubernetes else None
+    return KeeperCommand(argv, env, plan.folder / "code", entries, plan.owner, pods=settings)
 
 
 def adopt_command(

@@ -18,9 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from weft.errors import UsageError
 from weft.files import write_whole
 from weft.jobs.service.attempts.command import HOSTFILE, TOKEN_VARIABLE, KeeperCommand
+from weft.jobs.service.attempts.on_kubernetes import SETTINGS_FILE
 from weft.jobs.service.attempts.processes import (
     find_all_by_variable,
     find_by_variable,
@@ -67,6 +70,8 @@ class Keepers:
                 return None
             with acting_as(owner):
                 write_whole(folder / HOSTFILE, command.hostfile)
+                if command.pods is not None:
+                    write_whole(folder / SETTINGS_FILE, msgspec.json.encode(command.pods))
                 log = (folder / LOG_FILE).open("ab")
             with log:
                 child = _spawn(

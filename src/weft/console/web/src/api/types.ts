@@ -450,7 +450,8 @@ export interface JobSpec {
   description?: string;
   code?: string | GitCode;
   workers?: number | string;
-  engine?: "auto" | "local" | "mpi" | "slurm" | "ssh";
+  engine?: "auto" | "kubernetes" | "local" | "mpi" | "slurm" | "ssh";
+  kubernetes?: KubernetesConfig | null;
   resources?: ResourceSpec;
   data?: Record<string, string>;
   outputs?: Record<string, string>;
@@ -510,6 +511,56 @@ export interface JobsAnswer {
 export interface JsonLinesSource {
   kind: "file";
   path: string;
+}
+
+/** The settings of one run on Kubernetes. */
+export interface KubernetesConfig {
+  image?: string;
+  kind?: "job" | "jobset" | "trainjob";
+  app_wrapper?: boolean;
+  name?: string | null;
+  namespace?: string | null;
+  context?: string | null;
+  kubeconfig?: string | null;
+  pods?: number;
+  pull_policy?: "Always" | "IfNotPresent" | "Never" | null;
+  pull_secrets?: string[];
+  resources?: Record<string, string | number>;
+  requests?: Record<string, string | number>;
+  node_selector?: Record<string, string>;
+  tolerations?: PodToleration[];
+  lost_node_s?: number;
+  service_account?: string | null;
+  volumes?: PodVolume[];
+  env?: Record<string, string>;
+  secrets?: Record<string, string>;
+  shm?: string | null;
+  run_as_user?: number;
+  run_as_group?: number | null;
+  fs_group?: number | null;
+  root?: boolean;
+  capabilities?: string[];
+  host_network?: boolean;
+  networks?: string[];
+  queue?: string | null;
+  queue_priority?: string | null;
+  topology?: PodTopology | null;
+  priority_class?: string | null;
+  scheduler?: string | null;
+  labels?: Record<string, string>;
+  annotations?: Record<string, string>;
+  retries?: number | null;
+  deadline_s?: number | null;
+  keep_s?: number | null;
+  grace_s?: number;
+  code?: "image" | "snapshot";
+  workdir?: string;
+  runtime?: string;
+  port?: number;
+  checks?: boolean;
+  detach?: boolean;
+  extra_args?: string[];
+  elastic?: boolean;
 }
 
 /** The verdict on which samples each committed step consumed. */
@@ -762,6 +813,34 @@ export interface PlannedJob {
   min_workers: number;
   max_workers: number;
   spec: JobSpec;
+}
+
+/** A taint of nodes that the pods put up with. */
+export interface PodToleration {
+  key?: string | null;
+  operator?: "Equal" | "Exists";
+  value?: string | null;
+  effect?: "NoExecute" | "NoSchedule" | "PreferNoSchedule" | null;
+  seconds?: number | null;
+}
+
+/** The level of the machines' topology within which Kueue places all pods. */
+export interface PodTopology {
+  required?: string | null;
+  preferred?: string | null;
+}
+
+/** A folder of a pod, from exactly one source. */
+export interface PodVolume {
+  at: string;
+  claim?: string | null;
+  config_map?: string | null;
+  secret?: string | null;
+  nfs?: string | null;
+  host_path?: string | null;
+  empty?: string | null;
+  sub_path?: string | null;
+  read_only?: boolean;
 }
 
 /** The fate of a batch: kept, or known already. */

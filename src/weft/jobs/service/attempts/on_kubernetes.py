@@ -1,0 +1,42 @@
+"""Attempts that run on Kubernetes: the settings of their pods, from what a job asks for; pure."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import msgspec
+
+from weft.jobs.spec.read import ResolvedSpec
+from weft.launch.pod_settings import KubernetesConfig
+
+SETTINGS_FILE = "kubernetes.json"  # in the folder of an attempt
+
+
+def pod_settings(resolved: ResolvedSpec, *, job_id: int, number: int) -> KubernetesConfig:
+    """Return the settings of an attempt's pods: its name, and the size of their workers unless the job says so."""
+    given = resolved.spec.kubernetes or KubernetesConfig()
+    per_pod = -(-resolved.max_workers // given.pods)
+    return msgspec.structs.replace(
+        given,
+        name=given.name or f"weft-{job_id}-{number}",
+        resources=given.resources or resources_of(resolved, per_pod),
+    )
+
+
+def resources_of(resolved: ResolvedSpec, workers: int) -> dict[str, str | int]:
+    """Return what so many workers need, in Kubernetes' words."""
+    resources = resolved.spec.resources
+    found: dict[str, str | int] = {"cpu": f"{max(1, round(resources.cpus * workers * 1000))}m"}
+    if resolved.memory_bytes:
+        found["memory"] = resolved.memory_bytes * workers
+    if resources.gpus:
+        found["nvidia.com/gpu"] = int(Decimal(str(resources.gpus)) * workers + Decimal("0.999"))
+    return found
+
+
+def pod_options(resolved: ResolvedSpec, folder: str) -> list[str]:
+    """Return the options of `weft run` for an attempt on Kubernetes."""
+    options = ["--engine", "kubernetes", "--kubernetes", f"{folder}/{SETTINGS_FILE}"]
+    if resolved.min_workers < resolved.max_workers:
+        return [*options, "--elastic", f"{resolved.min_workers}:{resolved.max_workers}"]
+    return [*options, "-n", str(resolved.max_workers)]
