@@ -17,6 +17,10 @@ NOT_RUN = {
     "python benchmarks/device.py": "needs an accelerator",
     "horovodrun": "tests/compat/horovod/test_horovodrun.py runs the command",
     "weft run --elastic 1:2 examples/horovod": "tests/compat/horovod/test_examples.py runs it",
+    "weft run --engine kubernetes --image registry.example.org/team/train:2 --pods 4  --res": "needs a cluster; "
+    "tests/launch/engines/kubernetes/test_runs.py has one",
+    "weft submit job.yaml": "needs a service and a cluster; tests/launch/engines/kubernetes has both",
+    "weft check --engine kubernetes": "needs a cluster; tests/launch/engines/kubernetes/test_runs.py has one",
     "salloc": "tests/launch/engines/test_slurm.py runs it on a real Slurm",
     "weft hosts add": "needs other machines; tests/jobs/service has a cluster's",
     "weft hosts drain": "needs other machines; tests/cli/jobs/test_up_end_to_end.py drains this one",
@@ -75,6 +79,12 @@ for epoch in run.epochs(2):
 def script(text: str) -> Callable[[Path], None]:
     """Return what writes `train.py`."""
     return lambda folder: void(folder.joinpath("train.py").write_text(text))
+
+
+def cluster_settings(folder: Path) -> None:
+    """Write the settings that the page shows."""
+    page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
+    (folder / "cluster.yaml").write_text(page.split("# cluster.yaml\n", 1)[1].split("```", 1)[0])
 
 
 def void(_: object) -> None:
@@ -145,6 +155,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "how-to/checkpoints.md": script(ELASTIC_SCRIPT),
     "how-to/elastic.md": script(ELASTIC_SCRIPT),
     "how-to/horovod.md": script(HOROVOD_SCRIPT),
+    "how-to/kubernetes.md": cluster_settings,
     "how-to/learn.md": tables,
     "how-to/metrics.md": script(LOGGING_SCRIPT),
     "how-to/serve.md": models,
