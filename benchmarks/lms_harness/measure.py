@@ -181,7 +181,7 @@ def same(model: nn.Module, forward: Step, limit: int) -> str:
 
 
 def picked(model: nn.Module) -> list[nn.Parameter]:
-    parameters = list(model.parameters())
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return [parameters[index] for index in sorted({0, 1, len(parameters) // 2, len(parameters) - 1})]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
 from benchmarks.lms_harness.measure import Report, Step, clean, timed, trained
-from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
@@ -16,13 +15,16 @@ def nothing() -> None:
     pass
 
 
-def checkpointed(model: Any, blocks: nn.ModuleList, context: Any = None) -> Callable[[], None]:
+def checkpointed(model: Any, blocks: Iterable[Any], context: Any = None) -> Callable[[], None]:
     """Checkpoint each block; gives the way back."""
+    blocks = list(blocks)
     originals = [block.forward for block in blocks]
     for block in blocks:
         inner = block.forward
         extra = {} if context is None else {"context_fn": context}
-        block.forward = lambda x, inner=inner, extra=extra: checkpoint(inner, x, use_reentrant=False, **extra)
+        block.forward = lambda *given, inner=inner, extra=extra: checkpoint(
+            inner, *given, use_reentrant=False, **extra
+        )
 
     def undo() -> None:
         for block, original in zip(blocks, originals, strict=True):

@@ -150,10 +150,11 @@ def _record(
     try:
         with transfer.watching():
             engine.start(UNLIMITED, None, recorder := StepRecorder(transfer, tries_recipes=True))
+            engine.taped = True
             with (
                 torch.autograd.graph.saved_tensors_hooks(engine.pack, engine.unpack),
                 _FusedAttention(),
-                OperationGuard(lambda _: None, 0, engine.graph.changed),
+                OperationGuard(lambda _: None, 0, engine.graph.changed, tape=engine.tape),
             ):
                 (loss or _summed)(_called(model, inputs)).backward()
             engine.recorder = None

@@ -31,6 +31,8 @@ class LmsTuning:
     operation_slack_shift: int = 6  # but no more than the budget's 2^-6 part
     largest_tensors_spare: int = 4  # times the largest saved tensor is kept free for the next operation
     growth_margin_shift: int = 3  # one eighth is added to the largest growth seen between two events
+    varied_margin_shift: int = 2  # one quarter is added to planned growth where sizes are not those planned
+    varied_limit_shift: int = 5  # and the budget's 2^-5 part
     recipe_trial_shift: int = 2  # a quarter of a tensor is left free on top when its recipe is tried
     headroom_share: int = 4  # one part in 4 of the budget bounds the headroom taken from earlier recordings
     spare_share: int = 2  # one part in 2 of the budget bounds the headroom taken after running out of memory
@@ -50,7 +52,10 @@ class LmsTuning:
     alike_recipes_timed: int = (
         2  # of recipes that do the same work this many are timed, the others take their time
     )
+    places_looked_at: int = 16  # of a plan, for a tensor that is not the one expected next
+    most_strangers: int = 64  # tensors in a row without a place in the plan before the step is another one
     max_recipe_nesting: int = 12  # recipes within recipes that are looked for when a tensor is saved
+    max_replayed_operations: int = 64  # that are repeated to make one tensor again
 
     # Plans made again.
     faster_than_planned: float = (
@@ -71,9 +76,18 @@ class LmsTuning:
 
     # The search for a plan.
     price_class: float = 1.5  # prices within this factor count as equal: they differ by noise
-    recipe_depths: tuple[int, ...] = (4, 9)  # chains of recipes: half a transformer block, and a whole one
+    recipe_depths: tuple[int, ...] = (
+        4,
+    )  # chains of recipes: half a transformer block; segments are whole ones
+    classes_at_once: int = 3  # classes of prices that are rebuilt together at first
+    swaps_tolerance: int = 48  # of all that could be swapped, one part in 48 may be swapped more than needed
+    segment_parts: tuple[int, ...] = (6, 12, 24, 48, 96)  # of all that can be rebuilt: sizes of segments
+    segmentings_searched: int = 1  # of those sizes, the best ones, are looked at in between, too
+    replay_gain: float = (
+        0.01  # of an unlimited step: below it a plan that needs the tape is not worth its launching
+    )
     eased_tries: int = 6  # times a plan that does not fit swaps some of what it would rebuild
-    refinements: int = 16  # plans looked at between those of the first pass
+    refinements: int = 8  # plans looked at between those of the first pass
     refinement_gain: float = 1e-3  # of an unlimited step: a smaller possible gain is not looked for
     search_tolerance: float = (
         0.01  # of an unlimited step: a plan this much worse than the last one is searched anew
@@ -155,8 +169,8 @@ class LmsTuning:
 
 SHARES = (
     "auto_share", "plan_margin", "host_plan_share", "launch_ahead", "faster_than_planned", "most_speed_up",
-    "stall_tolerance", "link_derating", "freed_share", "refinement_gain", "search_tolerance", "activation_share",
-    "pass_spare_share", "pinned_share", "rate_margin",
+    "stall_tolerance", "link_derating", "freed_share", "refinement_gain", "search_tolerance", "replay_gain",
+    "activation_share", "pass_spare_share", "pinned_share", "rate_margin",
 )  # fmt: skip
 FACTORS = ("copy_time_margin", "price_class", "shape_bucket", "one_shape_reach", "two_shapes_reach")
 

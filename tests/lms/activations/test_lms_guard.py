@@ -74,14 +74,15 @@ def test_an_operation_that_runs_out_of_memory_is_tried_again_forward_and_backwar
             assert torch.equal(parameter.grad, expected)
 
 
-def test_a_recipe_that_finds_no_memory_when_it_is_timed_is_not_used(made: Stage) -> None:
+def test_a_recipe_that_finds_no_memory_when_it_is_timed_takes_the_time_of_those_like_it(made: Stage) -> None:
     # Once for the model, once to see whether it gives the same bits, and then for its time.
     with _Failing("aten::gelu", 2) as failing, lms.fit(made.budget(0.5), transfer=made.device()) as session:
         session._own_modes += 1
         back(made.forward(made.model, made.x))
     assert failing.failed == 1
     gelus = [site for site in lms.plan().recording.sites if site.op == "Gelu"]
-    assert [site.recipe_s is None for site in gelus] == [True, False, False]
+    assert len({site.recipe_s for site in gelus}) == 1
+    assert gelus[0].recipe_s
     assert_equal(made.model, made.expected)
 
 
@@ -161,4 +162,8 @@ def test_a_part_of_a_view_changed_in_place_is_not_taken_for_all_of_it() -> None:
     made = Stage(Half(), torch.randn(64, 64), link=1e6)
     made.check(made.budget(0.85))
     sites = lms.plan().recording.sites
-    assert all(site.recipe_s is None for site in sites if "CopySlices" in site.op)
+    changed = [site for site in sites if "CopySlices" in site.op]
+    assert changed
+    assert all(
+        site.replayed for site in changed
+    )  # the operation itself is repeated on a part, no rule guesses

@@ -131,7 +131,7 @@ def test_times_that_were_taken_twice_are_the_least_of_both() -> None:
     assert again.seconds == pytest.approx(recording.seconds)
 
 
-def test_recipes_that_are_alike_are_timed_twice_and_tried_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipes_that_are_alike_are_tried_and_timed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     timed: list[float] = []
     tried: list[object] = []
     likes: set[object] = set()
@@ -156,7 +156,8 @@ def test_recipes_that_are_alike_are_timed_twice_and_tried_each(monkeypatch: pyte
     with lms.fit(1 << 22, transfer=transfer):
         back(model(x).square().mean())
     sites = [site for site in lms.plan().recording.sites if site.recipe_s is not None]
-    assert len(tried) >= len(sites) > 3 * len(likes)
+    assert len(sites) > 3 * len(likes)
+    assert len(tried) <= 2 * len(likes)
     assert len(timed) <= 2 * len(likes)
 
 

@@ -11,9 +11,10 @@ anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from weakref import WeakValueDictionary, ref
 
 import torch
@@ -22,13 +23,17 @@ from weft.errors import BudgetError
 from weft.lms.activations.graph import AutogradGraph, Packed, fits_key, made_by
 from weft.lms.activations.mover import StorageMover, SwapCounts
 from weft.lms.activations.recipes import RULES
-from weft.lms.activations.recorder import StepRecorder
+from weft.lms.activations.recorder import RecipeTrial, StepRecorder
+from weft.lms.activations.replay import Replay, replay
 from weft.lms.activations.saved import Handle, Kept, KeptPage, Recipe, SavedStorage
-from weft.lms.device.torch_private import NO_BACKWARD, backward_id
+from weft.lms.activations.tape import Tape
+from weft.lms.device.torch_private import NO_BACKWARD, backward_id, without_torch_dispatch
 from weft.lms.device.transfer import Transfer
 from weft.lms.paging.page import page_of
 from weft.lms.planning.plan import Plan
 from weft.lms.tuning import DEFAULTS, LmsTuning
+
+UNPLANNED = 1 << 40  # the numbers of storages that a plan does not have begin here
 
 
 def _no_storage() -> None:
@@ -45,18 +50,26 @@ class ActivationEngine:
         self.counts = SwapCounts()
         self.mover = StorageMover(transfer, self.counts, self.expect)
         self.graph = AutogradGraph(RULES, tuning.max_recipe_nesting)
+        self.tape = Tape()
+        self.taped = False  # the tape sees the operations of this step,
+        self.alone = False  # and no other mode needs to see what is done in between
         self.plan: Plan | None = None
         self.recorder: StepRecorder | None = None
         self.lost = False  # the step turned out not to be the one that was planned
+        self.varied = False  # its sizes did, so memory is watched while the plan is followed
         self._storages: WeakValueDictionary[int, SavedStorage] = WeakValueDictionary()  # by storage key
         self._sites: list[Callable[[], SavedStorage | None]] = []  # weak references, by site
         # Storages that a plan leaves where they are: the first handle on each, and all handles.
         self._staying: dict[int, ref[Handle]] = {}
         self._loose: list[ref[Handle]] = []
+        self._unplanned: list[Callable[[], SavedStorage | None]] = []  # storages that the plan does not have
         self._event = 0
+        self._acted = -1  # the last event whose releases and fetches were carried out
         self._oldest = 0  # the first site that may still be on the device
         self._largest = 0  # bytes of the largest storage saved
+        self._strangers = 0  # tensors in a row that have no place in the plan
         self._headroom = 0  # bytes to keep free, from earlier steps
+        self._evicted_bytes = 0  # since the start
         self._watching = False  # memory is watched, for want of a plan
         self.guarded = False  # room is asked for before each operation
         self.after_event: Callable[[int], None] | None = None  # called after each event of a plan
@@ -75,7 +88,11 @@ class ActivationEngine:
     def start(self, limit: int, plan: Plan | None, recorder: StepRecorder | None, headroom: int = 0) -> None:
         """Begin a step under `limit` bytes; with no plan, memory is watched."""
         self.limit, self.plan, self.recorder = limit, plan, recorder
-        self.lost = self.guarded = False
+        self.lost = self.varied = self.guarded = self.taped = False
+        self._unplanned.clear()
+        self._strangers = 0
+        self._acted = -1
+        self.tape.clear(None if plan is None else plan.replayed)
         self._sites.clear()
         self._staying.clear()
         self._loose.clear()
@@ -95,11 +112,27 @@ class ActivationEngine:
         if page is not None or not self._manages(tensor):
             kept = Kept(tensor) if page is None else KeptPage(tensor, page)
             self.graph.note(tensor, kept)
+            if self.taped and page is None:
+                self.tape.saved(tensor, kept)
             return kept
+        if not self.taped:
+            return self._save(tensor)
+        self.tape.paused = True  # what is done here is no work of the step
+        try:
+            if self.alone:
+                with without_torch_dispatch():
+                    return self._save(tensor)
+            return self._save(tensor)
+        finally:
+            self.tape.paused = False
+
+    def _save(self, tensor: torch.Tensor) -> Handle:
         if self.recorder is not None:
             self.recorder.close()
         handle = Handle(tensor, len(self._sites))
         self.graph.note(tensor, handle)
+        if self.taped:
+            self.tape.saved(tensor, handle)
         fresh = not self._known(handle, tensor)
         self._act()
         if self.recorder is not None:
@@ -117,6 +150,8 @@ class ActivationEngine:
             return packed.value()
         if backward_id() == NO_BACKWARD:  # somebody looks at a node's saved tensors
             return self.mover.value(packed)
+        if self.varied:
+            self._find_event(packed)
         if self.recorder is not None:
             self.recorder.close()
         self._act()
@@ -157,8 +192,11 @@ class ActivationEngine:
                 self._stay(handle, first)
                 return True
             if handle.site >= len(plan.keys) or not fits_key(plan.keys[handle.site], tensor, memory.nbytes()):
-                self.lose()
-            elif plan.choices[handle.site] == "keep" and self.recorder is None:
+                if not self._find_site(handle, tensor):
+                    return self._save_unplanned(handle, key)
+            elif self.varied:
+                self._event = plan.recording.sites[handle.site].pack
+            if self.plan is not None and plan.choices[handle.site] == "keep" and self.recorder is None:
                 self.counts.saved_bytes += memory.nbytes()
                 self._sites.append(_no_storage)
                 self._staying[key] = ref(handle)
@@ -169,6 +207,53 @@ class ActivationEngine:
         self.counts.saved_bytes += storage.bytes
         self._decide(storage, tensor)
         return False
+
+    def _find_site(self, handle: Handle, tensor: torch.Tensor) -> bool:
+        """Find the place in the plan of a tensor that is not the one expected next, by the operation that made it;
+        return whether there is one nearby.
+
+        Sizes may follow the data: an expert gets more tokens or fewer, so a tensor has other bytes than in the recorded
+        step, and one that is too small to be managed is missing.
+        """
+        plan = self.plan
+        assert plan is not None
+        if not self.varied:
+            self.varied = self._watching = True
+            self.recorder = None  # what it would tell is of other sizes
+        op, first = made_by(tensor), handle.site
+        reach = self.tuning.places_looked_at * (
+            1 + self._strangers // 4
+        )  # further, the longer nothing was found
+        for site in range(first, min(first + reach, len(plan.keys))):
+            if plan.keys[site][0] == op:
+                self._sites += [_no_storage] * (site - first)
+                handle.site, self._event = site, plan.recording.sites[site].pack
+                self._strangers = 0
+                return True
+        return False
+
+    def _save_unplanned(self, handle: Handle, key: int) -> bool:
+        """Save a tensor that has no place in the plan: it stays until memory runs short. After many of them in a row
+        the step is another one than was planned.
+        """
+        assert self.plan is not None
+        self._strangers += 1
+        if self._strangers > min(self.tuning.most_strangers, len(self.plan.keys) // 2):
+            self.lose()
+        handle.site = UNPLANNED + len(self._unplanned)
+        storage = self._new_storage(handle, key)
+        self._unplanned.append(ref(storage))
+        self.counts.saved_bytes += storage.bytes
+        self._event -= 1  # it is no event of the plan
+        return False
+
+    def _find_event(self, packed: Handle) -> None:
+        """Go to the event at which the recorded step used a tensor that is wanted now."""
+        plan = self.plan
+        if plan is None or packed.site >= len(plan.choices):
+            return
+        uses = plan.recording.sites[packed.site].uses
+        self._event = next((use for use in uses if use >= self._event), self._event)
 
     def _settled(self, handle: Handle, key: int) -> bool:
         """Make a handle a view of the saved storage with this key; return whether there is one."""
@@ -220,10 +305,12 @@ class ActivationEngine:
             self.mover.bury()
         if self.plan is not None:
             timeline = self.plan.timeline
-            for site in timeline.releases.get(self._event, ()):
-                self._release(self._site(site))
-            for site in timeline.fetches.get(self._event, ()):
-                self._fetch(self._site(site))
+            for event in range(self._acted + 1, self._event + 1) if self.varied else (self._event,):
+                for site in timeline.releases.get(event, ()):
+                    self._release(self._site(site))
+                for site in timeline.fetches.get(event, ()):
+                    self._fetch(self._site(site))
+            self._acted = max(self._acted, self._event)
 
     def _next_event(self) -> None:
         """End an event: make room for the next operation, and let the recorder time it."""
@@ -241,11 +328,18 @@ class ActivationEngine:
         """
         if self.guarded:
             return self._headroom
+        if self.plan is not None:  # it is followed, with other sizes
+            recording, event = self.plan.recording, min(self._event + 1, self.plan.recording.events)
+            most = recording.other[event] - (recording.rest[event] if recording.rest else 0)
+            margin = self.limit >> self.tuning.varied_limit_shift
+            return most + (most >> self.tuning.varied_margin_shift) + margin
         growth = 0 if self.recorder is None else self.recorder.growth
         growth += growth >> self.tuning.growth_margin_shift
         return max(self._headroom, growth, self.tuning.largest_tensors_spare * self._largest)
 
     def _site(self, site: int) -> SavedStorage | None:
+        if site >= UNPLANNED:
+            return self._unplanned[site - UNPLANNED]()
         return self._sites[site]() if site < len(self._sites) else None
 
     def _release(self, storage: SavedStorage | None) -> None:
@@ -298,7 +392,8 @@ class ActivationEngine:
         if over <= 0:
             return
         self._settle()
-        for index in range(self._oldest, len(self._sites)):
+        numbers = range(self._oldest, len(self._sites))
+        for index in chain(numbers, range(UNPLANNED, UNPLANNED + len(self._unplanned))):
             if over <= 0:
                 return
             storage = self._site(index)
@@ -312,6 +407,7 @@ class ActivationEngine:
                 continue
             self.mover.drop(storage)
             self.counts.evicted += 1
+            self._evicted_bytes += storage.bytes
             over -= storage.bytes
 
     def _settle(self) -> None:
@@ -346,42 +442,82 @@ class ActivationEngine:
 
     # Recipes.
 
-    def _recipe(self, storage: SavedStorage, tensor: torch.Tensor) -> Recipe | None:
+    def _recipe(self, storage: SavedStorage, tensor: torch.Tensor) -> Recipe | Replay | None:
         """Return the variant of a recipe that gave the right bits when the step was recorded."""
-        recipe = self.graph.recipe(tensor)
-        if recipe is None or self.plan is None:
+        if self.plan is None:
             return None
-        return recipe.all_variants()[self.plan.recording.sites[storage.site].variant]
+        site = self.plan.recording.sites[storage.site]
+        if site.replayed:
+            return self._replay(tensor) if self.taped else None
+        recipe = self.graph.recipe(tensor)
+        return None if recipe is None else recipe.all_variants()[site.variant]
 
-    def _tried_recipe(self, storage: SavedStorage, tensor: torch.Tensor) -> Recipe | None:
+    def _replay(self, tensor: torch.Tensor) -> Replay | None:
+        return replay(self.tape.state(tensor), self.tuning.max_replayed_operations)
+
+    def _tried_recipe(self, storage: SavedStorage, tensor: torch.Tensor) -> Recipe | Replay | None:
         """Find a recipe that gives the same bits here and now, and let the recorder time it."""
-        recipe = self.graph.recipe(tensor)
-        if recipe is None or storage.site in recipe.sources() or self.recorder is None:
+        again = self._replay(tensor) if self.taped else None
+        work = None if again is None else again.likeness()
+        by_rule = self._tried(storage, tensor, self.graph.recipe(tensor), work)
+        return by_rule or self._tried(storage, tensor, again, work)
+
+    def _tried(
+        self, storage: SavedStorage, tensor: torch.Tensor, recipe: Recipe | Replay | None, work: Hashable
+    ) -> Recipe | Replay | None:
+        """Return the variant of a recipe that gives the right bits. `work` is equal for tensors that were made by
+        operations with the same settings: of those that are alike in all, the first ones are tried.
+        """
+        recorder = self.recorder
+        if recipe is None or storage.site in recipe.sources() or recorder is None:
             return None
-        margin = storage.bytes >> self.tuning.recipe_trial_shift
-        for variant, tried in enumerate(recipe.all_variants(), recipe.first):
-            if self._watching:
-                self.make_room(2 * storage.bytes + self._spare())
-                if self.transfer.allocated() + storage.bytes + margin > self.limit:
-                    return None  # there is no room to try it in
-            for source in tried.storages().values():
-                self.mover.here(source)
-            pages = tried.pages()
-            for page in pages:
-                page.callbacks.want([page], "a recipe")
-            build = partial(self.mover.build, tried)
-            taken = self.recorder.try_recipe(storage, tensor, build)
-            if taken is not None:
-                if self._watching:
-                    self.make_room(storage.bytes + taken)
-                with self.mover.quiet:  # asking for room takes time, which would be counted as the recipe's
-                    like = (made_by(tensor), variant, tuple(tensor.shape), tensor.dtype, tried.likeness())
-                    seconds = self.recorder.time_recipe(like, build)
-                if seconds is None:
-                    return None
-                if pages:  # which may be away when the recipe is used
-                    size = sum(page.bytes for page in pages)
-                    seconds, taken = seconds + size / self.transfer.rates().back, taken + size
-                self.recorder.found(storage, tried, variant, seconds, taken)
+        variants: tuple[Recipe | Replay, ...] = recipe.all_variants()
+        for variant, tried in enumerate(variants, recipe.first):
+            like = (made_by(tensor), variant, tuple(tensor.shape), tensor.dtype, tried.likeness(), work)
+            trial = recorder.trial(like) if work is not None else None
+            if trial is None:
+                trial = self._trial(storage, tensor, tried, like)
+            if trial is None:  # there is no room to try it in
+                recorder.postpone(storage, tried, variant, like)
+                return None
+            if trial.gives_same_bits:
+                recorder.found(storage, tried, variant, trial.seconds, trial.taken)
                 return tried
         return None
+
+    def _trial(
+        self, storage: SavedStorage, tensor: torch.Tensor, tried: Recipe | Replay, like: Hashable
+    ) -> RecipeTrial | None:
+        """Carry a recipe out and time it; None if there is no room for that."""
+        recorder = self.recorder
+        assert recorder is not None
+        margin = storage.bytes >> self.tuning.recipe_trial_shift
+        if self._watching:
+            self.make_room(2 * storage.bytes + self._spare())
+            if self.transfer.allocated() + storage.bytes + margin > self.limit:
+                return None
+        for source in tried.storages().values():
+            self.mover.here(source)
+        pages = tried.pages()
+        for page in pages:
+            page.callbacks.want([page], "a recipe")
+        build = partial(self.mover.build, tried)
+        evicted = self._evicted_bytes
+        taken = recorder.try_recipe(storage, tensor, build)
+        if taken is None:
+            return recorder.tried(like, RecipeTrial(gives_same_bits=False))
+        evicted = self._evicted_bytes - evicted
+        if self._watching:
+            self.make_room(storage.bytes + taken + evicted)
+        with self.mover.quiet:  # asking for room takes time, which would be counted as the recipe's
+            if evicted:  # room was made on the way, which a planned step does not do
+                fits = self.transfer.allocated() + storage.bytes + taken + evicted <= self.limit
+                again = recorder.try_recipe(storage, tensor, build) if fits else None
+                taken = taken + evicted if again is None else again
+            seconds = recorder.time_recipe(like, build)
+        if seconds is None:
+            return None
+        if pages:  # which may be away when the recipe is used
+            size = sum(page.bytes for page in pages)
+            seconds, taken = seconds + size / self.transfer.rates().back, taken + size
+        return recorder.tried(like, RecipeTrial(seconds=seconds, taken=taken))

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 
 from weft.errors import BudgetError
+from weft.lms.activations.tape import PLAIN_TYPES, Tape
 from weft.lms.device.torch_private import (
     OpOverload,
     TorchDispatchMode,
+    around_backward,
     dispatch_modes,
     number_of_dispatch_modes,
     pop_dispatch_mode,
@@ -27,7 +29,6 @@ from weft.lms.device.torch_private import (
 EVERYTHING = 1 << 60  # bytes: asks for all that can move to be moved
 # Operations with these words in their names bring their inputs into another layout, or keep sums in a wider type.
 NEEDS_WORKSPACE = ("convolution", "attention", "index", "scatter", "embedding_dense_backward")
-PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
 class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -41,11 +42,13 @@ class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         slack: int,
         changed: Callable[..., None],
         off: Callable[[], bool] = lambda: False,
+        tape: Tape | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._room = room  # makes room for so many bytes
         self._changed = changed  # called with operations in place, before they run
         self._off = off  # whether operations pass unseen for now
+        self._run = _plainly if tape is None else tape.run
         self._slack = slack  # bytes of working memory that no shape tells
         self._known: dict[Any, int] = {}  # bytes by operation and shapes
 
@@ -57,20 +60,22 @@ class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not isinstance(func, OpOverload) or func.is_view or self._off():
+        if self._off():
             return func(*args, **kwargs)
+        if not isinstance(func, OpOverload) or func.is_view:
+            return self._run(func, args, kwargs)
         self._room(self._slack + self._bytes_wanted(func, args, kwargs))
         if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
             self._changed(func, args, kwargs)
         try:
-            return func(*args, **kwargs)
+            return self._run(func, args, kwargs)
         except torch.OutOfMemoryError:
             if func._schema.is_mutable:
                 raise  # half of the change may have been made
         # Outside of the handler: the exception holds the frames, and these hold memory.
         self._room(EVERYTHING)
         try:
-            return func(*args, **kwargs)
+            return self._run(func, args, kwargs)
         except torch.OutOfMemoryError as error:
             raise BudgetError(
                 f"limit must hold the working set of {func}, which runs out of memory with all else moved away, got "
@@ -86,6 +91,10 @@ class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if key not in self._known:
             self._known[key] = bytes_wanted(func, args, kwargs)
         return self._known[key]
+
+
+def _plainly(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return func(*args, **kwargs)
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
@@ -149,7 +158,7 @@ class GuardedStep:
     The guard is taken out from wherever it stands by then, since others may have pushed modes after it.
     """
 
-    def __init__(self, guard: OperationGuard, ours: int) -> None:
+    def __init__(self, guard: TorchDispatchMode, ours: int) -> None:
         self._guard = guard
         self._ours = ours  # modes on the stack that are ours
 
@@ -169,3 +178,27 @@ class GuardedStep:
         self._guard.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         for mode in above:
             push_dispatch_mode(mode)
+
+
+class TapedForward(GuardedStep):
+    """A context that has a tape see forward passes: backward passes run without the mode, which would slow them."""
+
+    def __enter__(self) -> bool:
+        if super().__enter__():
+            self._restore = around_backward(self._backward)
+        return self._in
+
+    def __exit__(self, *_: object) -> None:
+        if self._in:
+            self._restore()
+        super().__exit__()
+
+    def _backward(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        there = self._in and self._guard in dispatch_modes()
+        if there:
+            super().__exit__()
+        try:
+            return run(*args, **kwargs)
+        finally:
+            if there:
+                self._guard.__enter__()  # type: ignore[no-untyped-call]

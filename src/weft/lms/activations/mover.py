@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from weft.lms.activations.replay import Replay
 from weft.lms.activations.saved import DeadStorage, Handle, Recipe, RecipeInput, SavedStorage
 from weft.lms.device.transfer import Transfer
 
@@ -83,8 +84,10 @@ class StorageMover:
         self.counts.swaps_in += 1
         self.counts.bytes_in += storage.bytes
 
-    def value(self, source: RecipeInput, memo: dict[int, torch.Tensor] | None = None) -> torch.Tensor:
-        """Return the tensor behind a handle, a parameter or a recipe, on the device.
+    def value(
+        self, source: RecipeInput | Replay, memo: dict[int, torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        """Return the tensor behind a handle, a parameter, a recipe or a replay, on the device.
 
         A recipe that is part of a larger one in several places is carried out once, and noted in `memo`.
         """
@@ -100,6 +103,8 @@ class StorageMover:
                 given = (None if each is None else self.value(each, memo) for each in source.inputs)
                 memo[id(source)] = source.op(*given)
             return memo[id(source)]
+        if isinstance(source, Replay):
+            return source.run(self.value)
         assert source is not None
         return source.value()
 
@@ -127,7 +132,7 @@ class StorageMover:
         self.counts.rebuilt += 1
         self.counts.bytes_rebuilt += storage.bytes
 
-    def build(self, recipe: Recipe) -> torch.Tensor:
+    def build(self, recipe: Recipe | Replay) -> torch.Tensor:
         """Carry a recipe out. Its inputs come first, so that nothing made on the way is held while they do."""
         for _, storage in sorted(recipe.storages().items()):
             self.here(storage)

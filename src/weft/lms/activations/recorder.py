@@ -8,17 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
 import torch
 
 from weft.lms.activations.graph import made_by
+from weft.lms.activations.replay import Replay
 from weft.lms.activations.saved import Recipe, SavedStorage
 from weft.lms.device.storages import flat_bytes
 from weft.lms.device.transfer import Transfer
 from weft.lms.planning.recording import NEVER, Recording, SavedSite
 from weft.lms.tuning import DEFAULTS, LmsTuning
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeTrial:
+    """What carrying a recipe out told."""
+
+    gives_same_bits: bool = True
+    seconds: float = 0.0
+    taken: int = 0  # bytes on the way, besides the result
 
 
 class StepRecorder:
@@ -42,6 +53,8 @@ class StepRecorder:
         self._base = transfer.allocated() + unfilled()
         self._marks: list[tuple[Any, Any]] = []
         self._timed: dict[Hashable, list[float]] = {}  # seconds of recipes that do the same work
+        self._trials: dict[Hashable, list[RecipeTrial]] = {}  # of those
+        self._postponed: list[tuple[Hashable, dict[str, Any], dict[str, Any]]] = []
         self._pauses: list[tuple[int, Any, Any]] = []  # the interval, and marks at both ends
         self._other: list[int] = []  # see `Recording`
         self._rest: list[int] = []
@@ -151,10 +164,11 @@ class StepRecorder:
             self._sites.append({})
         return self._sites[site]
 
-    def found(self, storage: SavedStorage, recipe: Recipe, variant: int, seconds: float, taken: int) -> None:
+    def found(
+        self, storage: SavedStorage, recipe: Recipe | Replay, variant: int, seconds: float, taken: int
+    ) -> None:
         """Note a recipe that gives the right bits, its seconds, and the bytes that it takes on the way."""
-        needs = tuple(sorted(recipe.sources()))
-        self._entry(storage.site).update(recipe_s=seconds, recipe_bytes=taken, needs=needs, variant=variant)
+        self._entry(storage.site).update(recipe_s=seconds, recipe_bytes=taken, **_noted(recipe, variant))
 
     def try_recipe(
         self, storage: SavedStorage, tensor: torch.Tensor, build: Callable[[], torch.Tensor]
@@ -163,16 +177,34 @@ class StepRecorder:
         level, peak = self.transfer.levels()
         self.highest = max(self.highest, peak)
         self.transfer.reset_peak()
+        result: Any
         try:
             result = build()
         except (RuntimeError, TypeError, ValueError, NotImplementedError):
             return None
+        if not isinstance(result, torch.Tensor):
+            return None  # a result that an operation gives in training alone
         taken = self.transfer.peak() - level - storage.bytes
         if result.untyped_storage().nbytes() != storage.bytes or result.dtype != tensor.dtype:
             return None
         if result.untyped_storage()._cdata == tensor.untyped_storage()._cdata:
             return None  # a view of the storage that it is to replace
         return max(0, taken) if same_bits(flat_bytes(tensor), flat_bytes(result)) else None
+
+    def postpone(self, storage: SavedStorage, recipe: Recipe | Replay, variant: int, like: Hashable) -> None:
+        """Note a recipe that there was no room to try: one that does the same work may be tried later."""
+        self._postponed.append((like, self._entry(storage.site), _noted(recipe, variant)))
+
+    def trial(self, like: Hashable) -> RecipeTrial | None:
+        """Return what recipes that do the same work gave, once enough of them were tried; None before."""
+        known = self._trials.get(like, [])
+        return known[-1] if len(known) >= self.tuning.alike_recipes_timed else None
+
+    def tried(self, like: Hashable, trial: RecipeTrial) -> RecipeTrial:
+        """Note a trial; one recipe that gives other bits speaks against all that do the same work."""
+        known = self._trials.setdefault(like, [])
+        known.append(known[-1] if known and not known[-1].gives_same_bits else trial)
+        return trial
 
     def time_recipe(self, like: Hashable, build: Callable[[], torch.Tensor]) -> float | None:
         """Return the seconds that a recipe takes; None if there is no memory for it any more.
@@ -196,6 +228,10 @@ class StepRecorder:
         seconds = [self.transfer.seconds(start, end) for start, end in self._marks]
         for interval, start, end in self._pauses:
             seconds[interval] = max(0.0, seconds[interval] - self.transfer.seconds(start, end))
+        for like, entry, noted in self._postponed:
+            trials = self._trials.get(like, [])
+            if trials and trials[-1].gives_same_bits:
+                entry.update(recipe_s=trials[-1].seconds, recipe_bytes=trials[-1].taken, **noted)
         last = len(seconds) - 1
         sites = []
         for entry in self._sites:
@@ -210,6 +246,12 @@ class StepRecorder:
             labels=(*self._labels, "the end of the step"),
             base=self._base,
         )
+
+
+def _noted(recipe: Recipe | Replay, variant: int) -> dict[str, Any]:
+    """Return what a recording says about a recipe besides its cost."""
+    replayed = tuple(op.number for op in recipe.ops) if isinstance(recipe, Replay) else ()
+    return {"needs": tuple(sorted(recipe.sources())), "variant": variant, "replayed": replayed}
 
 
 def _on_device(storages: Sequence[SavedStorage]) -> int:

@@ -32,7 +32,7 @@ DeadStorage = tuple[Block, Any, torch.Tensor | None]
 class Kept:
     """A saved tensor that stays where it is: a parameter, a small one, one of an unusual kind."""
 
-    __slots__ = ("tensor", "version")
+    __slots__ = ("__weakref__", "tensor", "version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor.detach()  # the tensor itself would hold its own node, and never be freed
@@ -84,7 +84,7 @@ class SavedStorage:
         self.block: Block | None = None  # of host memory
         self.going: Any = None  # the ticket of the copy out
         self.coming: Any = None  # the ticket of the copy back
-        self.recipe: Recipe | None = None
+        self.recipe: Any = None  # a `Recipe`, or a `Replay` of operations
         self.depth = 0  # of recipes on recipes, once the bytes were dropped
         self.dead = dead  # where it is noted when this storage dies
 

@@ -19,12 +19,13 @@ import torch
 from weft.errors import BudgetError, UsageError
 from weft.lms.activations.engine import ActivationEngine
 from weft.lms.activations.graph import Packed
-from weft.lms.activations.guard import GuardedStep, OperationGuard
+from weft.lms.activations.guard import GuardedStep, OperationGuard, TapedForward
 from weft.lms.activations.module_names import ModuleNames
 from weft.lms.activations.recorder import StepRecorder
 from weft.lms.activations.saved import Kept, KeptPage
 from weft.lms.activations.step import RunningStep
 from weft.lms.activations.step_thread import StepThread
+from weft.lms.activations.tape import TapedStep
 from weft.lms.budget import Budget
 from weft.lms.device.torch_private import (
     FakeTensor,
@@ -229,8 +230,16 @@ class BudgetSession:
             slack = min(
                 self.tuning.operation_slack_bytes, budget.plannable >> self.tuning.operation_slack_shift
             )
-            guard = OperationGuard(engine.before_operation, slack, engine.graph.changed, engine.is_quiet)
+            tape = None if budget.pages_parameters else engine.tape
+            guard = OperationGuard(
+                engine.before_operation, slack, engine.graph.changed, engine.is_quiet, tape
+            )
             engine.guarded = self._contexts.enter_context(GuardedStep(guard, self._own_modes))
+            engine.taped = engine.guarded and tape is not None
+        elif plan is not None and plan.replays:
+            taped = TapedForward(TapedStep(engine.tape), self._own_modes)
+            engine.taped = self._contexts.enter_context(taped)
+            engine.alone = self._own_modes == 0
 
     def _is_measured(self, shape: StepShape) -> bool:
         """Return whether the next step of a shape is recorded; one that keeps all is where its times decide a split."""
@@ -256,23 +265,40 @@ class BudgetSession:
         finally:
             self._contexts.close()
             self._recorder = None
+            self.engine.tape.clear()
             self.engine.mover.bury()
             self._thread.release()
 
     def _learn(self) -> None:
         """Take in what a step that ended tells: its recording, its time, or its peak alone."""
         self.steps += 1
-        if self._recorder is not None:
+        if self.engine.varied and not self.engine.lost:
+            self._learn_peak()
+        elif self._recorder is not None:
             recording = self._recorder.finish()
             self._device_idle = True
             self.recorded += 1
-            self.budget.note_peak(self._recorder.highest or self.transfer.peak())
+            peak = self._recorder.highest or self.transfer.peak()
+            self.budget.note_peak(peak)
             if self.step.shape is None:
                 assert self._key is not None
                 self.step.shape = self.planning.recorded(self._key, recording)
             elif self._was_as_planned(self.step.shape):
+                self.step.shape.margin += max(0, peak - self.budget.limit)
                 self.planning.measured(self.step.shape, recording)
         elif self._sees_peak:
+            self._learn_peak()
+
+    def _learn_peak(self) -> None:
+        """Take in the peak of a step, and its time if that is to be compared with its plan's."""
+        if self._recorder is not None:  # a measurement that was given up
+            shape = self.step.shape
+            assert shape is not None
+            shape.steps += 1
+            peak = max(self._recorder.highest, self.transfer.peak())
+            self.budget.note_peak(peak)
+            self.planning.reached(shape, peak)
+        else:
             shape, peak = self.step.shape, self.transfer.peak()
             if shape is not None and self._started is not None and not shape.plan.keeps_all:
                 shape.steps += 1

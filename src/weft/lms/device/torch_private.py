@@ -38,6 +38,7 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "WeakStorageRef",
+    "around_backward",
     "backward_id",
     "current_device_index",
     "current_stream_id",
@@ -84,6 +85,26 @@ next_sequence_number: Callable[[], int] = _c._autograd._get_sequence_nr
 # The id of the backward pass that runs on this thread, or NO_BACKWARD.
 backward_id: Callable[[], int] = _c._current_graph_task_id
 NO_BACKWARD = -1
+
+
+def around_backward(wrapper: Callable[..., Any]) -> Callable[[], None]:
+    """Have `wrapper(run, *args, **kwargs)` called for every backward pass, until the function that this returns is.
+
+    A backward pass takes over the dispatch modes of the thread that starts it: later is too late to take one out.
+    """
+    autograd: Any = torch.autograd
+    original = autograd._engine_run_backward
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, *args, **kwargs)
+
+    def restore() -> None:
+        if autograd._engine_run_backward is wrapped:
+            autograd._engine_run_backward = original
+
+    autograd._engine_run_backward = wrapped
+    return restore
+
 
 # Dispatch: modes that see every operation.
 # `_pytree` handles the arguments of operators; `optree`, the public choice, is another dependency.

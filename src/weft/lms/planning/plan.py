@@ -13,6 +13,15 @@ from weft.text import format_seconds, format_size
 WORDS: dict[Choice, str] = {"keep": "keep", "recipe": "rebuild", "swap": "swap"}
 
 
+@dataclass(frozen=True)
+class Family:
+    """What the candidates of one search have in common: which sites they may rebuild."""
+
+    depth: int = 1 << 30  # longest chain of recipes
+    anchors: frozenset[int] = frozenset()  # sites that stay, so that chains begin at them
+    replays: bool = True  # sites whose recipes repeat operations of the tape are among them
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The choices for steps of one shape, and the timeline that follows from them."""
@@ -24,13 +33,23 @@ class Plan:
     native: Timeline  # the same step with everything kept
     keys: tuple[tuple[str, int], ...] = field(default=())  # `SavedSite.key` of each site; bytes -1 match any
     rebuilt: int = 0  # number of cheapest sites that are rebuilt, and
-    depth: int = 0  # longest chain of recipes: where a search for the next plan starts
+    family: Family = field(default_factory=lambda: Family())  # where a search for the next plan starts
     paged: str = ""  # lines about what of the model lives on the host
 
     @cached_property
     def keeps_all(self) -> bool:
         """Whether the plan leaves everything on the device."""
         return all(choice == "keep" for choice in self.choices)
+
+    @cached_property
+    def replayed(self) -> frozenset[int]:
+        """The numbers of the operations that are repeated to rebuild something: a tape must see them in the step."""
+        sites = zip(self.recording.sites, self.choices, strict=True)
+        return frozenset(number for site, choice in sites if choice == "recipe" for number in site.replayed)
+
+    @property
+    def replays(self) -> bool:
+        return bool(self.replayed)
 
     @property
     def slowdown(self) -> float:

@@ -42,6 +42,9 @@ class SavedSite:
     recipe_bytes: int = 0  # that rebuilding takes on the way, besides the result
     needs: tuple[int, ...] = ()  # sites that the recipe works on, all of them saved before this one
     variant: int = 0  # the number of the recipe's variant that gave the right bits
+    replayed: tuple[
+        int, ...
+    ] = ()  # numbers of the operations that the recipe repeats, which a tape must have seen
 
     @property
     def last(self) -> int:

@@ -11,13 +11,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 from weft.errors import BudgetError
-from weft.lms.planning.plan import Plan
+from weft.lms.planning.plan import Family, Plan
 from weft.lms.planning.playback import Choice, Timeline, first_needs, play, play_within
 from weft.lms.planning.recording import Rates, Recording
+from weft.lms.planning.segments import anchors
 from weft.lms.tuning import DEFAULTS, LmsTuning
 from weft.text import format_size, round_up_size
 
@@ -39,13 +40,12 @@ def make_plan(
     """
     host_bytes = UNLIMITED if host is None else host
     native = play(recording, ["keep"] * len(recording.sites), rates, UNLIMITED, tuning)
-    depths = tuning.recipe_depths
-    searches = [_PlanSearch(recording, limit, rates, host_bytes, depth, native, tuning) for depth in depths]
+    begin = partial(_PlanSearch, recording, limit, rates, host_bytes, native=native, tuning=tuning)
     if native.peak <= limit:
-        return searches[0].kept()
+        return begin(Family()).kept()
     best: _Candidate | None = None
     if like is not None and not like.keeps_all:
-        again = searches[depths.index(like.depth)]
+        again = begin(like.family)
         again.tried[like.rebuilt] = like.choices.count("swap")
         again.climb(like.rebuilt)
         best = again.best
@@ -54,20 +54,48 @@ def make_plan(
             and best.timeline.seconds <= (like.slowdown + tuning.search_tolerance) * native.seconds
         ):
             return best.plan(again)
+    searches = [begin(family) for family in _chains(tuning)]
     for search in searches:
         search.best = best
         search.look_everywhere()
         best = search.best
+    segmented = [begin(family) for family in _segmented(recording, tuning)]
+    for search in segmented:
+        search.look([len(search.cheapest)])  # all of every segment: what checkpointing does
+    searches += segmented
+    hopeful = [search for search in segmented if search.best is not None]
+    hopeful.sort(key=lambda search: search.best.timeline.seconds if search.best is not None else 0.0)
+    for search in hopeful[: tuning.segmentings_searched]:
+        search.look_everywhere()
+    for search in hopeful:
+        assert search.best is not None
+        least_gain = tuning.replay_gain * native.seconds if search.family.replays else 0.0
+        if best is None or search.best.timeline.seconds < best.timeline.seconds - least_gain:
+            best = search.best
     if best is None:
         raise min((search.failure() for search in searches), key=lambda failure: failure[0])[1]
-    return best.plan(searches[depths.index(best.depth)])
+    return best.plan(begin(best.family))
+
+
+def _chains(tuning: LmsTuning) -> list[Family]:
+    """Return the families of candidates that rebuild along short chains, with nothing repeated from the tape."""
+    return [Family(depth=depth, replays=False) for depth in tuning.recipe_depths]
+
+
+def _segmented(recording: Recording, tuning: LmsTuning) -> list[Family]:
+    """Return the families of candidates that rebuild whole segments, of several sizes."""
+    whole = sum(site.bytes for site in recording.sites if site.recipe_s is not None)
+    replays = any(site.replayed for site in recording.sites)
+    found = dict.fromkeys(anchors(recording, whole // parts) for parts in tuning.segment_parts)
+    return [Family(anchors=stay, replays=replays) for stay in found]
 
 
 def least(recording: Recording, rates: Rates, tuning: LmsTuning = DEFAULTS) -> Timeline:
     """Return the timeline of the plan with the lowest peak, at any cost: no budget can go below that peak."""
     native = play(recording, ["keep"] * len(recording.sites), rates, UNLIMITED, tuning)
     searches = [
-        _PlanSearch(recording, 0, rates, UNLIMITED, depth, native, tuning) for depth in tuning.recipe_depths
+        _PlanSearch(recording, 0, rates, UNLIMITED, family, native, tuning)
+        for family in (*_chains(tuning), *_segmented(recording, tuning))
     ]
     for search in searches:
         for part in range(3):
@@ -89,7 +117,7 @@ class _Candidate:
     """One choice for every site, played through."""
 
     count: int  # of cheapest sites that are rebuilt
-    depth: int  # longest chain of recipes
+    family: Family
     timeline: Timeline
     choices: tuple[Choice, ...]
 
@@ -102,7 +130,7 @@ class _Candidate:
             native=search.native,
             keys=tuple(site.key for site in search.recording.sites),
             rebuilt=self.count,
-            depth=self.depth,
+            family=self.family,
         )
 
 
@@ -120,7 +148,7 @@ class _LeastCost:
 
 
 class _PlanSearch:
-    """The search among candidates whose chains of recipes are at most `depth` long."""
+    """The search among the candidates of a family."""
 
     def __init__(
         self,
@@ -128,13 +156,13 @@ class _PlanSearch:
         limit: int,
         rates: Rates,
         host: int,
-        depth: int,
+        family: Family,
         native: Timeline,
         tuning: LmsTuning = DEFAULTS,
     ) -> None:
         self.tuning = tuning
         self.recording, self.limit, self.rates, self.host = recording, limit, rates, host
-        self.depth, self.native = depth, native
+        self.family, self.native = family, native
         self.best: _Candidate | None = None
         self.least: Timeline | None = None  # the one with the lowest peak seen
         self.tried: dict[int, int] = {}  # swaps that a candidate needs, by its count
@@ -147,7 +175,11 @@ class _PlanSearch:
 
     @cached_property
     def _classes(self) -> dict[int, int]:
-        prices = {index: price(self.recording, index) for index in range(len(self.recording.sites))}
+        prices = {
+            index: price(self.recording, index)
+            for index, site in enumerate(self.recording.sites)
+            if index not in self.family.anchors and (self.family.replays or not site.replayed)
+        }
         return {
             index: _price_class(cost, self.tuning.price_class)
             for index, cost in prices.items()
@@ -157,15 +189,15 @@ class _PlanSearch:
     def kept(self) -> Plan:
         """Return the plan that keeps everything."""
         choices = tuple[Choice, ...](["keep"] * len(self.recording.sites))
-        return _Candidate(0, self.depth, self.native, choices).plan(self)
+        return _Candidate(0, self.family, self.native, choices).plan(self)
 
     def look_everywhere(self) -> None:
         """Look at the ends of each class of prices, then between two of them wherever a better candidate may be."""
         classes = [self._classes[index] for index in self.cheapest]
         ends = [index for index in range(1, len(classes)) if classes[index] != classes[index - 1]]
-        self.look([0, *ends, len(classes)])
+        self.look([0, *ends[:: self.tuning.classes_at_once], len(classes)])
         for _ in range(self.tuning.refinements):
-            if self.best is None or self.best.depth != self.depth:
+            if self.best is None or self.best.family != self.family:
                 return
             hope, middle = self._most_hopeful()
             if hope > self.best.timeline.seconds - self.tuning.refinement_gain * self.native.seconds:
@@ -231,14 +263,14 @@ class _PlanSearch:
         if timeline.host_peak <= self.host and (
             self.best is None or timeline.seconds < self.best.timeline.seconds
         ):
-            self.best = _Candidate(count, self.depth, timeline, choices)
+            self.best = _Candidate(count, self.family, timeline, choices)
 
     def rebuilt(self, count: int) -> set[int]:
         """Return the `count` cheapest sites, without those at the end of too long a chain of recipes."""
         depths: dict[int, int] = {}
         for index in sorted(self.cheapest[:count]):
             depth = 1 + max((depths.get(need, 0) for need in self.recording.sites[index].needs), default=0)
-            if depth <= self.depth:
+            if depth <= self.family.depth:
                 depths[index] = depth
         return set(depths)
 
@@ -257,7 +289,8 @@ class _PlanSearch:
         low, high, step = 0, len(others), 1
         middle = min(guess, high)
         found = None
-        while low <= high:
+        near = len(others) // self.tuning.swaps_tolerance  # a few more than it takes cost little
+        while low <= high and not (found is not None and high - low < near):
             choices = self._choices(rebuilt, others[:middle])
             timeline = play_within(self.recording, choices, self.rates, self.limit, self.tuning)
             if timeline is not None:
