@@ -12,6 +12,9 @@ python benchmarks/jobs.py chart           a chart of a million points
 python benchmarks/jobs.py decide          one decision over 10,000 jobs and 1,000 hosts
 python benchmarks/jobs.py simulate        a week of 64 hosts against a plain queue and checkpoints
 python benchmarks/jobs.py kills           kill -9 of the service, 100 times
+python benchmarks/jobs.py failover        two services on PostgreSQL, the one that schedules is lost
+python benchmarks/jobs.py urgent          an urgent job beside elastic ones on a virtual cluster
+python benchmarks/jobs.py paint           the console in chromium: 10,000 jobs, a million points
 python benchmarks/jobs.py mlflow          MLflow's log-batch against an MLflow server (--rival PYTHON)
 """
 
@@ -32,18 +35,22 @@ PARTS = {
     "decide": "decide",
     "simulate": "simulate",
     "kills": "kills",
+    "failover": "kills:failover",
+    "urgent": "urgent",
+    "paint": "paint",
     "list": "web_list",
     "stream": "web_stream",
     "up": "web_up",
     "mlflow": "mlflow_door",
-}  # modules with main(words)
+}  # modules with main(words), or module:function
 
 
 def main(words: list[str]) -> int:
     if not words or words[0] not in PARTS:
         print(__doc__)
         return 0 if not words else 2
-    importlib.import_module(f"benchmarks.jobs_harness.{PARTS[words[0]]}").main(words[1:])
+    module, _, function = PARTS[words[0]].partition(":")
+    getattr(importlib.import_module(f"benchmarks.jobs_harness.{module}"), function or "main")(words[1:])
     return 0
 
 

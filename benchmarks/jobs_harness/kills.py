@@ -7,14 +7,22 @@ notes its start and its end in a file. The service is killed at random moments, 
 and ends them, and started again at once. At the end every job must have been started once, have ended well in its first
 attempt, and have its points once each. "Adopted" is the time from the start of the next service until it follows a job
 that ran before: its lease is taken, and the index built.
+
+    python benchmarks/jobs.py failover [--rounds 5]
+
+Two services on one PostgreSQL: the one that schedules is stopped dead (SIGSTOP), as one on a machine that is lost, and
+a job is submitted at that moment. "Failover" is the time until the other one has taken the lease, which must run out, and
+has started that job. A service that is killed on the same machine is noticed at once, which says less.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -32,6 +40,7 @@ from weft.jobs.service.service import JobService
 from weft.jobs.store.tables import job, lease, metric
 
 POINTS = 50
+FAILOVER_PAUSE_S = 4.0  # for the second service to be ready before the first is killed
 MOST_WAITING = 6  # jobs that have not ended, at most: two cores have no room for more
 SCRIPT = f"""
 import os, time
@@ -137,3 +146,52 @@ def main(words: list[str]) -> None:
         shutil.rmtree(folder)
     else:
         print(f"kept {folder}", file=sys.stderr)
+
+
+async def fail_over(folder: Path, address: str, desk: Desk, rounds: int) -> list[tuple[float, float]]:
+    """Return, for each loss of the service that schedules, the seconds to the new lease and to the start of a job."""
+    found = []
+    epoch = Campaign(folder, address, desk, random.Random(0))._epoch
+    leading = ServiceProcess(folder, address)
+    try:
+        while not await epoch():
+            await asyncio.sleep(0.05)
+        for _ in range(rounds):
+            waiting = ServiceProcess(folder, address)
+            try:
+                await asyncio.sleep(FAILOVER_PAUSE_S)  # it stands by
+                before, began = await epoch(), time.monotonic()
+                os.kill(leading.pid, signal.SIGSTOP)
+                number = await desk.submit("print('hello')", "resources: {cpus: 0.5}")
+                while await epoch() == before:
+                    await asyncio.sleep(0.01)
+                taken_s = time.monotonic() - began
+                await desk.until(number, lambda job: job.attempt > 0 and job.state != "staging")
+                found.append((taken_s, time.monotonic() - began))
+                await desk.reach(number)
+            finally:
+                leading.kill()
+                leading = waiting
+    finally:
+        leading.kill()
+    return found
+
+
+def failover(words: list[str]) -> None:
+    """Print the figures of a failover beside the claims."""
+    from benchmarks.jobs_harness.points import address_of
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args(words)
+    with (
+        tempfile.TemporaryDirectory(prefix="weft-failover-") as folder,
+        address_of("postgresql") as address,
+        opened(address) as database,
+    ):
+        home = Path(folder)
+        desk = Desk(JobService(ServiceConfig(folder=home / "data"), database), home)
+        found = asyncio.run(fail_over(home, address, desk, asked.rounds))
+    for taken_s, started_s in found:
+        print(f"  lease taken after {taken_s:.2f} s, the job started after {started_s:.2f} s")
+    print(claims.report("jobs_scheduling", {"failover-s": max(started_s for _, started_s in found)}), end="")

@@ -33,20 +33,24 @@ def note_of(folder: Path, checkpoints: Path, data: Iterable[str]) -> dict[str, A
 
 def bring_to(
     hosts: Sequence[str], folder: Path, note: Mapping[str, Any] | None, owner: SystemUser | None
-) -> None:
-    """Bring an attempt's folders to hosts that lack them; ConnectError names a host that does not take them."""
+) -> dict[str, list[str]]:
+    """Bring an attempt's folders to hosts that lack them; return, by host, those that it lacked.
+
+    ConnectError names a host that does not take them.
+    """
     others = [host for host in hosts if not is_this_machine(host)]
     known = note if note is not None else read_note(folder)
-    if not others or known is None:
-        return
-    # Checkpoints of earlier attempts go along, where there are any.
-    past = [path for path in known["make"] if any(Path(path).iterdir())]
-    request = {"hosts": others, "take": [*known["take"], *past], "make": known["make"]}
-    carried = _carry(request, owner)
+    if known is None:
+        return {}
+    carried: dict[str, list[str]] = {}
+    if others:
+        # Checkpoints of earlier attempts go along, where there are any.
+        past = [path for path in known["make"] if any(Path(path).iterdir())]
+        carried = _carry({"hosts": others, "take": [*known["take"], *past], "make": known["make"]}, owner)
     hosts_then = {**known["hosts"], **{host: paths for host, paths in carried.items() if paths}}
-    if hosts_then:
-        with acting_as(owner):
-            write_whole(folder / NOTE, json.dumps({**known, "hosts": hosts_then}))
+    with acting_as(owner):  # kept also where nothing travelled: the run may grow onto other hosts
+        write_whole(folder / NOTE, json.dumps({**known, "hosts": hosts_then}))
+    return carried
 
 
 def bring_back(folder: Path, owner: SystemUser | None) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,7 @@ from weft.jobs.service.attempts.staging import (
     stage_code,
     store_outputs,
 )
+from weft.jobs.service.attempts.system_user import SystemUser
 from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.index import KnownJob
 from weft.jobs.service.lease import Lease
@@ -64,6 +66,7 @@ QUEUED_AGAIN = {
     "preempt": "gave way to another job, at its last checkpoint",
     "restart": "starts again at its last checkpoint, on advice",
 }
+SHARING_S = 600.0  # for which a host counts as sharing our folders once it was seen to
 SAVING = frozenset({"pause", *QUEUED_AGAIN})
 
 
@@ -87,6 +90,7 @@ class Attempts:
         self.on_host_lost: Callable[[], None] = lambda: None  # have hosts looked at
         self.sources: list[VariableSource] = []
         self.sinks: list[OutputSink] = []
+        self._sharing: dict[str, float] = {}  # hosts that share our folders, and when that was seen
 
     async def write(self, work: Callable[[sa.Connection], Any]) -> Any:
         """Write as the holder of the lease; LeaseLost if it is not ours any more."""
@@ -174,7 +178,21 @@ class Attempts:
         ]
         note = note_of(folder, checkpoints, staged)
         hosts = [share.host for share in running.attempt.shares]
-        await asyncio.to_thread(bring_to, hosts, folder, note, command.owner)
+        await self._bring(hosts if staged else self._unsure(hosts), folder, note, command.owner)
+
+    def _unsure(self, hosts: Sequence[str]) -> list[str]:
+        """Return the hosts that were not seen to share our folders lately: asking one costs a start a connection."""
+        return [host for host in hosts if time.monotonic() - self._sharing.get(host, -SHARING_S) >= SHARING_S]
+
+    async def _bring(
+        self, hosts: Sequence[str], folder: Path, note: Mapping[str, Any] | None, owner: SystemUser | None
+    ) -> None:
+        carried = await asyncio.to_thread(bring_to, hosts, folder, note, owner)
+        for host, lacked in carried.items():
+            if lacked:
+                self._sharing.pop(host, None)
+            else:
+                self._sharing[host] = time.monotonic()
 
     async def adopt(self, running: RunningAttempt) -> KeeperProcess | None:
         """Start another keeper for an elastic run that goes on without one."""
@@ -272,7 +290,7 @@ class Attempts:
         grown = new_hosts(attempt.shares, shares)
         if grown:
             owner = await self._owners.of(job.user_id, job.user_name)
-            await asyncio.to_thread(bring_to, grown, self.folder(attempt), None, owner)
+            await self._bring(grown, self.folder(attempt), None, owner)
         entries = [entry_of(share) for share in shares]
         await asyncio.to_thread(scale, self.folder(attempt) / "run", entries)
         held = tuple(keep)
