@@ -101,7 +101,7 @@ class SimulatedStudy:
         self._decide()
         while self._heap and core.state.state == "running" and self._now_s < self._most_s:
             moment = self._heap[0][0]
-            running = len(core.state.in_state("running"))
+            running = core.state.count("running")
             self._busy_s += (min(moment, self._most_s) - self._now_s) * running
             self._now_s = moment
             batch = []
@@ -136,7 +136,7 @@ class SimulatedStudy:
     def _decide(self) -> None:
         core = self._core
         while True:
-            free = self._workers - len(core.state.in_state("running"))
+            free = self._workers - core.state.count("running")
             actions = core.actions(free, self._now_s)
             if not actions:
                 return

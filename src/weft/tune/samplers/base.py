@@ -51,9 +51,8 @@ def next_suggestion(searcher: Searcher, state: SearchState) -> tuple[Suggestion,
     """Return what the next trial tries, and whether somebody gave that point; None if nothing is left."""
     number = state.next_number
     points = state.config.points
-    tried = sum(1 for trial in state if trial.given and not trial.source)
-    if tried < len(points):
-        return Suggestion(state.space.check_point(points[tried])), True
+    if state.given < len(points):
+        return Suggestion(state.space.check_point(points[state.given])), True
     if not state.space.domains:
         return Suggestion({}), False  # the first function names what there is
     found = searcher.suggest(state, number)

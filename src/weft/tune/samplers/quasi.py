@@ -27,7 +27,7 @@ class QuasiRandomSearcher:
             for n, d in state.space.domains.items()
             if not isinstance(d, Choices) or isinstance(d, OrderedChoices)
         ]
-        index = sum(1 for trial in state if not trial.given)
+        index = state.suggested
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a number of points that is no power of two
             engine = qmc.Sobol(max(1, len(names)), scramble=True, seed=state.config.seed % 2**32)

@@ -59,7 +59,7 @@ class GridSearcher:
                 raise SpaceError("constraints must leave points of the grid, got none; loosen one")
             if self._shuffle:
                 np.random.default_rng(state.config.seed).shuffle(self._grid)
-        index = sum(1 for trial in state if not trial.given)
+        index = state.suggested
         return Suggestion(dict(self._grid[index])) if index < len(self._grid) else None
 
 

@@ -49,14 +49,14 @@ def decide(
     starts = 0 if exhausted else _starts_left(state)
     found = scheduler.decide(state, max(0, free) + len(stops), starts)
     actions = (*stops, *(one for one in found if getattr(one, "trial", None) not in stopped))
-    if not actions and not state.in_state("running"):
+    if not actions and not state.count("running"):
         return StudyDecision((), "completed", _ended_by(state, exhausted))
     return StudyDecision(actions)
 
 
 def _starts_left(state: SearchState) -> int:
     limit = state.config.budget.trials
-    return 10**9 if limit is None else max(0, limit - sum(1 for trial in state if not trial.source))
+    return 10**9 if limit is None else max(0, limit - state.own)
 
 
 def _budget_used(state: SearchState) -> str | None:
@@ -70,9 +70,9 @@ def _budget_used(state: SearchState) -> str | None:
         return f"its time of {format_seconds(budget.time_s)} is over"
     if budget.gpu_hours is not None and state.gpu_hours() >= budget.gpu_hours:
         return f"its {budget.gpu_hours:g} GPU-hours are used"
-    completed = any(state.trials[n].state == "completed" for n in state.over)
-    if budget.no_better_for is not None and completed and state.since_best() >= budget.no_better_for:
-        return f"nothing better came in {plural(budget.no_better_for, 'trial')}"
+    patience, completed = budget.no_better_for, state.count("completed") > 0
+    if patience is not None and completed and state.since_best() >= patience:
+        return f"nothing better came in {plural(patience, 'trial')}"
     if state.config.act.get("plateau") and is_plateau(state):
         return "it has come to a plateau, and act.plateau ends it then"
     return None
@@ -90,7 +90,7 @@ def _failure(state: SearchState) -> str:
 def _ended_by(state: SearchState, exhausted: bool) -> str:
     if exhausted:
         return f"every point was tried: {plural(len(state.trials), 'trial')}"
-    paused = len(state.in_state("paused"))
+    paused = state.count("paused")
     rest = f"; {paused} of them stay paused" if paused else ""
     return f"all of its {plural(len(state.trials), 'trial')} were run{rest}"
 

@@ -11,7 +11,9 @@ Without checkpoints there is nothing to go on from, so a trial that is not among
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 
 from weft.tune.schedulers.actions import (
     ExtendTrial,
@@ -57,6 +59,7 @@ class Asha:
         if not (isinstance(brackets, int) and 1 <= brackets <= 20):
             raise StudyError(f"brackets must be a whole number between 1 and 20, got {brackets!r}; write 1")
         self.eta, self.brackets = float(eta), brackets
+        self._index: RungIndex | None = None  # of the state that was decided on last: it only saves time
 
     def pattern(self, levels: int) -> tuple[int, ...]:
         """Return the brackets of successive trials, again and again."""
@@ -66,7 +69,10 @@ class Asha:
         resource = state.config.resource
         assert resource is not None
         levels = rungs(resource.min, resource.max, self.eta)
-        return _Halving(state, levels, self.eta, self.pattern(len(levels))).decide(free, starts)
+        if self._index is None or self._index.state is not state or self._index.levels != levels:
+            self._index = RungIndex(state, levels)
+        self._index.update()
+        return _Halving(self._index, self.eta, self.pattern(len(levels))).decide(free, starts)
 
 
 class Hyperband(Asha):
@@ -76,14 +82,82 @@ class Hyperband(Asha):
         super().__init__(eta, brackets)
 
 
+class RungIndex:
+    """The scores of all trials at all rungs in order, kept up with changes: a decision then looks at few trials."""
+
+    def __init__(self, state: SearchState, levels: tuple[int, ...]) -> None:
+        self.state, self.levels = state, levels
+        self._seen = 0  # changes
+        self._known: dict[tuple[int, int], float] = {}  # scores, by trial and level
+        self._scores: dict[tuple[int, int], list[tuple[float, int]]] = {}  # in order, by bracket and level
+        self._held: dict[
+            tuple[int, int], list[tuple[float, int]]
+        ] = {}  # heaps of trials that may go on from a level
+        self._brackets: set[int] = set()
+
+    def update(self) -> None:
+        """Take in what has changed since."""
+        log = self.state.log
+        for number in dict.fromkeys(log[self._seen :]):
+            self._take(self.state.trials[number])
+        self._seen = len(log)
+
+    def _take(self, trial: TrialRecord) -> None:
+        self._brackets.add(trial.bracket)
+        for level, rung in enumerate(self.levels):
+            score = trial.score_at(rung)
+            if score is None:
+                break
+            before = self._known.get((trial.number, level))
+            if before != score:
+                ordered = self._scores.setdefault((trial.bracket, level), [])
+                if before is not None:
+                    ordered.remove((before, trial.number))
+                insort(ordered, (score, trial.number))
+                self._known[trial.number, level] = score
+            if self._waits(trial, level):
+                heappush(self._held.setdefault((trial.bracket, level), []), (score, trial.number))
+
+    def _waits(self, trial: TrialRecord, level: int) -> bool:
+        """Return whether a trial has come to a rung, and may go on from there."""
+        return trial.until == self.levels[level] and (trial.state == "paused" or trial.reached)
+
+    def scores(self, bracket: int, level: int) -> list[tuple[float, int]]:
+        """Return the scores and numbers of the trials of a bracket that reached a rung, the best first."""
+        return self._scores.get((bracket, level), [])
+
+    def promotions(self, eta: float) -> Iterator[tuple[TrialRecord, int]]:
+        """Yield the trials that may go on, those of the highest rung first, the best first, and how far."""
+        for level in range(len(self.levels) - 2, -1, -1):
+            for bracket in sorted(self._brackets):
+                yield from self._of_rung(bracket, level, eta)
+
+    def _of_rung(self, bracket: int, level: int, eta: float) -> Iterator[tuple[TrialRecord, int]]:
+        held, ordered = self._held.get((bracket, level), []), self.scores(bracket, level)
+        allowed, given = int(len(ordered) / eta), set()
+        try:
+            while held:
+                score, number = held[0]
+                fits = self._waits(self.state.trials[number], level) and self._known[number, level] == score
+                if not fits or held[0] in given:
+                    heappop(held)
+                    continue
+                if not math.isfinite(score) or bisect_left(ordered, (score, number)) >= allowed:
+                    return
+                given.add(heappop(held))
+                yield self.state.trials[number], self.levels[level + 1]
+        finally:
+            for one in given:  # whoever asks again without having acted gets the same answer
+                heappush(held, one)
+
+
 class _Halving:
     """One decision."""
 
-    def __init__(
-        self, state: SearchState, levels: tuple[int, ...], eta: float, pattern: tuple[int, ...]
-    ) -> None:
-        self._state, self._levels, self._eta, self._pattern = state, levels, eta, pattern
-        self._pauses = state.config.checkpoints
+    def __init__(self, index: RungIndex, eta: float, pattern: tuple[int, ...]) -> None:
+        self._index, self._eta, self._pattern = index, eta, pattern
+        self._state, self._levels = index.state, index.levels
+        self._pauses = self._state.config.checkpoints
 
     def decide(self, free: int, starts: int) -> list[TrialAction]:
         state = self._state
@@ -93,7 +167,7 @@ class _Halving:
         actions: list[TrialAction] = []
         slots = free + len(reached)  # those at their limit give theirs to whoever deserves it most
         waiting = state.interrupted()
-        promotions = self._promotions()
+        promotions = self._index.promotions(self._eta)
         kept: set[int] = set()
         number = state.next_number
         while slots:
@@ -113,7 +187,7 @@ class _Halving:
             else:
                 break
             slots -= 1
-        if not actions and len(reached) == len(state.in_state("running")):
+        if not actions and len(reached) == state.count("running"):
             actions += self._last(reached)
             kept |= {one.trial for one in actions if isinstance(one, ExtendTrial)}
         # Pauses come first: they make the room.
@@ -123,7 +197,7 @@ class _Halving:
         """Let the best of the highest rung go on where all would end with no trial complete."""
         state = self._state
         held = [t for t in (*state.in_state("paused"), *reached) if math.isfinite(t.last_score)]
-        if not held or state.in_state("completed"):
+        if not held or state.count("completed"):
             return []
         best = min(held, key=lambda t: (-t.used, t.last_score, t.number))
         until = next((level for level in self._levels if level > best.used), self._levels[-1])
@@ -134,34 +208,6 @@ class _Halving:
 
     def _first(self, bracket: int) -> int:
         return self._levels[min(bracket, len(self._levels) - 1)]
-
-    def _promotions(self) -> Iterator[tuple[TrialRecord, int]]:
-        """Yield the trials that may go on, those of the highest rung first, the best first, and how far."""
-        ranked = self._ranked()
-        for level in range(len(self._levels) - 2, -1, -1):
-            for bracket in sorted(ranked):
-                yield from self._of_rung(ranked[bracket], level)
-
-    def _ranked(self) -> dict[int, list[TrialRecord]]:
-        found: dict[int, list[TrialRecord]] = {}
-        for trial in self._state:
-            if trial.steps:
-                found.setdefault(trial.bracket, []).append(trial)
-        return found
-
-    def _of_rung(self, trials: list[TrialRecord], level: int) -> Iterator[tuple[TrialRecord, int]]:
-        rung, following = self._levels[level], self._levels[level + 1]
-        scores = [
-            (score, trial.number, trial) for trial in trials if (score := trial.score_at(rung)) is not None
-        ]
-        allowed = int(len(scores) / self._eta)
-        if not allowed:
-            return
-        scores.sort()
-        for score, _, trial in scores[:allowed]:
-            held = trial.state == "paused" or trial.reached
-            if held and (trial.until or 0) <= rung and math.isfinite(score):
-                yield trial, following
 
     def _stopping(self, reached: list[TrialRecord], free: int, starts: int) -> list[TrialAction]:
         """Decide where nothing can be paused: go on or stop, at the moment a rung is reached."""
@@ -185,9 +231,6 @@ class _Halving:
 
     def _is_good(self, trial: TrialRecord, level: int) -> bool:
         """Return whether a trial is among the best 1/eta of its rung; the first ones there are."""
-        rung = self._levels[level]
-        mine = trial.score_at(rung)
-        others = [t.score_at(rung) for t in self._state if t.bracket == trial.bracket]
-        scores = sorted(score for score in others if score is not None)
-        allowed = max(1, int(len(scores) / self._eta))
-        return mine is not None and math.isfinite(mine) and mine <= scores[allowed - 1]
+        mine, ordered = trial.score_at(self._levels[level]), self._index.scores(trial.bracket, level)
+        allowed = max(1, int(len(ordered) / self._eta))
+        return mine is not None and math.isfinite(mine) and mine <= ordered[allowed - 1][0]

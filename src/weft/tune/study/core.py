@@ -108,7 +108,7 @@ class StudyCore:
                 done.append(made)
         if found.ends is not None:
             self.say(StudyMoved(state=found.ends, message=found.message, at_s=at_s))
-        elif self._exhausted and not done and not state.in_state("running"):
+        elif self._exhausted and not done and not state.count("running"):
             return self.actions(free, at_s)  # a grid has just come to its end
         return done
 

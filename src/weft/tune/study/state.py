@@ -147,7 +147,15 @@ class SearchState:
         self.now_s = 0.0
         self.inbox = 0
         self.over: list[int] = []  # in the order of their ends
-        self._unfinished: dict[int, TrialRecord] = {}
+        self.log: list[int] = []  # the trial of each change, for those who keep an index of trials
+        self.own, self.given, self.suggested = (
+            0,
+            0,
+            0,
+        )  # trials: not of an earlier study, of these given, not given
+        self._by_state: dict[str, dict[int, TrialRecord]] = {}
+        self._interrupted: dict[int, TrialRecord] = {}
+        self._places: dict[int, str] = {}
 
     @classmethod
     def of(cls, events: Iterable[AnyEvent]) -> SearchState:
@@ -165,13 +173,16 @@ class SearchState:
 
     def in_state(self, *states: str) -> list[TrialRecord]:
         """Return the trials in some states, by number."""
-        if not OVER & set(states):
-            return sorted((t for t in self._unfinished.values() if t.state in states), key=lambda t: t.number)
-        return [trial for trial in self if trial.state in states]
+        found = [trial for state in states for trial in self._by_state.get(state, {}).values()]
+        return sorted(found, key=_number)
+
+    def count(self, state: str) -> int:
+        """Return how many trials are in a state."""
+        return len(self._by_state.get(state, ()))
 
     def interrupted(self) -> list[TrialRecord]:
         """Return the trials that rest though they were not to, by number."""
-        return [trial for trial in self.in_state("waiting", "paused") if trial.interrupted]
+        return sorted(self._interrupted.values(), key=_number)
 
     @property
     def next_number(self) -> int:
@@ -261,10 +272,29 @@ class SearchState:
             event.source,
             dict(event.attrs),
         )
-        self.trials[event.trial] = self._unfinished[event.trial] = trial
+        self.trials[event.trial] = trial
+        self.own += not event.source
+        self.given += event.given and not event.source
+        self.suggested += not event.given
+        self._touch(trial)
+
+    def _touch(self, trial: TrialRecord) -> None:
+        """Keep the indexes of trials by state up to date."""
+        self.log.append(trial.number)
+        before = self._places.get(trial.number)
+        if before != trial.state:
+            if before is not None:
+                del self._by_state[before][trial.number]
+            self._by_state.setdefault(trial.state, {})[trial.number] = trial
+            self._places[trial.number] = trial.state
+        if trial.interrupted:
+            self._interrupted[trial.number] = trial
+        else:
+            self._interrupted.pop(trial.number, None)
 
     def _report(self, trial: TrialRecord, event: TrialReported) -> None:
         trial.version += 1
+        self.log.append(trial.number)
         values = {name: as_number(value) for name, value in event.values.items()}
         trial.latest.update(values)
         goal = self.goals[0]
@@ -306,8 +336,8 @@ class SearchState:
                 trial.state, trial.message, trial.ended_s = event.state, event.message, event.at_s
                 if event.values is not None:
                     trial.values = tuple(as_number(value) for value in event.values)
-                self._unfinished.pop(trial.number, None)
                 self.over.append(trial.number)
+        self._touch(trial)
 
     def _limit(self, trial: TrialRecord, until: int | None) -> None:
         resource = self.config.resource
@@ -318,6 +348,10 @@ class SearchState:
         if trial.running_since_s is not None:
             trial.run_s += max(0.0, at_s - trial.running_since_s)
             trial.running_since_s = None
+
+
+def _number(trial: TrialRecord) -> int:
+    return trial.number
 
 
 def _scores(trial: TrialRecord) -> tuple[float, ...]:

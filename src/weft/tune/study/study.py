@@ -330,7 +330,7 @@ class Study:
         changes: dict[str, Any] = {}
         budget: dict[str, Any] = msgspec.to_builtins(self.state.config.budget)
         if trials is not None:
-            own = sum(1 for trial in self.state if not trial.source)
+            own = self.state.own
             waiting = len(self.state.interrupted())
             budget["trials"] = own - waiting + trials
         if time_s is not None:
