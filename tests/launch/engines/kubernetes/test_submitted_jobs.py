@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import psutil
 from tests.launch.engines.kubernetes.conftest import ClusterShell
 
 SCRIPT = """
-import os, weft
+import os, time, weft
+print("begins", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.05)
 weft.log({"loss": 0.5}, step=1)
 print("rank", os.environ["RANK"], "of job", os.environ["WEFT_JOB_ID"])
 """
 
 
-def test_a_submitted_job_runs_in_pods(on_cluster: ClusterShell, tmp_path: Path) -> None:
+def test_a_submitted_job_runs_in_pods_and_outlives_its_keeper(
+    on_cluster: ClusterShell, tmp_path: Path
+) -> None:
     shell, cluster = on_cluster.shell, on_cluster.cluster
     shell.script(SCRIPT)
     pods = f"{{image: none:1, pods: 2, code: snapshot, workdir: {tmp_path / 'pod'}}}"
@@ -30,10 +36,20 @@ def test_a_submitted_job_runs_in_pods(on_cluster: ClusterShell, tmp_path: Path) 
     assert service.stdout is not None
     while not service.stdout.readline().startswith("log in once with"):
         assert service.poll() is None
-    done = shell.weft("submit", "-f", "job.yaml", timeout=90, **env)
-    assert done.returncode == 0, done.stderr
-    assert {"[0] rank 0 of job 1", "[1] rank 1 of job 1"} <= set(done.stdout.splitlines())
-    assert "loss 0.5" in done.stdout + done.stderr
+    submitted = shell.start("submit", "-f", "job.yaml", **env)
+    cluster.wait_for("both workers", lambda: cluster.log(0).count("begins") == 2)
+    (keeper,) = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(tmp_path / "service") in " ".join(process.info["cmdline"] or ())
+        and "kubernetes" in process.cmdline()
+    ]
+    keeper.kill()  # as when the service's own pod is replaced; the run goes on, and another keeper follows it
+    (tmp_path / "pod" / "go").touch()
+    out, err = submitted.communicate(timeout=90)
+    assert submitted.returncode == 0, err
+    assert {"[0] rank 0 of job 1", "[1] rank 1 of job 1"} <= set(out.splitlines())
+    assert "loss 0.5" in out + err
     shown = json.loads(shell.weft("job", "show", "1", "--json", timeout=60, **env).stdout)
     assert shown["state"] == "completed"
     assert cluster.objects("jobs") == cluster.objects("pods") == []

@@ -87,9 +87,10 @@ def keeper_command(
 def adopt_command(
     plan: AttemptPlan, *, python: str, environ: Mapping[str, str], grace_s: float
 ) -> KeeperCommand:
-    """Return the command that takes over an elastic run whose launcher has died."""
+    """Return the command that takes over an elastic run, or one in pods, whose launcher here has died."""
     first = keeper_command(plan, python=python, environ=environ, grace_s=grace_s)
-    argv = (python, "-P", "-m", "weft", "run", "--adopt", str(plan.folder / "run"))
+    words = ("kubernetes", "attach") if first.pods is not None else ("run", "--adopt")
+    argv = (python, "-P", "-m", "weft", *words, str(plan.folder / "run"))
     return KeeperCommand(argv, first.env, first.cwd, first.hostfile, plan.owner)
 
 

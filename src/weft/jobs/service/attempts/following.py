@@ -214,11 +214,16 @@ class Following:
         return self._attempts.folder(running.attempt) / "run"
 
     async def _adopt(self, running: RunningAttempt) -> bool:
-        """Start another keeper for an elastic run whose own was killed; False if there is nothing to adopt."""
+        """Start another keeper for a run that goes on without its own; False if there is nothing to adopt.
+
+        Elastic runs do, and those in pods of a cluster.
+        """
         run = self._run_dir(running)
-        begun = (run / "elastic" / "control.json").exists() and not (run / "outcome.json").exists()
+        in_pods = running.known.resolved.spec.engine == "kubernetes"
+        sign = run / ("kubernetes.json" if in_pods else "elastic/control.json")
+        begun = sign.exists() and not (run / "outcome.json").exists()
         elastic = is_elastic(running.known.resolved)
-        if not elastic or not begun or running.code == 0 or running.attempt.asked == "kill":
+        if not (elastic or in_pods) or not begun or running.code == 0 or running.attempt.asked == "kill":
             return False
         running.adoptions = [at for at in running.adoptions if now_s() - at < ADOPTION_SPAN_S] + [now_s()]
         if len(running.adoptions) > MOST_ADOPTIONS:

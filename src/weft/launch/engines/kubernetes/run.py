@@ -64,6 +64,8 @@ def run_on_cluster(
 def attach(run_dir: Path, console: Console) -> Outcome:
     """Follow a run that was left alone, to its end."""
     where = read_run(run_dir)
+    for log in run_dir.glob("rank-*.log"):  # the cluster has all of it, from the first line on
+        log.unlink()
     with closing(ClusterApi(where.settings)) as api:
         return _follow(api, where, _references(where), console, run_dir)
 
