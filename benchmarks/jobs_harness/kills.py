@@ -11,8 +11,8 @@ that ran before: its lease is taken, and the index built.
     python benchmarks/jobs.py failover [--rounds 5]
 
 Two services on one PostgreSQL: the one that schedules is stopped dead (SIGSTOP), as one on a machine that is lost, and
-a job is submitted at that moment. "Failover" is the time until the other one has taken the lease, which must run out, and
-has started that job. A service that is killed on the same machine is noticed at once, which says less.
+a job is submitted at that moment. "Failover" is the time until the other one has taken the lease, which must run
+out, and has started that job. A service that is killed on the same machine is noticed at once, which says less.
 """
 
 from __future__ import annotations

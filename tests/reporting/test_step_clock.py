@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from weft.reporting.names import STEP_METRIC
 from weft.reporting.reporter import Reporter
-from weft.reporting.steps import LEAST_S, STEP_METRIC, StepClock
+from weft.reporting.steps import LEAST_S, StepClock
 
 
 class Optimizer:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 VARIABLE = "WEFT_METRICS"
 SLOT_VARIABLE = "WEFT_METRICS_RANK"  # the rank under which a pipe's lines are kept, where RANK may change
+STEP_METRIC = "step_s"  # the seconds of a step
 FOLDER = "metrics"  # of a run directory
 MARK = "\x1eweft: points "  # begins what is a report and not output; \x1f stands for the ends of lines, \x1e ends it
 

@@ -17,7 +17,7 @@ from weft.reporting.advice import VARIABLE as ADVICE_VARIABLE
 from weft.reporting.advice import Advice, AdviceFile
 from weft.reporting.channels import ReportChannel, channel_from_env
 from weft.reporting.lines import Entry, encode_entry, split_entry
-from weft.reporting.steps import STEP_METRIC
+from weft.reporting.names import STEP_METRIC
 
 FLUSH_S = 0.1  # between two writes
 AGAIN_S = 1.0  # before a channel that failed is tried again

@@ -10,7 +10,8 @@ import time
 import weakref
 from typing import Any
 
-STEP_METRIC = "step_s"
+from weft.reporting.names import STEP_METRIC
+
 LEAST_S = 0.05  # from one report to the next
 
 
