@@ -23,10 +23,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from testing.console import answers, data_answers, texts
+from testing.console import answers, data_answers, study_answers, texts
 from testing.console.world import METRICS, World, make_world, now_ms, series
 
 from weft.console import pages
+from weft.errors import UsageError
 from weft.jobs.api.operations import OPERATIONS, PREFIX
 from weft.jobs.spec.read import SpecError
 
@@ -37,6 +38,7 @@ COOKIE = "weft_session"
 
 def make_app(world: World, *, logged_in: bool = True) -> Starlette:
     """Return the service over a world."""
+    study_answers.add_studies(world)
     routes = [Route(f"{PREFIX}/stream", _streamer(world))]
     routes += [Route(f"{PREFIX}/session", _log_in, methods=["POST"])]
     routes += [Route(f"{PREFIX}/jobs/{{job:int}}/files/{{path:path}}", _file)]
@@ -53,7 +55,8 @@ def make_app(world: World, *, logged_in: bool = True) -> Starlette:
     if built is not None:
         routes += [Mount("/assets", StaticFiles(directory=built / "assets"))]  # type: ignore[list-item]
         routes += [Route("/{path:path}", _page(built))]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _refused, SpecError: _bad_spec})  # type: ignore[dict-item]
+    refusals: dict[Any, Any] = {HTTPException: _refused, SpecError: _bad_spec, UsageError: _bad_use}
+    return Starlette(routes=routes, exception_handlers=refusals)
 
 
 def _handler(name: str) -> Callable[..., Any] | None:
@@ -62,7 +65,8 @@ def _handler(name: str) -> Callable[..., Any] | None:
         return lambda world, request: answers.act(world, request, verb)
     if name in ("drain_host", "undrain_host"):
         return answers.drain_host
-    return getattr(answers, name, None) or getattr(data_answers, name, None)
+    modules = (answers, data_answers, study_answers)
+    return next((getattr(module, name) for module in modules if hasattr(module, name)), None)
 
 
 def _answering(
@@ -77,6 +81,8 @@ def _answering(
             )
         found = handler(world, request)
         found = await found if inspect.isawaitable(found) else found
+        if isinstance(found, Response) or status == 204:
+            return found or Response(status_code=status)
         return Response(msgspec.json.encode(found), status, media_type="application/json")
 
     return answer
@@ -126,6 +132,11 @@ async def _bad_spec(request: Request, wrong: SpecError) -> Response:
     return Response(json.dumps({"error": error}), 422, media_type="application/json")
 
 
+async def _bad_use(request: Request, wrong: UsageError) -> Response:
+    error = {"code": "bad-request", "text": str(wrong), "problems": []}
+    return Response(json.dumps({"error": error}), 422, media_type="application/json")
+
+
 def _streamer(world: World) -> Callable[[Request], Any]:
     async def stream(request: Request) -> Response:
         topics = request.query_params.get("topics", "jobs").split(",")
@@ -137,6 +148,7 @@ def _streamer(world: World) -> Callable[[Request], Any]:
 async def _messages(world: World, topics: list[str]) -> AsyncIterator[str]:
     """Yield points of the job that is looked at, and changes of the list."""
     watched = [int(topic.split(":")[1]) for topic in topics if topic.endswith(":metrics")]
+    followed = [int(topic.split(":")[1]) for topic in topics if topic.startswith("study:")]
     yield ": hello\n\n"
     number = 0
     while True:
@@ -145,6 +157,10 @@ async def _messages(world: World, topics: list[str]) -> AsyncIterator[str]:
         for job in watched:
             if world.jobs.get(job, {}).get("state") == "running":
                 yield _points(world, job)
+        for study in followed:
+            told = study_answers.move_on(world, study)
+            if told:
+                yield f"event: study\ndata: {json.dumps(told)}\n\n"
         if number % 8 == 0 and "jobs" in topics:
             data = {"topic": "jobs", "time_ms": now_ms()}
             yield f"id: {number}\nevent: changed\ndata: {json.dumps(data)}\n\n"

@@ -38,6 +38,7 @@ class World:
     jobs: dict[int, dict[str, Any]] = field(default_factory=dict)
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)  # that each job has done
+    studies: dict[int, Any] = field(default_factory=dict)  # MadeUpStudy, by number
 
     def view(self, job_id: int) -> JobView:
         return JobView(**self.jobs[job_id] | {"headline": _headline(job_id, self.steps[job_id])})

@@ -18,6 +18,8 @@ const DatasetsPage = lazy(() => import("./pages/data/datasets"));
 const ModelsPage = lazy(() => import("./pages/data/models"));
 const DeploymentsPage = lazy(() => import("./pages/data/deployments"));
 const SettingsPage = lazy(() => import("./pages/settings/settings"));
+const StudiesPage = lazy(() => import("./pages/studies/studies"));
+const StudyPage = lazy(() => import("./pages/studies/study"));
 const NewJobPage = lazy(() => import("./pages/new-job"));
 
 /** Returns where a link that MLflow's client prints leads: #/experiments/0/runs/7 is job 7. */
@@ -57,6 +59,8 @@ export function App() {
           <Route path="/" component={OverviewPage} />
           <Route path="/jobs" component={JobsPage} />
           <Route path="/jobs/:id/:tab?">{({ id, tab }) => <JobPage key={id} id={Number(id)} tab={tab ?? "curves"} />}</Route>
+          <Route path="/studies" component={StudiesPage} />
+          <Route path="/studies/:id/:tab?">{({ id, tab }) => <StudyPage key={id} id={Number(id)} tab={tab ?? "progress"} />}</Route>
           <Route path="/hosts" component={HostsPage} />
           <Route path="/compare" component={ComparePage} />
           <Route path="/datasets" component={DatasetsPage} />

@@ -14,6 +14,7 @@ import { nextTheme, theme, useTheme } from "./theme";
 const PLACES: { to: string; text: string; icon: IconName; keys: string }[] = [
   { to: "/", text: "Overview", icon: "overview", keys: "g o" },
   { to: "/jobs", text: "Jobs", icon: "jobs", keys: "g j" },
+  { to: "/studies", text: "Studies", icon: "studies", keys: "g t" },
   { to: "/hosts", text: "Hosts", icon: "hosts", keys: "g h" },
   { to: "/compare", text: "Compare", icon: "compare", keys: "g c" },
   { to: "/datasets", text: "Data sets", icon: "folder", keys: "g d" },

@@ -1,0 +1,118 @@
+/** A study and its trials as they change: whole once, then what is new after the last event that was seen. */
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useRef } from "react";
+import { get, send } from "../../api/client";
+import { useStream } from "../../api/stream";
+import type { StudiesAnswer, StudyDetail, StudyEventsAnswer, StudyView, TrialsAnswer, TrialView } from "../../api/types";
+import { tell, tellError } from "../../parts/controls";
+import { addSpans, mergeTrials, type Span } from "../../text/studies";
+
+const TRIALS_PACE_MS = 700; // at most every so often, however many reports come
+const DETAIL_PACE_MS = 5000; // insights and importances are worked out anew for each question
+
+export interface Trials {
+  trials: TrialView[];
+  events: number;
+}
+
+export const useStudies = () =>
+  useQuery({ queryKey: ["studies"], queryFn: ({ signal }) => get<StudiesAnswer>("/studies", {}, signal) });
+
+export const useStudy = (id: number) =>
+  useQuery({ queryKey: ["study", id, "detail"], queryFn: ({ signal }) => get<StudyDetail>(`/studies/${id}`, {}, signal) });
+
+export function useTrials(id: number) {
+  const client = useQueryClient();
+  return useQuery({
+    queryKey: ["study", id, "trials"],
+    queryFn: async ({ queryKey, signal }): Promise<Trials> => {
+      const old = client.getQueryData<Trials>(queryKey) ?? { trials: [], events: 0 };
+      const answer = await get<TrialsAnswer>(`/studies/${id}/trials`, { since: old.events, curves: true }, signal);
+      return { trials: mergeTrials(old.trials, answer.trials), events: answer.events };
+    },
+    structuralSharing: false,
+  });
+}
+
+/** Returns the spans in which trials ran, from the events of the study; reports among them are passed over. */
+export function useSpans(id: number) {
+  const client = useQueryClient();
+  return useQuery({
+    queryKey: ["study", id, "spans"],
+    queryFn: async ({ queryKey, signal }): Promise<{ spans: Span[]; next: number }> => {
+      const old = client.getQueryData<{ spans: Span[]; next: number }>(queryKey) ?? { spans: [], next: 0 };
+      const answer = await get<StudyEventsAnswer>(`/studies/${id}/events`, { after: old.next }, signal);
+      return { spans: addSpans(old.spans, answer.events), next: answer.next };
+    },
+    structuralSharing: false,
+  });
+}
+
+/** Reads a study again when the stream tells of it, its state and counts at once from the message. */
+export function useStudyStream(id: number): void {
+  const client = useQueryClient();
+  const timers = useRef(new Map<string, ReturnType<typeof setTimeout>>());
+  const last = useRef(new Map<string, number>());
+  useEffect(() => {
+    const waiting = timers.current;
+    return () => waiting.forEach((timer) => clearTimeout(timer));
+  }, []);
+  function soon(part: string, pace_ms: number): void {
+    if (timers.current.has(part)) return;
+    const wait = Math.max(0, (last.current.get(part) ?? 0) + pace_ms - Date.now());
+    timers.current.set(
+      part,
+      setTimeout(() => {
+        timers.current.delete(part);
+        last.current.set(part, Date.now());
+        void client.invalidateQueries({ queryKey: ["study", id, part] });
+      }, wait),
+    );
+  }
+  useStream([`study:${id}`], (message) => {
+    if (message.kind === "study" && message.data["study"] === id) {
+      client.setQueryData<StudyDetail>(["study", id, "detail"], (old) => (old ? { ...old, study: patched(old.study, message.data) } : old));
+    } else if (message.kind !== "resync") return;
+    soon("trials", TRIALS_PACE_MS);
+    soon("spans", TRIALS_PACE_MS * 2);
+    soon("detail", DETAIL_PACE_MS);
+  });
+}
+
+/** Returns a study with the state and the counts of a message; its best trial is read with the rest. */
+export function patched(study: StudyView, data: Record<string, unknown>): StudyView {
+  const { state, counts, trials } = data;
+  return {
+    ...study,
+    ...(typeof state === "string" ? { state } : {}),
+    ...(counts && typeof counts === "object" ? { counts: counts as Record<string, number> } : {}),
+    ...(typeof trials === "number" ? { trials } : {}),
+  };
+}
+
+export type Verb = "stop" | "pause" | "resume";
+
+/** Returns what a study in a state may be told. */
+export function verbsOf(state: string): Verb[] {
+  if (state === "running") return ["pause", "stop"];
+  if (state === "paused") return ["resume", "stop"];
+  return state === "stopped" ? ["resume"] : [];
+}
+
+/** Returns a function that asks something of a study, tells how it went, and reads the study again; a dialog shows itself what was wrong. */
+export function useAskStudy() {
+  const client = useQueryClient();
+  return async function ask<T>(method: "POST" | "PATCH" | "DELETE", path: string, body: unknown, done: string, wrong: (error: unknown) => void = tellError): Promise<T | null> {
+    try {
+      const answer = await send<T>(method, path, body, method === "POST" && path === "/studies" ? { "idempotency-key": crypto.randomUUID() } : {});
+      tell(done);
+      return answer ?? ({} as T);
+    } catch (error) {
+      wrong(error);
+      return null;
+    } finally {
+      void client.invalidateQueries({ queryKey: ["studies"] });
+      void client.invalidateQueries({ queryKey: ["study"] });
+    }
+  };
+}
