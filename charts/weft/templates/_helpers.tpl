@@ -1,0 +1,41 @@
+{{- define "weft.name" -}}
+{{- printf "%s-weft" .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "weft.labels" -}}
+app.kubernetes.io/name: weft
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/component: service
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end -}}
+
+{{- define "weft.selector" -}}
+app.kubernetes.io/name: weft
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/component: service
+{{- end -}}
+
+{{- define "weft.account" -}}
+{{- .Values.serviceAccount.name | default (include "weft.name" .) -}}
+{{- end -}}
+
+{{- define "weft.image" -}}
+{{- printf "%s:%s" .Values.image.repository .Values.image.tag | quote -}}
+{{- end -}}
+
+{{- define "weft.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 1000
+runAsGroup: 1000
+fsGroup: 1000
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "weft.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: ["ALL"]
+{{- end -}}
