@@ -70,7 +70,7 @@ class Deployment:
         return self.pid is not None and self.pid_started is not None and is_alive(self.pid, self.pid_started)
 
 
-class Canary(msgspec.Struct, frozen=True):
+class DeploymentCanary(msgspec.Struct, frozen=True):
     """A version that answers a share of the requests to a deployment."""
 
     version: int
@@ -130,7 +130,7 @@ class Deployments:
             known = await self.find(name)
             if version is not None:
                 await asyncio.to_thread(self._store.resolve, f"{known.model}@{version}")
-            wanted = Canary(version, percent) if version is not None else None
+            wanted = DeploymentCanary(version, percent) if version is not None else None
             await self._send_canary(known, wanted)
             if wanted is None:
                 self._canary_file(known).unlink(missing_ok=True)
@@ -140,7 +140,7 @@ class Deployments:
         await self._note(user_name, "canary", name, shown)
         return await self.find(name)
 
-    async def _send_canary(self, known: Deployment, wanted: Canary | None) -> None:
+    async def _send_canary(self, known: Deployment, wanted: DeploymentCanary | None) -> None:
         body = {"canary": str(wanted.version), "percent": wanted.percent} if wanted is not None else {}
         path = f"/v2/repository/models/{known.model}/traffic"
         answer = await self.forward(known, "POST", path, msgspec.json.encode(body))
@@ -208,10 +208,10 @@ class Deployments:
             return None, {}
         return parse_figures(answer.decode()), figures_by_version(answer.decode())
 
-    def canary(self, known: Deployment) -> Canary | None:
+    def canary(self, known: Deployment) -> DeploymentCanary | None:
         """Return the canary of a deployment; None if it has none."""
         try:
-            return msgspec.json.decode(self._canary_file(known).read_bytes(), type=Canary)
+            return msgspec.json.decode(self._canary_file(known).read_bytes(), type=DeploymentCanary)
         except (OSError, msgspec.MsgspecError):
             return None
 
