@@ -1,0 +1,195 @@
+"""The pure parts of runs on Kubernetes: logs over broken connections, mirrored files, places of pods, news of pods."""
+
+from __future__ import annotations
+
+import random
+import tarfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.errors import UsageError
+from weft.launch.control.console import Console
+from weft.launch.engines.kubernetes.follow import LeaderLog, outcome_from
+from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
+from weft.launch.engines.kubernetes.objects.snapshot import LARGEST_BYTES, snapshot
+from weft.launch.engines.kubernetes.pod_news import describe_end, job_end, terminated, why_pending
+from weft.launch.engines.pods.mirror import MARK, FilePiece, Mirror, mark_of, piece_in, write_piece
+from weft.launch.engines.pods.place import is_among_pods, place_from
+
+
+@given(
+    seconds=st.lists(st.integers(0, 3), min_size=1, max_size=30).map(sorted),
+    cuts=st.lists(st.integers(0, 40), max_size=5),
+    size=st.integers(1, 50),
+)
+def test_every_line_comes_once_however_often_the_log_breaks(
+    seconds: list[int], cuts: list[int], size: int
+) -> None:
+    """Several lines have the same time; each connection begins with the second at which the last one broke."""
+    lines = [
+        (f"2026-11-18T00:00:0{second}.{number // 3:09d}Z", f"line {number}")
+        for number, second in enumerate(seconds)
+    ]
+    reader = ContainerLogReader()
+    got: list[bytes] = []
+    for cut in [*cuts, len(lines)]:
+        since = (reader.since or "").rstrip("Z")
+        sent = [f"{moment} {text}\n" for moment, text in lines if moment >= since]
+        # All that was read before comes again, and `cut` lines more.
+        again = sum(text.split(" ", 1)[1].encode() in got for text in sent)
+        data = "".join(sent[: again + cut]).encode()
+        pieces = [data[start : start + size] for start in range(0, len(data), size)]
+        got += reader.lines(pieces)
+    assert got == [f"{text}\n".encode() for _, text in lines]
+
+
+def test_a_line_without_its_end_waits_for_the_next_connection() -> None:
+    reader = ContainerLogReader()
+    assert list(reader.lines([b"2026-11-18T00:00:00.1Z whole\n2026-11-18T00:00:00.2Z ha"])) == [b"whole\n"]
+    again = [b"2026-11-18T00:00:00.1Z whole\n2026-11-18T00:00:00.2Z half\n"]
+    assert list(reader.lines(again)) == [b"half\n"]
+
+
+def test_files_of_a_run_come_through_the_log(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    (there / "metrics").mkdir(parents=True)
+    (there / "elastic").mkdir()
+    (there / "elastic" / "secret").write_text("hush")
+    (there / "rank-0.log").write_text("printed anyway")
+    (there / "outcome.json").write_text('{"code": 3}')
+    growing = there / "metrics" / "rank-0.jsonl"
+    growing.write_bytes(b"a" * 6000)
+    with (tmp_path / "out").open("wb") as out:
+        mirror = Mirror(there, out.fileno())
+        mirror.close()
+        growing.write_bytes(b"a" * 6000 + b"b" * 10)
+        mirror._print()
+    text = (tmp_path / "out").read_bytes()
+    assert b"secret" not in text
+    assert len(max(text.splitlines(), key=len)) < 4096  # a pipe keeps a mark together
+    for match in MARK.finditer(text):
+        piece = piece_in(match)
+        assert piece is not None
+        write_piece(here, piece)
+    assert (here / "metrics" / "rank-0.jsonl").read_bytes() == b"a" * 6000 + b"b" * 10
+    assert sorted(path.name for path in here.rglob("*") if path.is_file()) == ["outcome.json", "rank-0.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../b", ".hidden", "a/b/c/d/e"])
+def test_a_mark_names_files_of_the_run_alone(name: str) -> None:
+    match = MARK.search(mark_of(FilePiece(name, 0, 1, b"x")))
+    assert match is not None
+    assert piece_in(match) is None
+
+
+def test_a_file_in_the_middle_of_a_line_does_not_part_it(tmp_path: Path) -> None:
+    out, err = BytesIO(), BytesIO()
+    console = Console(2, logs=tmp_path, out=out, err=err)
+    log = LeaderLog(console, tmp_path)
+    log.take(b"[1] one ha" + mark_of(FilePiece("plan.json", 0, 2, b"{}")))
+    log.take(b"lf\n")
+    log.take(b"weft: view 1\n")
+    log.take(mark_of(FilePiece("outcome.json", 0, 11, b'{"code": 3}')))
+    log.take(b"weft: failed: said here again\n")
+    console.close()
+    assert out.getvalue() == b"[1] one half\n"
+    assert err.getvalue() == b"weft: view 1\n"
+    assert (tmp_path / "plan.json").read_text() == "{}"
+    assert log.outcome == {"code": 3}
+
+
+def test_an_outcome_comes_with_the_folders_of_this_machine(tmp_path: Path) -> None:
+    failure = {
+        "rank": 1,
+        "host": "a-1",
+        "code": 7,
+        "reason": "exit code 7",
+        "traceback": None,
+        "log": "/tmp/x",
+    }
+    told = {
+        "code": 7,
+        "codes": {"0": 0, "1": 7},
+        "seconds": 2.0,
+        "failure": failure,
+        "run_dir": "/tmp",
+        "new": 1,
+    }
+    outcome = outcome_from(told, tmp_path)
+    assert outcome.codes == {0: 0, 1: 7}
+    assert outcome.failure is not None
+    assert outcome.failure.log == str(tmp_path / "rank-1.log")
+    assert outcome.run_dir == str(tmp_path)
+
+
+OURS = {"WEFT_POD_LEADER": "a-0.a", "WEFT_PODS": "3", "WEFT_POD_PREFIX": "a", "JOB_COMPLETION_INDEX": "2"}
+TORCHRUNS = {"PET_NNODES": "1:4", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "b"}
+
+
+def test_a_pod_knows_its_place() -> None:
+    ours = place_from(OURS)
+    assert (ours.name, ours.count, ours.leader, ours.is_leader) == ("a-2", 3, "a-0.a", False)
+    theirs = place_from(TORCHRUNS)
+    assert (theirs.name, theirs.count, theirs.leader, theirs.is_leader) == ("pod-0", 4, "b", True)
+    assert is_among_pods(TORCHRUNS)
+    assert not is_among_pods({**TORCHRUNS, "WEFT_HOST": "pod-0"})  # a worker
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {**OURS, "WEFT_PODS": "0"},
+        {**OURS, "JOB_COMPLETION_INDEX": "x"},
+        {**TORCHRUNS, "PET_MASTER_ADDR": ""},
+    ],
+)
+def test_a_pod_without_a_place_is_told(environ: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=", got "):
+        place_from(environ)
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "a-0-x"}, "status": status}
+
+
+def test_news_of_pods_are_one_line() -> None:
+    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off\n pulling x"}}}
+    assert (
+        why_pending(pod(phase="Pending", containerStatuses=[waiting]))
+        == "ImagePullBackOff: Back-off pulling x"
+    )
+    creating = {"state": {"waiting": {"reason": "ContainerCreating"}}}
+    assert why_pending(pod(phase="Pending", containerStatuses=[creating])) == ""
+    assert why_pending(pod(phase="Running")) == ""
+    killed = {"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+    ended = terminated(pod(phase="Failed", containerStatuses=[killed]))
+    assert ended is not None
+    assert "out of memory" in describe_end(ended)
+    evicted = terminated(pod(phase="Failed", reason="Evicted", message="The node was low on memory."))
+    assert evicted is not None
+    assert describe_end(evicted) == "Evicted (exit code 1): The node was low on memory."
+    assert job_end(None) == "it was deleted"
+    assert job_end({"status": {}}) is None
+    failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}
+    assert job_end({"status": {"conditions": [failed]}}) == "DeadlineExceeded: too long"
+
+
+def test_a_snapshot_is_the_same_for_the_same_files_and_refuses_large_ones(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "weft-runs").mkdir()
+    (tmp_path / "weft-runs" / "log").write_text("x")
+    (tmp_path / ".hidden").write_text("x")
+    packed = snapshot(tmp_path)
+    (tmp_path / "train.py").touch()
+    assert snapshot(tmp_path) == packed
+    with tarfile.open(fileobj=BytesIO(packed)) as archive:
+        assert archive.getnames() == ["train.py"]
+    (tmp_path / "data.bin").write_bytes(random.Random(0).randbytes(LARGEST_BYTES + 1000))
+    with pytest.raises(UsageError, match="must fit into a ConfigMap"):
+        snapshot(tmp_path)
