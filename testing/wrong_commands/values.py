@@ -79,6 +79,8 @@ FREE_ARGUMENTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("model list", "name"): ("", "../x", "a b", "\udcff"),
     ("model push", "name"): ("", "../x", "a b", "a@1", "\udcff", "x" * 300, "."),
     ("scale", "run"): ("", "nope", "empty", "notes.txt", "\udcff", "latest"),
+    ("kubernetes attach", "run"): ("", "nope", "empty", "notes.txt", "\udcff", "latest"),
+    ("kubernetes delete", "run"): ("", "nope", "empty", "notes.txt", "\udcff", "latest"),
     ("pause", "run"): ("", "nope", "empty", "notes.txt", "\udcff", "latest"),
     ("ledger", "run"): ("", "nope", "empty", "notes.txt", "\udcff", "latest"),
     ("timeline", "run"): ("", "nope", "empty", "notes.txt", "\udcff", "latest"),
