@@ -34,7 +34,7 @@ def lowest(curves: CrossingCurves, points: int = 10_000) -> float:
     return min(curves.floor(random_point(space, draw)) for _ in range(points))
 
 
-def run(schedule: str, seed: int, workers: int, most_s: float) -> dict[str, Any]:
+def run(schedule: str, seed: int, workers: int, most_s: float, *, pauses: bool = True) -> dict[str, Any]:
     """Return the regret, the share of busy slots and the steps of one simulated study."""
     curves = CrossingCurves(seed)
     config = convert_config(
@@ -46,6 +46,7 @@ def run(schedule: str, seed: int, workers: int, most_s: float) -> dict[str, Any]
             "resource": {"min": 1, "max": MOST},
             "budget": {"time": most_s},
             "seed": seed,
+            "checkpoints": pauses,
         }
     )
     began = time.process_time()
@@ -93,6 +94,9 @@ def main(words: list[str]) -> None:
             found.setdefault(f"weft {schedule}", []).append(
                 run(schedule, seed, options.workers, options.time)
             )
+        found.setdefault("weft asha that stops", []).append(
+            run("asha", seed, options.workers, options.time, pauses=False)
+        )
         if options.rival:
             found.setdefault("syne tune asha", []).append(
                 rival(options.rival, seed, options.workers, options.time)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+from benchmarks import claims
 
 from weft.tune.samplers.simple import random_point
 from weft.tune.study.study import Study
@@ -56,3 +57,4 @@ def main(words: list[str]) -> None:
     print(
         f"weft {middle['weft']:.2f} ms, optuna {middle['optuna']:.2f} ms, ratio {middle['weft'] / middle['optuna']:.3f}"
     )
+    print(claims.report("tune", {"suggest": middle["weft"] / middle["optuna"]}), end="")

@@ -1,4 +1,4 @@
-"""Syne Tune's ASHA with promotion on our curves and a simulated clock; run by the rival's own Python, prints JSON."""
+"""Syne Tune's ASHA, which stops trials, on our curves and a simulated clock; its own Python runs it, it prints JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ START_S = 0.1
 
 def main(seed: int, workers: int, most_s: float) -> None:
     curves = CrossingCurves(seed)
-    space = {"lr": loguniform(1e-4, 1e-1), "width": lograndint(16, 256), "decay": uniform(0, 1)}
+    space: dict[str, Any] = {
+        "lr": loguniform(1e-4, 1e-1),
+        "width": lograndint(16, 256),
+        "decay": uniform(0, 1),
+    }
     scheduler: Any = ASHA(
         {**space, "epochs": MOST},
         metric="loss",
@@ -28,7 +32,6 @@ def main(seed: int, workers: int, most_s: float) -> None:
         max_t=MOST,
         grace_period=1,
         reduction_factor=3,
-        type="promotion",
         do_minimize=True,
         random_seed=seed,
     )

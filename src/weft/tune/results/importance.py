@@ -7,14 +7,17 @@ forest looked at it. The metric is taken by rank, so that a few diverged trials 
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from weft.tune.space.domains import Domain, FloatRange, IntRange, LogRange, OrderedChoices
 from weft.tune.study.config import StudyError
 from weft.tune.study.state import SearchState
+
+if TYPE_CHECKING:
+    import numpy as np
 
 RESAMPLES = 20
 LEAST_TRIALS = 8
@@ -33,11 +36,13 @@ class ParameterImportance(msgspec.Struct, frozen=True, kw_only=True):
 
 def importances(state: SearchState, *, resamples: int = RESAMPLES) -> list[ParameterImportance]:
     """Return the importance of each parameter, the largest first."""
+    import numpy as np
+
     try:
         from sklearn.ensemble import ExtraTreesRegressor
     except ModuleNotFoundError:
         raise StudyError("importances must have scikit-learn, got none; install weft[tune]") from None
-    done = [trial for trial in state.in_state("completed") if np.isfinite(trial.last_score)]
+    done = [trial for trial in state.in_state("completed") if math.isfinite(trial.last_score)]
     if len(done) < LEAST_TRIALS:
         raise StudyError(
             f"importances must have at least {LEAST_TRIALS} completed trials, got {len(done)}; run more"
@@ -65,6 +70,8 @@ def importances(state: SearchState, *, resamples: int = RESAMPLES) -> list[Param
 
 def _losses(forest: Any, table: np.ndarray, ranks: np.ndarray, draw: np.random.Generator) -> list[float]:
     """Return what one resample's forest loses without each parameter, on the trials that it has not seen."""
+    import numpy as np
+
     chosen = draw.integers(len(table), size=len(table))
     left = np.setdiff1d(np.arange(len(table)), chosen)
     if len(left) < 2:
@@ -89,7 +96,7 @@ def _place(domain: Domain, value: Any) -> float:
         case _ if value is None and not domain.contains(None):
             return -1.0
         case LogRange():
-            return float(np.log(value))
+            return math.log(value)
         case FloatRange() | IntRange():
             return float(value)
         case OrderedChoices(values=values):
