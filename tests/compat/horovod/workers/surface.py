@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 """The surface of `horovod.torch`, on any number of ranks: what scripts rely on, one check after the other."""
 
+import copy
 import io
 import json
 import os
@@ -485,6 +486,31 @@ def the_optimizer_trains_as_one_process():
             scheduler.step()
         assert_alike(model, expected)
     assert optimizer.defaults["lr"] == 0.01
+
+
+@check
+def large_gradients_are_reduced_like_small_ones():
+    torch.manual_seed(9)
+    model = nn.Sequential(*(nn.Linear(300, 300) for _ in range(4)))
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    plain = copy.deepcopy(model)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+    )
+    alone = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for step in range(4):
+        whole = torch.randn(2 * N, 300, generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        alone.zero_grad()
+        model(whole[2 * R : 2 * R + 2]).pow(2).mean().backward()
+        plain(whole).pow(2).mean().backward()
+        optimizer.synchronize()
+        for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-6)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        alone.step()
+    assert_alike(model, plain)
 
 
 @check
