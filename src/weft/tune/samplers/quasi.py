@@ -42,7 +42,7 @@ class QuasiRandomSearcher:
             share = place.get(name, 0.0)
             match domain:
                 case FloatRange(low=low, high=high, step=None):
-                    found[name] = low + share * (high - low)
+                    found[name] = min(high, low + share * (high - low))
                 case LogRange(low=low, high=high):
                     found[name] = min(high, max(low, low * (high / low) ** share))
                 case IntRange(low=low, high=high, log=True):

@@ -80,8 +80,9 @@ class FloatRange(Domain):
     def grid(self, points: int) -> list[Value]:
         if self.step is not None:
             count = math.floor((self.high - self.low) / self.step + 1e-9) + 1
-            return [self.low + i * self.step for i in range(count)]
-        return [self.low + (self.high - self.low) * i / max(1, points - 1) for i in range(points)]
+            return [min(self.high, self.low + i * self.step) for i in range(count)]
+        share = (self.high - self.low) / max(1, points - 1)
+        return [min(self.high, self.low + share * i) for i in range(points)]
 
     def text(self) -> str:
         return f"float:{self.low!r}:{self.high!r}" + (f":{self.step!r}" if self.step is not None else "")
@@ -105,7 +106,9 @@ class LogRange(Domain):
 
     def grid(self, points: int) -> list[Value]:
         ratio = self.high / self.low
-        inner: list[Value] = [self.low * ratio ** (i / max(1, points - 1)) for i in range(points)]
+        inner: list[Value] = [
+            min(self.high, self.low * ratio ** (i / max(1, points - 1))) for i in range(points)
+        ]
         return [self.low, *inner[1:-1], self.high] if points > 1 else inner
 
     def text(self) -> str:
