@@ -263,3 +263,19 @@ def test_rows_of_no_weight_are_as_if_they_were_not_there() -> None:
     ours = LogisticRegression(tol=1e-8, random_state=0).fit(X, y, weights)
     few = LogisticRegression(tol=1e-8).fit(X[-64:], y[-64:])
     np.testing.assert_allclose(ours.coef_, few.coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.5, 1.0])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_an_l1_penalty_on_a_sparse_table_gives_what_the_dense_one_gives(
+    l1_ratio: float, fit_intercept: bool
+) -> None:
+    random = np.random.default_rng(0)
+    X = sparse.random_array((300, 400), density=0.05, rng=random, format="csr")
+    y = (X @ random.normal(size=400) + 0.3 * random.normal(size=300) > 0.2).astype(int)
+    options: dict[str, Any] = {"C": 2.0, "l1_ratio": l1_ratio, "fit_intercept": fit_intercept, "tol": 1e-8}
+    by_columns = LogisticRegression(**options).fit(X, y)
+    by_products = LogisticRegression(**options).fit(X.toarray(), y)
+    assert by_columns.coef_ == pytest.approx(by_products.coef_, abs=1e-4)
+    assert np.any(by_columns.coef_ == 0)
+    assert by_columns.intercept_ == pytest.approx(by_products.intercept_, abs=1e-4)

@@ -3,8 +3,9 @@
     F(W, b) = f(W, b) + l1 * |W|_1,  f as in `problem`
 
 A pass over all columns shows which coefficients may leave zero. The quadratic model of those columns, and of the
-columns in use, is minimised by coordinate descent on its matrix. The duality gap says when to stop. For a squared loss
-the model is exact, so that the data is read a few times in all.
+columns in use, is minimised by coordinate descent on its matrix; of a sparse table, on the columns themselves, which
+hold fewer numbers than their products. The duality gap says when to stop. For a squared loss the model is exact, so
+that the data is read a few times in all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy as np
 from weft.learn.solvers.history import History
 from weft.learn.solvers.problem import Problem
 from weft.learn.solvers.quadratic import minimise_quadratic
-from weft.learn.workers.group import sum_over_workers
+from weft.learn.tables.tables import SparseTable
+from weft.learn.workers.group import current_workers, sum_over_workers
 
 Array = np.ndarray[Any, Any]
 
@@ -25,6 +27,7 @@ ARMIJO = 1e-3  # share of the predicted decrease that a step must reach
 STALE = 20  # steps that do not halve the gap, after which rounding is taken to allow no more
 GROWTH = 4  # factor by which the columns of the model may grow from one step to the next
 FIRST = 64  # columns of the first model, of a table with more
+SPARSE_SWEEPS = 50  # most sweeps over all columns of one model of a sparse table
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ def minimise_l1(
 ) -> tuple[Array, bool]:
     """Return a point whose objective is within `tol` (relative) of the least, and whether that was reached."""
     point = _evaluate(problem, start)
-    models = _Models(problem)
-    width = FIRST
+    models: _Models | _SparseModels = _SparseModels(problem) if _by_columns(problem) else _Models(problem)
+    width = models.first_width
     least, since = np.inf, 0
     floor = float(np.finfo(problem.smooth.table.dtype).eps) * problem.smooth.null_value()
     while True:
@@ -76,7 +79,9 @@ def minimise_l1(
         chosen = _choose(problem, point, width)
         width = GROWTH * len(chosen)
         # An error of the coefficients enters the gap linearly and the objective squared: solve the model closely.
-        move = models.step(point, chosen, enough=1e-3 * gap * min(1.0, history.gap))
+        move = models.step(
+            point, chosen, enough=1e-3 * gap * min(1.0, history.gap), least=1e-7 * tol * tol * point.value
+        )
         ahead = _line_search(problem, point, move)
         if ahead is None:
             return point.at, history.gap <= 1e3 * float(np.finfo(problem.smooth.table.dtype).eps)
@@ -121,14 +126,16 @@ class _Models:
     A squared loss has the same second derivatives everywhere: its products of columns are kept and added to.
     """
 
+    first_width = FIRST
+
     def __init__(self, problem: L1Problem):
         self.problem = problem
         self._columns = np.empty(0, np.intp)
         self._products = np.empty((0, 0))
         self._sums = np.empty(0)
 
-    def step(self, point: L1Iterate, chosen: Array, enough: float) -> Array:
-        """Return the step from `point` to the minimum of the model on the columns `chosen`."""
+    def step(self, point: L1Iterate, chosen: Array, enough: float, least: float) -> Array:
+        """Return the step from `point` to the minimum of the model on the columns `chosen`, to within `enough`."""
         problem, smooth = self.problem, self.problem.smooth
         outputs = smooth.loss.outputs
         rows = np.concatenate([chosen, [smooth.table.columns]]) if smooth.intercept else chosen
@@ -171,6 +178,65 @@ class _Models:
         products, sums = smooth.team.total(part, smooth.table.blocks())
         self._products = np.block([[self._products, products[:, :old].T], [products]])
         self._sums = np.concatenate([self._sums, sums])
+
+
+def _by_columns(problem: L1Problem) -> bool:
+    """Return whether models are minimised on the columns of a sparse table: one output, and no other worker's rows."""
+    smooth = problem.smooth
+    simple = smooth.loss.outputs == 1 and not smooth.loss.quadratic
+    return simple and isinstance(smooth.table, SparseTable) and current_workers() is None
+
+
+class _SparseModels:
+    """Quadratic models of the smooth part on some columns of a sparse table, which are kept column by column."""
+
+    def __init__(self, problem: L1Problem):
+        self.problem = problem
+        self.first_width = problem.smooth.table.columns
+        self._columns = np.empty(0, np.intp)
+        self._kept: Any = None  # the columns as a CSC matrix
+
+    def step(self, point: L1Iterate, chosen: Array, enough: float, least: float) -> Array:
+        """Return a step from `point` to near the minimum of the model on `chosen`; no gain below `least` matters."""
+        from weft.learn.kernels.columns import column_descent  # here, because Numba may be missing
+
+        problem, smooth = self.problem, self.problem.smooth
+        kept = self._take(chosen)
+        places = np.append(chosen, smooth.table.columns) if smooth.intercept else chosen
+        curvature = np.concatenate(
+            [smooth.curvatures(point.at, block)[:, 0, 0] for block in smooth.table.blocks()]
+        ).astype(np.float64)
+        start = point.at[places]
+        w = start.copy()
+        penalty = (problem.l1, smooth.l2, problem.b_l1, smooth.b_l2)
+        column_descent(
+            kept.data,
+            kept.indices,
+            kept.indptr,
+            curvature,
+            point.gradient[places],
+            start,
+            w,
+            penalty,
+            smooth.intercept,
+            problem.positive,
+            least,
+            SPARSE_SWEEPS,
+        )
+        move = np.zeros_like(point.at)
+        move[places] = w - start
+        return move
+
+    def _take(self, chosen: Array) -> Any:
+        """Return columns as a CSC matrix; those of earlier models are kept, and only these."""
+        if len(np.setdiff1d(chosen, self._columns)):
+            self._columns = np.union1d(chosen, self._columns)
+            table = self.problem.smooth.table
+            assert isinstance(table, SparseTable)
+            self._kept = table.values[:, self._columns].tocsc()
+        if len(chosen) == len(self._columns):
+            return self._kept
+        return self._kept[:, np.searchsorted(self._columns, chosen)]
 
 
 def _choose(problem: L1Problem, point: L1Iterate, width: int) -> Array:
