@@ -267,15 +267,13 @@ def test_rows_of_no_weight_are_as_if_they_were_not_there() -> None:
 
 @pytest.mark.parametrize("l1_ratio", [0.5, 1.0])
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_an_l1_penalty_on_a_sparse_table_gives_what_the_dense_one_gives(
-    l1_ratio: float, fit_intercept: bool
-) -> None:
+def test_an_l1_penalty_on_a_sparse_table(l1_ratio: float, fit_intercept: bool) -> None:
     random = np.random.default_rng(0)
     X = sparse.random_array((300, 400), density=0.05, rng=random, format="csr")
     y = (X @ random.normal(size=400) + 0.3 * random.normal(size=300) > 0.2).astype(int)
-    options: dict[str, Any] = {"C": 2.0, "l1_ratio": l1_ratio, "fit_intercept": fit_intercept, "tol": 1e-8}
-    by_columns = LogisticRegression(**options).fit(X, y)
-    by_products = LogisticRegression(**options).fit(X.toarray(), y)
-    assert by_columns.coef_ == pytest.approx(by_products.coef_, abs=1e-4)
-    assert np.any(by_columns.coef_ == 0)
-    assert by_columns.intercept_ == pytest.approx(by_products.intercept_, abs=1e-4)
+    options: dict[str, Any] = {"C": 2.0, "l1_ratio": l1_ratio, "fit_intercept": fit_intercept}
+    ours = LogisticRegression(**options, tol=1e-10).fit(X, y)
+    rival = best(X, y, **options)
+    assert ours.coef_ == pytest.approx(rival.coef_, abs=1e-4)
+    assert ours.intercept_ == pytest.approx(rival.intercept_, abs=1e-4)
+    assert np.any(ours.coef_ == 0)
