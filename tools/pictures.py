@@ -98,6 +98,7 @@ def console(folder: Path) -> None:
         "job": ("/jobs/9989?smooth=0.6", "figure", True),
         "workers": ("/jobs/9989/workers", "group", False),
         "hosts": ("/hosts", "article", False),
+        "study": ("/studies/3/parallel?state=completed&brush=lr=0.001..0.01", "group", False),
     }
     with made_up_service(10_000) as url, chromium() as browser:
         for name, (path, role, dark) in views.items():

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { TrialView } from "../api/types";
-import { addSpans, bestSoFar, domainOf, inBrushes, matchesFilter, mergeTrials, numberAt, packLanes, parseBrushes, placeOn, ranks, scaleOf, sortTrials, surfaceOf, thin, ticksOf, timeTicks, writeBrushes } from "./studies";
+import { addSpans, bestSoFar, domainOf, finer, inBrushes, matchesFilter, mergeTrials, numberAt, packLanes, parseBrushes, placeOn, ranks, scaleOf, sortTrials, surfaceOf, thin, ticksOf, timeTicks, writeBrushes } from "./studies";
 import { commandOf, configOf, FIRST_FORM, OPTIMIZERS, spaceOf } from "./tuning";
 
 const trial = (number: number, loss: number | string | null, changes: Partial<TrialView> = {}): TrialView => ({
@@ -89,6 +89,11 @@ describe("surfaces", () => {
     const found = surfaceOf(points, 10, 10);
     expect(found[11]).toBeCloseTo(1);
     expect(found[99]).toBeNaN();
+  });
+  it("are drawn in straight lines between cells", () => {
+    const found = finer([0, 1, NaN, 1], 2, 2, 2);
+    expect(found.slice(0, 4)).toEqual([0, 0.25, 0.75, 1]);
+    expect(found[12]).toBeNaN();
   });
   it("keep the ends of what is thinned", () => expect(thin([1, 2, 3, 4, 5, 6, 7], 3)).toEqual([1, 4, 7]));
 });

@@ -300,12 +300,35 @@ export function surfaceOf(points: readonly { x: number; y: number; value: number
       let near = false;
       for (const point of points) {
         const distance = (point.x - x) ** 2 + (point.y - y) ** 2;
-        if (distance < 6.25 * width * width) near = true;
+        if (distance > 9 * width * width) continue; // it weighs nothing there
+        if (distance < 2.56 * width * width) near = true;
         const weight = Math.exp(distance * scale);
         sum += weight * point.value;
         weights += weight;
       }
       if (near && weights > 1e-12) found[row * columns + column] = sum / weights;
+    }
+  }
+  return found;
+}
+
+/** Returns a surface with so many times the columns and rows, in straight lines between its cells; blank stays blank. */
+export function finer(surface: readonly number[], columns: number, rows: number, times: number): number[] {
+  const [wide, high] = [columns * times, rows * times];
+  const found = new Array<number>(wide * high).fill(NaN);
+  const at = (column: number, row: number): number => surface[Math.min(rows - 1, Math.max(0, row)) * columns + Math.min(columns - 1, Math.max(0, column))]!;
+  for (let row = 0; row < high; row += 1) {
+    for (let column = 0; column < wide; column += 1) {
+      const own = at(Math.floor(column / times), Math.floor(row / times));
+      if (Number.isNaN(own)) continue;
+      const [x, y] = [(column + 0.5) / times - 0.5, (row + 0.5) / times - 0.5];
+      const [left, low] = [Math.floor(x), Math.floor(y)];
+      const cell = (dx: number, dy: number): number => {
+        const value = at(left + dx, low + dy);
+        return Number.isNaN(value) ? own : value;
+      };
+      const [a, b] = [x - left, y - low];
+      found[row * wide + column] = (cell(0, 0) * (1 - a) + cell(1, 0) * a) * (1 - b) + (cell(0, 1) * (1 - a) + cell(1, 1) * a) * b;
     }
   }
   return found;

@@ -60,7 +60,7 @@ export function cloneChanges(detail: StudyDetail, form: { name: string; trials: 
   const budget = (config["budget"] ?? {}) as Record<string, unknown>;
   if (form.trials !== String(budget["trials"] ?? "")) changes["budget"] = { trials: form.trials === "" ? null : Number(form.trials) };
   if (form.parallel !== String(config["parallel"] ?? 1)) changes["parallel"] = Number(form.parallel);
-  const before = domainsOf(detail);
+  const before = domainsOf((detail.config["space"] ?? {}) as Record<string, unknown>);
   const space = Object.fromEntries(Object.entries(form.space).filter(([name, text]) => text.trim() && text !== before[name]?.text));
   if (Object.keys(space).length > 0) changes["space"] = space;
   return changes;
@@ -76,7 +76,7 @@ export function CloneStudyDialog({ id, detail, onClose }: { id: number; detail: 
     name: String(detail.config["name"] ?? ""),
     trials: String(budget["trials"] ?? ""),
     parallel: String(detail.config["parallel"] ?? 1),
-    space: Object.fromEntries(Object.entries(domainsOf(detail)).map(([name, domain]) => [name, domain.text])),
+    space: Object.fromEntries(Object.entries(domainsOf((detail.config["space"] ?? {}) as Record<string, unknown>)).map(([name, domain]) => [name, domain.text])),
   });
   async function clone(): Promise<void> {
     const made = await ask<StudyAnswer>("POST", `/studies/${id}/clone`, { changes: cloneChanges(detail, form), warm }, "the clone begins", setWrong);

@@ -2,23 +2,30 @@
 import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { clock, duration, number } from "../../text/format";
 import { numberAt, placeOn, ticksOf, timeTicks, type Scalar, type Scale, type TrialState } from "../../text/studies";
-import { colour, useColourTurn } from "../../theme";
+import { colour, theme, useColourTurn } from "../../theme";
 import css from "./studies.module.css";
 
 export type Tones = Record<TrialState | "ink" | "faint" | "line" | "surface" | "best" | "accent", string> & { ramp: string[] };
 
 const REACH = 16; // pixels to a mark
 
-/** Returns the colours that canvases use; they change with the theme. */
+let kept: { key: string; tones: Tones } | null = null;
+
+/** Returns the colours that canvases use; they change with the theme, and all charts of a page share them. */
 export function useTones(): Tones {
-  const turn = useColourTurn();
-  // eslint-disable-next-line react-hooks/exhaustive-deps
-  return useMemo(() => ({
+  useColourTurn();
+  const key = `${theme.get()} ${matchMedia("(prefers-color-scheme: dark)").matches}`;
+  if (kept?.key !== key) kept = { key, tones: readTones() };
+  return kept.tones;
+}
+
+function readTones(): Tones {
+  return {
     running: colour("--blue"), waiting: colour("--amber"), paused: colour("--purple"), completed: colour("--green"), stopped: colour("--grey"),
     failed: colour("--orange"), ink: colour("--ink-2"), faint: colour("--ink-3"), line: colour("--line"), surface: colour("--surface"),
     best: colour("--line-2"), accent: colour("--accent"),
     ramp: mixes([colour("--heat-0"), colour("--heat-1"), colour("--heat-2"), colour("--heat-3"), colour("--blue")], 33),
-  }), [turn]);
+  };
 }
 
 /** Returns so many colours between some, for values from 0 to 1. */
@@ -95,7 +102,7 @@ export function Plot({ title, label, x, y, xName, time, since_ms, height = 300, 
     axes(context, frame, x, y, tones, { time: time ?? false, since_ms: since_ms ?? null, lanes: lanes ?? null });
     context.save();
     context.beginPath();
-    context.rect(frame.left, frame.top - 4, frame.width, frame.height + 8);
+    context.rect(frame.left - 5, frame.top - 5, frame.width + 10, frame.height + 10);
     context.clip();
     marks.current = draw(context, frame);
     context.restore();

@@ -54,7 +54,9 @@ function Content({ id, detail, trials, tab }: { id: number; detail: StudyDetail;
   const [picked, setPicked] = useParam("trial");
   const metrics = Object.keys(detail.study.metrics);
   const metric = metrics.includes(wanted) ? wanted : (metrics[0] ?? "");
-  const domains = useMemo(() => domainsOf(detail), [detail]);
+  const space = JSON.stringify(detail.config["space"] ?? {});
+  // Messages of the stream make another detail several times a second; the space stays, and with it all scales.
+  const domains = useMemo(() => domainsOf(JSON.parse(space) as Record<string, unknown>), [space]);
   const chosen = /^\d+$/.test(picked) ? Number(picked) : null;
   const props: StudyProps = {
     id, detail, trials, metric, domains, chosen,

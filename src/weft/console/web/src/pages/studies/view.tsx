@@ -34,8 +34,8 @@ export function TrialMark({ state, promoted }: { state: string; promoted?: boole
   );
 }
 
-export function domainsOf(detail: StudyDetail): Record<string, Domain> {
-  const space = (detail.config["space"] ?? {}) as Record<string, unknown>;
+/** Returns the domains of a space as a study's settings hold it. */
+export function domainsOf(space: Record<string, unknown>): Record<string, Domain> {
   return Object.fromEntries(Object.entries(space).filter(([name]) => name !== "...").map(([name, raw]) => [name, domainOf(raw)]));
 }
 

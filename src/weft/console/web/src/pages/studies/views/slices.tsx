@@ -1,18 +1,18 @@
 /** Slices: a metric over each parameter; and the surface over two of them, drawn where trials have been. */
-import { useCallback, useMemo } from "react";
+import { useCallback, useMemo, useRef } from "react";
 import type { TrialView } from "../../../api/types";
 import { Card, layout } from "../../../parts/layout";
 import { Segments } from "../../../parts/controls";
 import { useParam } from "../../../text/address";
 import { number } from "../../../text/format";
-import { isPromoted, placeOn, ranks, scaleOf, surfaceOf, valueOf, type Domain } from "../../../text/studies";
+import { finer, isPromoted, placeOn, ranks, scaleOf, surfaceOf, valueOf, type Domain } from "../../../text/studies";
 import { onRamp, Plot, shape, useTones, type Frame, type Mark } from "../plot";
 import { core } from "./progress";
 import css from "../studies.module.css";
 import { FilterChips, tipOf, useByNumber, useFilters, useParameters, type StudyProps } from "../view";
 
 const MOST = 12; // slices at once
-const [COLUMNS, ROWS, LEVELS] = [56, 40, 9];
+const [COLUMNS, ROWS, LEVELS, FINER] = [48, 32, 9, 4];
 
 export default function SlicesTab(props: StudyProps) {
   const { trials, metric, domains, detail } = props;
@@ -24,10 +24,11 @@ export default function SlicesTab(props: StudyProps) {
   // The most important first, where that is known.
   const order = useMemo(() => {
     const share = new Map(detail.importances.map((one) => [one.name, one.share]));
-    const varied = names.filter((name) => new Set(trials.map((trial) => String(trial.params[name]))).size > 1);
+    const varied = names.filter((name) => differs(trials, name));
     return varied.sort((a, b) => (share.get(b) ?? -1) - (share.get(a) ?? -1));
   }, [names, trials, detail.importances]);
-  const known = useMemo(() => filters.shown.filter((trial) => valueOf(trial, metric) !== null), [filters.shown, metric]);
+  // Trials that run are left out: their values are of a moment, and all charts would be drawn again for each report.
+  const known = useSame(useMemo(() => filters.shown.filter((trial) => trial.state !== "running" && valueOf(trial, metric) !== null), [filters.shown, metric]));
   if (order.length === 0) return <p className={layout.note}>All trials have the same parameters so far.</p>;
   const first = order.includes(px) ? px : order[0]!;
   const second = order.includes(py) && py !== first ? py : (order.find((name) => name !== first) ?? "");
@@ -59,6 +60,19 @@ export default function SlicesTab(props: StudyProps) {
       {order.length > MOST && <p className={layout.note}>The first {MOST} of {order.length} parameters are shown.</p>}
     </div>
   );
+}
+
+/** Returns whether trials differ in a parameter. */
+function differs(trials: TrialView[], name: string): boolean {
+  const first = trials[0]?.params[name];
+  return trials.some((trial) => trial.params[name] !== first);
+}
+
+/** Returns the list of before while the same trials are in it. */
+function useSame(trials: TrialView[]): TrialView[] {
+  const kept = useRef(trials);
+  if (kept.current.length !== trials.length || kept.current.some((trial, index) => trial !== trials[index])) kept.current = trials;
+  return kept.current;
 }
 
 function Slice({ known, name, domain, metric, small, chosen, choose, log, trials }: StudyProps & { known: TrialView[]; name: string; domain: Domain | null; log: boolean }) {
@@ -114,18 +128,23 @@ function Contour({ known, first, second, metric, small, domains, trials, chosen,
       const [px, py] = [placeOn(x, trial.params[first]), placeOn(y, trial.params[second])];
       return px === null || py === null ? [] : [{ x: px, y: py, value: rank.get(trial.number) ?? 0 }];
     });
-    return surfaceOf(points, COLUMNS, ROWS);
+    return finer(surfaceOf(points, COLUMNS, ROWS), COLUMNS, ROWS, FINER);
   }, [known, x, y, first, second, rank]);
   const draw = useCallback(
     (context: CanvasRenderingContext2D, frame: Frame): Mark[] => {
-      const [wide, high] = [frame.width / COLUMNS, frame.height / ROWS];
-      if (!x.words && !y.words)
-        surface.forEach((value, index) => {
-          if (Number.isNaN(value)) return;
-          // Bands with clear edges read as contours.
-          context.fillStyle = onRamp(tones.ramp, Math.round(value * LEVELS) / LEVELS);
-          context.fillRect(frame.left + (index % COLUMNS) * wide, frame.top + frame.height - (Math.floor(index / COLUMNS) + 1) * high, wide + 0.6, high + 0.6);
-        });
+      const columns = COLUMNS * FINER;
+      const [wide, high] = [frame.width / columns, frame.height / (ROWS * FINER)];
+      for (let row = 0; !x.words && !y.words && row < ROWS * FINER; row += 1) {
+        // Bands with clear edges read as contours; cells of a band that touch are one rectangle.
+        const level = (column: number): number => Math.round(surface[row * columns + column]! * LEVELS);
+        for (let from = 0, to = 0; from < columns; from = to) {
+          const here = level(from);
+          for (to = from + 1; to < columns && Object.is(level(to), here); ) to += 1;
+          if (Number.isNaN(here)) continue;
+          context.fillStyle = onRamp(tones.ramp, here / LEVELS);
+          context.fillRect(frame.left + from * wide, frame.top + frame.height - (row + 1) * high, (to - from) * wide + 0.6, high + 0.6);
+        }
+      }
       const marks: Mark[] = [];
       for (const trial of known) {
         const [px, py] = [frame.x(trial.params[first]), frame.y(trial.params[second])];

@@ -49,7 +49,7 @@ export default function TimelineTab({ id, trials, metric, chosen, choose, detail
         context.globalAlpha = 0.8;
         context.fillRect(from, top, wide, tall);
         context.globalAlpha = 1;
-        // A part after a promotion has a dark edge at its start, one that ended in a pause a light end.
+        // A part after a promotion has an edge at its start, one that ended in a pause a light end.
         if (span.part > 0 && wide > 8) {
           context.fillStyle = tones.ink;
           context.fillRect(from, top, 3, tall);
@@ -94,11 +94,11 @@ export default function TimelineTab({ id, trials, metric, chosen, choose, detail
           onZoom={(low, high) => setParams({ span: Number.isFinite(low) ? `${Math.floor((low - start) / 1000)}-${Math.ceil((high - start) / 1000)}` : "" })}
           extra={
             <ul className={css.legend} aria-label="How parts of trials are drawn">
-              <li><i data-kind="running" />running</li><li><i data-kind="paused" />ended in a pause</li><li><i data-kind="completed" />completed</li><li><i data-kind="stopped" />stopped</li><li>dark edge: promoted</li>
+              <li><i data-kind="running" />running</li><li><i data-kind="paused" />ended in a pause</li><li><i data-kind="completed" />completed</li><li><i data-kind="stopped" />stopped</li><li>edge at the start: promoted</li>
             </ul>
           }
         />
-        {by === "hosts" && <p className={layout.note}>Hosts are those of each trial's job, of the last {MOST_JOBS} trials; others are in rows without a host.</p>}
+        {by === "hosts" && <p className={layout.note}>{hosts.isPending ? "Hosts are being asked for. " : ""}Hosts are those of each trial's job, of the last {MOST_JOBS} trials; others are in rows without a host.</p>}
       </Card>
     </div>
   );
