@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import tarfile
 from io import BytesIO
@@ -44,15 +45,15 @@ def test_every_line_comes_once_however_often_the_log_breaks(
         again = sum(text.split(" ", 1)[1].encode() in got for text in sent)
         data = "".join(sent[: again + cut]).encode()
         pieces = [data[start : start + size] for start in range(0, len(data), size)]
-        got += reader.lines(pieces)
+        got += itertools.chain(*reader.lines(pieces))
     assert got == [f"{text}\n".encode() for _, text in lines]
 
 
 def test_a_line_without_its_end_waits_for_the_next_connection() -> None:
     reader = ContainerLogReader()
-    assert list(reader.lines([b"2026-11-18T00:00:00.1Z whole\n2026-11-18T00:00:00.2Z ha"])) == [b"whole\n"]
+    assert list(reader.lines([b"2026-11-18T00:00:00.1Z whole\n2026-11-18T00:00:00.2Z ha"])) == [[b"whole\n"]]
     again = [b"2026-11-18T00:00:00.1Z whole\n2026-11-18T00:00:00.2Z half\n"]
-    assert list(reader.lines(again)) == [b"half\n"]
+    assert list(reader.lines(again)) == [[b"half\n"]]
 
 
 def test_files_of_a_run_come_through_the_log(tmp_path: Path) -> None:
@@ -91,11 +92,11 @@ def test_a_file_in_the_middle_of_a_line_does_not_part_it(tmp_path: Path) -> None
     out, err = BytesIO(), BytesIO()
     console = Console(2, logs=tmp_path, out=out, err=err)
     log = LeaderLog(console, tmp_path)
-    log.take(b"[1] one ha" + mark_of(FilePiece("plan.json", 0, 2, b"{}")))
-    log.take(b"lf\n")
-    log.take(b"weft: view 1\n")
-    log.take(mark_of(FilePiece("outcome.json", 0, 11, b'{"code": 3}')))
-    log.take(b"weft: failed: said here again\n")
+    log.take([b"[1] one ha" + mark_of(FilePiece("plan.json", 0, 2, b"{}"))])
+    log.take([b"lf\n"])
+    log.take([b"weft: view 1\n"])
+    log.take([mark_of(FilePiece("outcome.json", 0, 11, b'{"code": 3}'))])
+    log.take([b"weft: failed: said here again\n"])
     console.close()
     assert out.getvalue() == b"[1] one half\n"
     assert err.getvalue() == b"weft: view 1\n"

@@ -10,6 +10,7 @@ import json
 import re
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -46,21 +47,30 @@ class LeaderLog:
     outcome: Data | None = None  # once the run has told it
     _begun: bytes = b""  # a line that a file stands in the middle of
 
-    def take(self, line: bytes) -> None:
-        """Take in one line of the log."""
-        line, self._begun = self._begun + line, b""
-        match = MARK.search(line)
-        if match is not None:
-            self._begun = line[: match.start()]
-            self._take_piece(match)
-            return
-        if self.outcome is not None:
-            return  # the launcher's own words about the end, which are said here again
-        found = _RANK.match(line)
-        if found is not None:
-            self.console.write(int(found[1]), "out", line[found.end() :])
-        else:
+    def take(self, lines: Iterable[bytes]) -> None:
+        """Take in some lines of the log. Those of a rank stay in order, and are passed on together."""
+        by_rank: dict[int, list[bytes]] = {}
+        for line in lines:
+            line, self._begun = self._begun + line, b""
+            match = MARK.search(line) if b"\x1e" in line else None
+            if match is not None:
+                self._begun = line[: match.start()]
+                self._take_piece(match)
+                continue
+            if self.outcome is not None:
+                continue  # the launcher's own words about the end, which are said here again
+            found = _RANK.match(line)
+            if found is not None:
+                by_rank.setdefault(int(found[1]), []).append(line[found.end() :])
+                continue
+            self._pass_on(by_rank)  # what was printed before the launcher said this
             self.console.say(line.decode(errors="replace").rstrip("\n"))
+        self._pass_on(by_rank)
+
+    def _pass_on(self, by_rank: dict[int, list[bytes]]) -> None:
+        for rank, printed in by_rank.items():
+            self.console.write(rank, "out", b"".join(printed))
+        by_rank.clear()
 
     def _take_piece(self, match: re.Match[bytes]) -> None:
         piece = piece_in(match)
@@ -119,8 +129,9 @@ class RunFollower:
                 self._await_news(next_look)
                 if self._trouble is not None:
                     raise self._trouble
-                self._look_at_pods()
-                ended = self._leader_end()
+                pods = self._pods  # another thread puts newer ones in their place
+                self._look_at_pods(pods)
+                ended = self._leader_end(pods)
                 if ended is not None and ended_at is None:
                     next_look = 0.0  # the Job tells whether that was all
                 if ended is not None and (ended.get("exitCode") == 0 or self._has_failed()):
@@ -166,8 +177,8 @@ class RunFollower:
 
     # -- pods -------------------------------------------------------------------------------------
 
-    def _look_at_pods(self) -> None:
-        for name, pod in self._pods.items():
+    def _look_at_pods(self, pods: dict[str, Data]) -> None:
+        for name, pod in pods.items():
             host = self._host(pod)
             if why := why_pending(pod):
                 self._say_once(host, f"weft: {host} waits: {why}")
@@ -192,9 +203,9 @@ class RunFollower:
     def _leader_runs(self) -> bool:
         return any(index_of(pod) == 0 and terminated(pod) is None for pod in self._pods.values())
 
-    def _leader_end(self) -> Data | None:
+    def _leader_end(self, pods: dict[str, Data]) -> Data | None:
         """Return how the newest first pod ended, once all of its log has been read; None while there is one."""
-        leaders = [pod for pod in self._pods.values() if index_of(pod) == 0]
+        leaders = [pod for pod in pods.values() if index_of(pod) == 0]
         if any(terminated(pod) is None for pod in leaders):
             return None
         for pod in leaders:
@@ -214,11 +225,11 @@ class RunFollower:
         reader, turn, last = ContainerLogReader(), 0, False
         while not self._over.is_set():
             try:
-                for line in reader.lines(
+                for lines in reader.lines(
                     self.api.log(pod, self.container, since=reader.since, follow=not last)
                 ):
                     turn = 0
-                    self._log.take(line)
+                    self._log.take(lines)
                 if last:
                     break
                 # The end of the stream may be that of the log, or of the connection: one more request tells.

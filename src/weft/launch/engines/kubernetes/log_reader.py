@@ -25,26 +25,29 @@ class ContainerLogReader:
         match = _TIME.match(self._last + b" ")
         return None if match is None else (match[1] + match[3]).decode()
 
-    def lines(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the lines of one connection that are new, with their ends and without their times."""
+    def lines(self, pieces: Iterable[bytes]) -> Iterator[list[bytes]]:
+        """Yield the new lines of one connection, those of each piece together, with their ends, without their times."""
         to_skip, last = self._with_last, _ordered(self._last)
         pending = b""
         for piece in pieces:
             *whole, pending = (pending + piece).split(b"\n")
+            found: list[bytes] = []
             for line in whole:
                 match = _TIME.match(line)
                 if match is None:  # a line that the cluster itself has put there
                     continue
-                time = match[0].rstrip()
-                if last and _ordered(time) <= last:
-                    if _ordered(time) == last and not to_skip:
-                        pass  # one more with the same time
-                    else:
-                        to_skip -= _ordered(time) == last
+                time = line[: match.end() - 1]
+                if last:  # until there is something newer than what the connection before this one gave
+                    now = _ordered(time)
+                    if now < last or (now == last and to_skip):
+                        to_skip -= now == last
                         continue
+                    last = last if now == last else b""
                 self._with_last = self._with_last + 1 if time == self._last else 1
                 self._last = time
-                yield line[match.end() :] + b"\n"
+                found.append(line[match.end() :] + b"\n")
+            if found:
+                yield found
 
 
 def _ordered(time: bytes) -> bytes:

@@ -1,0 +1,139 @@
+"""Figures of runs on Kubernetes, on a virtual cluster: an API server and a kubelet of our own, pods as processes.
+
+    python benchmarks/kubernetes.py             all of them
+    python benchmarks/kubernetes.py --only plan
+
+plan    seconds to make the manifests of a run in 1,000 pods
+lines   log lines per second that are passed on, with their ranks, into rank logs (one stream, as of the first pod)
+first   seconds to the first line of a script in one pod, over that of the local engine; runs are interleaved
+
+They say nothing about a real cluster, where images are pulled and pods are scheduled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+WEFT = str(Path(sys.executable).with_name("weft"))
+
+
+def plan() -> dict[str, Any]:
+    """Time the manifests of a thousand pods, from the request to the text."""
+    from weft.launch.command import Command
+    from weft.launch.config import LaunchConfig
+    from weft.launch.engines.kubernetes.engine import KubernetesEngine
+    from weft.launch.engines.kubernetes.objects.yaml_text import to_yaml
+    from weft.launch.pod_settings import KubernetesConfig
+    from weft.launch.run import dry_run
+
+    config = LaunchConfig(
+        command=Command("command", "true"),
+        engine="kubernetes",
+        per_host=8,
+        kubernetes=KubernetesConfig(image="x", pods=1000, resources={"nvidia.com/gpu": 8}),
+    )
+    to_yaml(KubernetesEngine(config).objects())  # what is imported first
+    began = time.perf_counter()
+    world = dry_run(config).plan.world_size
+    text = to_yaml(KubernetesEngine(config).objects())
+    return {"pods": 1000, "workers": world, "bytes": len(text), "seconds": time.perf_counter() - began}
+
+
+def lines(count: int = 300_000) -> dict[str, Any]:
+    """Time the way of log lines of 32 ranks from the cluster's stream to the terminal and the rank logs."""
+    from weft.launch.control.console import Console
+    from weft.launch.engines.kubernetes.follow import LeaderLog
+    from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
+
+    def pieces() -> Iterator[bytes]:
+        text = b"".join(
+            b"2026-11-18T00:00:00.%09dZ [%2d] step %d loss 0.12345 rate 0.001\n"
+            % (number, number % 32, number)
+            for number in range(count)
+        )
+        for start in range(0, len(text), 1 << 16):
+            yield text[start : start + (1 << 16)]
+
+    chunks = list(pieces())
+    with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("wb") as nowhere:
+        console = Console(32, logs=Path(folder), out=nowhere, err=nowhere)
+        log, reader = LeaderLog(console, Path(folder)), ContainerLogReader()
+        began = time.perf_counter()
+        for some in reader.lines(chunks):
+            log.take(some)
+        seconds = time.perf_counter() - began
+        console.close()
+        kept = sum(path.read_bytes().count(b"\n") for path in Path(folder).glob("rank-*.log"))
+    return {"lines": count, "kept": kept, "lines_per_s": count / seconds}
+
+
+def first(turns: int = 5) -> dict[str, Any]:
+    """Time the first line of a script on the virtual cluster and on this machine, in turn."""
+    from testing.kubernetes.api_server import VirtualKubernetes
+
+    times: dict[str, list[float]] = {"kubernetes": [], "local": []}
+    with tempfile.TemporaryDirectory(prefix="weft-bench-") as name:
+        folder = Path(name)
+        for part in ("cluster", "pod", "here"):
+            (folder / part).mkdir()
+        (folder / "here" / "train.py").write_text("print('first', flush=True)\n")
+        settings = folder / "cluster.yaml"
+        settings.write_text(f"workdir: {folder / 'pod'}\ncode: snapshot\nimage: none\n")
+        os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        with VirtualKubernetes(folder / "cluster") as cluster:
+            flags = {
+                "kubernetes": ["--engine", "kubernetes", "--kubernetes", str(settings)],
+                "local": ["-n", "1"],
+            }
+            env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+            for _ in range(turns):
+                for engine, words in flags.items():
+                    times[engine].append(_first_line([WEFT, "run", *words, "train.py"], folder / "here", env))
+    medians = {engine: statistics.median(taken) for engine, taken in times.items()}
+    return {**{f"{engine}_s": taken for engine, taken in medians.items()},
+            "over_local_s": medians["kubernetes"] - medians["local"], "turns": turns}  # fmt: skip
+
+
+def _first_line(argv: list[str], cwd: Path, env: dict[str, str]) -> float:
+    began = time.perf_counter()
+    with subprocess.Popen(
+        argv, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        taken = time.perf_counter() - began
+        process.stdout.read()
+    if b"first" not in line:
+        raise RuntimeError(f"no first line, got {line!r}")
+    return taken
+
+
+FIGURES: dict[str, Callable[[], dict[str, Any]]] = {"plan": plan, "lines": lines, "first": first}
+
+
+def main() -> None:
+    """Print the figures as JSON, one a line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=FIGURES)
+    chosen = parser.parse_args().only
+    for name, measure in FIGURES.items():
+        if chosen in (None, name):
+            print(json.dumps({"figure": name, **measure()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
