@@ -56,14 +56,16 @@ export function useFilters(trials: TrialView[]) {
   const [promoted, setPromoted] = useParam("promoted");
   const setParams = useSetParams();
   const brushes = useMemo(() => parseBrushes(brush), [brush]);
-  const shown = useMemo(() => {
+  const unbrushed = useMemo(() => {
     const wanted = new Set(states.split(",").filter(Boolean));
     return trials.filter(
-      (trial) => (wanted.size === 0 || wanted.has(trial.state)) && (!promoted || isPromoted(trial)) && inBrushes(trial, brushes) && matchesFilter(trial, text),
+      (trial) => (wanted.size === 0 || wanted.has(trial.state)) && (!promoted || isPromoted(trial)) && matchesFilter(trial, text),
     );
-  }, [trials, states, text, brushes, promoted]);
+  }, [trials, states, text, promoted]);
+  const shown = useMemo(() => unbrushed.filter((trial) => inBrushes(trial, brushes)), [unbrushed, brushes]);
   return {
     shown,
+    unbrushed, // all that pass but for the ranges
     states: states.split(",").filter(Boolean),
     setStates: (next: string[]) => setStates(next.join(",")),
     text,

@@ -32,10 +32,10 @@ export default function ParallelTab(props: StudyProps) {
   const axes = useMemo(() => {
     const params = names.filter((name) => new Set(trials.map((trial) => String(trial.params[name]))).size > 1).slice(0, 12);
     const metrics = Object.keys(props.detail.study.metrics);
-    return [...params.map((name) => scaleOf(name, trials.map((trial) => trial.params[name]), domains[name] ?? null)), ...metrics.map((name) => scaleOf(name, trials.map((trial) => (typeof trial.values[name] === "number" ? trial.values[name] : null)), null, name === metric && logY === "log"))];
-  }, [names, trials, domains, props.detail.study.metrics, metric, logY]);
+    return [...params.map((name) => scaleOf(name, trials.map((trial) => trial.params[name]), domains[name] ?? null)), ...metrics.map((name) => scaleOf(name, filters.unbrushed.map((trial) => (typeof trial.values[name] === "number" ? trial.values[name] : null)), null, name === metric && logY === "log"))];
+  }, [names, trials, filters.unbrushed, domains, props.detail.study.metrics, metric, logY]);
   const shown = useMemo(() => new Set(filters.shown.map((trial) => trial.number)), [filters.shown]);
-  const rank = useMemo(() => ranks(trials, metric, small), [trials, metric, small]);
+  const rank = useMemo(() => ranks(filters.unbrushed, metric, small), [filters.unbrushed, metric, small]);
   const found = useByNumber(trials);
   if (axes.length < 2) return <p className={layout.note}>At least two trials must differ in a parameter to draw lines between axes.</p>;
   return (
@@ -43,7 +43,7 @@ export default function ParallelTab(props: StudyProps) {
       <FilterChips trials={trials} filters={filters} />
       <Card label="Parallel coordinates">
         <p className={layout.note}>{plural(shown.size, "trial")} of {trials.length}. Drag along an axis to keep a range; press its name to drop it. Dark lines are better; orange is the best.</p>
-        <Lines axes={axes} trials={trials} shown={shown} rank={rank} brushes={filters.brushes} onBrush={filters.setBrushes} chosen={chosen} choose={choose} tip={tipOf(found, metric)} />
+        <Lines axes={axes} trials={filters.unbrushed} shown={shown} rank={rank} brushes={filters.brushes} onBrush={filters.setBrushes} chosen={chosen} choose={choose} tip={tipOf(found, metric)} />
         <RangeForm axes={axes} brushes={filters.brushes} onBrush={filters.setBrushes} />
       </Card>
     </div>
@@ -95,7 +95,7 @@ function Lines({ axes, trials, shown, rank, brushes, onBrush, chosen, choose, ti
     for (const { trial, places } of order) {
       const inside = shown.has(trial.number);
       const place = rank.get(trial.number) ?? 0;
-      context.globalAlpha = inside ? (place === 1 ? 1 : crowd ? 0.06 + 0.74 * place ** 4 : 0.85) : 0.08;
+      context.globalAlpha = inside ? (place === 1 ? 1 : crowd ? 0.06 + 0.74 * place ** 4 : 0.85) : crowd || trials.length > 200 ? 0.05 : 0.2;
       context.strokeStyle = !inside ? tones.faint : place === 1 ? tones.best : onRamp(tones.ramp, 0.2 + 0.8 * place);
       context.lineWidth = inside && place === 1 ? 3 : crowd ? 1 : 1.6;
       trace(context, places, gap, y);
