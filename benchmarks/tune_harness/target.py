@@ -193,10 +193,7 @@ def main(words: list[str]) -> None:
         for name, search in contenders(seed, options.trials):
             found = time_to(options.target, search)
             times.setdefault(name, []).append(float("inf") if found is None else found)
-        print(
-            f"seed {seed}: " + ", ".join(f"{name} {values[-1]:.1f} s" for name, values in times.items()),
-            flush=True,
-        )
+            print(f"seed {seed}: {name} {times[name][-1]:.1f} s", flush=True)
     middle = {name: statistics.median(values) for name, values in times.items()}
     for name, value in middle.items():
         print(f"{name}: median {value:.2f} s to {options.target}")
