@@ -168,7 +168,8 @@ class LmsTuning:
 
 
 SHARES = (
-    "auto_share", "plan_margin", "host_plan_share", "launch_ahead", "faster_than_planned", "most_speed_up",
+    "auto_share", "plan_margin", "host_plan_share", "launch_ahead", "faster_than_planned",
+    "most_speed_up",
     "stall_tolerance", "link_derating", "freed_share", "refinement_gain", "search_tolerance", "replay_gain",
     "activation_share", "pass_spare_share", "pinned_share", "rate_margin",
 )  # fmt: skip

@@ -192,7 +192,9 @@ class ActivationEngine:
                 self._stay(handle, first)
                 return True
             if handle.site >= len(plan.keys) or not fits_key(plan.keys[handle.site], tensor, memory.nbytes()):
-                if not self._find_site(handle, tensor):
+                if made_by(tensor) not in plan.operations:
+                    self.lose()  # the step takes another way
+                elif not self._find_site(handle, tensor):
                     return self._save_unplanned(handle, key)
             elif self.varied:
                 self._event = plan.recording.sites[handle.site].pack

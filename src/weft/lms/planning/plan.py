@@ -42,6 +42,11 @@ class Plan:
         return all(choice == "keep" for choice in self.choices)
 
     @cached_property
+    def operations(self) -> frozenset[str]:
+        """The names of the operations that made the step's storages."""
+        return frozenset(op for op, _ in self.keys)
+
+    @cached_property
     def replayed(self) -> frozenset[int]:
         """The numbers of the operations that are repeated to rebuild something: a tape must see them in the step."""
         sites = zip(self.recording.sites, self.choices, strict=True)
