@@ -17,8 +17,8 @@ class _Told:
         self._config = config
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
             crash = getattr(report.longrepr, "reprcrash", None)
             reason = crash.message.partition("\n")[0] if crash is not None else report.when
             terminal.ensure_newline()

@@ -13,6 +13,7 @@ from weft.text import (
     format_size,
     format_speed,
     format_table,
+    parse_duration,
     parse_size,
     plural,
     round_up_size,
@@ -181,3 +182,9 @@ def test_a_huge_value_is_cut_in_an_error() -> None:
         with pytest.raises(UsageError) as refused:
             parse_size(size)
         assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize("given", ["٣h", "٣", "h", "3x", "", "-1h"])
+def test_what_is_no_duration_is_refused(given: str) -> None:
+    with pytest.raises(UsageError, match="must be a time up to ten years"):
+        parse_duration(given)

@@ -24,8 +24,8 @@ _SIZE = re.compile(
 )
 _MOST_DIGITS = 300  # of a number: Python reads no integer of 5000, and no float above 1e308
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([smhdw])", re.IGNORECASE)
-_DURATION = re.compile(r"\s*(?:\d{1,12}(?:\.\d{1,9})?\s*[smhdw]\s*)+", re.IGNORECASE)
+_DURATION_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([smhdw])", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(r"\s*(?:\d{1,12}(?:\.\d{1,9})?\s*[smhdw]\s*)+", re.IGNORECASE | re.ASCII)
 LONGEST_DURATION_S = 3650 * 86400.0  # ten years
 LARGEST_SIZE = 1 << 62  # bytes: sums of a few sizes still fit into 64 bits
 SHOWN_CHARACTERS = 80  # of a refused value, in the error
@@ -80,7 +80,7 @@ def parse_duration(
 def _seconds_in(given: str | int | float) -> float | None:
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         return float(given)
-    if re.fullmatch(r"\s*\d{1,12}(\.\d{1,9})?\s*", str(given)):
+    if re.fullmatch(r"\s*\d{1,12}(\.\d{1,9})?\s*", str(given), re.ASCII):
         return float(given)
     if not _DURATION.fullmatch(str(given)) or not str(given).strip():
         return None

@@ -25,7 +25,7 @@ from weft.lms.tuning import DEFAULTS, LmsTuning
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeTrial:
-    """What carrying a recipe out told."""
+    """The findings of carrying a recipe out."""
 
     gives_same_bits: bool = True
     seconds: float = 0.0

@@ -145,7 +145,7 @@ class RandomState:
 
 @dataclass(frozen=True, slots=True)
 class OperationKind:
-    """What the tape does about an operation; asked for once, since asking takes longer than some operations."""
+    """The way in which the tape treats an operation; asked for once, since asking takes longer than some operations."""
 
     is_view: bool = False
     is_known: bool = False  # it can be repeated

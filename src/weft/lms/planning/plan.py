@@ -15,7 +15,7 @@ WORDS: dict[Choice, str] = {"keep": "keep", "recipe": "rebuild", "swap": "swap"}
 
 @dataclass(frozen=True)
 class Family:
-    """What the candidates of one search have in common: which sites they may rebuild."""
+    """The candidates of one search as a family: which sites they may rebuild."""
 
     depth: int = 1 << 30  # longest chain of recipes
     anchors: frozenset[int] = frozenset()  # sites that stay, so that chains begin at them
