@@ -8,7 +8,7 @@
 
 The walk of a saved tensor: autograd calls the session's hook (`activations/session.py`), which looks the step's plan up
 (`planning/learned.py`) or records the step (`activations/recorder.py`); the engine (`activations/engine.py`) keeps the
-tensor, drops it with a recipe to make it again (`activations/recipes.py`), or has it copied (`activations/mover.py`)
+tensor, drops it with a recipe to make it again (`activations/recipes.py`, `replay.py`), or has it copied (`mover.py`)
 over the link (`device/cuda.py`) to pinned memory (`device/host_memory.py`), and back before the backward pass wants it.
 
     planning/      decides what to keep, rebuild or swap of a recorded step, by playing it; pure

@@ -16,7 +16,7 @@ from testing.families import LlamaBlock, Transformer
 
 from weft import lms
 from weft.errors import BudgetError
-from weft.lms.planning.plan import Family
+from weft.lms.planning.plan import PlanFamily
 from weft.lms.planning.playback import Choice, play
 from weft.lms.planning.recording import Rates, Recording, SavedSite
 from weft.lms.planning.search import _PlanSearch, make_plan
@@ -185,7 +185,9 @@ def test_no_member_takes_less_than_was_thought_possible(
 ) -> None:
     """Or the search would pass over good ones."""
     native = play(recording, ["keep"] * len(recording.sites), RATES, 1 << 62)
-    search = _PlanSearch(recording, max(1, int(native.peak * share)), RATES, 1 << 62, Family(depth=4), native)
+    search = _PlanSearch(
+        recording, max(1, int(native.peak * share)), RATES, 1 << 62, PlanFamily(depth=4), native
+    )
     rebuilt = search.rebuilt(data.draw(st.integers(0, len(search.cheapest))))
     others = search.swappable(rebuilt)
     found = search._fewest_swaps(rebuilt, others, len(others))

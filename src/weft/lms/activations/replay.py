@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from weft.lms.activations.saved import Handle, Kept, LeafInput, SavedStorage
-from weft.lms.activations.tape import MASKED, Place, StorageState, TapedOperation
+from weft.lms.activations.tape import MASKED, StorageState, TapedOperation, TensorPlace
 from weft.lms.device.storages import flat_bytes
 from weft.lms.paging.page import Page
 
@@ -62,7 +62,9 @@ class Replay:
                 made[state.op.number].append(state)
         for op in self.ops:
             if self.shapes_alone:
-                there = {place.state: _of_any_content(place) for place in op.args if isinstance(place, Place)}
+                there = {
+                    place.state: _of_any_content(place) for place in op.args if isinstance(place, TensorPlace)
+                }
             before = op.args[0].state if op.kind.changes else None
             alone = before is not None and before not in self.given and last.get(before) == op.number
             result = _repeat(op, there, alone)
@@ -103,7 +105,7 @@ def replay(target: StorageState | None, most: int) -> Replay | None:
     return Replay(target, tuple(ops[number] for number in sorted(ops)), given)
 
 
-def _of_any_content(place: Place) -> torch.Tensor:
+def _of_any_content(place: TensorPlace) -> torch.Tensor:
     return torch.empty(place.state.bytes, dtype=torch.uint8, device=place.state.device)
 
 
@@ -115,7 +117,7 @@ def _repeat(op: TapedOperation, there: dict[StorageState, torch.Tensor], alone: 
             return op.func(*args, **kwargs)
         with op.random:
             return op.func(*args, **kwargs)
-    place: Place = op.args[0]
+    place: TensorPlace = op.args[0]
     if place.state not in op.states:
         whole = _of_any_content(place)
     else:
@@ -130,7 +132,7 @@ def _repeat(op: TapedOperation, there: dict[StorageState, torch.Tensor], alone: 
 
 
 def _real(value: Any, there: dict[StorageState, torch.Tensor]) -> Any:
-    if isinstance(value, Place):
+    if isinstance(value, TensorPlace):
         return value.of(there[value.state])
     if isinstance(value, list):
         return [_real(each, there) for each in value]

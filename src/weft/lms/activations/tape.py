@@ -74,7 +74,7 @@ class StorageState:
         return self.held if found is None else found
 
 
-class Place:
+class TensorPlace:
     """A tensor as a place in a storage state."""
 
     __slots__ = ("dtype", "offset", "size", "state", "stride")
@@ -248,7 +248,7 @@ class Tape:
                 found.append(value)
         return tuple(found)
 
-    def _place(self, tensor: torch.Tensor, holds: bool) -> Place:
+    def _place(self, tensor: torch.Tensor, holds: bool) -> TensorPlace:
         if (
             type(tensor) not in PLAIN_TYPES or tensor.dtype.is_complex
         ):  # views of complex ones may be conjugated
@@ -261,7 +261,7 @@ class Tape:
         elif state.version != tensor._version:  # something changed it that is no operation here
             state = self._states[key] = StorageState(tensor)
         state.uses += 1
-        return Place(state, tensor)
+        return TensorPlace(state, tensor)
 
     def _made(self, op: TapedOperation, output: int, tensor: torch.Tensor) -> None:
         key = tensor.untyped_storage()._cdata
@@ -421,7 +421,7 @@ def _flat(values: Any) -> Iterator[torch.Tensor | None]:
 
 def _alike(values: Any) -> Iterator[Any]:
     for value in values:
-        if isinstance(value, Place):
+        if isinstance(value, TensorPlace):
             yield value.likeness
         elif isinstance(value, (list, tuple)):
             yield tuple(_alike(value))

@@ -14,7 +14,7 @@ WORDS: dict[Choice, str] = {"keep": "keep", "recipe": "rebuild", "swap": "swap"}
 
 
 @dataclass(frozen=True)
-class Family:
+class PlanFamily:
     """The candidates of one search as a family: which sites they may rebuild."""
 
     depth: int = 1 << 30  # longest chain of recipes
@@ -33,7 +33,9 @@ class Plan:
     native: Timeline  # the same step with everything kept
     keys: tuple[tuple[str, int], ...] = field(default=())  # `SavedSite.key` of each site; bytes -1 match any
     rebuilt: int = 0  # number of cheapest sites that are rebuilt, and
-    family: Family = field(default_factory=lambda: Family())  # where a search for the next plan starts
+    family: PlanFamily = field(
+        default_factory=lambda: PlanFamily()
+    )  # where a search for the next plan starts
     paged: str = ""  # lines about what of the model lives on the host
 
     @cached_property

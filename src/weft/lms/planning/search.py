@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 from weft.errors import BudgetError
-from weft.lms.planning.plan import Family, Plan
+from weft.lms.planning.plan import Plan, PlanFamily
 from weft.lms.planning.playback import Choice, Timeline, first_needs, play, play_within
 from weft.lms.planning.recording import Rates, Recording
 from weft.lms.planning.segments import anchors
@@ -42,7 +42,7 @@ def make_plan(
     native = play(recording, ["keep"] * len(recording.sites), rates, UNLIMITED, tuning)
     begin = partial(_PlanSearch, recording, limit, rates, host_bytes, native=native, tuning=tuning)
     if native.peak <= limit:
-        return begin(Family()).kept()
+        return begin(PlanFamily()).kept()
     best: _Candidate | None = None
     if like is not None and not like.keeps_all:
         again = begin(like.family)
@@ -77,17 +77,17 @@ def make_plan(
     return best.plan(begin(best.family))
 
 
-def _chains(tuning: LmsTuning) -> list[Family]:
+def _chains(tuning: LmsTuning) -> list[PlanFamily]:
     """Return the families of candidates that rebuild along short chains, with nothing repeated from the tape."""
-    return [Family(depth=depth, replays=False) for depth in tuning.recipe_depths]
+    return [PlanFamily(depth=depth, replays=False) for depth in tuning.recipe_depths]
 
 
-def _segmented(recording: Recording, tuning: LmsTuning) -> list[Family]:
+def _segmented(recording: Recording, tuning: LmsTuning) -> list[PlanFamily]:
     """Return the families of candidates that rebuild whole segments, of several sizes."""
     whole = sum(site.bytes for site in recording.sites if site.recipe_s is not None)
     replays = any(site.replayed for site in recording.sites)
     found = dict.fromkeys(anchors(recording, whole // parts) for parts in tuning.segment_parts)
-    return [Family(anchors=stay, replays=replays) for stay in found]
+    return [PlanFamily(anchors=stay, replays=replays) for stay in found]
 
 
 def least(recording: Recording, rates: Rates, tuning: LmsTuning = DEFAULTS) -> Timeline:
@@ -117,7 +117,7 @@ class _Candidate:
     """One choice for every site, played through."""
 
     count: int  # of cheapest sites that are rebuilt
-    family: Family
+    family: PlanFamily
     timeline: Timeline
     choices: tuple[Choice, ...]
 
@@ -156,7 +156,7 @@ class _PlanSearch:
         limit: int,
         rates: Rates,
         host: int,
-        family: Family,
+        family: PlanFamily,
         native: Timeline,
         tuning: LmsTuning = DEFAULTS,
     ) -> None:
