@@ -69,13 +69,15 @@ def coarsen(buckets: Buckets, starts: NDArray[np.int64]) -> Buckets:
     if not len(buckets):
         return buckets
     ends = np.append(starts[1:], len(buckets)) - 1
+    with np.errstate(over="ignore"):  # sums of the largest numbers are infinite
+        totals = np.add.reduceat(buckets.total, starts)
     return Buckets(
         buckets.first_step[starts],
         buckets.last_step[ends],
         buckets.first_ms[starts],
         np.fmin.reduceat(buckets.low, starts),
         np.fmax.reduceat(buckets.high, starts),
-        np.add.reduceat(buckets.total, starts),
+        totals,
         np.add.reduceat(buckets.finite, starts),
         np.add.reduceat(buckets.count, starts),
     )
