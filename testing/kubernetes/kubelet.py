@@ -24,6 +24,8 @@ import psutil
 
 Data = dict[str, Any]
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 @dataclass
 class ContainerLog:
@@ -64,13 +66,21 @@ class PodProcess:
     ) -> None:
         self.log = ContainerLog()
         self._on_end = on_end
+        # Its own /tmp, in which its folder is seen, and ours where the project itself lies in /tmp.
+        seen = [cwd, *([ROOT] if ROOT.is_relative_to("/tmp") else [])]
         inside = [
             f"hostname {shlex.quote(name)}",
             f"mount --bind {hosts} /etc/hosts",
-            f"mount --bind {shlex.quote(str(cwd))} /mnt",
+            "mount -t tmpfs tmpfs /mnt",
+            *(
+                f"mkdir /mnt/{number} && mount --bind {shlex.quote(str(folder))} /mnt/{number}"
+                for number, folder in enumerate(seen)
+            ),
             "mount -t tmpfs tmpfs /tmp",
-            f"mkdir -p {shlex.quote(str(cwd))}",
-            f"mount --move /mnt {shlex.quote(str(cwd))}",
+            *(
+                f"mkdir -p {shlex.quote(str(folder))} && mount --move /mnt/{number} {shlex.quote(str(folder))}"
+                for number, folder in enumerate(seen)
+            ),
             "mount -t tmpfs tmpfs /dev/shm",
         ]
         for folder, content in files.items():
