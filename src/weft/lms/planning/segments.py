@@ -18,6 +18,8 @@ def anchors(recording: Recording, most: int) -> frozenset[int]:
     """Return the sites that must stay so that what is rebuilt between two cuts is at most `most` bytes, where that can
     be; of all ways to cut, one with the fewest bytes of such sites.
     """
+    if not recording.sites:
+        return frozenset()
     segment_of = _segments(recording, most)
     crossing = {
         need
