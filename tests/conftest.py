@@ -7,15 +7,12 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from testing.cluster.cluster import VirtualCluster
-from testing.forking.hosts import HostForks
 from testing.forking.server import ForkServer
 from testing.shell import Shell
 
@@ -43,21 +40,6 @@ def forks() -> Iterator[ForkServer]:
     """A server of which `weft` and Python programs are forks, with torch loaded; it is made when first asked for."""
     with ForkServer() as server:
         yield server
-
-
-@pytest.fixture
-def new_forking_cluster(
-    new_cluster: Callable[..., VirtualCluster], forks: ForkServer
-) -> Iterator[Callable[..., VirtualCluster]]:
-    """Builds clusters that end with the test, on whose hosts `cluster.python` gives forks with torch loaded."""
-    with ExitStack() as stack:
-
-        def build(*args: Any, **kwargs: Any) -> VirtualCluster:
-            cluster = new_cluster(*args, **kwargs)
-            stack.enter_context(HostForks(cluster, forks))
-            return cluster
-
-        yield build
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -61,11 +61,6 @@ class Host:
         return Path(f"/proc/{self.running.pid}/ns/net")
 
 
-def _asks_for_fork(line: Sequence[str]) -> bool:
-    """Return whether a process only stands for the fork that it asked for (`testing.forking.client`). Pure."""
-    return len(line) > 2 and line[1] == "-IS" and "/weft-forks-" in line[2]
-
-
 class VirtualCluster:
     """Up to 200 hosts; build it with `with`, or call `close` when done."""
 
@@ -89,7 +84,6 @@ class VirtualCluster:
         self.infrastructure = {"sshd"}  # programs that belong to a host, for `processes`
         self.servers: set[int] = set()  # processes that belong to a host likewise, by their numbers
         self.python: str | None = None  # the interpreter for agents and workers, where it is not this one
-        self.on_start: list[Callable[[Host], None]] = []  # called for a host that has got its power back
         self._owner = os.getpid()
         self._rate, self._uplink = rate, uplink
         self._prefix = network.prefixlen
@@ -185,9 +179,8 @@ class VirtualCluster:
             try:
                 # Some systems say sshd-session or slurmd-wlm.
                 belongs = Path(process.exe()).name.split("-")[0] in self.infrastructure
-                line = process.cmdline()
-                if not belongs and process.pid not in self.servers and not _asks_for_fork(line):
-                    found.append((process.pid, line))
+                if not belongs and process.pid not in self.servers:
+                    found.append((process.pid, process.cmdline()))
             except psutil.NoSuchProcess:
                 continue
         return found
@@ -221,8 +214,6 @@ class VirtualCluster:
         if self.host(host).machine is not None:
             raise RuntimeError(f"{host} must be without power to be started")
         self._boot([self.host(host)])
-        for started in self.on_start:
-            started(self.host(host))
 
     def forget_host_key(self, host: str) -> None:
         """Nobody knows the key of this host any more, as before a first visit."""

@@ -24,13 +24,11 @@ class HostForks:
         commands, _ = write_commands(Path(self._folder.name))
         for host in cluster.hosts:
             self._serve_on(host)
-        cluster.on_start.append(self._serve_on)
         cluster.python = str(commands / "python")
 
     def _serve_on(self, host: Host) -> None:
         folder = Path(self._folder.name)
         socket = folder / f"socket-{host.name}"
-        socket.unlink(missing_ok=True)  # of the server before a power loss
         log = folder / f"{host.name}.log"
         self._cluster.servers.add(self._forks.on_host(host.running.pid, socket, log))
         wait_until(socket.exists, f"the fork server on {host.name}", timeout_s=60)
@@ -39,6 +37,5 @@ class HostForks:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._cluster.on_start.remove(self._serve_on)
         self._cluster.python = None
         self._folder.cleanup()

@@ -2,7 +2,7 @@
 
 `import torch` takes a CPU second or more, and the tests start hundreds of workers. A fork has it at once. What a
 program can tell apart is kept as it would be: its arguments, environment, folder, open files, signals, `__main__`, and
-the way an interpreter ends, its command line in `/proc`. Only `/proc/PID/environ` still is that of the first process.
+the way an interpreter ends. Only `/proc/PID/cmdline` and `/proc/PID/environ` still show those of the first process.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 import atexit
 import ctypes
 import importlib.util
-import mmap
 import os
 import random
 import resource
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -32,8 +30,6 @@ _OWN_PATHS = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 WEFT = str(Path(sys.executable).with_name("weft"))
 FOLDER_PREFIX = "weft-forks-"  # of folders of commands that ask a fork server
 _execv = os.execv
-_shown: list[mmap.mmap] = []  # command lines that the kernel shows
-_PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _FLAGS = ("-u", "-P")  # of the interpreter; neither changes how a program under test behaves here
 
 
@@ -204,7 +200,6 @@ def _renew(program: Program, env: Mapping[str, str]) -> None:
     os.environ.clear()
     os.environ.update(env)
     sys.argv = ["-c" if program.kind == "-c" else program.target, *program.args]
-    _show_command_line(program)
     others = [path for path in sys.path[1:] if path not in _OWN_PATHS]
     first = str(Path(program.target).resolve().parent) if program.kind == "script" else str(Path.cwd())
     sys.path[:] = [first, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep)), *others]
@@ -223,37 +218,6 @@ def _renew(program: Program, env: Mapping[str, str]) -> None:
         sys.modules[
             "weft.collectives.register"
         ].autoload()  # as torch calls it, with the program's environment
-
-
-def _show_command_line(program: Program) -> None:
-    """Have `/proc/PID/cmdline` show the program's command line, as far as the kernel lets us."""
-    words = [
-        sys.executable,
-        *([program.kind] if program.kind != "script" else []),
-        program.target,
-        *program.args,
-    ]
-    text = b"".join(os.fsencode(word) + b"\0" for word in words)
-    memory = mmap.mmap(
-        -1, len(text), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    )  # the kernel reads no other
-    memory.write(text)
-    _shown.append(memory)  # for as long as the process lives
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    # Field N of /proc/PID/stat, counted from 1; the first two end with the last bracket.
-    stat = ["", "", "", *Path("/proc/self/stat").read_text().rpartition(")")[2].split()]
-    code_and_data, brk_start, stack = (26, 27, 45, 46), 47, 28
-    libc = ctypes.CDLL(None)
-    libc.sbrk.restype = ctypes.c_size_t
-    numbers = [
-        *(int(stat[field]) for field in (*code_and_data, brk_start)),
-        libc.sbrk(0),
-        *(int(stat[stack]), start, start + len(text)),
-        *(int(stat[field]) for field in (50, 51)),  # the environment
-        0,  # no auxiliary vector
-    ]
-    layout = struct.pack("@12QIi", *numbers, 0, -1)  # struct prctl_mm_map: the executable stays
-    libc.prctl(_PR_SET_MM, _PR_SET_MM_MAP, layout, ctypes.c_ulong(len(layout)), ctypes.c_ulong(0))
 
 
 def _run(program: Program) -> int:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from testing.cluster.cluster import VirtualCluster
@@ -98,9 +100,18 @@ def shared_cluster(shared_cluster: VirtualCluster, forks: ForkServer) -> Iterato
 
 
 @pytest.fixture
-def new_cluster(new_forking_cluster: Callable[..., VirtualCluster]) -> Callable[..., VirtualCluster]:
+def new_cluster(
+    new_cluster: Callable[..., VirtualCluster], forks: ForkServer
+) -> Iterator[Callable[..., VirtualCluster]]:
     """Builds clusters that end with the test, where agents and workers are forks."""
-    return new_forking_cluster
+    with ExitStack() as stack:
+
+        def build(*args: Any, **kwargs: Any) -> VirtualCluster:
+            cluster = new_cluster(*args, **kwargs)
+            stack.enter_context(HostForks(cluster, forks))
+            return cluster
+
+        yield build
 
 
 @pytest.fixture
