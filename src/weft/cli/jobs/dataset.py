@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.jobs.options import confirm, json_option, open_client, print_data, url_option, yes_option
+from weft.cli.jobs.options import (
+    confirm,
+    json_option,
+    open_client,
+    print_data,
+    print_removed,
+    url_option,
+    yes_option,
+)
 from weft.cli.jobs.printing import moment, plain
 from weft.cli.values import Text
 from weft.text import format_size, format_table, plural
@@ -144,7 +152,7 @@ def remove(reference: str, yes: bool, url: str | None, as_json: bool) -> None:
     path = f"/datasets/{name}" + (f"/versions/{int(version)}" if version else "")
     with open_client(url) as client:
         client.connection.send("DELETE", path, type(None))
-    print_data({"removed": reference}) if as_json else click.echo(f"removed {reference}")
+    print_removed(reference, as_json)
 
 
 def _view() -> type[DatasetView]:

@@ -7,7 +7,15 @@ from urllib.parse import quote
 
 import click
 
-from weft.cli.jobs.options import HOST_NAME, LABEL, json_option, open_client, print_data, url_option
+from weft.cli.jobs.options import (
+    HOST_NAME,
+    LABEL,
+    json_option,
+    open_client,
+    print_data,
+    print_removed,
+    url_option,
+)
 from weft.cli.jobs.printing import plain
 from weft.cli.values import Text
 from weft.errors import UsageError
@@ -146,7 +154,7 @@ def remove(names: tuple[str, ...], url: str | None, as_json: bool) -> None:
     with open_client(url) as client:
         for name in names:
             client.connection.send("DELETE", f"/hosts/{quote(name, safe='')}", type(None))
-    print_data({"removed": list(names)}) if as_json else click.echo(f"removed {', '.join(names)}")
+    print_removed(list(names), as_json, ", ".join(names))
 
 
 def _view() -> type[HostView]:

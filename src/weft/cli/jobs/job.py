@@ -16,6 +16,7 @@ from weft.cli.jobs.options import (
     json_option,
     open_client,
     print_data,
+    print_removed,
     url_option,
     yes_option,
 )
@@ -168,7 +169,7 @@ def remove(jobs: tuple[int, ...], yes: bool, url: str | None, as_json: bool) -> 
     with open_client(url) as client:
         for job in jobs:
             client.job(job).remove()
-    click.echo(json.dumps({"removed": list(jobs)}) if as_json else f"removed {named}")
+    print_removed(list(jobs), as_json, named)
 
 
 @command.command("pull")

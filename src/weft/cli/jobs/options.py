@@ -116,6 +116,11 @@ def print_data(value: Any) -> None:
     click.echo(json.dumps(msgspec.to_builtins(value)))
 
 
+def print_removed(removed: Any, as_json: bool, named: str = "") -> None:
+    """Print what was removed, as data or as the name by which a person calls it."""
+    print_data({"removed": removed}) if as_json else click.echo(f"removed {named or removed}")
+
+
 def confirm(question: str, yes: bool) -> None:
     """Ask before something is lost; a program that is not asked must say --yes."""
     import sys

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.jobs.options import confirm, json_option, open_client, print_data, url_option, yes_option
+from weft.cli.jobs.options import (
+    confirm,
+    json_option,
+    open_client,
+    print_data,
+    print_removed,
+    url_option,
+    yes_option,
+)
 from weft.cli.jobs.printing import moment, plain
 from weft.cli.values import Real, Text, Whole
 from weft.errors import UsageError
@@ -128,7 +136,7 @@ def remove(name: str, yes: bool, url: str | None, as_json: bool) -> None:
     confirm(f"remove the deployment {name}?", yes)
     with open_client(url) as client:
         client.connection.send("DELETE", f"/deployments/{name}", type(None))
-    print_data({"removed": name}) if as_json else click.echo(f"removed {name}")
+    print_removed(name, as_json)
 
 
 def _post(name: str, action: str, url: str | None, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from weft.cli.jobs.options import (
     json_option,
     open_client,
     print_data,
+    print_removed,
     url_option,
     yes_option,
 )
@@ -118,7 +119,7 @@ def untag(model: str, alias: str, url: str | None, as_json: bool) -> None:
     """Forget ALIAS of MODEL."""
     with open_client(url) as client:
         client.connection.send("DELETE", f"/models/{model}/aliases/{alias}", type(None))
-    print_data({"removed": f"{model}@{alias}"}) if as_json else click.echo(f"removed {model}@{alias}")
+    print_removed(f"{model}@{alias}", as_json)
 
 
 @command.command("rm")
@@ -132,7 +133,7 @@ def remove(version: str, yes: bool, url: str | None, as_json: bool) -> None:
     name, _, number = version.partition("@")
     with open_client(url) as client:
         client.connection.send("DELETE", f"/models/{name}/versions/{number}", type(None))
-    print_data({"removed": version}) if as_json else click.echo(f"removed {version}")
+    print_removed(version, as_json)
 
 
 def _print_models(models: tuple[ModelView, ...], *, all_versions: bool) -> None:

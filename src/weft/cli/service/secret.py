@@ -6,7 +6,14 @@ import sys
 
 import click
 
-from weft.cli.jobs.options import VARIABLE_NAME, json_option, open_client, print_data, url_option
+from weft.cli.jobs.options import (
+    VARIABLE_NAME,
+    json_option,
+    open_client,
+    print_data,
+    print_removed,
+    url_option,
+)
 from weft.cli.jobs.printing import moment, plain
 from weft.errors import UsageError
 from weft.text import format_table
@@ -64,4 +71,4 @@ def remove(name: str, url: str | None, as_json: bool) -> None:
     """Forget a secret; jobs that start later do not get it."""
     with open_client(url) as client:
         client.connection.send("DELETE", f"/secrets/{name}", type(None))
-    print_data({"removed": name}) if as_json else click.echo(f"removed {name}")
+    print_removed(name, as_json)

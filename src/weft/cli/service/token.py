@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.jobs.options import LARGEST_ID, json_option, open_client, print_data, url_option
+from weft.cli.jobs.options import LARGEST_ID, json_option, open_client, print_data, print_removed, url_option
 from weft.cli.jobs.printing import moment, plain
 from weft.cli.values import Text, Whole, Words
 from weft.text import format_table
@@ -67,7 +67,7 @@ def remove(token: int, url: str | None, as_json: bool) -> None:
     """Revoke a token, by its number."""
     with open_client(url) as client:
         client.connection.send("DELETE", f"/tokens/{token}", type(None))
-    print_data({"removed": token}) if as_json else click.echo(f"removed token {token}")
+    print_removed(token, as_json, f"token {token}")
 
 
 def _print(tokens: tuple[TokenView, ...], as_json: bool) -> None:

@@ -13,6 +13,7 @@ from weft.cli.jobs.options import (
     json_option,
     open_client,
     print_data,
+    print_removed,
     url_option,
     yes_option,
 )
@@ -141,7 +142,7 @@ def remove(name: str, yes: bool, url: str | None, as_json: bool) -> None:
     confirm(f"remove the user {name}?", yes)
     with open_client(url) as client:
         client.connection.send("DELETE", f"/users/{_user(client, name).id}", type(None))
-    print_data({"removed": name}) if as_json else click.echo(f"removed {name}")
+    print_removed(name, as_json)
 
 
 def _password() -> str:

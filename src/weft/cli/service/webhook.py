@@ -13,6 +13,7 @@ from weft.cli.jobs.options import (
     json_option,
     open_client,
     print_data,
+    print_removed,
     url_option,
     yes_option,
 )
@@ -121,7 +122,7 @@ def remove(webhook: int, yes: bool, url: str | None, as_json: bool) -> None:
     confirm(f"remove webhook {webhook}?", yes)
     with open_client(url) as client:
         client.connection.send("DELETE", f"/webhooks/{webhook}", type(None))
-    print_data({"removed": webhook}) if as_json else click.echo(f"removed webhook {webhook}")
+    print_removed(webhook, as_json, f"webhook {webhook}")
 
 
 def _change(webhook: int, *, active: bool, url: str | None, as_json: bool) -> None:
