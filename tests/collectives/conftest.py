@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from testing.cluster.cluster import VirtualCluster
 from testing.forking.hosts import HostForks
-from testing.forking.server import ForkServer
+from testing.forking.server import TRAINERS, ForkServer
 from testing.shell import WEFT, Shell
 
 HERE = Path(__file__).parent
@@ -95,7 +95,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def shared_cluster(shared_cluster: VirtualCluster, forks: ForkServer) -> Iterator[VirtualCluster]:
     """Four hosts for all tests that leave them as they are, where agents and workers are forks."""
-    with HostForks(shared_cluster, forks):
+    with HostForks(shared_cluster, forks.load(*TRAINERS)):
         yield shared_cluster
 
 
@@ -108,7 +108,7 @@ def new_cluster(
 
         def build(*args: Any, **kwargs: Any) -> VirtualCluster:
             cluster = new_cluster(*args, **kwargs)
-            stack.enter_context(HostForks(cluster, forks))
+            stack.enter_context(HostForks(cluster, forks.load(*TRAINERS)))
             return cluster
 
         yield build

@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 
 from weft.collectives.members import Arrangement, Layout, Stretch, arrange, in_turns
-from weft.collectives.modes.mode import Background, Bounds, Mode, Pending, even_bounds
+from weft.collectives.modes.mode import Background, Bounds, Mode, Pending, even_bounds, streams
 from weft.collectives.modes.serial_thread import SerialThread
 from weft.collectives.reduction import Reduction
 
 CHUNK_BYTES = 1 << 20
-COPY_CHUNK_BYTES = 4 << 20  # of all parts together
+COPY_CHUNK_BYTES = 2 << 20  # of all parts together
 CHUNKS_UNDER_WAY = 3  # for each level of the network
+TURNS_UNDER_WAY = 4  # of what has parts: enough that the network never waits for memory
 SMALL_BYTES = 1 << 15  # up to here one rank a host speaks for all
 
 _LARGEST = Reduction("MAX")
@@ -80,10 +81,31 @@ class Hierarchy:
         elif values.nbytes <= SMALL_BYTES:
             self.all_reduce(values, reduction)
         else:
-            turns = [_Turn(self.layout, values, stretches) for stretches in self._turns(values, bounds)]
-            in_order(
-                turns, lambda turn: self._start_scatter(turn, reduction), lambda turn: turn.put([self.rank])
-            )
+            self._scatter_in_turns(values, bounds, reduction, values[slice(*bounds[self.rank])])
+
+    def reduce_scatter_into(
+        self, values: Tensor, bounds: Bounds, reduction: Reduction, output: Tensor
+    ) -> None:
+        """Put our part, reduced, into `output`; the tensor stays as it is."""
+        own = slice(*bounds[self.rank])
+        if self._alone:
+            output.copy_(values[own])
+        elif self._whole is not None or values.nbytes <= SMALL_BYTES:
+            values = values.clone()
+            self.reduce_scatter(values, bounds, reduction)
+            output.copy_(values[own])
+        else:
+            self._scatter_in_turns(values, bounds, reduction, output)
+
+    def _scatter_in_turns(self, values: Tensor, bounds: Bounds, reduction: Reduction, output: Tensor) -> None:
+        """Reduce pieces of all parts, in memory of their own, and put those of our part where they belong."""
+        begin = bounds[self.rank][0]
+        in_order(
+            [_Turn(self.layout, values, stretches) for stretches in self._turns(values, bounds)],
+            lambda turn: self._start_scatter(turn, reduction),
+            lambda turn: turn.put_own(self.rank, output, begin),
+            TURNS_UNDER_WAY,
+        )
 
     def all_gather(self, values: Tensor, bounds: Bounds) -> None:
         """Every rank gets every part."""
@@ -98,7 +120,7 @@ class Hierarchy:
             self.all_reduce(values.view(torch.uint8), _LARGEST)
         else:
             turns = [_Turn(self.layout, values, stretches) for stretches in self._turns(values, bounds)]
-            in_order(turns, self._start_gather, self._finish_gather)
+            in_order(turns, self._start_gather, self._finish_gather, TURNS_UNDER_WAY)
 
     def broadcast(self, values: Tensor, root: int) -> None:
         """Every rank gets the values of rank `root`."""
@@ -177,7 +199,9 @@ class Hierarchy:
             bounds = turn.arrangement.local_bounds(self.layout, self.rank)
             self.local.reduce_scatter(turn.chunk, bounds, reduction)
         return [
-            self._threads[piece].submit(mode.reduce_scatter, *turn.slice(piece), reduction)
+            mode.start_reduce_scatter(*turn.slice(piece), reduction)
+            if streams(mode)
+            else self._threads[piece].submit(mode.reduce_scatter, *turn.slice(piece), reduction)
             for piece, mode in self.across.items()
             if turn.has(piece)
         ]
@@ -185,7 +209,9 @@ class Hierarchy:
     def _start_gather(self, turn: _Turn) -> list[Pending]:
         turn.take([self.rank])
         return [
-            self._threads[piece].submit(mode.all_gather, *turn.slice(piece))
+            mode.start_all_gather(*turn.slice(piece))
+            if streams(mode)
+            else self._threads[piece].submit(mode.all_gather, *turn.slice(piece))
             for piece, mode in self.across.items()
             if turn.has(piece)
         ]
@@ -248,6 +274,12 @@ class _Turn:
         """Copy the pieces of these ranks to the tensor, and let go of the memory."""
         for rank in ranks:
             self._values[slice(*self.stretches[rank])] = self.chunk[slice(*self.arrangement.places[rank])]
+        self.chunk = self._values[:0]
+
+    def put_own(self, rank: int, output: Tensor, begin: int) -> None:
+        """Copy the piece of one rank to its own tensor, which holds the part from element `begin` on."""
+        first, last = self.stretches[rank]
+        output[first - begin : last - begin] = self.chunk[slice(*self.arrangement.places[rank])]
         self.chunk = self._values[:0]
 
     def has(self, piece: int) -> bool:

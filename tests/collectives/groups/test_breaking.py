@@ -20,7 +20,8 @@ from torch._C._distributed_c10d import HashStore
 from weft.collectives.groups.blame import Suspicion, judge
 from weft.collectives.members import GroupMember
 from weft.collectives.modes.peers import DimensionPeers
-from weft.collectives.modes.shared_memory.arena import PREFIX, Arena, create, new_name, sweep
+from weft.collectives.modes.shared_memory.arena import Arena, create
+from weft.collectives.modes.shared_memory.files import PREFIX, new_name, sweep
 from weft.collectives.modes.shared_memory.shm import SharedMemory
 from weft.errors import PeerError
 
@@ -211,7 +212,7 @@ def test_ranks_that_disagree(bench: Bench, debug: str) -> None:
 
 def test_a_file_is_swept_once_its_maker_is_dead(tmp_path: Path) -> None:
     gone = subprocess.run(
-        [sys.executable, "-c", "from weft.collectives.modes.shared_memory.arena import new_name; print(new_name())"],
+        [sys.executable, "-c", "from weft.collectives.modes.shared_memory.files import new_name; print(new_name())"],
         capture_output=True, text=True, check=True,
     ).stdout.strip()  # fmt: skip
     ours = new_name()
@@ -235,7 +236,8 @@ def test_who_died_before_the_memory_was_shared_is_seen_to_be_dead(tmp_path: Path
 def test_a_maker_that_dies_while_memory_is_shared_leaves_no_file() -> None:
     """The other peer opens the file, waits in vain for its maker, and removes the file."""
     making = (
-        "import time\nfrom weft.collectives.modes.shared_memory.arena import create, new_name\n"
+        "import time\nfrom weft.collectives.modes.shared_memory.arena import create\n"
+        "from weft.collectives.modes.shared_memory.files import new_name\n"
         "name = new_name()\ncreate(name, 2, 1 << 16)\nprint(name, flush=True)\ntime.sleep(300)\n"
     )
     with subprocess.Popen([sys.executable, "-c", making], stdout=subprocess.PIPE, text=True) as maker:

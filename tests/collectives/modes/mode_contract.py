@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.collectives.modes.mode import Mode, even_bounds
+from weft.collectives.modes.mode import Mode, even_bounds, streams
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 
@@ -140,6 +140,42 @@ def several_reductions_are_under_way(together: Together) -> None:
         assert torch.equal(result[-1], torch.full((100_000,), 3.0))
 
 
+def several_of_each_kind_are_under_way(together: Together) -> None:
+    """Of a mode that streams: parts of all sizes, none among them, follow each other without a gap."""
+
+    def work(mode: Any) -> list[Tensor]:
+        given = []
+        if not streams(mode):
+            return []
+        for count in (70_000, 3, 50_001):
+            scattered = torch.arange(count, dtype=torch.float32) + mode.index
+            gathered = torch.zeros(count)
+            bounds = even_bounds(count, mode.size - 1) + ((count, count),)  # nothing for the last
+            gathered[slice(*bounds[mode.index])] = mode.index + 1.0
+            given.append((scattered, gathered, bounds))
+        pending = []
+        for scattered, gathered, bounds in given:
+            pending.append(mode.start_reduce_scatter(scattered, bounds, Reduction("SUM")))
+            pending.append(mode.start_all_gather(gathered, bounds))
+        for each in pending:
+            each.wait()
+        return [
+            part
+            for scattered, gathered, bounds in given
+            for part in (scattered[slice(*bounds[mode.index])], gathered)
+        ]
+
+    for index, result in enumerate(together(3, work)):
+        for number, count in enumerate((70_000, 3, 50_001) if result else ()):
+            bounds = even_bounds(count, 2) + ((count, count),)
+            expected = (torch.arange(count, dtype=torch.float32) * 3 + 3)[slice(*bounds[index])]
+            assert torch.equal(result[2 * number], expected)
+            owners = torch.cat(
+                [torch.full((last - first,), peer + 1.0) for peer, (first, last) in enumerate(bounds)]
+            )
+            assert torch.equal(result[2 * number + 1], owners)
+
+
 def turns_change_between_the_callers_thread_and_its_own(together: Together) -> None:
     """Of a mode that can serve between hosts."""
 
@@ -181,6 +217,7 @@ CASES: dict[str, Callable[[Together], None]] = {
 }
 BETWEEN_HOSTS: dict[str, Callable[[Together], None]] = {
     "several_reductions_are_under_way": several_reductions_are_under_way,
+    "several_of_each_kind_are_under_way": several_of_each_kind_are_under_way,
     "turns_change_between_the_callers_thread_and_its_own": turns_change_between_the_callers_thread_and_its_own,
 }
 LEAVING: dict[str, Callable[[Together], None]] = {

@@ -10,9 +10,12 @@ import pytest
 import torch
 from tests.collectives.modes.test_modes import together
 from torch import Tensor
+from torch._C._distributed_c10d import HashStore
 
+from weft.collectives.members import GroupMember
 from weft.collectives.modes.mode import Mode, even_bounds
-from weft.collectives.modes.shared_memory import arena, shm
+from weft.collectives.modes.peers import DimensionPeers
+from weft.collectives.modes.shared_memory import arena, files, shm
 from weft.collectives.modes.shared_memory.extent import AGAIN_S, BEFORE, LEAST_BYTES, SlabExtent
 from weft.collectives.reduction import Reduction
 
@@ -118,12 +121,12 @@ class Restless(SlabExtent):
 def test_all_peers_change_at_the_same_piece(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(shm, "SlabExtent", Restless)
     near, far = 1 << 17, 1 << 20
-    name = f"{arena.PREFIX}{os.getpid()}-span-{threading.get_ident()}-{size}"
-    files = [arena.create(name, size, far)] + [arena.attach(name) for _ in range(size - 1)]
+    name = f"{files.PREFIX}{os.getpid()}-span-{threading.get_ident()}-{size}"
+    opened = [arena.create(name, size, far)] + [arena.attach(name) for _ in range(size - 1)]
     arena.unlink(name)
 
     def maker(index: int) -> Callable[[], Mode]:
-        shared = arena.Arena(files[index], index=index, pids=[os.getpid()] * size, slab_bytes=far)
+        shared = arena.Arena(opened[index], index=index, pids=[os.getpid()] * size, slab_bytes=far)
         return lambda: shm.SharedMemory(shared, timeout_s=10, near_bytes=near)
 
     def work(mode: Mode) -> list[Tensor]:
@@ -142,3 +145,24 @@ def test_all_peers_change_at_the_same_piece(monkeypatch: pytest.MonkeyPatch, siz
         for turn, values in enumerate(results):
             expected = (torch.arange(1000.0 + 4999 * (turn % 7)) + turn) * size + sum(range(size))
             assert torch.equal(values, expected)
+
+
+@pytest.mark.parametrize(("short_lived", "times"), [(False, 1), (True, 0)])
+def test_a_group_that_another_one_follows_soon_does_not_measure(
+    monkeypatch: pytest.MonkeyPatch, short_lived: bool, times: int
+) -> None:
+    settled: list[shm.SharedMemory] = []
+    monkeypatch.setattr(shm.SharedMemory, "settle", lambda mode: settled.append(mode))
+    peers = DimensionPeers(
+        name="alone",
+        store=HashStore(),
+        members=(GroupMember(rank=0, host="m", name="h", pid=os.getpid(), address=""),),
+        index=0,
+        timeout_s=5.0,
+        describe=lambda peer, what: what,
+        lives=lambda peer: True,
+        whole_world=True,
+        short_lived=short_lived,
+    )
+    shm.SharedMemory.connect(peers)
+    assert len(settled) == times

@@ -21,7 +21,7 @@ from weft.collectives.modes.explore import Explorer
 from weft.collectives.modes.gloo import Gloo
 from weft.collectives.modes.mode import Mode
 from weft.collectives.modes.peers import DimensionPeers
-from weft.collectives.modes.shared_memory import arena
+from weft.collectives.modes.shared_memory import arena, files
 from weft.collectives.modes.shared_memory.shm import SharedMemory
 from weft.collectives.modes.table import MODES, candidates
 from weft.collectives.modes.tcp.mesh import Mesh, listen
@@ -36,15 +36,15 @@ def describe(peer: int, what: str) -> str:
 
 
 def shm_makers(size: int) -> list[Callable[[], Mode]]:
-    name = f"{arena.PREFIX}{os.getpid()}-test-{threading.get_ident()}-{size}"
+    name = f"{files.PREFIX}{os.getpid()}-test-{threading.get_ident()}-{size}"
     arena.unlink(name)
-    files = [arena.create(name, size, SLAB_BYTES)] + [arena.attach(name) for _ in range(size - 1)]
+    opened = [arena.create(name, size, SLAB_BYTES)] + [arena.attach(name) for _ in range(size - 1)]
     arena.unlink(name)
     pids = [os.getpid()] * size
 
     def maker(index: int) -> Callable[[], Mode]:
         return lambda: SharedMemory(
-            arena.Arena(files[index], index=index, pids=pids, slab_bytes=SLAB_BYTES),
+            arena.Arena(opened[index], index=index, pids=pids, slab_bytes=SLAB_BYTES),
             timeout_s=TIMEOUT_S,
             describe=describe,
         )
@@ -189,7 +189,7 @@ def test_leaving(name: str, case: str) -> None:
 
 
 def test_arenas_of_the_dead_are_swept(tmp_path: Any) -> None:
-    (tmp_path / f"{arena.PREFIX}999999999-x").write_bytes(b"")
-    (tmp_path / f"{arena.PREFIX}{os.getpid()}-x").write_bytes(b"")
-    assert arena.sweep(tmp_path) == 1
-    assert [path.name for path in tmp_path.iterdir()] == [f"{arena.PREFIX}{os.getpid()}-x"]
+    (tmp_path / f"{files.PREFIX}999999999-x").write_bytes(b"")
+    (tmp_path / f"{files.PREFIX}{os.getpid()}-x").write_bytes(b"")
+    assert files.sweep(tmp_path) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [f"{files.PREFIX}{os.getpid()}-x"]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from weft.collectives.modes.shared_memory import arena
+from weft.collectives.modes.shared_memory import arena, files
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends everyone after the first death
 how, rank = sys.argv[1], int(os.environ["RANK"])
-arena.sweep()
+files.sweep()
 if how != "halt":
     Path(sys.argv[2], f"up-{rank}").touch()
 
@@ -43,7 +43,7 @@ try:
     dist.init_process_group("weft", timeout=timedelta(seconds=30))
 except RuntimeError as error:
     took = time.monotonic() - began
-    left = [path.name for path in Path("/dev/shm").glob(f"{arena.PREFIX}{os.getpid()}-*")]
+    left = [path.name for path in Path("/dev/shm").glob(f"{files.PREFIX}{os.getpid()}-*")]
     print(f"told {type(error).__name__} after {took:.1f} s: {error} | left {left}", flush=True)
     sys.exit(3)
 signal.pause()

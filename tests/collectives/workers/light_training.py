@@ -19,7 +19,7 @@ rank, size = weft.rank(), weft.size()
 
 
 def train(
-    register: Callable[[DistributedDataParallel], Any] | None, *, steps: int = 60
+    register: Callable[[DistributedDataParallel], Any] | None, *, steps: int = 25
 ) -> tuple[float, torch.Tensor]:
     """The last loss, and all parameters. Buckets are small, so that there are several."""
     torch.manual_seed(0)

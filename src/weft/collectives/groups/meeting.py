@@ -24,7 +24,7 @@ from weft.collectives.members import GroupMember, Layout, layout_of
 from weft.collectives.modes import explore
 from weft.collectives.modes.mode import Background, Mode
 from weft.collectives.modes.peers import DimensionPeers
-from weft.collectives.modes.shared_memory import arena
+from weft.collectives.modes.shared_memory import files
 from weft.collectives.modes.table import DEFAULT_BETWEEN, DEFAULT_INSIDE, INSIDE, MODES, candidates
 from weft.collectives.modes.tcp.mesh import own_address
 from weft.collectives.modes.wires.light import light, refuse_wires
@@ -39,7 +39,7 @@ _TABLES = ("local", "across", "racks", "aisles")  # under which an exploration i
 def host_identity() -> str:
     """Return a name that processes have in common if they can share memory: their kernel and their /dev/shm."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot}:{arena.HOME.stat().st_dev}"
+    return f"{boot}:{files.HOME.stat().st_dev}"
 
 
 def meet(
@@ -199,6 +199,7 @@ class Meeting:
                 not roll.in_vain() and (members[peer].host != here or lives(members[peer].pid))
             ),
             whole_world=self._is_whole_world,
+            short_lived=roll.watched_over(),
             wire=wire,
             homes=self.homes,
             secret=self.settings.launcher.secret,

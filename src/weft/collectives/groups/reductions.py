@@ -15,6 +15,7 @@ from weft.collectives.groups.contiguous import flat, plain, put, put_back
 from weft.collectives.groups.copies import CopyOperations
 from weft.collectives.groups.traffic import GlooTraffic
 from weft.collectives.groups.work import Work
+from weft.collectives.hierarchy import Hierarchy
 from weft.collectives.modes.mode import bounds_of
 from weft.collectives.reduction import Reduction, reduction_of
 
@@ -65,13 +66,17 @@ class WeftGroup(CopyOperations, Barriers, GlooTraffic):
         self, output: Tensor, inputs: Tensor, counts: Sequence[int], reduction: Reduction
     ) -> None:
         """`inputs` holds one part for each rank, one after the other; ours, reduced, goes to `output`."""
-        values = plain(inputs).flatten().clone()
-        reduction.before(values)
-        bounds = bounds_of(counts)
-        first, last = bounds[self._rank]
-        if values.numel():
-            self._serving(values).reduce_scatter(values, bounds, reduction)
-        part = values[first:last]
+        values, bounds = plain(inputs).flatten(), bounds_of(counts)
+        serving = self._serving(values) if values.numel() else None
+        if isinstance(serving, Hierarchy) and reduction.factor is None:
+            part = values.new_empty(counts[self._rank])
+            serving.reduce_scatter_into(values, bounds, reduction, part)
+        else:
+            values = values.clone()
+            reduction.before(values)
+            if serving is not None:
+                serving.reduce_scatter(values, bounds, reduction)
+            part = values[slice(*bounds[self._rank])]
         reduction.after(part, self._size)
         put(part, output)
 

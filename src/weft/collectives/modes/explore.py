@@ -12,7 +12,7 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -98,6 +98,11 @@ class Explorer:
 
     def all_gather(self, values: Tensor, bounds: Bounds) -> None:
         self._first.all_gather(values, bounds)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("start_reduce_scatter", "start_all_gather"):  # where the first mode has them
+            return getattr(self._first, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def broadcast(self, values: Tensor, root: int) -> None:
         self._first.broadcast(values, root)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from torch import Tensor
 
@@ -65,6 +65,26 @@ class Background(Mode, Protocol):
     def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Pending:
         """Begin a reduction; those that are under way are carried out in the order of the calls."""
         ...
+
+
+class Streaming(Background, Protocol):
+    """A background mode that can also have several reduce-scatters or all-gathers under way, without a gap.
+
+    Other modes make such calls one after the other, in a thread of their own (`Hierarchy`).
+    """
+
+    def start_reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> Pending:
+        """Begin a reduce-scatter; those that are under way are carried out in the order of the calls."""
+        ...
+
+    def start_all_gather(self, values: Tensor, bounds: Bounds) -> Pending:
+        """Begin an all-gather; those that are under way are carried out in the order of the calls."""
+        ...
+
+
+def streams(mode: object) -> TypeGuard[Streaming]:
+    """Return whether a mode can have several reduce-scatters and all-gathers under way."""
+    return hasattr(mode, "start_all_gather")
 
 
 @lru_cache(maxsize=1024)  # a tensor goes in many chunks of the same size

@@ -34,6 +34,9 @@ class DimensionPeers:
     describe: Describe
     lives: Callable[[int], bool]  # whether a peer's process is there, as far as can be seen from this host
     whole_world: bool = False  # the group has all ranks of the run; programs may have many smaller ones
+    short_lived: bool = (
+        False  # another group follows at the next change of an elastic run: measuring does not pay
+    )
     wire: str = "fp32"  # the form of float32 sums
     homes: TensorHomes = field(default_factory=TensorHomes)  # of the group
     secret: str = field(default="", repr=False)  # of the run; empty where its launcher gave none

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import monotonic_ns as now
 from typing import Any
 
@@ -15,6 +16,7 @@ from weft.collectives.watching.recorder import SpanRecorder
 from weft.collectives.watching.spans import Span
 
 _WAYS = {"reduce_scatter": "up", "all_reduce": "over", "all_gather": "down", "broadcast": "down"}
+_STARTS = {"start_reduce_scatter": "reduce_scatter", "start_all_gather": "all_gather"}
 
 
 def mode_name(mode: Any, values: Tensor | None = None) -> str:
@@ -42,7 +44,11 @@ class WatchedMode:
         self._recorder, self._current = recorder, current
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.mode, name)
+        found = getattr(self.mode, name)
+        return partial(self._start, name, found) if name in _STARTS else found
+
+    def _start(self, name: str, start: Callable[..., Pending], values: Tensor, *rest: Any) -> Pending:
+        return _WatchedPending(start(values, *rest), self, values, now(), _STARTS[name])
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
         began = now()
@@ -99,9 +105,17 @@ class WatchedMode:
 class _WatchedPending:
     """Something under way; its span ends when somebody has waited for it."""
 
-    def __init__(self, pending: Pending, mode: WatchedMode, values: Tensor, began: int) -> None:
+    def __init__(
+        self,
+        pending: Pending,
+        mode: WatchedMode,
+        values: Tensor,
+        began: int,
+        operation: str = "all_reduce",
+    ) -> None:
         self._pending, self._mode, self._values, self._began = pending, mode, values, began
+        self._operation = operation
 
     def wait(self) -> None:
         self._pending.wait()
-        self._mode._note("all_reduce", self._values, self._began)
+        self._mode._note(self._operation, self._values, self._began)

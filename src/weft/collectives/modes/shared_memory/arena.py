@@ -1,7 +1,7 @@
 """Memory that the ranks of one host share: a counter and a slab for each, in a file that has no name.
 
 The file is made in /dev/shm, opened by all peers, and unlinked before its first use: when the last process that maps it
-ends, however it ends, the kernel frees it. A file whose maker died before that is swept by the next arena.
+ends, however it ends, the kernel frees it. A file whose maker died before that is swept (`files.py`).
 
 A counter is written by its owner alone and only grows, so no atomic operation is needed: a store of eight aligned
 bytes is whole, and what was stored before it is seen before it (on x86 by its memory model, elsewhere by the fence).
@@ -15,7 +15,6 @@ import mmap
 import os
 import platform
 import re
-import secrets
 import stat
 import threading
 import time
@@ -26,11 +25,10 @@ import torch
 from torch import Tensor
 
 from weft.collectives.modes.peers import DimensionPeers, did_not_come
+from weft.collectives.modes.shared_memory.files import HOME, PREFIX, new_name, start_time, sweep
 from weft.collectives.modes.shared_memory.waiting import Spinner
 from weft.errors import CollectiveError, PeerError
 
-HOME = Path("/dev/shm")
-PREFIX = "weft-arena-"
 _NAME = re.compile(rf"{PREFIX}[0-9a-zA-Z-]+")
 FAR_BYTES, ALL_FAR_BYTES = 32 << 20, 128 << 20  # shared at most, by a rank and by a host
 _LINE = 64  # bytes between two counters: each has a cache line of its own
@@ -88,37 +86,6 @@ def open_together(peers: DimensionPeers, near_bytes: int) -> tuple[str, int, int
     return file, descriptor, slab
 
 
-def new_name() -> str:
-    """A name that says who made the file: number, start and namespace of the process."""
-    own = os.getpid()
-    return f"{PREFIX}{own}-{_start_time(own)}-{_namespace()}-{secrets.token_hex(6)}"
-
-
-def sweep(home: Path = HOME) -> int:
-    """Unlink files whose maker is dead and never came to unlink them; the count."""
-    dead = [path for path in home.glob(f"{PREFIX}*") if _maker_is_dead(path.name)]
-    for path in dead:
-        with contextlib.suppress(OSError):
-            path.unlink()
-    return len(dead)
-
-
-def _maker_is_dead(name: str) -> bool:
-    pid, _, rest = name.removeprefix(PREFIX).partition("-")
-    if not pid.isdigit():
-        return False
-    started, _, rest = rest.partition("-")
-    namespace, _, random = rest.partition("-")
-    if not random:  # made by an earlier version, which gave no more than the number
-        return _start_time(int(pid)) is None
-    # Another container may share this folder, and count its processes by itself.
-    return namespace == _namespace() and _start_time(int(pid)) != started
-
-
-def _namespace() -> str:
-    return str(Path("/proc/self/ns/pid").stat().st_ino)
-
-
 class Arena:
     """One shared file, mapped. Peer `index` owns counter and slab number `index`."""
 
@@ -127,7 +94,7 @@ class Arena:
         self.size = len(pids)
         self.slab_bytes = slab_bytes
         self._pids = tuple(pids)
-        self._start_times = [_start_time(pid) for pid in pids]
+        self._start_times = [start_time(pid) for pid in pids]
         self._control_bytes = control_bytes(self.size)
         # With all its pages at once: to find each of them later would take longer than to fill it.
         flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
@@ -206,7 +173,7 @@ class Arena:
 
     def _lives(self, peer: int) -> bool:
         started = self._start_times[peer]  # None: it was gone before we came
-        return started is not None and _start_time(self._pids[peer]) == started
+        return started is not None and start_time(self._pids[peer]) == started
 
     def _wait(self, word: int, seen: int, seconds: float) -> None:
         """Sleep until the counter changes; a wake that is missed costs `seconds`."""
@@ -279,15 +246,6 @@ def attach(name: str, home: Path = HOME) -> int:
 def unlink(name: str, home: Path = HOME) -> None:
     with contextlib.suppress(FileNotFoundError):
         (home / name).unlink()
-
-
-def _start_time(pid: int) -> str | None:
-    """Tells a process from a later one with the same number; None for one that is gone."""
-    try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if state in "ZX" else rest[18]
 
 
 def _cores() -> int:

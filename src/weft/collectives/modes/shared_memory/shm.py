@@ -20,8 +20,9 @@ from torch import Tensor
 
 from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.modes.peers import DimensionPeers
-from weft.collectives.modes.shared_memory.arena import Arena, open_together, slab_bytes, sweep, unlink
+from weft.collectives.modes.shared_memory.arena import Arena, open_together, slab_bytes, unlink
 from weft.collectives.modes.shared_memory.extent import FIRST, LEAST_BYTES, SlabExtent
+from weft.collectives.modes.shared_memory.files import sweep
 from weft.collectives.modes.tcp.signature import DIFFERS, signature
 from weft.collectives.reduction import Reduction
 from weft.errors import MismatchError
@@ -111,7 +112,7 @@ class SharedMemory:
         finally:
             if peers.index == 0:
                 unlink(file)  # all have it open, or never will
-        if slab > near and peers.size <= cores:
+        if slab > near and peers.size <= cores and not peers.short_lived:
             mode.settle()
         return mode
 

@@ -71,12 +71,10 @@ class Ring:
             self._pump.run(self._all_reduce_flow(values, reduction))
 
     def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
-        steps = self._scatter(values, bounds, reduction)
-        self._pump.run(Flow(*steps, header(reduction.name, values.dtype, tuple(bounds))))
+        self._pump.run(self._scatter_flow(values, bounds, reduction))
 
     def all_gather(self, values: Tensor, bounds: Bounds) -> None:
-        steps = self._gather(values, bounds)
-        self._pump.run(Flow(*steps, header("all_gather", values.dtype, tuple(bounds))))
+        self._pump.run(self._gather_flow(values, bounds))
 
     def broadcast(self, values: Tensor, root: int) -> None:
         step, same = [FlowStep(values)], header("broadcast", values.dtype, values.numel(), root)
@@ -97,7 +95,17 @@ class Ring:
         One follows the other without a gap on the wire. `wait` on what is returned; nothing else may be called
         before all have ended.
         """
-        flow = self._all_reduce_flow(values, reduction)
+        return self._post(self._all_reduce_flow(values, reduction))
+
+    def start_reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> Flow:
+        """Begin a reduce-scatter as `start_all_reduce` begins a reduction: one follows the other without a gap."""
+        return self._post(self._scatter_flow(values, bounds, reduction))
+
+    def start_all_gather(self, values: Tensor, bounds: Bounds) -> Flow:
+        """Begin an all-gather in the same way."""
+        return self._post(self._gather_flow(values, bounds))
+
+    def _post(self, flow: Flow) -> Flow:
         if self._driver is None:
             self._driver = threading.Thread(target=self._pump.serve, name="weft-ring", daemon=True)
             self._driver.start()
@@ -110,6 +118,13 @@ class Ring:
         # The last segment that comes in on the way up is the first to go out on the way down.
         same = header(reduction.name, values.dtype, values.numel())
         return Flow(out=[*up[0], *down[0]], into=[*up[1], *down[1]], header=same)
+
+    def _scatter_flow(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> Flow:
+        steps = self._scatter(values, bounds, reduction)
+        return Flow(*steps, header(reduction.name, values.dtype, tuple(bounds)))
+
+    def _gather_flow(self, values: Tensor, bounds: Bounds) -> Flow:
+        return Flow(*self._gather(values, bounds), header("all_gather", values.dtype, tuple(bounds)))
 
     def _scatter(
         self, values: Tensor, bounds: Bounds, reduction: Reduction

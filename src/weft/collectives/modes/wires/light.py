@@ -15,13 +15,13 @@ four, 1.02 for eight. The price of the way by the owners is a second rounding, o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from weft.collectives.choices import WIRES
-from weft.collectives.modes.mode import Background, Bounds, Pending
+from weft.collectives.modes.mode import Background, Bounds, Pending, streams
 from weft.collectives.modes.serial_thread import BackgroundCall, SerialThread
 from weft.collectives.modes.tcp.exchange import exchange
 from weft.collectives.modes.tcp.mesh import Mesh
@@ -79,6 +79,11 @@ class LightWire:
     def all_gather(self, values: Tensor, bounds: Bounds) -> None:
         self._mode.all_gather(values, bounds)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "start_all_gather":  # where the mode inside has it
+            return getattr(self._mode, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
     def broadcast(self, values: Tensor, root: int) -> None:
         self._mode.broadcast(values, root)
 
@@ -120,6 +125,16 @@ class CastWire(LightWire):
         self._mode.reduce_scatter(short, bounds, reduction)
         first, last = bounds[self.index]
         self._restore(short[first:last], values[first:last])
+
+    def start_reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> Pending:
+        mode = self._mode
+        assert streams(mode)
+        if not worthwhile(values, reduction):
+            return mode.start_reduce_scatter(values, bounds, reduction)
+        short = self._shortened(values)
+        own = slice(*bounds[self.index])
+        pending = mode.start_reduce_scatter(short, bounds, reduction)
+        return _Shortened(self, pending, short[own], values[own])
 
     # fp16 ends at 65504: the values are made smaller first, so that a sum goes no further than its terms.
 
@@ -196,6 +211,9 @@ class Int8Wire(LightWire):
             self.all_reduce(values, reduction)
         else:
             self._mode.reduce_scatter(values, bounds, reduction)
+
+    def start_reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> Pending:
+        return self._thread.submit(self.reduce_scatter, values, bounds, reduction)
 
     def last_round(self) -> BackgroundCall[None]:
         """Send the sums for which no values follow; all peers know it, since they all wait now."""
