@@ -5,7 +5,8 @@
     |   |-- HostListError   -H, a hostfile
     |   |-- RankfileError   --rankfile
     |   |-- DataError       a table, a file of one, or a bound on memory that cannot be worked with
-    |   |   `-- ShareError  the rows of another worker, which fits the same model
+    |   |   |-- ShareError  the rows of another worker, which fits the same model
+    |   |   `-- PictureError  a picture, a film, a file of labels or a data set of them
     |   |-- ModelError      a model, its card or its store that cannot be worked with
     |   |-- TopologyError   hosts that differ, dimensions that do not multiply to the world size
     |   `-- BudgetError     a budget of memory that no plan can keep, on the device or on the host
@@ -49,6 +50,10 @@ class DataError(UsageError, ValueError):
 
 class ShareError(DataError):
     """Another worker cannot fit its rows, so the model that all of them fit cannot be."""
+
+
+class PictureError(DataError):
+    """A picture, a film, a file of labels or a data set of them cannot be read or changed as asked."""
 
 
 class ModelError(UsageError, ValueError):

@@ -31,6 +31,7 @@ class LaunchConfig:
     engine: EngineName = "auto"
     mode: str | None = None  # passed to the collectives
     wire: str | None = None  # the form of gradients between hosts
+    parallel_plan: str | None = None  # the text of a plan file, for all workers
     replace: str | None = None  # backends of torch in whose place ours serves, joined by commas
     report: int | None = None  # steps from one table of times to the next
     trace: Path | None = None  # a timeline, written by rank 0 at the end
@@ -88,6 +89,8 @@ class LaunchConfig:
             parse_mode(self.mode)
         if self.wire is not None:
             parse_wire(self.wire)
+        if self.parallel_plan is not None and self.kubernetes is not None:
+            raise UsageError("--plan runs on the engines local and ssh, got kubernetes; drop one of the two")
         if self.replace is not None:
             parse_replace(self.replace)
         check_every("--report", self.report, 10)

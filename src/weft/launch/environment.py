@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from weft.topology.dimensions import Dimensions
 from weft.topology.placement import Placement
 
 Variables = tuple[tuple[str, str], ...]
+PLAN_VARIABLE = "WEFT_PLAN"  # a plan file's text, compressed: the file is on this machine alone
 
 
 def common_variables(
@@ -37,6 +40,8 @@ def common_variables(
         run["WEFT_MODE"] = config.mode
     if config.wire is not None:
         run["WEFT_WIRE"] = config.wire
+    if config.parallel_plan is not None:
+        run[PLAN_VARIABLE] = base64.b64encode(zlib.compress(config.parallel_plan.encode())).decode()
     if config.replace is not None:
         run["WEFT_REPLACE"] = config.replace
     if config.tcp:

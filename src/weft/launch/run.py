@@ -53,7 +53,7 @@ def _run(config: LaunchConfig, *, to_stderr: bool) -> Outcome:
         plan = _plan(config, engine, engine.sites())
         if engine.hosts is not None:
             engine.hosts.look(plan)
-        folder = RunDir.create(config.run_dir, plan, datetime.now())
+        folder = RunDir.create(config.run_dir, plan, datetime.now(), config.parallel_plan)
         out = (sys.stderr if to_stderr else sys.stdout).buffer
         console = Console(plan.world_size, logs=folder.path, out=out)
         if config.verbose:

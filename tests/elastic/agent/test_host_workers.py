@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
+from weft.collectives.modes.shared_memory.files import HOME, PREFIX
 from weft.elastic.agent.actions import (
     GiveUpSlot,
     KillWorker,
@@ -171,6 +172,26 @@ def test_a_worker_is_heard_killed_and_replaced_under_a_new_name() -> None:
         await host.ends_with(2)
 
     run(test)
+
+
+# A worker that is killed after it has made memory to share, and before all peers have opened it.
+SHARER = """
+import os, signal
+from weft.collectives.modes.shared_memory.arena import create
+from weft.collectives.modes.shared_memory.files import new_name
+create(new_name(), 2, 1 << 16)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_shared_memory_of_a_worker_that_was_killed_while_it_was_shared_is_removed() -> None:
+    async def test(host: Host) -> None:
+        host.workers.open()
+        worker, code = await host.ends_with(1)
+        assert code == -signal.SIGKILL
+        assert not list(HOME.glob(f"{PREFIX}{worker.pid}-*"))
+
+    run(test, SHARER)
 
 
 # A worker that says more than one read takes, and ends at once.

@@ -23,6 +23,7 @@ from weft.elastic.agent.actions import (
     MarkHealed,
     MarkOverMemory,
     MarkRetired,
+    MarkScriptEnded,
     MarkSpared,
     Reaction,
     RenameWorker,
@@ -45,6 +46,7 @@ from weft.elastic.worker.messages import (
     GroupBroken,
     ReadyToJoin,
     RunRefused,
+    ScriptEnded,
     StepCommitted,
     WorkerFinished,
     WorkerHealed,
@@ -259,6 +261,17 @@ def test_an_end_at_the_end_of_the_run_is_no_loss_but_a_failure_is_told() -> None
     failed = reactions.on_end(worker(FINISHED), 1, over)
     assert without_events(failed) == [CheckSoon(), ReportFailure("a/0.0 failed (exit code 1)")]
     assert events(failed) == ["failed"]
+
+
+def test_a_worker_that_is_killed_after_its_script_has_ended_has_not_failed() -> None:
+    """Killed before that, it has: its script may have had more to do. So it has if it crashed by itself."""
+    over = replace(RUN, over=True)
+    ended = replace(worker(FINISHED), script_ended=True)
+    assert reactions.on_message(worker(FINISHED), ScriptEnded(), over) == (MarkScriptEnded(PID),)
+    assert reactions.on_end(ended, -signal.SIGKILL, over) == (CheckSoon(),)
+    assert events(reactions.on_end(worker(FINISHED), -signal.SIGKILL, over)) == ["failed"]
+    assert events(reactions.on_end(ended, -signal.SIGSEGV, over)) == ["failed"]
+    assert events(reactions.on_end(ended, 1, over)) == ["failed"]
 
 
 # -- views and the end --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from weft.errors import UsageError
 @given(
     st.integers(1, 3000), st.integers(1, 200), st.integers(1, 64), st.integers(0, 2**40), st.integers(0, 9)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_epoch_has_every_sample_once(length: int, batch: int, micro: int, seed: int, epoch: int) -> None:
     order = SampleOrder(length, batch, micro, seed)
     steps = [order.step(epoch * order.steps_per_epoch + index) for index in range(order.steps_per_epoch)]

@@ -259,7 +259,7 @@ def decide(world: World, name: str) -> None:
     assert council.view.number > before
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(derandomize=True, max_examples=300)
 @given(schedules)
 def test_views_never_fork_and_a_quorum_goes_on(schedule: bytes) -> None:
     chaos = Chaos(Choices(schedule))
@@ -278,7 +278,7 @@ def test_views_never_fork_and_a_quorum_goes_on(schedule: bytes) -> None:
             }
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(st.permutations("abcdef"), st.integers(1, 6), st.data())
 def test_with_proof_of_every_death_the_last_one_goes_on(
     order: list[str], size: int, data: st.DataObject
@@ -295,7 +295,7 @@ def test_with_proof_of_every_death_the_last_one_goes_on(
     decide(world, names[-1])
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(schedules)
 def test_a_minority_never_decides(schedule: bytes) -> None:
     choices = Choices(schedule)

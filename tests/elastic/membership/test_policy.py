@@ -55,6 +55,17 @@ def test_the_first_view_waits_for_all_but_not_for_ever() -> None:
     assert names(started) == ["a/0.0", "b/0.0"]
 
 
+def test_the_first_view_waits_a_moment_for_a_witness_so_that_it_has_a_vote() -> None:
+    agents = [agent("a", worker("a/0.0", "ready")), agent("b", worker("b/0.0", "ready"))]
+    nobody = View(0, (), ("a#1", "b#1", "w#1"), "")
+    assert next_view(nobody, agents, RULES, waited_s=1.9, expected=2) is None
+    without = next_view(nobody, agents, RULES, waited_s=2.1, expected=2)
+    whole = next_view(nobody, [*agents, agent("w", witness=True)], RULES, waited_s=0.0, expected=2)
+    assert without is not None
+    assert whole is not None
+    assert (without.view.voters, whole.view.voters) == (("a#1", "b#1"), ("a#1", "b#1", "w#1"))
+
+
 def test_who_is_gone_is_left_out_at_once_and_who_is_ready_takes_part_with_it() -> None:
     agents = [agent("a", worker("a/0.0")), agent("b", worker("b/0.1", "ready")), agent("c", worker("c/0.0"))]
     change = next_view(view("a/0.0", "b/0.0", "c/0.0"), agents, RULES)
@@ -139,6 +150,30 @@ def test_new_shares_are_a_view_of_the_same_members() -> None:
     assert (change.kind, change.urgent) == ("slow", False)
 
 
+def test_an_agent_whose_worker_has_died_goes_on_voting_beside_others_and_not_if_its_host_leaves() -> None:
+    now = view("a/0.0", "b/0.0", "c/0.0", "d/0.0")
+    rest = [agent(host, worker(f"{host}/0.0", stepped=3)) for host in "acd"]
+    w = agent("w", witness=True)
+    for without in (agent("b"), agent("b", worker("b/0.1", "starting"))):
+        change = next_view(now, [*rest, without, w], RULES)
+        assert change is not None
+        assert names(change) == ["a/0.0", "c/0.0", "d/0.0"]
+        assert change.view.voters == ("a#1", "b#1", "c#1", "d#1", "w#1")
+    lost = next_view(now, [*rest, w], RULES)
+    leaves = next_view(now, [*rest, agent("b", worker("b/0.0", "leaving", stepped=3)), w], RULES)
+    for change in (lost, leaves):
+        assert change is not None
+        assert change.view.voters == ("a#1", "c#1", "d#1")
+
+
+def test_a_host_that_has_all_members_decides_alone() -> None:
+    change = next_view(
+        view("a/0.0", "b/0.0"), [agent("a"), agent("b", worker("b/0.0"))], replace(RULES, least=1)
+    )
+    assert change is not None
+    assert change.view.voters == ("b#1",)
+
+
 @pytest.mark.parametrize(
     ("agents", "voters"),
     [(["a"], ["a"]), (["b", "a"], ["b", "a", "w"]), (["a", "b", "c"], ["a", "b", "c"])],
@@ -188,7 +223,8 @@ def test_laws_of_the_next_view(
     voters = set(new.voters)
     assert new.agents <= voters
     assert len(voters) == len(new.voters)
-    assert voters - new.agents <= {"w#1"}
+    living = {agent.agent for agent in agents}
+    assert voters - new.agents <= {"w#1"} | ({*now.voters} & living if len(new.agents) > 1 else set())
     staying = [voter for voter in now.voters if voter in voters]
     assert list(new.voters[: len(staying)]) == staying, "who has voted keeps its place"
     again = dict.fromkeys(members, WorkerState.MEMBER)

@@ -113,6 +113,16 @@ def test_a_worker_that_leaves_its_loop_alone_is_named_and_the_others_go_on(
     assert "left after 16" in run.output
 
 
+@pytest.mark.parametrize(("when", "code"), [("exit", 0), ("script", 1)])
+def test_a_worker_that_is_killed_after_its_last_step_has_failed_if_its_script_had_not_ended(
+    tmp_path: Path, forks: ForkServer, when: str, code: int
+) -> None:
+    script = str(Path(TRAIN).with_name("killed_at_end.py"))
+    run = LocalRun(tmp_path, "2:2", 2, [when], script=script, forks=forks).start().finish()
+    assert run.code == code, run.output
+    assert ("localhost/1.0 failed (killed by SIGKILL" in run.output) == bool(code), run.output
+
+
 def test_a_worker_that_is_asked_to_leave_does_so_at_the_end_of_a_step(start: Start) -> None:
     run = start("1:2", 2, "--pause", "0.02", *faults("localhost/1.0:3:leave-forward")).finish()
     run.check(reference())

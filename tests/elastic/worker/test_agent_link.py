@@ -11,11 +11,14 @@ from typing import Any, cast
 
 import pytest
 
+from weft.collectives.settings import CollectiveSettings
 from weft.elastic.membership.view import Member, View
 from weft.elastic.replica.replica import InView
+from weft.elastic.worker.group import ViewGroup
 from weft.elastic.worker.link import DESCRIPTORS, AgentLink, RunOver, inherited
 from weft.elastic.worker.messages import FROM_WORKER, NewView, ReadyToJoin, RunFinished, WelcomeWorker
 from weft.elastic.worker.training_loop import TrainingLoop
+from weft.errors import CollectiveError
 from weft.messages import encode
 
 VIEW = View(1, (Member("a/0.0", "a", "a", 0, "", 0, 0),), ("a",))
@@ -66,6 +69,22 @@ def test_messages_go_both_ways(ends: tuple[socket.socket, socket.socket]) -> Non
     agent.shutdown(socket.SHUT_WR)
     with pytest.raises(RunOver):
         link.await_view(1)
+
+
+def test_a_group_with_members_that_are_done_is_given_up(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may not end for long, and whoever waits for them would end with them only."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    agent, worker = ends
+    link = AgentLink(worker)
+    agent.sendall(encode(RunFinished()))
+    agent.shutdown(socket.SHUT_WR)
+    with pytest.raises(RunOver):
+        link.await_view(0)
+    with pytest.raises(CollectiveError, match="while the group was made"):
+        ViewGroup(link, "127.0.0.1", "secret", CollectiveSettings()).form(VIEW, 0)
 
 
 class Done:

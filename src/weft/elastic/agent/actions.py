@@ -89,6 +89,12 @@ class MarkRetired(msgspec.Struct, frozen=True):
     pid: int
 
 
+class MarkScriptEnded(msgspec.Struct, frozen=True):
+    """Note that the script of the worker has come to its end."""
+
+    pid: int
+
+
 class CountAlarm(msgspec.Struct, frozen=True):
     """Note that the worker was taken for stuck: the limits for those that follow are longer."""
 
@@ -154,6 +160,7 @@ WorkerAction = (
     | MarkLeft
     | MarkOverMemory
     | MarkRetired
+    | MarkScriptEnded
     | CountAlarm
     | RenameWorker
     | SendView

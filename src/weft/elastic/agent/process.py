@@ -74,6 +74,7 @@ class WorkerProcess:
         self.evicted = ""  # why the agent ended this worker
         self.over_memory = False  # the agent ended it for the memory it held
         self.retired = False  # its slot is no longer wanted
+        self.script_ended = False
         self.followed = False  # another worker is started in its slot, even while this one is there
         self.stepped = -1  # the last view in which it committed a step
         self.commit = 0  # steps of the newest commit whose state it holds

@@ -26,6 +26,7 @@ from weft.elastic.agent.actions import (
     MarkLeft,
     MarkOverMemory,
     MarkRetired,
+    MarkScriptEnded,
     MarkSpared,
     Reaction,
     RenameWorker,
@@ -52,6 +53,7 @@ from weft.elastic.worker.messages import (
     LoopLeft,
     ReadyToJoin,
     RunRefused,
+    ScriptEnded,
     StepCommitted,
     WorkerFinished,
     WorkerHealed,
@@ -63,6 +65,7 @@ from weft.launch.agent.memory import describe_excess
 from weft.launch.control.outcome import describe_code, shell_code
 
 LIVES = 10  # workers of one slot that may end, however they end, without a commit between them
+ENDED_BY_OTHERS = tuple(-number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 SLOT_TRIES = 3  # workers of one slot that may fail without a commit between them before the slot is given up
 
 
@@ -82,6 +85,7 @@ class WorkerFacts:
     slot_ends: int = 0  # workers of its slot that were replaced since the last commit there
     over_memory: bool = False  # this agent ended it for the memory it held; `evicted` says so
     retired: bool = False  # its slot is no longer wanted
+    script_ended: bool = False  # nothing of its script is left to do
     leaving_s: float = 0.0  # seconds since the worker was asked to leave
     last_error: str = ""  # the last line that the worker wrote to its standard error
 
@@ -119,6 +123,8 @@ def on_message(worker: WorkerFacts, message: FromWorker, run: RunFacts) -> tuple
             return SetState(worker.pid, WorkerState.FINISHED), EndRun(FINISHED.how, FINISHED.code)
         case WorkerPaused():
             return SetState(worker.pid, WorkerState.FINISHED), EndRun(PAUSED.how, PAUSED.code)
+        case ScriptEnded():
+            return (MarkScriptEnded(worker.pid),)
         case WorkerHealed():
             return MarkHealed(worker.pid, message.step), _told(worker, message)
         case GroupFormed() | CheckpointSaved():
@@ -159,7 +165,8 @@ def _on_commit(worker: WorkerFacts, message: StepCommitted) -> tuple[Reaction, .
 def on_end(worker: WorkerFacts, code: int, run: RunFacts) -> tuple[Reaction, ...]:
     """React to the end of a worker's process; `worker.state` is the state it ended from."""
     if worker.state == WorkerState.FINISHED or run.over:
-        failed = bool(code) and worker.state == WorkerState.FINISHED
+        in_vain = worker.script_ended and code in ENDED_BY_OTHERS
+        failed = bool(code) and worker.state == WorkerState.FINISHED and not in_vain
         return CheckSoon(), *(_failed_at_the_end(worker, code) if failed else ())
     if run.host_leaves or (worker.retired and worker.state in (WorkerState.STARTING, WorkerState.READY)):
         return (CheckSoon(),)

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
+from weft.collectives.modes.shared_memory import files as shared_files
 from weft.elastic.agent.actions import (
     AskToLeave,
     CountAlarm,
@@ -26,6 +27,7 @@ from weft.elastic.agent.actions import (
     MarkLeft,
     MarkOverMemory,
     MarkRetired,
+    MarkScriptEnded,
     MarkSpared,
     RenameWorker,
     SendOver,
@@ -158,6 +160,7 @@ class HostWorkers:
             over_memory=worker.over_memory,
             rank=worker.slot.rank,
             retired=worker.retired,
+            script_ended=worker.script_ended,
             slot_failures=self._failures[slot],
             slot_ends=self._ends[slot],
             leaving_s=worker.leaving_s,
@@ -249,6 +252,8 @@ class HostWorkers:
                 worker.evicted, worker.over_memory = why, True
             case MarkRetired():
                 worker.retired = True
+            case MarkScriptEnded():
+                worker.script_ended = True
             case MarkHealed(_, steps):
                 worker.commit = steps
             case MarkSpared():
@@ -302,6 +307,7 @@ class HostWorkers:
     def close(self) -> None:
         """Kill every process that this agent or its workers have left."""
         processes.kill_descendants(os.getpid())
+        shared_files.sweep()
 
     # -- listening --------------------------------------------------------------------------------
 
@@ -379,6 +385,7 @@ class HostWorkers:
         processes.signal_group(worker.pid, signal.SIGKILL)  # what it started and left behind
         asyncio.get_running_loop().remove_reader(worker.link.fileno())
         worker.close()
+        shared_files.sweep()  # it may have been killed while it shared memory with others
         self._launcher.send(WorkerExit(worker.slot.rank, worker.name, code))
         self._on_end(facts, code)
 

@@ -197,7 +197,7 @@ class ElasticLauncher:
         """Wait until the agent of every host listens, or is known not to be there."""
         deadline = time.monotonic() + ANSWER_S
         settled = (HostState.LISTENING, HostState.AWAY)
-        awaited = [host for host in self._hosts.values() if host.name in names or host.at]
+        awaited = [host for host in self._hosts.values() if host.name in names or host.witness]
         while any(host.state not in settled for host in awaited):
             if time.monotonic() > deadline:
                 break
@@ -225,7 +225,9 @@ class ElasticLauncher:
         """Make the run directory, and have the agents that listen begin."""
         here = [host for host in self._hosts.values() if host.state == HostState.LISTENING]
         assert self._recruits.plan is not None
-        folder = RunDir.create(self._config.run_dir, self._recruits.plan, datetime.now())
+        folder = RunDir.create(
+            self._config.run_dir, self._recruits.plan, datetime.now(), self._config.parallel_plan
+        )
         self._files = RunFiles(folder, warn=self._say)
         self._run = f"{folder.path.name}-{secrets.token_hex(4)}"
         self._files.begin(self._secret)
@@ -302,8 +304,7 @@ class ElasticLauncher:
         host.state, host.view = HostState.RUNNING, -1
         host.lives += 1
         self._keep_control()
-        if self._pausing:
-            self._tell(PauseOrder(), [host])
+        self._tell_missed(host)
 
     def _expected(self) -> int:
         """Workers that the hosts which are wanted are to have."""
@@ -504,8 +505,14 @@ class ElasticLauncher:
         self._tell(CatchUpOrder(self._kept.received(host.ranks, here=self._is_here(host))), [host])
         self._send_slots(host)
         self._tell(RosterUpdate(self._roster()), self._running())
+        self._tell_missed(host)
+
+    def _tell_missed(self, host: HostRecord) -> None:
+        """Tell an agent what was ordered before it could hear: to pause, or that the run is over."""
         if self._pausing:
             self._tell(PauseOrder(), [host])
+        if self._over:
+            self._tell(EndOrder(self._over, self._code), [host])
 
     def _on_status(self, host: HostRecord, status: AgentStatus) -> None:
         host.view = status.view

@@ -148,11 +148,14 @@ def next_view(
 
 
 def _first_view(now: _Situation, waited_s: float, expected: int | None) -> ViewChange | None:
-    """Begin with all expected workers, or after a while with those that are there."""
+    """Begin with all expected workers and voters, or after a while with those that are there."""
     wanted = min(now.rules.most, expected or now.rules.most)
     ready = len(now.ready)
     if ready < now.rules.least or (ready < wanted and waited_s < now.rules.start_within_s):
         return None
+    heard = {agent.agent for agent in now.agents}
+    if not heard.issuperset(now.view.voters) and waited_s < now.rules.waiting_s:
+        return None  # a witness that is heard too late would have no vote until the next change
     return _change(now, [], now.ready, "start", "the run begins", urgent=True)
 
 
@@ -194,14 +197,26 @@ def _change(
         return None
     members = order_members(now.view.members, [*staying, *coming])
     with_members = {member.agent for member in members}
-    before = [voter for voter in now.view.voters if voter in with_members]
+    voting = with_members | _voters_who_stay(now) if len(with_members) > 1 else with_members
+    before = [voter for voter in now.view.voters if voter in voting]
     witnesses = [agent.agent for agent in now.agents if agent.witness]
     voters = choose_voters([*before, *sorted(with_members.difference(before))], witnesses)
     return ViewChange(View(now.view.number + 1, members, voters, cause), urgent, kind)
 
 
+def _voters_who_stay(now: _Situation) -> set[str]:
+    """Return the voters that are alive and whose hosts stay, with members or without.
+
+    A host whose worker has just died gets another one in a moment. Without its vote the hosts that are left would be
+    fewer than they are, and two of them that are lost meanwhile too many. Where a single host has all members, its
+    agent decides alone: it alone can go on.
+    """
+    leaving = {member.agent for member in now.leaving}
+    return {agent.agent for agent in now.agents if not agent.witness} & {*now.view.voters} - leaving
+
+
 def choose_voters(agents: Sequence[str], witnesses: Iterable[str]) -> tuple[str, ...]:
-    """Return the voters: the agents with members, and a witness where these could be parted into equal halves."""
+    """Return the voters: these agents, and a witness where they could be parted into equal halves."""
     if len(agents) % 2:
         return tuple(agents)
     return (*agents, *sorted(witnesses)[:1])

@@ -47,7 +47,7 @@ class ViewGroup:
         self.leave()
         self._number = view.number  # before the group is made: late news of this very view must not abort it
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(view.size))
-        with roll.interruptible(lambda: self._link.lost_someone(view.number)):
+        with roll.interruptible(lambda: self._is_in_vain(view.number)):
             dist.init_process_group(
                 "weft",
                 store=self._meet(view),
@@ -56,8 +56,12 @@ class ViewGroup:
                 timeout=timedelta(seconds=OPERATION_S),
                 pg_options=self._settings_in(view),
             )
-        if self._link.lost_someone(view.number):  # before the group was there to be aborted
+        if self._is_in_vain(view.number):  # before the group was there to be aborted
             raise CollectiveError("a member was lost while the group was made")
+
+    def _is_in_vain(self, number: int) -> bool:
+        """Whether the group of a view cannot come about: a member is lost, or the others are done already."""
+        return self._link.lost_someone(number) or self._link.over
 
     def _settings_in(self, view: View) -> CollectiveSettings:
         """The settings of a view's group; its members are the whole run, whatever the launcher began with."""
@@ -67,7 +71,7 @@ class ViewGroup:
         """Connect to the store of the view's first member."""
         first, number = view.members[0], view.number
         self._store = ViewStore(
-            first.address, first.store_port, self._secret, lambda: self._link.lost_someone(number)
+            first.address, first.store_port, self._secret, lambda: self._is_in_vain(number)
         )
         return PrefixStore(f"view/{number}", self._store)
 

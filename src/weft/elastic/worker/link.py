@@ -105,6 +105,11 @@ class AgentLink:
             print(f"weft: {error}", file=sys.stderr, flush=True)
         raise SystemExit(error.exit_code)
 
+    @property
+    def over(self) -> bool:
+        """Whether the other members are done, so that there will be no further view."""
+        return self._over
+
     def newer_than(self, number: int) -> bool:
         return self.view is not None and self.view.number > number
 
@@ -158,7 +163,7 @@ class FixedLink(AgentLink):
 
     def __init__(self, view: View, rank: int) -> None:
         self.view, self.name = view, view.members[rank].worker
-        self.drain = self.pausing = False
+        self.drain = self.pausing = self._over = False
         self.on_urgent = lambda: None
 
     def tell(self, news: FromWorker) -> None:

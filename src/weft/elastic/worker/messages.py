@@ -138,6 +138,10 @@ class WorkerFinished(FromWorker, frozen=True, tag="finished"):
     """The worker has done all steps of the run."""
 
 
+class ScriptEnded(FromWorker, frozen=True, tag="script-ended"):
+    """The script has come to its end after the last step; what is left is the end of its interpreter."""
+
+
 FROM_AGENT: Decoder[ToWorker] = Decoder(WelcomeWorker, NewView, DrainWorker, PauseWorker, RunFinished)
 FROM_WORKER: Decoder[FromWorker] = Decoder(
     WorkerHello,
@@ -153,4 +157,5 @@ FROM_WORKER: Decoder[FromWorker] = Decoder(
     RunRefused,
     WorkerPaused,
     WorkerFinished,
+    ScriptEnded,
 )

@@ -128,6 +128,11 @@ class Participant:
         return self._loop.replica.committed if self._loop is not None else 0
 
     @property
+    def finished(self) -> bool:
+        """Whether the run is over for this worker, or it has left."""
+        return self._loop is not None and self._loop.ended
+
+    @property
     def in_turn(self) -> bool:
         """Whether the script is in the body of its loop."""
         return self._loop is not None and self._loop.ticket is not None

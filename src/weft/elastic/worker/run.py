@@ -44,7 +44,7 @@ from weft.elastic.torch_private import mark_scheduler_aware
 from weft.elastic.worker import misuse
 from weft.elastic.worker.beat import Beat
 from weft.elastic.worker.link import AgentLink, FixedLink, inherited
-from weft.elastic.worker.messages import WorkerLeaving
+from weft.elastic.worker.messages import ScriptEnded, WorkerLeaving
 from weft.elastic.worker.participant import Participant
 from weft.errors import UsageError
 from weft.secret import new_secret
@@ -84,6 +84,7 @@ def join(
         )
         most = welcome.most
         _leave_on_sigterm(link)
+        atexit.register(_tell_script_ended, link, participant, uncaught)
     participant.on_leave = on_leave
     folder = Path(checkpoint).absolute() if checkpoint is not None else None
     participant.saver.configure(folder, checkpoint_every)
@@ -129,6 +130,15 @@ def _fixed_world(settings: CollectiveSettings, reproducible: bool) -> tuple[Part
 
 def _nobody() -> Member:
     return Member("", "", "", 0, "", 0, 0)
+
+
+def _tell_script_ended(link: AgentLink, participant: Participant, uncaught: misuse.Uncaught) -> None:
+    """Tell the agent that the script has come to its end after the last step: who is killed now has nothing left to do.
+
+    Handlers run in the opposite order of their registration, so those that the script registers after `join` have run.
+    """
+    if participant.finished and not uncaught.happened:
+        link.tell(ScriptEnded())
 
 
 def _leave_on_sigterm(link: AgentLink) -> None:

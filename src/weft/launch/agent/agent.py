@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from weft.collectives.modes.shared_memory import files as shared_files
 from weft.errors import MessageError
 from weft.launch.agent import processes
 from weft.launch.agent.memory import MemoryWatch
@@ -154,6 +155,7 @@ class Agent:
         while time.monotonic() < deadline and processes.descendants(os.getpid()):
             time.sleep(0.02)
         processes.kill_descendants(os.getpid())
+        shared_files.sweep()
         os._exit(1)
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -206,6 +208,7 @@ class Agent:
                 self._force(current)
             return
         processes.kill_descendants(os.getpid())
+        shared_files.sweep()
         while self._open_pipes:  # all writers are dead, so this ends
             for key, _ in self._selector.select():
                 if key.data is not None:

@@ -15,6 +15,7 @@ from weft.launch.plan import LaunchPlan
 from weft.topology.rankfile import render
 
 HOME = Path("weft-runs")
+PARALLEL_PLAN = "parallel.json"  # how the model is shared between hosts, where a plan says so
 PRIVATE = 0o700  # the mode of a run's folder: what workers print may be for their user alone
 
 
@@ -25,13 +26,17 @@ class RunDir:
     path: Path
 
     @classmethod
-    def create(cls, chosen: Path | None, plan: LaunchPlan, now: datetime) -> RunDir:
+    def create(
+        cls, chosen: Path | None, plan: LaunchPlan, now: datetime, parallel_plan: str | None = None
+    ) -> RunDir:
         """Make the folder, the chosen one or a new one under `weft-runs/`, with the plan in it."""
         try:
             folder = _take(chosen) if chosen is not None else _new_folder(f"{now:%Y%m%d-%H%M%S}-{plan.name}")
             made = cls(folder)
             try:
                 made._write_plan(plan)
+                if parallel_plan is not None:
+                    write_whole(folder / PARALLEL_PLAN, parallel_plan)
             except OSError:
                 if not any(folder.iterdir()):
                     folder.rmdir()
