@@ -32,7 +32,19 @@ class LmsTuning:
     largest_tensors_spare: int = 4  # times the largest saved tensor is kept free for the next operation
     growth_margin_shift: int = 3  # one eighth is added to the largest growth seen between two events
     varied_margin_shift: int = 2  # one quarter is added to planned growth where sizes are not those planned
-    varied_limit_shift: int = 5  # and the budget's 2^-5 part
+    varied_limit_shift: int = 5  # and the budget's 2^-5 part is left free by plans of such steps
+    varied_changes: int = 3  # plans of one shape made again because sizes took more room than they left
+    least_margin_shift: int = 10  # a margin below the budget's 2^-10 part that does not fit is given up
+    pieced_loss_share: float = (
+        0.5  # of the budget: a loss whose logits take more four times over is computed in pieces
+    )
+    loss_piece_shift: int = 6  # of which each takes the budget's 2^-6 part
+    squeeze_shift: int = 5  # the budget's 2^-5 part is the most that one watched step adds to the margin
+    close_shift: int = 4  # a level within the limit's 2^-4 part of it is close: there memory is looked at
+    watched_steps: int = (
+        3  # steps of a new plan in which memory is looked at where it comes close to the limit
+    )
+    ceiling_shift: int = 9  # the budget's 2^-9 part stays free when a planned step is watched
     recipe_trial_shift: int = 2  # a quarter of a tensor is left free on top when its recipe is tried
     headroom_share: int = 4  # one part in 4 of the budget bounds the headroom taken from earlier recordings
     spare_share: int = 2  # one part in 2 of the budget bounds the headroom taken after running out of memory
@@ -171,6 +183,7 @@ SHARES = (
     "auto_share", "plan_margin", "host_plan_share", "launch_ahead", "faster_than_planned",
     "most_speed_up",
     "stall_tolerance", "link_derating", "freed_share", "refinement_gain", "search_tolerance", "replay_gain",
+    "pieced_loss_share",
     "activation_share", "pass_spare_share", "pinned_share", "rate_margin",
 )  # fmt: skip
 FACTORS = ("copy_time_margin", "price_class", "shape_bucket", "one_shape_reach", "two_shapes_reach")

@@ -9,7 +9,8 @@ import pytest
 import torch
 from testing.families import GptBlock, Transformer
 from tests.lms.planning.test_search import transformer
-from tests.lms.stage import back
+from tests.lms.stage import Stage, assert_equal, back
+from torch import nn
 
 import weft.lms.api
 from weft import lms
@@ -183,3 +184,29 @@ def test_a_step_that_is_timed_is_launched_ahead_of_the_device(monkeypatch: pytes
     assert len(waits) == 1
     assert 0 < waits[0] < plan.timeline.seconds
     assert weft.lms.api.latest().over == 0
+
+
+def test_a_plan_that_counts_too_little_memory_is_watched_and_corrected() -> None:
+    """Whatever a plan missed, its first steps stay within the budget, and later ones leave room for it."""
+    torch.manual_seed(0)
+    layers = (nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(8))
+    made = Stage(nn.Sequential(*layers), torch.randn(128, 64))
+    limit = made.budget(0.5)
+    transfer = made.device(limit)
+    for step in range(14):
+        made.model.zero_grad(set_to_none=True)
+        with lms.fit(limit, transfer=transfer) as session:
+            back(made.forward(made.model, made.x))
+        assert_equal(made.model, made.expected, f"step {step}")
+        if step == 3:  # times and memory are measured: from here on nothing else would change the plan
+            (shape,) = session.planning.shapes.known.values()
+            missed = limit // 12
+            seen = shape.recording
+            other, rest = (tuple(value - missed for value in values) for values in (seen.other, seen.rest))
+            session.planning._replan(shape, replace(seen, other=other, rest=rest))
+            assert shape.plan.timeline.peak + missed > limit
+        if step == 4:
+            assert session.engine.evicted_bytes
+    assert session.over == 0
+    assert shape.margin > 0
+    assert not session.engine.evicted_bytes

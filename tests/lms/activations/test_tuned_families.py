@@ -145,6 +145,26 @@ def test_sizes_that_follow_the_data_follow_the_plan() -> None:
     assert stats["recorded"] <= 4
 
 
+def test_copies_are_in_time_where_sizes_follow_the_data() -> None:
+    """Batches of one kind: from the third step on the plan of the first serves them, with room for what differs."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(RoutedBlock(32, 4, 4) for _ in range(4)))
+    made = Stage(model, torch.randn(8, 64, 32), link=2e9)
+    transfer = made.device()
+    moved = []
+    for _ in range(6):
+        x = torch.randn(8, 64, 32)
+        transfer.adopt(x)
+        model.zero_grad(set_to_none=True)
+        with lms.fit(made.budget(0.6), transfer=transfer) as session:
+            back(made.forward(model, x))
+        moved.append((lms.stats()["late"], lms.stats()["evicted"]))
+    assert session.engine.varied
+    assert moved[-1] == moved[2]
+    assert session.over == 0
+    assert session.recorded == 1
+
+
 def test_statistics_of_norms_are_updated_once() -> None:
     torch.manual_seed(0)
     layers = (nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SiLU()) for _ in range(6))

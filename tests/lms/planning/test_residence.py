@@ -117,7 +117,7 @@ def test_a_wide_window_moves_nothing_and_a_narrow_one_waits() -> None:
     assert hidden.moved > 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     uses=st.lists(st.integers(0, 6), min_size=1, max_size=20),
     widths=st.lists(st.integers(1, 5), min_size=7, max_size=7),

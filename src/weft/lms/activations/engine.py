@@ -46,9 +46,9 @@ class ActivationEngine:
     def __init__(self, transfer: Transfer, smallest: int, tuning: LmsTuning = DEFAULTS) -> None:
         self.transfer, self.tuning = transfer, tuning
         self.smallest = smallest  # bytes; smaller tensors are kept
-        self.limit = 1 << 62
+        self.limit = self._ceiling = 1 << 62
         self.counts = SwapCounts()
-        self.mover = StorageMover(transfer, self.counts, self.expect)
+        self.mover = StorageMover(transfer, self.counts, self.expect_storage)
         self.graph = AutogradGraph(RULES, tuning.max_recipe_nesting)
         self.tape = Tape()
         self.taped = False  # the tape sees the operations of this step,
@@ -56,7 +56,8 @@ class ActivationEngine:
         self.plan: Plan | None = None
         self.recorder: StepRecorder | None = None
         self.lost = False  # the step turned out not to be the one that was planned
-        self.varied = False  # its sizes did, so memory is watched while the plan is followed
+        self.varied = False  # its sizes did: tensors find their places by the operations that made them
+        self.watched = False  # memory is looked at where the plan comes close to the limit
         self._storages: WeakValueDictionary[int, SavedStorage] = WeakValueDictionary()  # by storage key
         self._sites: list[Callable[[], SavedStorage | None]] = []  # weak references, by site
         # Storages that a plan leaves where they are: the first handle on each, and all handles.
@@ -70,6 +71,12 @@ class ActivationEngine:
         self._strangers = 0  # tensors in a row that have no place in the plan
         self._headroom = 0  # bytes to keep free, from earlier steps
         self._evicted_bytes = 0  # since the start
+        self.evicted_bytes = 0  # in this step, because memory ran short
+        # Where sizes follow the data: bytes by which saved tensors are larger than planned, by site and in total, and
+        # the largest ratio of a size to the planned one.
+        self._surplus: dict[int, int] = {}
+        self._surplus_bytes = 0
+        self.largest_ratio = 1.0
         self._watching = False  # memory is watched, for want of a plan
         self.guarded = False  # room is asked for before each operation
         self.after_event: Callable[[int], None] | None = None  # called after each event of a plan
@@ -85,14 +92,33 @@ class ActivationEngine:
     def event(self) -> int:
         return self._event
 
-    def start(self, limit: int, plan: Plan | None, recorder: StepRecorder | None, headroom: int = 0) -> None:
-        """Begin a step under `limit` bytes; with no plan, memory is watched."""
+    def start(
+        self,
+        limit: int,
+        plan: Plan | None,
+        recorder: StepRecorder | None,
+        headroom: int = 0,
+        *,
+        ceiling: int | None = None,
+        watched: bool = False,
+        varied: bool = False,
+        largest_ratio: float = 1.0,
+    ) -> None:
+        """Begin a step under `limit` bytes. With no plan, memory is watched; with one it is kept below `ceiling`, where
+        the plan is `watched` or the sizes are expected to be others than the recorded ones.
+        """
         self.limit, self.plan, self.recorder = limit, plan, recorder
-        self.lost = self.varied = self.guarded = self.taped = False
+        self._ceiling = limit if ceiling is None else ceiling
+        self.mover.rebuilds_once = plan is not None
+        self.lost = self.guarded = self.taped = False
+        self.varied, self.watched, self.evicted_bytes = varied, watched or varied, 0
         self._unplanned.clear()
+        self._surplus.clear()
+        self._surplus_bytes, self.largest_ratio = 0, largest_ratio
         self._strangers = 0
         self._acted = -1
-        self.tape.clear(None if plan is None else plan.replayed)
+        # Where sizes follow the data, some operations may be missing, and numbers say nothing.
+        self.tape.clear(None if plan is None or varied else plan.replayed)
         self._sites.clear()
         self._staying.clear()
         self._loose.clear()
@@ -198,6 +224,8 @@ class ActivationEngine:
                     return self._save_unplanned(handle, key)
             elif self.varied:
                 self._event = plan.recording.sites[handle.site].pack
+            if self.varied and self.plan is not None:
+                self._note_size(handle.site, memory.nbytes())
             if self.plan is not None and plan.choices[handle.site] == "keep" and self.recorder is None:
                 self.counts.saved_bytes += memory.nbytes()
                 self._sites.append(_no_storage)
@@ -220,8 +248,9 @@ class ActivationEngine:
         plan = self.plan
         assert plan is not None
         if not self.varied:
-            self.varied = self._watching = True
-            self.recorder = None  # what it would tell is of other sizes
+            self.varied = self.watched = True
+            if self.recorder is not None:
+                self.recorder.vary()
         op, first = made_by(tensor), handle.site
         reach = self.tuning.places_looked_at * (
             1 + self._strangers // 4
@@ -246,12 +275,24 @@ class ActivationEngine:
         storage = self._new_storage(handle, key)
         self._unplanned.append(ref(storage))
         self.counts.saved_bytes += storage.bytes
+        self._surplus[handle.site] = storage.bytes
+        self._surplus_bytes += storage.bytes
         self._event -= 1  # it is no event of the plan
         return False
+
+    def _note_size(self, site: int, size: int) -> None:
+        """Note by how much a saved tensor is larger than planned."""
+        assert self.plan is not None
+        planned = self.plan.recording.sites[site].bytes
+        self.largest_ratio = max(self.largest_ratio, size / max(1, planned))
+        if self.plan.choices[site] == "keep":
+            self._surplus[site] = size - planned
+            self._surplus_bytes += size - planned
 
     def _find_event(self, packed: Handle) -> None:
         """Go to the event at which the recorded step used a tensor that is wanted now."""
         plan = self.plan
+        self._surplus_bytes -= self._surplus.pop(packed.site, 0)
         if plan is None or packed.site >= len(plan.choices):
             return
         uses = plan.recording.sites[packed.site].uses
@@ -316,13 +357,22 @@ class ActivationEngine:
 
     def _next_event(self) -> None:
         """End an event: make room for the next operation, and let the recorder time it."""
-        if self._watching:
+        if self._watching or (self.watched and self._is_close()):
             self.make_room(self._spare())
-        elif self.after_event is not None:
+        if self.after_event is not None and not self._watching:
             self.after_event(self._event)
         if self.recorder is not None:
-            self.recorder.open(self._sites)
+            self.recorder.open(self._sites, self._event)
         self._event += 1
+
+    def _is_close(self) -> bool:
+        """Return whether the plan comes close to the limit after this event: asking for memory in use takes time."""
+        assert self.plan is not None
+        levels = self.plan.timeline.levels
+        level = levels[min(self._event + 1, len(levels) - 1)]
+        if self.varied:
+            level += max(0, self._surplus_bytes) + self._spare()
+        return level + (self._ceiling >> self.tuning.close_shift) > self._ceiling
 
     def _spare(self) -> int:
         """Return the bytes that the next operation may take, where no plan tells: the most that one took so far, or
@@ -330,11 +380,12 @@ class ActivationEngine:
         """
         if self.guarded:
             return self._headroom
-        if self.plan is not None:  # it is followed, with other sizes
+        if self.plan is not None:
             recording, event = self.plan.recording, min(self._event + 1, self.plan.recording.events)
-            most = recording.other[event] - (recording.rest[event] if recording.rest else 0)
-            margin = self.limit >> self.tuning.varied_limit_shift
-            return most + (most >> self.tuning.varied_margin_shift) + margin
+            most = max(0, recording.other[event] - (recording.rest[event] if recording.rest else 0))
+            if not self.varied:
+                return most
+            return int(self.largest_ratio * most) + (most >> self.tuning.varied_margin_shift)
         growth = 0 if self.recorder is None else self.recorder.growth
         growth += growth >> self.tuning.growth_margin_shift
         return max(self._headroom, growth, self.tuning.largest_tensors_spare * self._largest)
@@ -370,6 +421,20 @@ class ActivationEngine:
         """Make room for `size` bytes that come to the device outside of any plan."""
         if self._watching:
             self.make_room(size + self._spare())
+        elif self.watched and self._is_close():
+            self.make_room(size)
+
+    def expect_storage(self, storage: SavedStorage) -> None:
+        """Make room for a storage that comes back late or is rebuilt, and for what rebuilding takes on the way."""
+        if self._watching:
+            self.make_room(storage.bytes + self._spare())
+        elif self.watched and self._is_close():
+            assert self.plan is not None
+            sites = self.plan.recording.sites
+            way = (
+                sites[storage.site].recipe_bytes if storage.block is None and storage.site < len(sites) else 0
+            )
+            self.make_room(storage.bytes + way)
 
     @contextmanager
     def moved_by_others(self) -> Iterator[None]:
@@ -390,7 +455,7 @@ class ActivationEngine:
             self._make_room(wanted)
 
     def _make_room(self, wanted: int) -> None:
-        over = self.transfer.allocated() + wanted - self.limit
+        over = self.transfer.allocated() + wanted - (self.limit if self.plan is None else self._ceiling)
         if over <= 0:
             return
         self._settle()
@@ -410,6 +475,7 @@ class ActivationEngine:
             self.mover.drop(storage)
             self.counts.evicted += 1
             self._evicted_bytes += storage.bytes
+            self.evicted_bytes += storage.bytes
             over -= storage.bytes
 
     def _settle(self) -> None:

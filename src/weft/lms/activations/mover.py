@@ -36,10 +36,15 @@ class SwapCounts:
 class StorageMover:
     """Moves the bytes of the saved storages of one device."""
 
-    def __init__(self, transfer: Transfer, counts: SwapCounts, expect: Callable[[int], None]) -> None:
+    def __init__(
+        self, transfer: Transfer, counts: SwapCounts, expect: Callable[[SavedStorage], None]
+    ) -> None:
         self.transfer, self.counts = transfer, counts
         self.expect = expect  # called before bytes come back that no plan expects
         self.quiet = Quiet()
+        self.rebuilds_once = (
+            False  # a plan is followed: what was rebuilt stays, and lets go of what it was made from
+        )
         self.dead: deque[DeadStorage] = deque()
         self.waits: list[tuple[Any, Any]] | None = None  # marks around each wait, if waits are measured
 
@@ -113,7 +118,7 @@ class StorageMover:
         if storage.tensor is None:
             storage.tensor = storage.revive()
         if storage.tensor is None:
-            self.expect(storage.bytes)
+            self.expect(storage)
             if storage.block is not None:
                 self.counts.late += 1
                 self.fetch(storage)
@@ -128,6 +133,8 @@ class StorageMover:
     def _rebuild(self, storage: SavedStorage) -> None:
         assert storage.recipe is not None
         storage.tensor = self.build(storage.recipe).detach()  # a view would hold its base
+        if self.rebuilds_once:
+            storage.recipe = None
         storage.stream = self.transfer.stream()
         self.counts.rebuilt += 1
         self.counts.bytes_rebuilt += storage.bytes

@@ -64,14 +64,21 @@ class StepRecorder:
         self._living: set[int] = set()  # sites that autograd still holds
         self._open: Any = None  # the mark at which the interval began
         self._within = self._paused = False
+        self.varied = False  # the step has other sizes than its plan: times alone are measured,
+        self._places: list[int] = []  # and the events of the plan at which each interval begins
         self.highest = 0  # bytes
         # Bytes: of saved storages now and when the interval began, of everything then, the most besides saved ones,
         # and those that pages might still have taken.
         self._ours = self._at_open = self._level = self._seen = self._room = 0
 
-    def open(self, sites: Sequence[Callable[[], SavedStorage | None]]) -> None:
-        """Begin an interval."""
+    def vary(self) -> None:
+        """Go on measuring times alone, since the sizes of this step are not those of its plan."""
+        self.varied, self.memory = True, False
+
+    def open(self, sites: Sequence[Callable[[], SavedStorage | None]], event: int = -1) -> None:
+        """Begin an interval, after an event."""
         self._within = True
+        self._places.append(event)
         if not self.memory:
             self._open = self.transfer.mark()
             return
@@ -140,6 +147,8 @@ class StepRecorder:
 
     def saved(self, storage: SavedStorage, tensor: torch.Tensor, fresh: bool, event: int) -> None:
         """Note a tensor that was saved; `fresh` if its storage was saved for the first time."""
+        if self.varied:
+            return
         module = self.module_name()
         op = made_by(tensor)
         if fresh:
@@ -150,6 +159,8 @@ class StepRecorder:
 
     def wanted(self, storage: SavedStorage | None, event: int) -> None:
         """Note a tensor that autograd asked for; None for the storage of one that an earlier step saved."""
+        if self.varied:
+            return
         if storage is not None:
             entry = self._sites[storage.site]
             entry["uses"].append(event)
@@ -222,12 +233,22 @@ class StepRecorder:
             known.append(self.transfer.seconds(start, self.transfer.mark()))
         return min(known)
 
-    def finish(self) -> Recording:
-        """End the step, and return its recording."""
+    def finish_times(self) -> list[tuple[int, float]]:
+        """End a step of other sizes than planned, and return its intervals: the event of the plan after which each
+        began, and its seconds.
+        """
+        return list(zip(self._places, self._finish_seconds(), strict=False))
+
+    def _finish_seconds(self) -> list[float]:
         self.close()
         seconds = [self.transfer.seconds(start, end) for start, end in self._marks]
         for interval, start, end in self._pauses:
             seconds[interval] = max(0.0, seconds[interval] - self.transfer.seconds(start, end))
+        return seconds
+
+    def finish(self) -> Recording:
+        """End the step, and return its recording."""
+        seconds = self._finish_seconds()
         for like, entry, noted in self._postponed:
             trials = self._trials.get(like, [])
             if trials and trials[-1].gives_same_bits:

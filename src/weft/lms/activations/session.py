@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,7 +33,9 @@ from weft.lms.device.torch_private import (
     number_of_dispatch_modes,
     pop_saved_tensors_hooks,
     push_saved_tensors_hooks,
+    replace_cross_entropy,
 )
+from weft.lms.loss_pieces import in_pieces, rows_at_once
 from weft.lms.paging.page import page_of
 from weft.lms.planning.learned import Planning
 from weft.lms.planning.plan import Plan
@@ -112,8 +115,18 @@ class BudgetSession:
         modes = number_of_dispatch_modes()
         self._contexts.enter_context(self.transfer.watching())
         self._own_modes = number_of_dispatch_modes() - modes
+        self._contexts.callback(replace_cross_entropy(partial(in_pieces, rows=self._loss_rows)))
         step.is_open, step.is_known, self._sees_peak = True, False, False
         self._push_hooks(self.save_first)
+
+    def _loss_rows(self, logits: torch.Tensor, size: int) -> int | None:
+        """Return how many rows of a loss are computed at once; None for all, and for losses of other steps."""
+        if not self.step.is_open or logits.device != self.transfer.device or not self._thread.is_mine:
+            return None
+        tuning = self.tuning
+        return rows_at_once(
+            logits, size, self.budget.limit, tuning.pieced_loss_share, tuning.loss_piece_shift
+        )
 
     def _push_hooks(self, pack: Any) -> None:
         push_saved_tensors_hooks(pack, self.engine.unpack)
@@ -211,12 +224,15 @@ class BudgetSession:
         """
         if shape is not None and not self._is_measured(shape):
             return None
-        memory = shape is None or shape.steps < self.tuning.memory_recordings
+        memory = shape is None or (shape.steps < self.tuning.memory_recordings and not shape.varies)
         if shape is not None and not memory:  # or the device would wait for the launching that measuring adds
             self.transfer.busy(self.tuning.launch_ahead * shape.plan.timeline.seconds)
         tries_recipes = shape is None
         names, unfilled = self.names.current, self.budget.unfilled
-        return StepRecorder(self.transfer, tries_recipes, memory, unfilled, names, self.tuning)
+        recorder = StepRecorder(self.transfer, tries_recipes, memory, unfilled, names, self.tuning)
+        if shape is not None and shape.varies:
+            recorder.vary()
+        return recorder
 
     def _start(self, shape: StepShape | None) -> None:
         """Start the engine, and for a shape that is new watch modules and operations."""
@@ -225,7 +241,25 @@ class BudgetSession:
             self._contexts.enter_context(self.names.watched())
         plan = None if shape is None else shape.plan
         engine.after_event = self.step.make_state_leave if budget.pages_state else None
-        engine.start(budget.plannable, plan, self._recorder, headroom=self.planning.headroom())
+        headroom = self.planning.headroom()
+        if shape is None:
+            engine.start(budget.plannable, None, self._recorder, headroom)
+        else:
+            ceiling = budget.limit - (budget.limit >> self.tuning.ceiling_shift)
+            if shape.varies:  # what the next operation takes is not known to the byte
+                ceiling = budget.plannable
+            watched = shape.watched > 0 and not budget.models
+            shape.watched -= watched
+            engine.start(
+                budget.plannable,
+                plan,
+                self._recorder,
+                headroom,
+                ceiling=ceiling,
+                watched=watched,
+                varied=shape.varies,
+                largest_ratio=shape.largest_ratio,
+            )
         if shape is None:
             slack = min(
                 self.tuning.operation_slack_bytes, budget.plannable >> self.tuning.operation_slack_shift
@@ -272,8 +306,8 @@ class BudgetSession:
     def _learn(self) -> None:
         """Take in what a step that ended tells: its recording, its time, or its peak alone."""
         self.steps += 1
-        if self.engine.varied and not self.engine.lost:
-            self._learn_peak()
+        if self.engine.varied and self.step.shape is not None:
+            self._learn_varied(self.step.shape)
         elif self._recorder is not None:
             recording = self._recorder.finish()
             self._device_idle = True
@@ -285,9 +319,21 @@ class BudgetSession:
                 self.step.shape = self.planning.recorded(self._key, recording)
             elif self._was_as_planned(self.step.shape):
                 self.step.shape.margin += max(0, peak - self.budget.limit)
+                self.planning.squeeze(self.step.shape, self.engine.evicted_bytes)
                 self.planning.measured(self.step.shape, recording)
         elif self._sees_peak:
             self._learn_peak()
+
+    def _learn_varied(self, shape: StepShape) -> None:
+        """Take in a step whose sizes were not the planned ones."""
+        recorder, intervals = self._recorder, None
+        if recorder is not None and not self.engine.lost:
+            intervals = recorder.finish_times()
+            self._device_idle = True
+        self._learn_peak()
+        if self._was_as_planned(shape):
+            shape.largest_ratio = self.engine.largest_ratio
+            self.planning.varied(shape, self.engine.evicted_bytes, intervals)
 
     def _learn_peak(self) -> None:
         """Take in the peak of a step, and its time if that is to be compared with its plan's."""
@@ -306,7 +352,11 @@ class BudgetSession:
                 shape.waits = self.engine.mover.waits or []
             self.budget.note_peak(peak)
             if shape is not None and self._was_as_planned(shape):
-                self.planning.reached(shape, peak)
+                engine = self.engine
+                if peak <= self.budget.limit and engine.evicted_bytes and not engine.varied:
+                    self.planning.squeezed(shape, engine.evicted_bytes)
+                else:
+                    self.planning.reached(shape, peak)
 
     def _was_as_planned(self, shape: StepShape) -> bool:
         if self.engine.lost:

@@ -26,6 +26,11 @@ class StepThread:
             self._owner = threading.current_thread()
             return died
 
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread has the step."""
+        return self._owner is threading.current_thread()
+
     def check(self) -> None:
         """Raise if another thread has a step open."""
         with self._lock:

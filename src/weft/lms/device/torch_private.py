@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch._compile import _disable_dynamo
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.function import once_differentiable
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._mode_utils import no_dispatch
@@ -52,11 +53,13 @@ __all__ = [
     "next_sequence_number",
     "no_dispatch",
     "number_of_dispatch_modes",
+    "once_differentiable",
     "outside_of_compiler",
     "pop_dispatch_mode",
     "pop_saved_tensors_hooks",
     "push_dispatch_mode",
     "push_saved_tensors_hooks",
+    "replace_cross_entropy",
     "replicates_now",
     "reset_peak_memory",
     "set_stream",
@@ -103,6 +106,22 @@ def around_backward(wrapper: Callable[..., Any]) -> Callable[[], None]:
             autograd._engine_run_backward = original
 
     autograd._engine_run_backward = wrapped
+    return restore
+
+
+def replace_cross_entropy(made: Callable[[Any], Any]) -> Callable[[], None]:
+    """Put `made(original)` in the place of `torch.nn.functional.cross_entropy`, until the function that this returns is
+    called: modules and models look it up there when they run, and an operation cannot be taken apart below autograd.
+    """
+    functional: Any = nn.functional
+    original = functional.cross_entropy
+    ours = made(original)
+
+    def restore() -> None:
+        if functional.cross_entropy is ours:
+            functional.cross_entropy = original
+
+    functional.cross_entropy = ours
     return restore
 
 

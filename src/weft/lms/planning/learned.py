@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -58,7 +58,7 @@ class Planning:
             plan = self._planned(recording, 0, like)
         except BudgetError:
             return None
-        shape = StepShape(recording, plan, size, key.kind, guessed=True)
+        shape = StepShape(recording, plan, size, key.kind, guessed=True, watched=self.tuning.watched_steps)
         self.shapes.add(self.shapes.bucket(key), shape)
         return shape
 
@@ -106,7 +106,7 @@ class Planning:
     def recorded(self, key: ShapeKey, recording: Recording) -> StepShape:
         """Plan a shape that was recorded for the first time."""
         plan = self._planned(recording, 0, None, exact=True)
-        shape = StepShape(recording, plan, key.bytes, key.kind)
+        shape = StepShape(recording, plan, key.bytes, key.kind, watched=self.tuning.watched_steps)
         self.shapes.add(key, shape)
         return shape
 
@@ -126,7 +126,8 @@ class Planning:
         would then be as slow as its launching.
         """
         tuning = self.tuning
-        if shape.marks is None or shape.changes >= tuning.max_plan_changes:
+        most = tuning.varied_changes if shape.varies else tuning.max_plan_changes
+        if shape.marks is None or shape.changes >= most:
             return
         if not self.transfer.passed(shape.marks[1]):
             return
@@ -145,6 +146,22 @@ class Planning:
         shape.changes += 1
         shape.steps = min(shape.steps, self.measured_steps)  # the new plan is compared again
 
+    def varied(self, shape: StepShape, evicted: int, intervals: Sequence[tuple[int, float]] | None) -> None:
+        """Take in a step whose sizes were not the planned ones: the bytes that had to leave in it, and the times of its
+        intervals, if they were measured. From the first one on, plans leave some room, and hang on no size.
+        """
+        recording = shape.recording if intervals is None else shape.recording.timed_by(intervals)
+        first = not shape.varies
+        if first:
+            shape.varies = True
+            shape.margin += self.budget.limit >> self.tuning.varied_limit_shift
+        elif evicted and shape.changes < self.tuning.varied_changes:
+            shape.margin += min(evicted, self.budget.limit >> self.tuning.varied_limit_shift)
+            shape.changes += 1
+        elif intervals is None:
+            return
+        self._replan(shape, recording, shape.plan if intervals is None else None)
+
     def reached(self, shape: StepShape, peak: int) -> None:
         """Take in the peak of a step that ran by its plan; above the limit, plan with a larger margin."""
         if peak <= self.budget.limit:
@@ -153,7 +170,16 @@ class Planning:
             self.shapes.forget(shape)
         else:
             shape.margin += peak - self.budget.limit
-            self._replan(shape, shape.recording)
+            self._replan(shape, shape.recording, shape.plan)
+
+    def squeezed(self, shape: StepShape, evicted: int) -> None:
+        """Take in that `evicted` bytes left in a watched step: unwatched, it would have gone over the budget."""
+        self.squeeze(shape, evicted)
+        self._replan(shape, shape.recording, shape.plan)
+
+    def squeeze(self, shape: StepShape, evicted: int) -> None:
+        """Have plans of a shape leave more room, by a part of what had to leave: that was whole tensors."""
+        shape.margin += min(evicted, self.budget.limit >> self.tuning.squeeze_shift)
 
     def ran_out(self, shape: StepShape | None) -> None:
         """Leave more room in the next step, since one ran out of memory."""
@@ -203,12 +229,21 @@ class Planning:
         shape.recording = recording
         shape.reserve = self._reserve(shape)
         shape.marks, shape.waits = None, []  # of steps that followed another plan
-        planned = partial(self._planned, recording, like=like, exact=not shape.guessed, link=shape.link)
-        try:
-            shape.plan = planned(shape.margin + shape.reserve)
-        except BudgetError:
-            if not shape.reserve:
-                raise
-            shape.reserve, shape.shares = 0, False
-            shape.plan = planned(shape.margin)
+        planned = partial(
+            self._planned, recording, like=like, exact=not (shape.guessed or shape.varies), link=shape.link
+        )
+        while True:
+            try:
+                shape.plan = planned(shape.margin + shape.reserve)
+                break
+            except BudgetError:
+                if shape.reserve:
+                    shape.reserve, shape.shares = 0, False
+                elif shape.margin > self.budget.limit >> self.tuning.least_margin_shift:
+                    shape.margin //= 2  # some of it is better than no plan; memory is watched
+                elif shape.margin:
+                    shape.margin = 0
+                else:
+                    raise
+        shape.watched = self.tuning.watched_steps
         self.replans += 1

@@ -87,6 +87,12 @@ class _Player:
         self.highest = highest  # bytes above which playing stops
         self.needs = first_needs(recording, choices)
         self.packs, self.ends, self.other = recording.packs, recording.ends, recording.other
+        self.held_ends = self._held_ends()
+        self.later_ends: dict[int, list[int]] = defaultdict(
+            list
+        )  # by interval, sites that end in it for that reason
+        for index, event in self.held_ends.items():
+            self.later_ends[event].append(index)
         self.wanted: dict[int, list[int]] = defaultdict(
             list
         )  # by event, sites that are not kept and first needed
@@ -107,6 +113,16 @@ class _Player:
         self.queue = deque(self._latest_starts())
         self.times: list[float] = []
         self.back: list[float] = []
+
+    def _held_ends(self) -> dict[int, int]:
+        """Return the intervals in which sites end that are wanted longest by others, which are rebuilt from them."""
+        sites, found = self.recording.sites, dict[int, int]()
+        for index, need in enumerate(self.needs):
+            if self.choices[index] == "recipe" and need < NEVER:
+                for source in sites[index].needs:
+                    if need > sites[source].last and need >= found.get(source, 0):
+                        found[source] = need + 1
+        return found
 
     def _latest_starts(self) -> list[tuple[int, int]]:
         """Return (event, site) for each copy back: the latest event at which it can start so that nobody waits."""
@@ -167,9 +183,15 @@ class _Player:
             if index not in self.stays:
                 self._leave(index)
         for index in self.ends[interval]:
-            self._leave(index)
-            if self.choices[index] == "swap":
-                self.host -= self.recording.sites[index].bytes
+            if index not in self.held_ends:
+                self._end(index)
+        for index in self.later_ends.get(interval, ()):
+            self._end(index)
+
+    def _end(self, index: int) -> None:
+        self._leave(index)
+        if self.choices[index] == "swap":
+            self.host -= self.recording.sites[index].bytes
 
     def _reach(self, memory: int, interval: int) -> None:
         if memory > self.levels[interval]:

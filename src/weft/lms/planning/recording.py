@@ -7,7 +7,7 @@ is the order in which the device's allocator sees it, whatever the device's own 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -144,6 +144,27 @@ class Recording:
         return replace(
             self, sites=sites, seconds=later.seconds, other=later.other, rest=later.rest, base=later.base
         )
+
+    def timed_by(self, intervals: Sequence[tuple[int, float]]) -> Recording:
+        """Return the same step with the times of one that took the same way with other sizes.
+
+        Of each interval of that step, `intervals` has the event of this one after which it began, and its seconds. An
+        event may be missing or come twice; the time between two that were seen is spread over the intervals between
+        them as it was before.
+        """
+        seconds, reached, waiting = list(self.seconds), -1, 0.0
+        ends = [*(place for place, _ in intervals[1:]), self.events]
+        for (_, took), end in zip(intervals, ends, strict=True):
+            waiting += took
+            end = min(end, self.events)
+            if end <= reached:
+                continue
+            before = seconds[reached + 1 : end + 1]
+            whole = sum(before)
+            for place, old in enumerate(before, reached + 1):
+                seconds[place] = waiting * (old / whole if whole > 0 else 1 / len(before))
+            reached, waiting = end, 0.0
+        return replace(self, seconds=tuple(seconds))
 
     def sped_up(self, factor: float) -> Recording:
         """Return the same step with all times scaled down: measuring an interval takes time, too."""

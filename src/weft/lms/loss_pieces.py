@@ -1,0 +1,132 @@
+"""Cross entropy over a large vocabulary, computed a few rows at a time, where its working set would break the budget.
+
+Natively the loss takes three more tensors of the size of the logits: their log-softmax, the gradient of that, and the
+gradient of the logits. Rows do not depend on each other, so here the first two exist for a few rows only, and are made
+again for those in the backward pass, by the same operations: gradients are those of the whole, and the loss is the same
+sum, added up in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from weft.lms.device.torch_private import once_differentiable
+
+REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}  # as operators number them
+_aten: Any = torch.ops.aten
+
+
+class CrossEntropyInPieces(torch.autograd.Function):
+    """Cross entropy of rows of logits with class numbers, `rows` at a time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: torch.Tensor,
+        target: torch.Tensor,
+        weight: torch.Tensor | None,
+        settings: tuple[int, str, int, torch.dtype],
+    ) -> torch.Tensor:
+        ignored, reduction, rows, dtype = settings
+        losses: list[torch.Tensor] = []
+        weights: list[torch.Tensor] = []
+        way = REDUCTIONS["none" if reduction == "none" else "sum"]
+        for first, last in _pieces(len(logits), rows):
+            shares = logits[first:last].to(dtype).log_softmax(1)
+            loss, total = _aten.nll_loss_forward(shares, target[first:last], weight, way, ignored)
+            losses.append(loss)
+            weights.append(total)
+        ctx.save_for_backward(logits, target, weight)
+        ctx.settings = settings
+        if reduction == "none":
+            ctx.total = None
+            return torch.cat(losses)
+        whole = torch.stack(losses).sum()
+        if reduction == "sum":
+            ctx.total = None
+            return whole
+        ctx.total = torch.stack(weights).sum()
+        result: torch.Tensor = whole / ctx.total
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        logits, target, weight = ctx.saved_tensors
+        ignored, reduction, rows, dtype = ctx.settings
+        result = torch.empty_like(logits)
+        each = grad if ctx.total is None else grad / ctx.total
+        way = REDUCTIONS["none" if reduction == "none" else "sum"]
+        for first, last in _pieces(len(logits), rows):
+            shares = logits[first:last].to(dtype).log_softmax(1)
+            told = target[first:last]
+            _, total = _aten.nll_loss_forward(shares, told, weight, way, ignored)
+            given = each[first:last] if reduction == "none" else each
+            back = _aten.nll_loss_backward(given, shares, told, weight, way, ignored, total)
+            result[first:last] = _aten._log_softmax_backward_data(back, shares, 1, dtype)
+        return result, None, None, None
+
+
+def _pieces(count: int, rows: int) -> Iterator[tuple[int, int]]:
+    for first in range(0, count, rows):
+        yield first, min(first + rows, count)
+
+
+def rows_at_once(logits: torch.Tensor, size: int, limit: int, share: float, piece_shift: int) -> int | None:
+    """Return how many rows of logits to take at once under `limit` bytes; None where the loss is computed whole.
+
+    `size` is that of one element while the loss is computed.
+    """
+    whole = logits.numel() * size
+    if 4 * whole <= share * limit or len(logits) < 2:
+        return None
+    return max(1, (limit >> piece_shift) * len(logits) // whole)
+
+
+def in_pieces(
+    original: Callable[..., torch.Tensor], rows: Callable[[torch.Tensor, int], int | None]
+) -> Callable[..., torch.Tensor]:
+    """Return `torch.nn.functional.cross_entropy` as a function that takes large losses in pieces.
+
+    `rows` gives the rows to take at once for logits and the size of an element, or None.
+    """
+
+    def cross_entropy(
+        input: torch.Tensor,
+        target: torch.Tensor,
+        weight: torch.Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> torch.Tensor:
+        plain = (
+            type(input) is torch.Tensor
+            and type(target) is torch.Tensor
+            and input.dim() == 2
+            and target.dim() == 1
+            and not target.is_floating_point()
+            and size_average is None
+            and reduce is None
+            and reduction in REDUCTIONS
+            and label_smoothing == 0.0
+            and input.requires_grad
+            and not torch.compiler.is_compiling()
+        )
+        if plain:
+            casts = torch.is_autocast_enabled(input.device.type)
+            dtype = torch.float32 if casts else input.dtype
+            count = rows(input, dtype.itemsize)
+            if count is not None:
+                settings = (ignore_index, reduction, count, dtype)
+                with torch.autocast(input.device.type, enabled=False):
+                    given = None if weight is None else weight.to(dtype)
+                    result: torch.Tensor = CrossEntropyInPieces.apply(input, target, given, settings)  # type: ignore[no-untyped-call]
+                    return result
+        return original(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+
+    return cross_entropy
