@@ -182,6 +182,13 @@ def _adopt(ctx: click.Context, _param: click.Parameter, run: str | None) -> None
 @click.option(
     "--lms", metavar="BYTES", help="Train within this much device memory, 20GB say (see docs/how-to/lms.md)."
 )
+@click.option(
+    "--plan",
+    "parallel",
+    type=Text("auto or a plan file", "auto"),
+    metavar="auto|FILE",
+    help="Run as a plan of weft plan says; auto makes one for plain DDP (see docs/how-to/plan.md).",
+)
 @click.option("--standalone", is_flag=True, hidden=True, help="torchrun's; one host needs nothing else here.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan, or the outcome, as data.")
@@ -203,7 +210,13 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if kubernetes is not None:
         options["kubernetes"] = elastic_settings(kubernetes, options)
     elastic = None if kubernetes is not None else elastic_config(options)
+    parallel = options.pop("parallel")
     config = make_config(ctx.meta[_ANY_COMMAND], **options)
+    if parallel is not None:
+        from weft.parallel.applying.launching import planned_launch
+
+        config, planned = planned_launch(config, parallel, dry=dry)
+        click.echo(f"weft: {planned}", err=True)
     if elastic is not None:
         from weft.elastic.launcher.underlying import underlying_launch
         from weft.launch.engines.engine import choose_engine

@@ -1,0 +1,213 @@
+"""`apply`: a model and its optimizer, run in the way of a plan, by torch's own DDP and FSDP2."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from weft.errors import UsageError
+from weft.parallel.applying import groups
+from weft.parallel.applying.comparing import StepTimer
+from weft.parallel.applying.from_launcher import plan_from_env
+from weft.parallel.applying.overlap import OverlappedReduceScatter, PendingReductions
+from weft.parallel.applying.passes import ATTRIBUTE
+from weft.parallel.applying.torch_private import gather_in_background
+from weft.parallel.planning.choice import choose
+from weft.parallel.planning.plan_file import ParallelPlan, check_for, make_plan, read_plan
+from weft.parallel.prediction.way import Way
+from weft.parallel.recording.layers import layers_of, own_parameters
+
+
+def apply(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    plan: str | Path | ParallelPlan | Way = "auto",
+    *,
+    batch: Sequence[Any] | None = None,
+    passes: int = 1,
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Return model and optimizer as the plan has them; a collective call, before the first step.
+
+    `plan` is a plan file, a plan, a way, or `"auto"`: the plan of `weft run --plan`, or one made here from a step over
+    `batch` and collectives measured now. Parameters and buffers become those of rank 0 everywhere.
+    """
+    _ready(optimizer)
+    found = _plan(model, optimizer, plan, batch, passes)
+    way = found.way if isinstance(found, ParallelPlan) else found
+    if isinstance(found, ParallelPlan):
+        hosts = groups.hosts_of_ranks()
+        check_for(found, [str(number) for number in range(len(hosts))], dist.get_world_size())
+    _same_everywhere(model)
+    if way.kind in ("ddp", "zero1", "lms"):
+        model, optimizer = _replicated(model, optimizer, way, found)
+    else:
+        _shard(model, optimizer, way)
+    setattr(model, ATTRIBUTE, way)
+    if way.local_steps > 1:
+        _average_now_and_then(model, optimizer, way.local_steps)
+    if isinstance(found, ParallelPlan) and plan_from_env(os.environ) is None:
+        optimizer.register_step_post_hook(StepTimer(found, dist.get_rank()).stepped)
+    return model, optimizer
+
+
+def _ready(optimizer: torch.optim.Optimizer) -> None:
+    if not dist.is_initialized():
+        raise UsageError("a plan must be applied in a world of workers, got none; call weft.init() first")
+    if optimizer.state:
+        raise UsageError(
+            "a plan must be applied before the first step, got an optimizer that has state; apply it earlier"
+        )
+
+
+def _plan(
+    model: nn.Module, optimizer: torch.optim.Optimizer, plan: Any, batch: Sequence[Any] | None, passes: int
+) -> ParallelPlan | Way:
+    if isinstance(plan, (ParallelPlan, Way)):
+        return plan
+    if plan != "auto":
+        return read_plan(Path(plan))
+    if (given := plan_from_env(os.environ)) is not None:
+        return given
+    if batch is None:
+        raise UsageError(
+            'plan="auto" must have a step to plan for, got none; give batch=..., a plan file, or use weft run --plan'
+        )
+    from weft.parallel.recording.here import measured_here
+    from weft.parallel.recording.recorder import record_step
+
+    step = record_step(model, batch, optimizer=optimizer, passes=passes)
+    steps: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(steps, step)
+    slowest = max(steps, key=lambda each: each.compute_s)  # whom all others wait for
+    cluster = measured_here(groups.hosts_of_ranks())
+    chosen: list[Any] = [make_plan(slowest, cluster, choose(slowest, cluster), "rounding")]
+    dist.broadcast_object_list(chosen)
+    made: ParallelPlan = chosen[0]
+    return made
+
+
+def _same_everywhere(model: nn.Module) -> None:
+    """Give every rank the parameters and buffers of rank 0."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        dist.broadcast(tensor.detach(), 0)
+
+
+def _replicated(
+    model: nn.Module, optimizer: torch.optim.Optimizer, way: Way, found: ParallelPlan | Way
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    if way.kind == "lms":
+        optimizer = _swapped(model, optimizer, found)
+    everyone = list(range(dist.get_world_size()))
+    group = groups.group_of(everyone, way.wire, dict(os.environ))
+    if way.local_steps > 1:
+        return model, optimizer
+    wrapped = nn.parallel.DistributedDataParallel(
+        model, process_group=group, bucket_cap_mb=max(1, way.bucket_bytes >> 20), gradient_as_bucket_view=True
+    )
+    if way.wire != "fp32" and not groups.is_ours():
+        from weft.collectives import hooks
+
+        wrapped.register_comm_hook(group, hooks.fp16_hook if way.wire == "fp16" else hooks.bf16_hook)
+    if way.kind == "zero1":
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        names = {"params", "initial_lr", *_PRIVATE}
+        parts = [
+            {name: value for name, value in part.items() if name not in names - {"params"}}
+            for part in optimizer.param_groups
+        ]
+        made: Any = ZeroRedundancyOptimizer(parts, optimizer_class=type(optimizer), process_group=group)
+        return wrapped, made
+    return wrapped, optimizer
+
+
+_PRIVATE = ("decoupled_weight_decay",)  # in the groups of some optimizers, and no argument of theirs
+
+
+def _swapped(
+    model: nn.Module, optimizer: torch.optim.Optimizer, found: ParallelPlan | Way
+) -> torch.optim.Optimizer:
+    if not next(model.parameters()).is_cuda or not isinstance(found, ParallelPlan):
+        raise UsageError(
+            "large model support must have an accelerator and a plan with a budget, got the CPU or a bare way; "
+            "choose another way"
+        )
+    from weft import lms
+
+    _, wrapped = lms.wrap(model, optimizer, limit=found.cluster.device_bytes)
+    assert wrapped is not None
+    return wrapped
+
+
+def _shard(model: nn.Module, optimizer: torch.optim.Optimizer, way: Way) -> None:
+    """Shard layer by layer, then what is left in the model; the optimizer's parameters become the shards."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    device = next(model.parameters()).device
+    shards, across = _shard_groups(way)
+    mesh = DeviceMesh.from_group(shards, device.type, mesh_dim_names=("shard",))
+    layers = {name: layer for name, layer in layers_of(model).items() if layer is not model}
+    names = {id(one): name for name, one in model.named_parameters()}
+    resharding = way.kind in ("fsdp", "hsdp")
+    for layer in layers.values():
+        fully_shard(layer, mesh=mesh, reshard_after_forward=resharding)
+    fully_shard(model, mesh=mesh, reshard_after_forward=resharding)
+    sharded = dict(model.named_parameters())
+    for part in optimizer.param_groups:
+        part["params"] = [sharded[names[id(one)]] for one in part["params"]]
+    modules: list[Any] = [model, *layers.values()]
+    if device.type == "cpu":
+        gather_in_background(model)
+    owned = own_parameters(model, layers)
+    pending = PendingReductions()
+    for name, module in {"model": model, **layers}.items():
+        if device.type == "cpu" or across is not None:
+            some_module: Any = module
+            some_module.set_custom_reduce_scatter(
+                OverlappedReduceScatter(pending, owned.get(name, []), across)
+            )
+    _prefetch(modules[1:], way.prefetch)
+
+
+def _shard_groups(way: Way) -> tuple[Any, Any]:
+    """Return the group that this rank's shards are spread over, and for HSDP that of the same shard on all hosts."""
+    environ, rank = dict(os.environ), dist.get_rank()
+    if way.kind != "hsdp":
+        return groups.group_of(list(range(dist.get_world_size())), way.wire, environ), None
+    hosts = groups.hosts_of_ranks()
+    workers = groups.even_hosts(hosts)
+    local = [groups.group_of(ranks, "fp32", environ) for ranks in hosts]
+    across = [groups.group_of([ranks[n] for ranks in hosts], way.wire, environ) for n in range(workers)]
+    host = next(number for number, ranks in enumerate(hosts) if rank in ranks)
+    return local[host], across[hosts[host].index(rank)] if len(hosts) > 1 else None
+
+
+def _prefetch(layers: Sequence[Any], depth: int) -> None:
+    """Let each layer gather those that come next, forward and backward, as deep as the plan says."""
+    for number, layer in enumerate(layers):
+        if following := list(layers[number + 1 : number + 1 + depth]):
+            layer.set_modules_to_forward_prefetch(following)
+        if before := list(reversed(layers[max(0, number - depth) : number])):
+            layer.set_modules_to_backward_prefetch(before)
+
+
+def _average_now_and_then(model: nn.Module, optimizer: torch.optim.Optimizer, every: int) -> None:
+    """Average the parameters of all workers after so many steps of their own."""
+    steps = 0
+
+    def average(*_: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if steps % every == 0:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    dist.all_reduce(parameter, op=dist.ReduceOp.AVG)
+
+    optimizer.register_step_post_hook(average)

@@ -1,0 +1,178 @@
+"""The event simulation: plays the passes of one step in one way on a timeline. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.parallel.prediction.cluster import ClusterFacts
+from weft.parallel.prediction.costs import CollectiveCost, Operation, Scope, collective_cost
+from weft.parallel.prediction.memory import swapped_bytes
+from weft.parallel.prediction.step import RecordedStep
+from weft.parallel.prediction.timeline import WorkerTimeline
+from weft.parallel.prediction.way import Way
+
+FIRST_BUCKET_BYTES = 1 << 20  # of DDP, smaller than the others so that communication starts early
+
+
+def play(step: RecordedStep, cluster: ClusterFacts, way: Way) -> WorkerTimeline:
+    """Play one step; the timeline ends with the optimizer's."""
+    return (_Sharded if way.shards else _Replicated)(step, cluster, way).play()
+
+
+class _StepPlayer:
+    """What both families share: the costs of collectives, and the order of passes."""
+
+    def __init__(self, step: RecordedStep, cluster: ClusterFacts, way: Way) -> None:
+        self.step, self.cluster, self.way = step, cluster, way
+        self.time = WorkerTimeline()
+        self.layers = step.layers
+        self._costs: dict[tuple[Operation, float, Scope], CollectiveCost] = {}
+
+    def play(self) -> WorkerTimeline:
+        for number in range(self.step.passes):
+            last = number == self.step.passes - 1
+            self.forward(first=number == 0)
+            self.backward(last=last, reduces=last or self.way.sync_every_pass)
+        self.finish()
+        return self.time
+
+    def forward(self, *, first: bool) -> None:
+        raise NotImplementedError
+
+    def backward(self, *, last: bool, reduces: bool) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        raise NotImplementedError
+
+    def cost(self, operation: Operation, nbytes: float, scope: Scope = "world") -> CollectiveCost:
+        key = (operation, nbytes, scope)
+        if key not in self._costs:
+            self._costs[key] = collective_cost(self.cluster, self.way, operation, nbytes, scope)
+        return self._costs[key]
+
+
+class _Replicated(_StepPlayer):
+    """DDP, ZeRO-1, and DDP with large model support."""
+
+    def forward(self, *, first: bool) -> None:
+        self.time.compute(self.step.forward_s)
+        self.time.compute(0.0, self.time.now + self._late_s(self.step.forward_s))
+
+    def backward(self, *, last: bool, reduces: bool) -> None:
+        began = self.time.now
+        self.time.compute(self.step.backward_s)
+        self.time.compute(0.0, self.time.now + self._late_s(self.step.backward_s))
+        if self.cluster.world == 1 or not reduces or self.way.local_steps > 1:
+            return
+        for ready_s, nbytes in self._buckets():
+            after = began + ready_s if self.way.overlap else self.time.now
+            self.time.exchange(self.cost("all_reduce", nbytes), after, overlap=self.way.overlap)
+        self.time.wait(self.time.end)
+
+    def finish(self) -> None:
+        world, step = self.cluster.world, self.step
+        paged_s = 0.0
+        if self.way.kind == "lms" and self.cluster.copy_bps:
+            paged_s = 2 * swapped_bytes(step, self.cluster)[0] / self.cluster.copy_bps
+        seconds = step.optimizer_s / (world if self.way.kind == "zero1" else 1)
+        self.time.compute(seconds)
+        self.time.wait(self.time.now + max(0.0, paged_s - seconds))
+        if self.way.kind == "zero1" and world > 1:
+            self.time.exchange(self.cost("all_gather", step.parameter_bytes), self.time.now, overlap=False)
+        if self.way.local_steps > 1 and world > 1:
+            whole = self.cost("all_reduce", step.parameter_bytes)
+            share = CollectiveCost(
+                *(
+                    part / self.way.local_steps
+                    for part in (whole.seconds, whole.card_bytes, whole.uplink_bytes)
+                )
+            )
+            self.time.exchange(share, self.time.now, overlap=False)
+
+    def _late_s(self, compute_s: float) -> float:
+        """How much later a pass ends since activations are copied to or from main memory beside it."""
+        if self.way.kind != "lms" or not self.cluster.copy_bps:
+            return 0.0
+        return max(0.0, swapped_bytes(self.step, self.cluster)[1] / self.cluster.copy_bps - compute_s)
+
+    def _buckets(self) -> Iterator[tuple[float, int]]:
+        """Yield when the gradients of each bucket are ready, from the start of the backward pass, and its bytes.
+
+        Gradients come in the reverse order of the layers, those of a layer evenly while it computes.
+        """
+        elapsed_s, filled, limit = 0.0, 0, min(FIRST_BUCKET_BYTES, self.way.bucket_bytes)
+        for layer in reversed(self.layers):
+            left = layer.gradient_bytes
+            while filled + left >= limit and left:
+                taken = limit - filled
+                left -= taken
+                ready = 1 - left / layer.gradient_bytes
+                yield elapsed_s + layer.backward_s * ready, limit
+                filled, limit = 0, self.way.bucket_bytes
+            filled += left
+            elapsed_s += layer.backward_s
+        if filled:
+            yield elapsed_s, filled
+
+
+class _Sharded(_StepPlayer):
+    """FSDP2 in its forms: over all workers or within a host, resharded after forward or not."""
+
+    def __init__(self, step: RecordedStep, cluster: ClusterFacts, way: Way) -> None:
+        super().__init__(step, cluster, way)
+        self.scope: Scope = "host" if way.kind == "hsdp" else "world"
+        self.shards = cluster.workers_per_host if way.kind == "hsdp" else cluster.world
+
+    def forward(self, *, first: bool) -> None:
+        self._gathered_pass(
+            range(len(self.layers)), gathers=first or self.way.kind != "zero2", forward=True, reduces=False
+        )
+
+    def backward(self, *, last: bool, reduces: bool) -> None:
+        gathers = self.way.kind in ("fsdp", "hsdp")
+        reduces = reduces or self.way.kind == "zero2"
+        self._gathered_pass(
+            reversed(range(len(self.layers))), gathers=gathers, forward=False, reduces=reduces
+        )
+        if reduces:
+            self.time.wait(self.time.end)
+
+    def _gathered_pass(
+        self, order: Iterator[int] | range | reversed[int], *, gathers: bool, forward: bool, reduces: bool
+    ) -> None:
+        """Compute the layers in order, each once it is gathered; a few are gathered ahead."""
+        layers = [self.layers[index] for index in order]
+        overlap, ahead = self.way.overlap, self.way.prefetch if self.way.overlap else 0
+        arrives: dict[int, float] = {}
+
+        def gather(index: int, after: float) -> None:
+            if gathers and index < len(layers) and index not in arrives and self.shards > 1:
+                cost = self.cost("all_gather", layers[index].parameter_bytes, self.scope)
+                arrives[index] = self.time.exchange(cost, after, overlap=overlap)
+
+        for index, layer in enumerate(layers):
+            gather(index, self.time.now)
+            began = max(self.time.now, arrives.get(index, 0.0))
+            for more in range(index + 1, index + 1 + ahead):
+                gather(more, began)
+            self.time.compute(layer.forward_s if forward else layer.backward_s, began)
+            copied = layer.parameter_bytes * (index in arrives) + layer.gradient_bytes * reduces
+            if self.cluster.shard_copy_bps:
+                self.time.wait(self.time.now + copied / self.cluster.shard_copy_bps)
+            if reduces and layer.gradient_bytes:
+                self._reduce(layer.gradient_bytes)
+
+    def _reduce(self, nbytes: int) -> None:
+        overlap, ended = self.way.overlap, self.time.now
+        if self.shards > 1:
+            ended = self.time.exchange(
+                self.cost("reduce_scatter", nbytes, self.scope),
+                ended,
+                overlap=overlap or self.scope == "host",
+            )
+        if self.way.kind == "hsdp" and self.cluster.host_count > 1:
+            self.time.exchange(self.cost("all_reduce", nbytes, "across"), ended, overlap=overlap)
+
+    def finish(self) -> None:
+        self.time.compute(self.step.optimizer_s / self.shards)

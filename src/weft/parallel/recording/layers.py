@@ -1,0 +1,78 @@
+"""The layers of a model: the modules that are gathered, reduced and timed as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+_LISTS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
+
+
+def layers_of(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the layers by name, in the order of the model: blocks of its lists, and what stands beside them.
+
+    A module without a list inside is one layer, unless it is the model itself.
+    """
+    found = dict(_layers(model, "", top=True))
+    return found or {"model": model}
+
+
+def _layers(module: nn.Module, name: str, *, top: bool = False) -> Iterator[tuple[str, nn.Module]]:
+    if next(module.parameters(), None) is None:
+        return
+    within = any(isinstance(inner, _LISTS) for inner in module.modules())
+    children = list(module.named_children())
+    if children and (top or isinstance(module, _LISTS) or (within and _holds_blocks(module))):
+        for child_name, child in children:
+            yield from _layers(child, f"{name}.{child_name}" if name else child_name)
+    else:
+        yield name or "model", module
+
+
+def _holds_blocks(module: nn.Module) -> bool:
+    """Return whether a module is a stack of blocks rather than one block that uses a small list inside."""
+    return (
+        any(
+            isinstance(child, _LISTS)
+            and any(next(one.parameters(), None) is not None for one in child.children())
+            for child in module.children()
+        )
+        and len(list(module.modules())) > _LARGEST_BLOCK
+    )
+
+
+_LARGEST_BLOCK = 40  # modules: a block of attention has some twenty
+
+
+def own_parameters(model: nn.Module, layers: dict[str, nn.Module]) -> dict[str, list[nn.Parameter]]:
+    """Return the parameters of each layer, each once, and under the name `model` those that no layer has."""
+    seen: set[int] = set()
+    found: dict[str, list[nn.Parameter]] = {}
+    for name, module in layers.items():
+        found[name] = [one for one in module.parameters() if id(one) not in seen]
+        seen.update(id(one) for one in found[name])
+    rest = [one for one in model.parameters() if id(one) not in seen]
+    if rest:
+        found["model"] = [*found.get("model", []), *rest]
+    return found
+
+
+def bytes_of(parameters: list[nn.Parameter], *, trained: bool = False) -> int:
+    """Return the bytes of parameters; `trained`, of those that get a gradient."""
+    return sum(one.numel() * one.element_size() for one in parameters if one.requires_grad or not trained)
+
+
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors in what a module takes or gives."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from tensors_in(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from tensors_in(one)
+    elif hasattr(value, "__dataclass_fields__"):
+        yield from tensors_in(vars(value))

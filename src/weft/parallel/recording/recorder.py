@@ -1,0 +1,262 @@
+"""Records one worker's step: when each layer begins, forward and backward, and what it keeps in between.
+
+The time from one beginning to the next belongs to the layer that began, so the times of all layers add up to the pass.
+Where there is no device, the clock counts operations on tensors of the device `meta` instead of seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd import Variable
+
+from weft.errors import UsageError
+from weft.parallel.prediction.step import LayerRecord, RecordedStep
+from weft.parallel.recording.layers import bytes_of, layers_of, own_parameters, tensors_in
+
+# Tensors of state for each parameter, by the optimizer's class; of others, as Adam's.
+_STATES = {"SGD": 0, "Adagrad": 1, "RMSprop": 1, "Adafactor": 0, "LBFGS": 0, "Muon": 1}
+ADAM_STATES = 2
+
+
+class PassClock:
+    """The marks of one pass: which layer begins when, and the bytes that each keeps for its backward pass."""
+
+    def __init__(self, model: nn.Module, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._parameters = {one.untyped_storage().data_ptr() for one in model.parameters() if not one.is_meta}
+        self._seen: set[Any] = set()
+        self.marks: list[tuple[float, str, bool]] = []  # time, layer, forward
+        self.kept: dict[str, int] = {}
+        self.loss_at: float | None = None
+        self.ended_at = 0.0
+
+    def begin(self, name: str, *, forward: bool) -> None:
+        if not forward and self.loss_at is None:
+            self.loss_at = self._clock()
+            Variable._execution_engine.queue_callback(self._end)
+        self.marks.append((self._clock(), name, forward))
+
+    def _end(self) -> None:
+        self.ended_at = self._clock()
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Count a tensor that autograd keeps, once, unless it is a parameter."""
+        if not self.marks:
+            return tensor
+        storage = tensor.untyped_storage()
+        key: Any = storage.data_ptr() or id(storage) if not tensor.is_meta else storage._cdata
+        if key not in self._parameters and key not in self._seen:
+            self._seen.add(key)
+            name = self.marks[-1][1]
+            self.kept[name] = self.kept.get(name, 0) + storage.nbytes()
+        return tensor
+
+    def spent(self) -> dict[tuple[str, bool], float]:
+        """Return what each layer took, by name and whether forward."""
+        found: dict[tuple[str, bool], float] = {}
+        ends = [at for at, _, _ in self.marks[1:]] + [self.ended_at]
+        for (at, name, forward), end in zip(self.marks, ends, strict=True):
+            found[name, forward] = found.get((name, forward), 0.0) + max(0.0, end - at)
+        return found
+
+    @property
+    def whole(self) -> bool:
+        """Whether the backward pass has come to its end."""
+        return self.ended_at > 0 or self.loss_at is not None
+
+
+@contextmanager
+def watched(layers: dict[str, nn.Module], current: Callable[[], PassClock | None]) -> Iterator[None]:
+    """Let the layers mark their beginnings on the clock of the current pass."""
+
+    def before(name: str) -> Callable[..., None]:
+        def mark(*_: Any) -> None:
+            if (clock := current()) is not None and torch.is_grad_enabled():
+                clock.begin(name, forward=True)
+
+        return mark
+
+    def after(name: str) -> Callable[..., None]:
+        def hook(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
+            clock = current()
+            if clock is None:
+                return
+            for tensor in tensors_in(outputs):
+                if tensor.requires_grad:
+                    tensor.register_hook(  # type: ignore[no-untyped-call]
+                        lambda _gradient: clock.begin(name, forward=False)
+                    )
+                    return  # one of them is enough
+
+        return hook
+
+    with ExitStack() as stack:
+        for name, module in layers.items():
+            stack.callback(module.register_forward_pre_hook(before(name)).remove)
+            stack.callback(module.register_forward_hook(after(name)).remove)
+        yield
+
+
+def record_step(
+    model: nn.Module,
+    batch: Sequence[Any],
+    *,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    passes: int = 1,
+    repeats: int = 3,
+    flops: float | None = None,
+    name: str = "",
+    device: str = "",
+) -> RecordedStep:
+    """Record a pass of a model over a batch; gradients are gone afterwards, parameters as they were.
+
+    With `flops`, operations a second of a device that is not there, model and batch are on `meta` and times are
+    computed from operations.
+    """
+    layers = layers_of(model)
+    clock, synchronise = _clock_for(model)
+    if flops is not None:
+        repeats = 1
+    found = []
+    try:
+        with ExitStack() as stack:
+            if flops is not None:
+                from torch.utils.flop_counter import FlopCounterMode
+
+                counter = stack.enter_context(FlopCounterMode(display=False))
+                clock = counter.get_total_flops
+            for _ in range(repeats + (flops is None)):  # the first one warms up
+                found.append(_one_pass(model, batch, layers, loss, clock))
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"a model must run forward and backward to be recorded, got {type(error).__name__}: "
+            f"{str(error).splitlines()[0] if str(error) else ''}; check --model and --batch"
+        ) from error
+    finally:
+        model.zero_grad(set_to_none=True)
+    synchronise()
+    clocks = found[1:] if flops is None else found
+    return step_from(
+        model,
+        layers,
+        clocks,
+        seconds=1.0 if flops is None else 1 / flops,
+        optimizer=optimizer,
+        passes=passes,
+        name=name or type(model).__name__,
+        device=device or str(next(model.parameters()).device),
+        timed=flops is None,
+        samples=next((int(one.shape[0]) for one in tensors_in(list(batch)) if one.dim()), 1),
+    )
+
+
+def _one_pass(
+    model: nn.Module,
+    batch: Sequence[Any],
+    layers: dict[str, nn.Module],
+    loss: Callable[[Any], torch.Tensor] | None,
+    clock: Callable[[], float],
+) -> PassClock:
+    marks = PassClock(model, clock)
+    with (
+        watched(layers, lambda: marks),
+        torch.autograd.graph.saved_tensors_hooks(marks.pack, lambda tensor: tensor),
+    ):
+        output = model(*batch)
+        (loss or default_loss)(output).backward()  # type: ignore[no-untyped-call]
+    marks.ended_at = max(marks.ended_at, clock())
+    if not any(not forward for _, _, forward in marks.marks):
+        raise UsageError("a model must have layers that train, got none with a gradient; set requires_grad")
+    return marks
+
+
+def default_loss(output: Any) -> torch.Tensor:
+    """Return a scalar to differentiate: the output's own loss, or the mean of its tensors."""
+    if isinstance(given := getattr(output, "loss", None), torch.Tensor):
+        return given
+    tensors = [one for one in tensors_in(output) if one.requires_grad]
+    if not tensors:
+        raise UsageError("a model must give tensors with a gradient, got none; give a loss")
+    return torch.stack([one.float().mean() for one in tensors]).sum()
+
+
+def _clock_for(model: nn.Module) -> tuple[Callable[[], float], Callable[[], None]]:
+    device = next(model.parameters()).device
+    if device.type != "cuda":
+        return time.perf_counter, lambda: None
+
+    def now() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return now, lambda: torch.cuda.synchronize(device)
+
+
+def step_from(
+    model: nn.Module,
+    layers: dict[str, nn.Module],
+    clocks: Sequence[PassClock],
+    *,
+    optimizer: torch.optim.Optimizer | None,
+    passes: int,
+    name: str,
+    device: str,
+    timed: bool = True,
+    seconds: float = 1.0,  # in one tick of the clock
+    samples: int = 1,
+    optimizer_s: float = 0.0,
+) -> RecordedStep:
+    """Return the record of a step from the marks of some passes: of each layer, the median."""
+    owned = own_parameters(model, layers)
+    spent = [clock.spent() for clock in clocks]
+    order = list(dict.fromkeys([name for _, name, forward in clocks[-1].marks if forward]))
+    order += [layer for layer in owned if layer not in order]
+
+    def usual(layer: str, forward: bool) -> float:
+        return seconds * median(one.get((layer, forward), 0.0) for one in spent)
+
+    records = tuple(
+        LayerRecord(
+            name=layer,
+            forward_s=usual(layer, True),
+            backward_s=usual(layer, False),
+            parameter_bytes=bytes_of(owned.get(layer, [])),
+            gradient_bytes=bytes_of(owned.get(layer, []), trained=True),
+            activation_bytes=clocks[-1].kept.get(layer, 0),
+        )
+        for layer in order
+    )
+    types = {str(one.dtype).removeprefix("torch.") for one in model.parameters() if one.requires_grad}
+    return RecordedStep(
+        name=name,
+        layers=records,
+        passes=passes,
+        optimizer_s=optimizer_s,
+        optimizer_bytes=optimizer_bytes(model, optimizer),
+        device=device,
+        timed=timed,
+        samples=samples,
+        gradient_type=types.pop() if len(types) == 1 else "mixed",
+    )
+
+
+def optimizer_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> int:
+    """Return the bytes of the optimizer's state: what there is, or what its class will keep."""
+    if optimizer is not None and optimizer.state:
+        return sum(one.nbytes for state in optimizer.state.values() for one in tensors_in(dict(state)))
+    gradients = bytes_of(list(model.parameters()), trained=True)
+    states = ADAM_STATES
+    if optimizer is not None:
+        states = _STATES.get(type(optimizer).__name__, ADAM_STATES)
+        states += any(group.get("momentum") for group in optimizer.param_groups)
+    return states * gradients

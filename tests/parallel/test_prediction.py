@@ -1,0 +1,195 @@
+"""Predictions beside arithmetic that can be done by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.errors import UsageError
+from weft.parallel.planning.candidates import PLAIN_FSDP, candidates, divisions
+from weft.parallel.prediction.cluster import ClusterFacts, CollectiveSpeed, fit_speed
+from weft.parallel.prediction.costs import collective_cost
+from weft.parallel.prediction.memory import peak_bytes
+from weft.parallel.prediction.predict import predict
+from weft.parallel.prediction.step import LayerRecord, RecordedStep
+from weft.parallel.prediction.way import KINDS, Way
+
+MB, MIB = 1_000_000, 1 << 20
+GIGABIT = 125 * MB
+
+
+def step(
+    layers: int = 4, *, layer_bytes: int = 25 * MB, passes: int = 1, optimizer_bytes: int = 0
+) -> RecordedStep:
+    return RecordedStep(
+        name="net",
+        layers=tuple(
+            LayerRecord(
+                name=f"layer{number}",
+                forward_s=0.1,
+                backward_s=0.2,
+                parameter_bytes=layer_bytes,
+                gradient_bytes=layer_bytes,
+                activation_bytes=10 * MB,
+            )
+            for number in range(layers)
+        ),
+        passes=passes,
+        optimizer_bytes=optimizer_bytes,
+    )
+
+
+def cluster(hosts: int = 4, workers: int = 2, **more: object) -> ClusterFacts:
+    exact = {"efficiency": 1.0, "fixed_s": 0.0, "host_fixed_s": 0.0, "memory_bps": 1e15, "card_bps": GIGABIT}
+    names = tuple(f"h{number}" for number in range(hosts))
+    return ClusterFacts(hosts=names, workers_per_host=workers, **{**exact, **more})  # type: ignore[arg-type]
+
+
+def test_one_worker_computes_all_the_time() -> None:
+    found = predict(step(passes=3), cluster(1, 1), Way())
+    assert found.step_s == pytest.approx(3 * 1.2)
+    assert found.computing_share == 1.0
+    assert found.card_bytes == 0
+
+
+def test_an_all_reduce_takes_what_the_cards_carry() -> None:
+    cost = collective_cost(cluster(4), Way(), "all_reduce", 100 * MB)
+    assert cost.card_bytes == 150 * MB
+    assert cost.seconds == pytest.approx(1.2)
+    assert collective_cost(cluster(4), Way(wire="bf16"), "all_reduce", 100 * MB).seconds == pytest.approx(0.6)
+    assert collective_cost(cluster(4), Way(wire="bf16"), "all_gather", 100 * MB).card_bytes == 75 * MB
+
+
+def test_the_slower_of_memory_and_network_counts() -> None:
+    slow_memory = cluster(2, 2, memory_bps=10 * MB)
+    assert collective_cost(slow_memory, Way(), "all_gather", 100 * MB).seconds == pytest.approx(5.0)
+
+
+def test_uplinks_of_racks_carry_less_by_levels() -> None:
+    racked = cluster(4, 1, racks=2, uplink_bps=GIGABIT / 2)
+    ring, levels = (
+        collective_cost(racked, Way(racks=racks), "all_reduce", 100 * MB) for racks in (False, True)
+    )
+    assert (ring.uplink_bytes, levels.uplink_bytes) == (150 * MB, 100 * MB)
+    assert levels.seconds < ring.seconds
+
+
+def test_ddp_hides_buckets_behind_backward() -> None:
+    # Buckets of 25 MB take 0.3 s each on the network and become ready every 0.2 s of the backward pass; before them
+    # goes one of 1 MiB, and from the second one on the network never rests.
+    found = predict(step(), cluster(), Way(bucket_bytes=25 * MB))
+    assert found.card_bytes == 150 * MB
+    second_ready = 0.4 + 0.2 * (MIB + 25 * MB) / (25 * MB)
+    assert found.step_s == pytest.approx(second_ready + (100 * MB - MIB) * 1.5 / GIGABIT)
+
+
+def test_without_overlap_everything_adds_up() -> None:
+    blocking = predict(step(), cluster(), replace(PLAIN_FSDP, overlap=False))
+    assert blocking.step_s == pytest.approx(1.2 + 3 * 0.6)  # gathered twice, reduced once
+    overlapped = predict(step(), cluster(), PLAIN_FSDP)
+    assert 1.8 <= overlapped.step_s < blocking.step_s
+
+
+def test_passes_are_reduced_once() -> None:
+    whole, every = (predict(step(passes=8), cluster(), Way(sync_every_pass=every)) for every in (False, True))
+    assert every.card_bytes == 8 * whole.card_bytes
+    assert whole.computing_share > 0.9 > every.computing_share
+
+
+def test_many_passes_are_extrapolated() -> None:
+    few, many = (predict(step(passes=number), cluster(), PLAIN_FSDP) for number in (4, 40))
+    per_pass = (many.step_s - few.step_s) / 36
+    assert many.card_bytes == 10 * few.card_bytes
+    assert 1.8 <= per_pass <= 1.2 + 1.8
+
+
+def test_fewer_passes_hold_more_activations() -> None:
+    small, large = (predict(step(passes=8), cluster(), Way(passes=passes)) for passes in (0, 1))
+    assert large.peak_bytes - small.peak_bytes == 7 * 40 * MB
+    assert large.compute_s == pytest.approx(small.compute_s)
+
+
+def test_shards_take_less_memory() -> None:
+    owned = step(optimizer_bytes=200 * MB)
+    peaks = {
+        kind: peak_bytes(owned, cluster(), Way(kind=kind, sync_every_pass=True))  # type: ignore[arg-type]
+        for kind in KINDS
+    }
+    assert peaks["ddp"] == 100 * MB + 100 * MB + 200 * MB + 40 * MB
+    assert peaks["zero1"] == peaks["ddp"] - 175 * MB
+    assert peaks["fsdp"] < peaks["hsdp"] < peaks["ddp"]
+    assert peaks["fsdp"] < peaks["fsdp-keep"] < peaks["ddp"]
+
+
+def test_large_model_support_swaps_what_does_not_fit() -> None:
+    tight = cluster(device_bytes=300 * MB, copy_bps=1000 * MB)
+    owned = step(optimizer_bytes=200 * MB)
+    found = predict(owned, tight, Way(kind="lms"))
+    assert found.fits
+    assert found.copy_bytes == 2 * 140 * MB
+    assert not predict(owned, tight, Way()).fits
+    assert predict(owned, replace(tight, device_bytes=10 * MB), Way(kind="lms")).fits is False
+
+
+def test_averages_of_local_steps_cost_their_share() -> None:
+    found = predict(step(), cluster(), Way(local_steps=8))
+    assert found.card_bytes == pytest.approx(150 * MB / 8)
+    assert found.changes == "more"
+
+
+def test_workers_that_scatter_wait_for_the_slowest() -> None:
+    steady, scattered = (predict(step(), cluster(jitter=jitter), Way()) for jitter in (0.0, 0.02))
+    assert scattered.step_s > steady.step_s
+
+
+def test_measured_collectives_win_over_the_card() -> None:
+    measured = {"all_reduce": CollectiveSpeed(0.5, GIGABIT)}
+    assert collective_cost(cluster(measured=measured), Way(), "all_reduce", 0).seconds == 0.5
+
+
+@given(st.floats(1e-5, 1.0), st.floats(1e6, 1e10))
+def test_a_fit_finds_what_made_the_times(fixed: float, rate: float) -> None:
+    times = {size: fixed + size / rate for size in (1 << 12, 1 << 18, 1 << 22, 1 << 26)}
+    found = fit_speed(times)
+    for size, seconds in times.items():
+        assert found.seconds(size) == pytest.approx(seconds, rel=1e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 8), st.integers(1, 4), st.sampled_from((1, 2, 6, 8)))
+def test_no_way_is_quicker_than_compute_or_the_cards(
+    layers: int, hosts: int, workers: int, passes: int
+) -> None:
+    record, facts = step(layers, passes=passes), cluster(hosts, workers)
+    for way in candidates(record, facts):
+        found = predict(record, facts, way)
+        assert found.step_s >= found.compute_s - 1e-9
+        assert found.step_s >= found.card_bytes / GIGABIT - 1e-6
+        assert 0 < found.computing_share <= 1
+
+
+def test_a_division_keeps_the_samples() -> None:
+    assert divisions(1) == (0,)
+    assert divisions(6) == (0, 3, 2, 1)
+    assert divisions(64) == (0, 32, 16, 8, 1)
+    with pytest.raises(UsageError, match="parted evenly"):
+        step(passes=6).in_passes(4)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: cluster(card_bps=0.0), "must be measured"),
+        (lambda: cluster(4, racks=3), "equally many hosts"),
+        (lambda: RecordedStep(name="x", layers=()), "layers with parameters"),
+        (lambda: Way(wire="fp8"), "must be one of"),
+        (lambda: Way(kind="tp"), "must be one of"),  # type: ignore[arg-type]
+        (lambda: replace(step().layers[0], forward_s=float("nan")), "must be a time"),
+    ],
+)
+def test_wrong_records_are_refused(make: object, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        make()  # type: ignore[operator]

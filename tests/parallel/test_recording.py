@@ -1,0 +1,196 @@
+"""Steps recorded from models and scripts, and links that were measured."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from weft.errors import UsageError
+from weft.launch.preflight.speeds import MeasuredLink
+from weft.parallel.prediction.cluster import ClusterFacts
+from weft.parallel.recording import sources
+from weft.parallel.recording.launching import record_script, recording_launch, step_text
+from weft.parallel.recording.layers import layers_of, own_parameters
+from weft.parallel.recording.recorder import record_step
+
+
+class Waiting(nn.Module):
+    """A layer that takes a known time, forward and backward."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.linear, self.seconds = nn.Linear(16, 16), seconds
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.seconds)
+        result: torch.Tensor = self.linear(rows)
+        result.register_hook(lambda gradient: time.sleep(2 * self.seconds))  # type: ignore[no-untyped-call]
+        return result * 1
+
+
+class Net(nn.Module):
+    """An embedding, blocks and a head, as transformers have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 16)
+        self.blocks = nn.ModuleList(Waiting(0.02 * (number + 1)) for number in range(3))
+        self.head = nn.Linear(16, 4)
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        rows = self.embedding(tokens)
+        for block in self.blocks:
+            rows = block(rows)
+        result: torch.Tensor = self.head(rows) * self.scale
+        return result
+
+
+def test_blocks_are_layers() -> None:
+    net = Net()
+    layers = layers_of(net)
+    assert list(layers) == ["embedding", "blocks.0", "blocks.1", "blocks.2", "head"]
+    owned = own_parameters(net, layers)
+    assert sum(len(each) for each in owned.values()) == len(list(net.parameters()))
+    assert owned["model"] == [net.scale]
+    assert list(layers_of(nn.Linear(2, 2))) == ["model"]
+
+
+def test_parameters_that_two_layers_share_count_once() -> None:
+    net = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
+    net["b"].weight = net["a"].weight
+    owned = own_parameters(net, layers_of(net))
+    assert [len(each) for each in owned.values()] == [2, 1]
+
+
+def test_a_step_is_recorded_layer_by_layer() -> None:
+    record = record_step(Net(), [torch.zeros(8, dtype=torch.int64)], passes=2, repeats=2)
+    times = {layer.name: layer for layer in record.layers}
+    assert record.passes == 2
+    assert record.samples == 8
+    assert record.timed
+    for number in range(3):
+        layer = times[f"blocks.{number}"]
+        assert layer.forward_s >= 0.02 * (number + 1)
+        assert layer.backward_s >= 0.04 * (number + 1)
+        assert layer.parameter_bytes == layer.gradient_bytes == (16 * 16 + 16) * 4
+        assert layer.activation_bytes >= 8 * 16 * 4
+    assert times["blocks.2"].forward_s > times["blocks.0"].forward_s
+    assert record.parameter_bytes == sum(one.nbytes for one in Net().parameters())
+    assert record.optimizer_bytes == 2 * record.gradient_bytes
+
+
+def test_shapes_alone_give_operations() -> None:
+    with torch.device("meta"):
+        net = nn.Sequential(nn.Linear(64, 128), nn.Linear(128, 32))
+        rows = torch.zeros(16, 64)
+    record = record_step(net, [rows], flops=1e6, device="h100")
+    first, second = record.layers
+    assert not record.timed
+    assert first.forward_s == pytest.approx(2 * 16 * 64 * 128 / 1e6)
+    assert second.forward_s == pytest.approx(2 * 16 * 128 * 32 / 1e6)
+    assert second.backward_s == pytest.approx(2 * second.forward_s)
+
+
+def test_optimizer_state_is_counted_by_class() -> None:
+    net = nn.Linear(8, 8)
+    record = record_step(
+        net, [torch.zeros(2, 8)], optimizer=torch.optim.SGD(net.parameters(), 0.1), repeats=1
+    )
+    assert record.optimizer_bytes == 0
+    assert all(one.grad is None for one in net.parameters())
+
+
+def test_models_that_do_not_run_are_refused() -> None:
+    with pytest.raises(UsageError, match="must run forward and backward"):
+        record_step(nn.Linear(8, 8), [torch.zeros(2, 7)])
+    frozen = nn.Linear(2, 2).requires_grad_(False)
+    with pytest.raises(UsageError, match="gradient"):
+        record_step(frozen, [torch.zeros(2, 2)])
+
+
+SCRIPT = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+optimizer = torch.optim.Adam(model.parameters())
+for step in range({steps}):
+    optimizer.zero_grad()
+    for _ in range(2):
+        model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+print("the end")
+"""
+
+
+def test_a_script_is_recorded_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(SCRIPT.format(steps=1_000_000))
+    record = record_script("train.py")
+    assert (record.name, record.passes, len(record.layers)) == ("train", 2, 2)
+    assert record.optimizer_bytes >= 2 * record.gradient_bytes
+    Path("step.json").write_text(step_text(record))
+    assert sources.read_step(Path("step.json")) == record
+    Path("short.py").write_text(SCRIPT.format(steps=1))
+    with pytest.raises(UsageError, match="must train for two steps"):
+        record_script("short.py")
+
+
+def test_a_script_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match="must be a file"):
+        recording_launch("nowhere.py", (), None)
+
+
+def links(*pairs: tuple[str, str, float]) -> dict[tuple[str, str], MeasuredLink]:
+    return {(a, b): MeasuredLink(source=a, target=b, mbps=mbps, rtt_ms=0.1) for a, b, mbps in pairs}
+
+
+def test_the_slowest_link_counts() -> None:
+    found = sources.measured_cluster(("a", "b"), 2, links(("a", "b", 940.0), ("b", "a", 800.0)))
+    assert found.card_bps == 1e8
+    assert found.world == 4
+
+
+def test_links_never_measured_are_refused() -> None:
+    with pytest.raises(UsageError, match="none from b to a; run weft check -H a,b"):
+        sources.measured_cluster(("a", "b"), 1, links(("a", "b", 940.0)))
+
+
+def test_a_table_of_the_collectives_is_fitted(tmp_path: Path) -> None:
+    cluster = ClusterFacts(hosts=("a", "b"), workers_per_host=1, card_bps=1e8)
+    rows = [
+        {"operation": "all_reduce", "backend": "weft", "size": size, "time_s": 0.002 + size / 5e7}
+        for size in (1 << 10, 1 << 20, 1 << 24)
+    ]
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({"hosts": 2, "world": 2, "rows": rows}))
+    speed = sources.with_bench(cluster, path).measured["all_reduce"]
+    assert speed.fixed_s == pytest.approx(0.002, rel=0.01)
+    assert speed.card_bps == pytest.approx(5e7, rel=0.01)
+    path.write_text(json.dumps({"hosts": 4, "world": 8, "rows": rows}))
+    with pytest.raises(UsageError, match="measured on the hosts of the plan"):
+        sources.with_bench(cluster, path)
+
+
+def test_factories_and_batches_are_checked(tmp_path: Path) -> None:
+    nets = tmp_path / "nets.py"
+    nets.write_text(
+        "import torch\ndef make():\n    return torch.nn.Linear(4, 4)\ndef wrong():\n    return 3\n"
+    )
+    record = sources.record_factory(f"{nets}:make", "2x4", flops=1e9)
+    assert record.parameter_bytes == 80
+    for factory, batch, says in (
+        (f"{nets}:wrong", "2x4", "must give a torch.nn.Module"),
+        (f"{nets}:missing", "2x4", "must have a function"),
+        (f"{tmp_path}/none.py:make", "2x4", "not there"),
+        ("nets", "2x4", "module:factory"),
+        (f"{nets}:make", "2x5", "must run forward and backward"),
+        (f"{nets}:make", "2xx", "must be shapes"),
+        (f"{nets}:make", "2x4:complicated", "must name a type"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            sources.record_factory(factory, batch, flops=1e9)
