@@ -1,0 +1,1 @@
+"""Verbs of vision: data sets of pictures, training, evaluation, deployment."""

@@ -1,0 +1,53 @@
+"""`weft vision autolabel`: a data set with the labels of a model where no person has made any."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from weft.cli.values import ExistingFolder, OutputFolder, Real, Text
+
+
+@click.command("autolabel")
+@click.argument("model", type=ExistingFolder())
+@click.argument("data", type=Text())
+@click.option(
+    "--out", type=OutputFolder(), required=True, help="Write the labelled data set there, in COCO's format."
+)
+@click.option(
+    "--threshold", type=Real(0, 1), help="The least confidence; usual: the best for F1 on test pictures."
+)
+@click.option("--all", "everything", is_flag=True, help="Replace the labels of people, too.")
+@click.option("--library", type=OutputFolder(), help="The folder of data sets; without it, the user's own.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as data.")
+def command(
+    model: Path,
+    data: str,
+    out: Path,
+    threshold: float | None,
+    everything: bool,
+    library: Path | None,
+    as_json: bool,
+) -> None:
+    """Label DATA by MODEL; labels carry their confidence and the model's name, and may be accepted or corrected."""
+    from weft.vision.formats.writing import write
+    from weft.vision.inference.autolabel import autolabel
+    from weft.vision.inference.predictor import Predictor
+    from weft.vision.opening import open_data
+
+    predictor, version = Predictor(model), open_data(data, library)
+    made = {
+        one.picture.id: one.applied()
+        for one in autolabel(predictor, version, threshold=threshold, everything=everything)
+    }
+    pictures = tuple(made.get(one.id, one) for one in version.pictures)
+    detects = predictor.config.task in ("detection", "segmentation")
+    names = tuple(dict.fromkeys([*(version.labels if detects else version.categories), *predictor.classes]))
+    labelled = replace(version, pictures=pictures, **{"labels" if detects else "categories": names})  # type: ignore[arg-type]
+    write(labelled, out, "coco")
+    shapes = sum(len(one.shapes) for one in made.values())
+    done = {"pictures": len(made), "objects": shapes, "folder": str(out)}
+    click.echo(json.dumps(done) if as_json else f"{len(made)} pictures labelled, {shapes} objects, in {out}")

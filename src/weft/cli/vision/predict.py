@@ -1,0 +1,91 @@
+"""`weft vision predict`: what a trained model says of pictures, or of a film."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weft.cli.values import ExistingFile, ExistingFolder, OutputFile, OutputFolder, Real, Whole
+from weft.errors import UsageError
+
+
+@click.command("predict")
+@click.argument("model", type=ExistingFolder())
+@click.argument("pictures", type=ExistingFile("a picture or a film"), nargs=-1, required=True)
+@click.option(
+    "--confidence", type=Real(0, 1), help="Leave out objects that are less sure; usual: the best for F1."
+)
+@click.option("--draw", type=OutputFolder(), help="Write pictures with what was found drawn in.")
+@click.option("--film", type=OutputFile(), help="Write the film with captions, as MP4 (H.264).")
+@click.option(
+    "--every", type=Whole(1), default=1, show_default=True, help="Look at every n-th frame of a film."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the answers as data.")
+def command(
+    model: Path,
+    pictures: tuple[Path, ...],
+    confidence: float | None,
+    draw: Path | None,
+    film: Path | None,
+    every: int,
+    as_json: bool,
+) -> None:
+    """Say what MODEL finds in PICTURES; with --film, in one film."""
+    from weft.vision.inference.predictor import Predictor
+
+    predictor = Predictor(model)
+    if film is not None:
+        from weft.vision.inference.film import caption_film
+
+        if len(pictures) != 1:
+            raise UsageError(f"--film must come with one film, got {len(pictures)} files; name one")
+        found = caption_film(predictor, pictures[0], film, every=every, confidence=confidence)
+        rows = [{"time_s": one.time_s, **answer(one.prediction)} for one in found]
+        click.echo(json.dumps(rows) if as_json else f"{len(rows)} frames looked at, {film} written")
+        return
+    rows = []
+    for path in pictures:
+        prediction = predictor.predict([path], confidence=confidence)[0]
+        rows.append({"picture": str(path), **answer(prediction)})
+        if draw is not None:
+            from weft.vision.inference.drawing import draw_prediction
+            from weft.vision.pictures import decode, encode_jpeg
+
+            draw.mkdir(parents=True, exist_ok=True)
+            (draw / f"{path.stem}.jpg").write_bytes(encode_jpeg(draw_prediction(decode(path), prediction)))
+        if not as_json:
+            click.echo(_line(rows[-1]))
+    if as_json:
+        click.echo(json.dumps(rows))
+
+
+def answer(prediction: Any) -> dict[str, Any]:
+    """Return a prediction as data: `classified`, or `detections`."""
+    if prediction.scores:
+        found = {"classified": [{"label": name, "confidence": score} for name, score in prediction.scores]}
+        return found if prediction.anomaly is None else {**found, "anomaly": prediction.anomaly}
+    return {
+        "detections": [
+            {
+                "label": one.label,
+                "confidence": one.confidence,
+                "xmin": one.box[0],
+                "ymin": one.box[1],
+                "xmax": one.box[2],
+                "ymax": one.box[3],
+                **({"polygons": [list(map(list, ring)) for ring in one.polygons]} if one.polygons else {}),
+            }
+            for one in prediction.shapes
+        ]
+    }
+
+
+def _line(row: dict[str, Any]) -> str:
+    if "classified" in row:
+        best = row["classified"][0]
+        return f"{row['picture']}  {best['label']} {best['confidence']:.1%}"
+    objects = ", ".join(f"{one['label']} {one['confidence']:.0%}" for one in row["detections"])
+    return f"{row['picture']}  {objects or 'nothing'}"

@@ -1,0 +1,1 @@
+"""Export of a trained model: ONNX with its pre-processing inside, and the zip that IBM's products import."""

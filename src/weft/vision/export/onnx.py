@@ -1,0 +1,99 @@
+"""A model folder's `model.onnx`: pixels of 0..255 in, probabilities or boxes out; checked against torch.
+
+Its card tells a server how to fit a picture into the input, so `weft serve` takes JPEGs and PNGs for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from weft.errors import ModelError
+from weft.serve.card import Card, Picture
+from weft.vision.config.schema import VisionConfig
+from weft.vision.models.detector import Detector
+from weft.vision.training.feeding.batches import test_crop
+
+FILE = "model.onnx"
+TOLERANCE = 1e-4  # between the file's answers and torch's
+NAMES = ("boxes", "scores", "coefficients", "prototypes")
+
+
+class ServedClassifier(nn.Module):
+    """A classifier that answers with probabilities."""
+
+    def __init__(self, model: nn.Module, *, flips: bool) -> None:
+        super().__init__()
+        self.model, self.flips = model, flips
+
+    def forward(self, pixels: Tensor) -> dict[str, Tensor]:
+        logits = self.model(pixels)
+        if self.flips:
+            logits = (logits + self.model(pixels.flip(-1))) / 2
+        return {"probabilities": logits.softmax(-1)}
+
+
+class ServedDetector(nn.Module):
+    """A detector that answers with boxes in pixels of its input and scores a class, cell by cell."""
+
+    def __init__(self, model: Detector) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> dict[str, Tensor]:
+        return dict(zip(NAMES, self.model(pixels), strict=False))
+
+
+def picture_rules(config: VisionConfig) -> Picture:
+    """Return how a server fits a picture into the input; the network scales the pixels itself."""
+    height, width = config.sides
+    if config.task in ("detection", "segmentation"):
+        return Picture(height=height, width=width, resize="pad", scale=1.0)
+    return Picture(height=height, width=width, resize="crop", crop=test_crop(config.sides), scale=1.0)
+
+
+def export_folder(
+    model: nn.Module, config: VisionConfig, classes: tuple[str, ...], folder: Path
+) -> dict[str, Any]:
+    """Write `model.onnx` and return what was found; a reason in place of it where packages are missing."""
+    try:
+        found = export_onnx(model, config, classes, folder / FILE)
+    except ModelError as error:
+        return {"file": None, "reason": str(error)}
+    return {"file": FILE, "largest_difference": found, "bytes": (folder / FILE).stat().st_size}
+
+
+def export_onnx(model: nn.Module, config: VisionConfig, classes: tuple[str, ...], path: Path) -> float:
+    """Write the file and return its largest difference from torch."""
+    from weft.serve.export.api import export
+
+    detects = isinstance(model, Detector)
+    served: nn.Module = (
+        ServedDetector(model)
+        if isinstance(model, Detector)
+        else ServedClassifier(model, flips=config.test_flips)
+    )
+    card = Card(
+        name=config.name,
+        task="detect" if detects else "classify",
+        labels=classes,
+        picture=picture_rules(config),
+        notes=f"weft.vision {config.task} by {config.network.name}",
+    )
+    generator = np.random.default_rng(0)
+    samples = generator.integers(0, 256, (2, 3, *config.sides), dtype=np.uint8)
+    with torch.no_grad():
+        done = export(
+            served.eval(),
+            samples,
+            path,
+            card=card,
+            batches=(1, 2),
+            rtol=1e-5 if detects else 0.0,
+            atol=TOLERANCE,
+        )
+    return done.parity.largest

@@ -1,0 +1,280 @@
+"""COCO: one JSON file of images, annotations and categories, for all pictures or for each split.
+
+Read from annotations/instances_train.json with pictures in images/train, from Roboflow's
+train/_annotations.coco.json with pictures beside it, and from any other place where the named pictures can be found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from weft.errors import PictureError
+from weft.files import write_whole
+from weft.vision.formats.documents import (
+    box_of,
+    extras_of,
+    mask_document,
+    mask_of,
+    picture_document,
+    picture_fields,
+    shape_extras,
+)
+from weft.vision.formats.exporting import Exporter
+from weft.vision.formats.found import (
+    LARGEST_JSON,
+    SPLIT_WORDS,
+    SPLITS,
+    FoundPicture,
+    FoundSet,
+    in_order,
+    pictures_below,
+    split_of,
+    text_of,
+)
+from weft.vision.geometry.boxes import union_box
+from weft.vision.geometry.masks import mask_box
+from weft.vision.geometry.validity import shape_area
+from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape, Split
+
+_WORD = re.compile("[a-z]+")
+
+
+def is_coco(path: Path) -> bool:
+    """Return whether a JSON file is COCO's, by the names of its first lists."""
+    with path.open("rb") as file:
+        head = file.read(1 << 16)
+    if b'"images"' in head or b'"annotations"' in head:
+        return True
+    if head[:1] != b"{" or path.stat().st_size > LARGEST_JSON:
+        return False
+    try:
+        document = json.loads(text_of(path, LARGEST_JSON))
+    except (ValueError, RecursionError, PictureError):
+        return False
+    return isinstance(document, dict) and "images" in document
+
+
+def read_coco(folder: Path, files: list[Path]) -> FoundSet:
+    """Return the pictures of COCO files; those of one data set may be in several files, one for each split."""
+    pictures: list[FoundPicture] = []
+    problems: list[str] = []
+    labels: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    places = _Places(folder)
+    for path in files:
+        document = _document(path)
+        names = _names(document, path)
+        labels = (*labels, *(name for name in names.values() if name not in labels))
+        told = document.get("weft")
+        if isinstance(told, Mapping) and isinstance(told.get("categories"), list):
+            categories = (*categories, *(str(c) for c in told["categories"] if str(c) not in categories))
+        split = _split(path.relative_to(folder) if path.is_relative_to(folder) else Path(path.name))
+        pictures.extend(_pictures(document, path, names, split, places, problems))
+    used = {picture.category for picture in pictures if picture.category is not None}
+    return FoundSet(
+        name=folder.name,
+        format="coco",
+        pictures=tuple(pictures),
+        labels=labels,
+        categories=in_order(categories, used),
+        problems=tuple(problems),
+    )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(text_of(path, LARGEST_JSON))
+    except (ValueError, RecursionError) as error:
+        raise PictureError(f"{path.name} must be JSON: {error}; export it again") from None
+    if not isinstance(document, dict) or not isinstance(document.get("images"), list):
+        raise PictureError(f"{path.name} must have a list of images to be COCO's; export it again")
+    return document
+
+
+def _names(document: dict[str, Any], path: Path) -> dict[Any, str]:
+    """Return the labels by their ids, in the order of the ids."""
+    found = {}
+    for category in document.get("categories") or ():
+        if not isinstance(category, Mapping) or "id" not in category or "name" not in category:
+            raise PictureError(
+                f"{path.name}: a category must have an id and a name, got {str(category)[:60]}"
+            )
+        found[category["id"]] = str(category["name"])
+    try:
+        return dict(sorted(found.items()))
+    except TypeError:
+        return found
+
+
+def _split(path: Path) -> Split | None:
+    """Return the split that the name of a file tells, or one of its folders."""
+    for word in _WORD.findall(path.stem.lower()):
+        if word in SPLIT_WORDS:
+            return SPLIT_WORDS[word]
+    return split_of(path.parent)
+
+
+class _Places:
+    """The pictures below a folder, found by what a COCO file calls them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._by_name: dict[str, list[Path]] | None = None
+
+    def find(self, name: str, path: Path, split: Split | None) -> Path | None:
+        relative = Path(name.replace("\\", "/"))
+        if relative.is_absolute() or ".." in relative.parts:
+            relative = Path(relative.name)
+        homes = [path.parent, self._folder]
+        homes += [home / "images" for home in (path.parent, path.parent.parent, self._folder)]
+        for home in homes:
+            for place in (home / relative, *((home / word / relative) for word in _words_of(split))):
+                if place.is_relative_to(self._folder) and place.is_file():
+                    return place
+        if self._by_name is None:
+            self._by_name = defaultdict(list)
+            for picture in pictures_below(self._folder):
+                self._by_name[picture.name].append(picture)
+        found = self._by_name.get(relative.name, [])
+        return found[0] if len(found) == 1 else None
+
+
+def _words_of(split: Split | None) -> list[str]:
+    return [word for word, meant in SPLIT_WORDS.items() if meant == split]
+
+
+def _pictures(
+    document: dict[str, Any],
+    path: Path,
+    names: dict[Any, str],
+    split: Split | None,
+    places: _Places,
+    problems: list[str],
+) -> Iterator[FoundPicture]:
+    shapes: dict[Any, list[LabelledShape]] = defaultdict(list)
+    for annotation in document.get("annotations") or ():
+        try:
+            shapes[annotation["image_id"]].append(_shape(annotation, names))
+        except (PictureError, KeyError, TypeError, ValueError) as error:
+            problems.append(f"{path.name}: an annotation was left out: {error}")
+    for image in document["images"]:
+        if not isinstance(image, Mapping) or not isinstance(image.get("file_name"), str):
+            problems.append(f"{path.name}: an image must have a file_name, got {str(image)[:60]}")
+            continue
+        place = places.find(image["file_name"], path, split)
+        if place is None:
+            problems.append(f"{path.name}: the picture {image['file_name']!r} is not there; it was left out")
+            continue
+        fields = {"name": place.name, **picture_fields(image.get("weft"))}
+        size = (image.get("width"), image.get("height"))
+        yield FoundPicture(
+            path=place,
+            split=split,
+            shapes=tuple(shapes.get(image.get("id"), ())),
+            size=size if isinstance(size[0], int) and isinstance(size[1], int) else None,  # type: ignore[arg-type]
+            **fields,
+        )
+
+
+def _shape(annotation: Mapping[str, Any], names: dict[Any, str]) -> LabelledShape:
+    if annotation["category_id"] not in names:
+        raise PictureError(f"the category {annotation['category_id']!r} is not among the file's categories")
+    extras = annotation.get("weft")
+    fields = extras_of(extras)
+    if "confidence" not in fields and isinstance(annotation.get("score"), (int, float)):
+        fields["confidence"] = float(annotation["score"])
+    found = annotation.get("segmentation")
+    mask = mask_of(found) if isinstance(found, Mapping) else None
+    rings = tuple(_ring(ring) for ring in found or ()) if mask is None else ()
+    if isinstance(extras, Mapping) and "box" in extras:
+        box = box_of(extras["box"])
+    elif annotation.get("bbox") is not None:
+        left, top, width, height = (float(number) for number in annotation["bbox"])
+        box = (left, top, left + width, top + height)
+    elif rings:
+        box = union_box(point for ring in rings for point in ring)
+    else:
+        around = mask_box(mask) if mask is not None else None
+        if around is None:
+            raise PictureError("an annotation must have a bbox or a segmentation")
+        box = around
+    return LabelledShape(label=names[annotation["category_id"]], box=box, polygons=rings, mask=mask, **fields)
+
+
+def _ring(numbers: Any) -> tuple[tuple[float, float], ...]:
+    values = [float(number) for number in numbers]
+    if len(values) % 2:
+        raise PictureError(f"a polygon must have pairs of numbers, got {len(values)} numbers")
+    return tuple(zip(values[::2], values[1::2], strict=True))
+
+
+def write_coco(version: DatasetVersion, folder: Path) -> None:
+    """Write annotations/instances_SPLIT.json and images/SPLIT, for each split that has pictures."""
+    exporter = Exporter(folder)
+    used = {shape.label for picture in version.pictures for shape in picture.shapes}
+    labels = in_order(version.labels, used)
+    (folder / "annotations").mkdir(parents=True)
+    for split in SPLITS:
+        pictures = list(version.of_split(split))
+        if pictures or (split == "train" and not version.pictures):
+            document = _written(version, pictures, labels, exporter, split)
+            write_whole(
+                folder / "annotations" / f"instances_{split}.json", json.dumps(document, ensure_ascii=False)
+            )
+
+
+def _written(
+    version: DatasetVersion,
+    pictures: list[LabelledPicture],
+    labels: tuple[str, ...],
+    exporter: Exporter,
+    split: Split,
+) -> dict[str, Any]:
+    ids = {label: place for place, label in enumerate(labels, 1)}
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for number, picture in enumerate(pictures, 1):
+        name = Path(exporter.put(picture, f"images/{split}")).name
+        size = {"width": picture.width, "height": picture.height}
+        extra = picture_document(picture, name)
+        images.append({"id": number, "file_name": name, **size, "weft": extra})
+        for shape in picture.shapes:
+            annotations.append(_annotation(shape, len(annotations) + 1, number, ids[shape.label]))
+    return {
+        "info": {"description": version.name, "version": str(version.number)},
+        "licenses": [],
+        "weft": {"categories": version.categories},
+        "images": images,
+        "annotations": annotations,
+        "categories": [{"id": ids[label], "name": label, "supercategory": ""} for label in labels],
+    }
+
+
+def _annotation(shape: LabelledShape, number: int, image: int, category: int) -> dict[str, Any]:
+    left, top, right, bottom = shape.box
+    width, height = right - left, bottom - top
+    extras = shape_extras(shape)
+    if (left + width, top + height) != (right, bottom):  # the last digit would be lost
+        extras["box"] = list(shape.box)
+    segmentation: Any = [[value for point in ring for value in point] for ring in shape.polygons]
+    if shape.mask is not None:
+        segmentation = mask_document(shape.mask)
+    found: dict[str, Any] = {
+        "id": number,
+        "image_id": image,
+        "category_id": category,
+        "bbox": [left, top, width, height],
+        "area": shape_area(shape),
+        "iscrowd": 1 if shape.mask is not None else 0,
+        "segmentation": segmentation,
+    }
+    if shape.confidence is not None:
+        found["score"] = shape.confidence
+    if extras:
+        found["weft"] = extras
+    return found

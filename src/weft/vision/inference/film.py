@@ -1,0 +1,62 @@
+"""Inference on a film: every n-th frame is looked at, and a captioned film comes out, in H.264 that browsers play."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from weft.errors import PictureError
+from weft.vision.inference.drawing import draw_prediction
+from weft.vision.inference.predictor import Prediction, Predictor
+
+
+@dataclass(frozen=True)
+class FrameFound:
+    """The answer for one frame that was looked at."""
+
+    time_s: float
+    prediction: Prediction
+
+
+def caption_film(
+    predictor: Predictor,
+    source: Path,
+    target: Path,
+    *,
+    every: int = 1,
+    confidence: float | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[FrameFound]:
+    """Write a film with its predictions drawn in, and return them; frames in between show those of the last."""
+    import av
+
+    found: list[FrameFound] = []
+    try:
+        with av.open(str(source)) as given, av.open(str(target), "w", format="mp4") as made:
+            if not given.streams.video:
+                raise PictureError(f"{source} must be a film with pictures, got one without")
+            stream = given.streams.video[0]
+            rate = Fraction(stream.average_rate or 25)
+            out: Any = made.add_stream("libx264", rate=rate)
+            # H.264 in the colours that browsers play needs even sides.
+            out.width, out.height = stream.width // 2 * 2, stream.height // 2 * 2
+            out.pix_fmt, out.time_base = "yuv420p", 1 / rate
+            last = Prediction()
+            for number, frame in enumerate(given.decode(stream)):
+                pixels = frame.to_ndarray(format="rgb24")
+                if number % every == 0:
+                    last = predictor.predict([pixels], confidence=confidence)[0]
+                    found.append(FrameFound(float(frame.time or 0.0), last))
+                shown = draw_prediction(pixels, last)[: out.height, : out.width]
+                captioned = av.VideoFrame.from_ndarray(shown, format="rgb24")
+                captioned.pts = number
+                made.mux(out.encode(captioned))
+                progress(number + 1, stream.frames)
+            made.mux(out.encode())
+    except (av.FFmpegError, OSError) as error:
+        target.unlink(missing_ok=True)
+        raise PictureError(f"{source} must be a film that can be decoded: {error}") from error
+    return found

@@ -1,0 +1,50 @@
+"""Checkpoints of a training in a model folder: written whole or not at all, and taken up by the next start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+FILE = "checkpoint.pt"
+
+
+@dataclass
+class Checkpoint:
+    """The state that a training goes on from."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    averaged: nn.Module
+    result: Any  # its `history`, `steps` and `training_s` are kept
+
+
+def write_checkpoint(folder: Path, state: Checkpoint, epoch: int) -> None:
+    """Write the state before an epoch."""
+    part = folder / (FILE + ".part")
+    torch.save(
+        {
+            "epoch": epoch,
+            "model": state.model.state_dict(),
+            "optimizer": state.optimizer.state_dict(),
+            "averaged": state.averaged.state_dict(),
+            "history": list(state.result.history),
+        },
+        part,
+    )
+    part.replace(folder / FILE)
+
+
+def read_checkpoint(folder: Path | None, state: Checkpoint) -> int:
+    """Take a checkpoint up if there is one; return the epoch to go on with."""
+    if folder is None or not (folder / FILE).is_file():
+        return 0
+    kept = torch.load(folder / FILE, map_location="cpu", weights_only=True)
+    state.model.load_state_dict(kept["model"])
+    state.averaged.load_state_dict(kept["averaged"])
+    state.optimizer.load_state_dict(kept["optimizer"])
+    state.result.history.extend(kept["history"])
+    return int(kept["epoch"])

@@ -1,0 +1,1 @@
+"""Files of pictures become augmented batches: decoded at reduced size, mapped at random, boxes moved along."""

@@ -1,0 +1,233 @@
+"""Batches for training and evaluation: pictures are kept decoded where they fit, on the device where there is one.
+
+A set that fits is decoded once and kept as one array; a larger one is decoded anew for each batch, at reduced size, by
+threads that run ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.vision.config.schema import VisionConfig
+from weft.vision.records import LabelledPicture
+from weft.vision.training.feeding.affines import Fit, colour_maps, plain_maps, random_maps, scaled_source
+from weft.vision.training.feeding.decoding import decode_picture, has_opencv, stored_pictures, thread_count
+from weft.vision.training.feeding.targets import BoxTargets, PictureObjects, box_targets
+from weft.vision.training.feeding.warping import colour_batch, erase_batch, warp_batch, warp_picture
+
+Array = np.ndarray[Any, Any]
+KEPT_BYTES = 2 << 30  # of decoded pictures in main memory; more are decoded anew each time
+KEPT_DEVICE_SHARE = 0.25  # of a device's free memory
+TEST_CROP = 0.95  # the share of a side that a classifier sees of a picture when it is asked
+MARGIN = 1.15  # decoded pictures are larger than the input by this much, for crops
+
+
+@dataclass(frozen=True)
+class PictureBatch:
+    """Pictures as the model takes them, and what is to be found in them."""
+
+    pixels: Tensor  # n x 3 x height x width, 0..255
+    classes: Tensor | None
+    objects: BoxTargets | None
+    maps: Array  # n x 2 x 3: from the input to the original picture
+    indices: Array
+
+
+class PictureSet:
+    """Pictures of one or more splits, with their labels as numbers."""
+
+    def __init__(
+        self,
+        sizes: Array,
+        *,
+        pixels: Array | None = None,
+        pictures: Sequence[LabelledPicture] = (),
+        classes: Array | None = None,
+        objects: Sequence[PictureObjects] | None = None,
+    ) -> None:
+        self.sizes, self.pictures = sizes.astype(float), tuple(pictures)
+        self.classes, self.objects = classes, objects
+        self._pixels = pixels  # n x height x width x 3, in main memory
+        self._resident: Tensor | None = None  # n x 3 x height x width, on a device
+        self._labels: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def keep(self, config: VisionConfig, device: torch.device, *, largest: float = 1.0) -> None:
+        """Decode the pictures once and keep them, if there is room; put them on the device, if it has room."""
+        side = MARGIN if config.task == "classification" else 1.0
+        size = tuple(int(np.ceil(one * side * largest)) for one in config.sides)
+        if self._pixels is None:
+            biggest = np.array([size[1], size[0]])
+            size = tuple(int(one) for one in np.minimum(biggest, self.sizes.max(0))[::-1])
+            if len(self) * size[0] * size[1] * 3 > KEPT_BYTES:
+                return
+            self._pixels = stored_pictures(self.pictures, (size[0], size[1]), config.threads)
+        if device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+            fits = self._pixels.nbytes < KEPT_DEVICE_SHARE * free
+        else:
+            fits = not has_opencv()  # which is quicker on a CPU
+        if fits:
+            self._resident = torch.from_numpy(self._pixels).to(device).permute(0, 3, 1, 2).contiguous()
+        if self.classes is not None:
+            self._labels = torch.from_numpy(self.classes).to(device)
+
+    @property
+    def stored(self) -> bool:
+        """Whether every picture is kept decoded."""
+        return self._pixels is not None
+
+    @property
+    def resident(self) -> Tensor | None:
+        """The pictures on the device, if they are there."""
+        return self._resident
+
+    def some(self, places: Array) -> PictureSet:
+        """Return a set of a few of the pictures, decoded anew or from what is kept."""
+        return PictureSet(
+            self.sizes[places],
+            pixels=None if self._pixels is None else self._pixels[places],
+            pictures=[self.pictures[place] for place in places] if self.pictures else (),
+            classes=None if self.classes is None else self.classes[places],
+            objects=None if self.objects is None else [self.objects[place] for place in places],
+        )
+
+    def training_batch(
+        self,
+        indices: Array,
+        config: VisionConfig,
+        out: tuple[int, int],
+        generator: np.random.Generator,
+        device: torch.device,
+        epoch: int = 0,
+        pool: ThreadPoolExecutor | None = None,
+    ) -> PictureBatch:
+        """Return augmented pictures of the given places in the set."""
+        augment = config.augment
+        flips = None
+        if augment.alternate_flip:
+            # A fixed half first, then in turns: two epochs in a row show both sides of every picture.
+            flips = ((indices * 2654435761 >> 7) + epoch) % 2 == 1
+        maps = random_maps(generator, self.sizes[indices], out, _fit(config), augment, flips)
+        colours = colour_maps(generator, len(indices), augment)
+        pixels = self._warped(indices, maps, colours, out, config, device, pool)
+        if augment.erase:
+            side = int(augment.erase if augment.erase >= 1 else augment.erase * min(out))
+            centres = generator.integers(0, [out[1], out[0]], (len(indices), 2))
+            pixels = erase_batch(pixels, centres, side)
+        return self._batch(indices, pixels, maps, out, config, device)
+
+    def plain_batch(
+        self,
+        indices: Array,
+        config: VisionConfig,
+        out: tuple[int, int],
+        device: torch.device,
+        pool: ThreadPoolExecutor | None = None,
+    ) -> PictureBatch:
+        """Return pictures as a server would show them to the model."""
+        maps = plain_maps(self.sizes[indices], out, _fit(config), test_crop(out))
+        pixels = self._warped(indices, maps, None, out, config, device, pool)
+        return self._batch(indices, pixels, maps, out, config, device)
+
+    def _batch(
+        self,
+        indices: Array,
+        pixels: Tensor,
+        maps: Array,
+        out: tuple[int, int],
+        config: VisionConfig,
+        device: torch.device,
+    ) -> PictureBatch:
+        classes = objects = None
+        if self.classes is not None:
+            if self._labels is not None and self._labels.device == pixels.device:
+                classes = self._labels[torch.from_numpy(indices).to(device)]
+            else:
+                classes = torch.from_numpy(self.classes[indices]).to(device)
+        if self.objects is not None:
+            chosen = [self.objects[index] for index in indices]
+            objects = box_targets(chosen, maps, out, masks=config.task == "segmentation").to(device)
+        return PictureBatch(pixels, classes, objects, maps, indices)
+
+    def _warped(
+        self,
+        indices: Array,
+        maps: Array,
+        colours: Array | None,
+        out: tuple[int, int],
+        config: VisionConfig,
+        device: torch.device,
+        pool: ThreadPoolExecutor | None,
+    ) -> Tensor:
+        pad = _fit(config) == "pad"
+        sizes = self.sizes[indices]
+        if self._resident is not None:
+            stored = np.array([self._resident.shape[3], self._resident.shape[2]], float)
+            chosen = self._resident[torch.from_numpy(indices).to(device)]
+            source = torch.from_numpy(scaled_source(maps, sizes, stored[None]))
+            return colour_batch(warp_batch(chosen, source, out, pad=pad), colours)
+        rows = np.empty((len(indices), *out, 3), np.uint8)
+
+        def fill(place: int) -> None:
+            pixels = self._source(int(indices[place]), maps[place], out)
+            stored = np.array([[pixels.shape[1], pixels.shape[0]]], float)
+            source = scaled_source(maps[place : place + 1], sizes[place : place + 1], stored)[0]
+            row = warp_picture(pixels, source, out, pad=pad)
+            rows[place] = row if colours is None else _coloured(row, colours[place])
+
+        if pool is None:
+            for place in range(len(indices)):
+                fill(place)
+        else:
+            list(pool.map(fill, range(len(indices))))
+        return torch.from_numpy(rows).permute(0, 3, 1, 2).to(device, non_blocking=True)
+
+    def _source(self, index: int, matrix: Array, out: tuple[int, int]) -> Array:
+        if self._pixels is not None:
+            pixels: Array = self._pixels[index]
+            return pixels
+        # As many pixels as the map reads one by one: fewer would blur, more would only take time.
+        width, height = self.sizes[index]
+        step = np.sqrt(abs(np.linalg.det(matrix[:, :2])))
+        return decode_picture(self.pictures[index].path, (int(height / step), int(width / step)))
+
+
+def _coloured(row: Array, matrix: Array) -> Array:
+    import cv2
+
+    return np.asarray(cv2.transform(row, matrix))
+
+
+def _fit(config: VisionConfig) -> Fit:
+    return "crop" if config.task in ("classification", "anomaly") else "pad"
+
+
+def test_crop(out: tuple[int, int]) -> float:
+    """Return the share of a side that is shown: small pictures are shown whole."""
+    return 1.0 if max(out) <= 64 else TEST_CROP
+
+
+def ahead(pool: ThreadPoolExecutor, makers: Iterator[Any], depth: int = 3) -> Iterator[Any]:
+    """Yield what functions return, in order, with some of them called ahead of time by a pool."""
+    waiting: list[Future[Any]] = []
+    for maker in makers:
+        waiting.append(pool.submit(maker))
+        if len(waiting) > depth:
+            yield waiting.pop(0).result()
+    for future in waiting:
+        yield future.result()
+
+
+def decoding_pool(config: VisionConfig) -> ThreadPoolExecutor:
+    """Return the threads that decode and warp pictures."""
+    return ThreadPoolExecutor(thread_count(config.threads), thread_name_prefix="pictures")

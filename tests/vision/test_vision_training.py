@@ -1,0 +1,385 @@
+"""Trainings from made pictures to answers: a whole loop, detection, anomalies, films, custom models."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from weft.errors import UsageError
+from weft.serve.card import read_card
+from weft.vision.config import (
+    AugmentConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    VisionConfig,
+)
+from weft.vision.custom.running import CustomModel, train_custom
+from weft.vision.evaluation.folder import evaluate_folder
+from weft.vision.export.ibm import read_zip, write_zip
+from weft.vision.inference.autolabel import autolabel
+from weft.vision.inference.film import caption_film
+from weft.vision.inference.predictor import Predictor
+from weft.vision.models.building import build_model, imagenet_weights
+from weft.vision.opening import open_data
+from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape
+from weft.vision.training import train
+from weft.vision.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from weft.vision.training.loop import LoopResult
+from weft.vision.training.optimizers import freeze, parameter_groups
+from weft.vision.training.world import SoloWorld
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    """Nets here are tiny: threads would only wait for one another."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def class_folders(folder: Path, count: int = 16) -> Path:
+    """Make pictures of 40 x 32: horizontal and vertical stripes, of any colours."""
+    generator = np.random.default_rng(0)
+    for name, axis in (("across", 0), ("down", 1)):
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            stripes = (np.indices((32, 40))[axis] // 3 % 2)[:, :, None]
+            one, other = generator.integers(0, 256, (2, 3))
+            noise = generator.normal(0, 8, (32, 40, 3))
+            picture = np.where(stripes, one, (other + 128) % 256) + noise
+            cv2.imwrite(str(folder / name / f"{number}.png"), np.clip(picture, 0, 255).astype(np.uint8))
+    return folder
+
+
+def small_config(data: Path, epochs: float = 12) -> VisionConfig:
+    return VisionConfig(
+        data=str(data),
+        model="small",
+        size=32,
+        batch=8,
+        augment=AugmentConfig(flip=True, crop=0.1),
+        optimizer=OptimizerConfig(lr=2e-3),
+        schedule=ScheduleConfig(epochs=epochs, evaluate_every=4),
+        ema=0.9,
+    )
+
+
+def split(version: DatasetVersion) -> DatasetVersion:
+    """Return a version whose every fourth picture is for the test, the one after it for choosing."""
+    from dataclasses import replace
+
+    names = ("test", "validation", "train", "train")
+    pictures = tuple(replace(one, split=names[place % 4]) for place, one in enumerate(version.pictures))  # type: ignore[arg-type]
+    return replace(version, pictures=pictures)
+
+
+def test_a_whole_loop(tmp_path: Path) -> None:
+    version = split(open_data(class_folders(tmp_path / "stripes")))
+    told: list[dict[str, Any]] = []
+    trained = train(
+        small_config(tmp_path / "stripes"),
+        version,
+        tmp_path / "model",
+        report=lambda values: told.append(dict(values)),
+        world=SoloWorld(CPU),
+    )
+    results = json.loads((tmp_path / "model" / "results.json").read_text())
+    assert results["metrics"]["accuracy"] >= 0.9
+    assert results["results"]["confusion"]["labels"] == ["across", "down"]
+    assert results["export"]["file"] == "model.onnx"
+    assert results["export"]["largest_difference"] < 1e-4
+    losses = [one["loss"] for one in told if "loss" in one]
+    assert losses[-1] < losses[0]
+    assert json.loads((tmp_path / "model" / "examples" / "examples.json").read_text())["pictures"]
+    card = read_card(tmp_path / "model" / "model.onnx")
+    assert (card.task, card.labels) == ("classify", ("across", "down"))
+
+    # What is served, what torch computes and what was judged agree.
+    by_onnx, by_torch = Predictor(trained.folder), Predictor(trained.folder, device="cpu")
+    test = [one for one in version.pictures if one.split == "test"]
+    answers = by_onnx.predict([one.path for one in test])
+    assert [one.category for one in answers] == [
+        one.category for one in by_torch.predict([one.path for one in test])
+    ]
+    right = sum(answer.category == one.category for answer, one in zip(answers, test, strict=True))
+    assert right / len(test) == pytest.approx(results["metrics"]["accuracy"], abs=0.26)
+    heat = by_torch.predict([test[0].path], heat=True)[0].heat
+    assert heat is not None
+    assert heat.shape == (32, 40)
+    assert evaluate_folder(trained.folder, version).figures["accuracy"] == pytest.approx(
+        results["metrics"]["accuracy"]
+    )
+
+    # It labels what nobody has.
+    from dataclasses import replace
+
+    bare = replace(version, pictures=tuple(replace(one, category=None) for one in version.pictures))
+    labelled = [one.applied() for one in autolabel(by_onnx, bare, threshold=0.5)]
+    truth = {one.id: one.category for one in version.pictures}
+    assert np.mean([one.category == truth[one.id] for one in labelled]) > 0.85
+    assert all(one.category_confidence is not None for one in labelled)
+
+    archive = write_zip(trained.folder, tmp_path / "model.zip")
+    assert read_zip(archive, tmp_path / "again").classes == ("across", "down")
+
+
+def squares(count: int = 10) -> list[tuple[np.ndarray[Any, Any], list[tuple[int, int, int, int]]]]:
+    generator = np.random.default_rng(1)
+    made = []
+    for _ in range(count):
+        picture = np.full((96, 96, 3), 40, np.uint8)
+        boxes = []
+        for _ in range(2):
+            x, y = generator.integers(4, 60, 2)
+            picture[y : y + 26, x : x + 26] = (220, 200, 60)
+            boxes.append((int(x), int(y), int(x) + 26, int(y) + 26))
+        made.append((picture, boxes))
+    return made
+
+
+def corners(box: tuple[int, int, int, int]) -> tuple[tuple[float, float], ...]:
+    x0, y0, x1, y1 = box
+    return (x0, y0), (x1, y0), (x1, y1), (x0, y1)
+
+
+def boxed_version(folder: Path) -> DatasetVersion:
+    folder.mkdir()
+    pictures = []
+    for number, (pixels, boxes) in enumerate(squares()):
+        cv2.imwrite(str(folder / f"{number}.png"), pixels)
+        shapes = tuple(LabelledShape(label="square", box=box, polygons=(corners(box),)) for box in boxes)
+        pictures.append(
+            LabelledPicture(
+                id=str(number), name=f"{number}.png", path=folder / f"{number}.png", width=96, height=96, shapes=shapes,
+                split="test" if number < 2 else "train",
+            )
+        )  # fmt: skip
+    return DatasetVersion(name="squares", number=0, digest="", pictures=tuple(pictures), labels=("square",))
+
+
+@pytest.mark.parametrize("task", ["detection", "segmentation"])
+def test_a_detector_learns(tmp_path: Path, task: str) -> None:
+    version = boxed_version(tmp_path / "squares")
+    config = VisionConfig(
+        data="squares",
+        task=task,  # type: ignore[arg-type]
+        model=ModelConfig(name="detector-fast", pretrained=False),
+        size=96,
+        batch=4,
+        schedule=ScheduleConfig(epochs=3),
+    )
+    told: list[float] = []
+    trained = train(
+        config,
+        version,
+        tmp_path / "model",
+        report=lambda values: told.append(values.get("loss", told[-1] if told else 0.0)),
+        world=SoloWorld(CPU),
+        export=False,
+    )
+    assert told[-1] < told[0]
+    assert set(trained.results["metrics"]) == {"map50", "map50_95"}
+    found = Predictor(trained.folder, device="cpu").predict([version.pictures[0].path], confidence=0.01)[0]
+    for shape in found.shapes:
+        assert 0 <= shape.box[0] < shape.box[2] <= 96
+        assert shape.model == "squares"
+
+
+@pytest.mark.long
+def test_a_detector_is_exported(tmp_path: Path) -> None:
+    from weft.vision.export.onnx import export_onnx
+
+    config = VisionConfig(
+        task="segmentation", model=ModelConfig(name="detector-fast", pretrained=False), size=(96, 128)
+    )
+    model = build_model(config.network, 2, masks=True).eval()
+    assert export_onnx(model, config, ("a", "b"), tmp_path / "d.onnx") < 1e-4
+    assert read_card(tmp_path / "d.onnx").task == "detect"
+
+
+def test_anomalies_are_told_from_what_is_normal(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    pictures = []
+    for number in range(14):
+        pixels = np.clip(generator.normal(120, 6, (64, 64, 3)), 0, 255).astype(np.uint8)
+        bad = number >= 11
+        if bad:
+            cv2.line(pixels, (5, 5), (60, 50), (250, 20, 20), 4)
+        path = tmp_path / f"{number}.png"
+        cv2.imwrite(str(path), pixels)
+        pictures.append(
+            LabelledPicture(
+                id=str(number), name=path.name, path=path, width=64, height=64,
+                category="scratch" if bad else "normal", split="test" if number >= 9 else "train",
+            )
+        )  # fmt: skip
+    version = DatasetVersion(
+        name="plates", number=0, digest="", pictures=tuple(pictures), categories=("normal", "scratch")
+    )
+    trained = train(
+        VisionConfig(data="x", task="anomaly", size=64),
+        version,
+        tmp_path / "model",
+        report=lambda values: None,
+    )
+    assert trained.results["metrics"]["auroc"] == 1
+    answer = Predictor(trained.folder).predict([pictures[-1].path], heat=True)[0]
+    assert answer.category == "anomaly"
+    assert answer.anomaly is not None
+    assert answer.anomaly > 1
+    assert answer.heat is not None
+
+
+def test_weights_of_imagenet_fit_our_definition() -> None:
+    model: Any = build_model(ModelConfig(name="efficientnet-lite0", pretrained=True), 3)
+    assert len([name for name in imagenet_weights() if name.endswith(".weight")]) == 98
+    with torch.no_grad():
+        features = model.eval().features(torch.full((1, 3, 64, 64), 128.0))
+    assert features.shape == (1, 1280)
+    assert torch.isfinite(features).all()
+
+
+def test_rates_fall_towards_the_input_and_frozen_parts_stay() -> None:
+    model = build_model(ModelConfig(name="resnet-18"), 3)
+    groups = parameter_groups(
+        OptimizerConfig(lr=1.0, weight_decay=0.1, layer_decay=0.5, backbone_scale=0.5), model
+    )
+    rates = sorted({group["lr"] for group in groups})
+    assert rates[-1] == 1.0
+    assert rates[-2] == 0.5
+    assert rates[0] == pytest.approx(0.5 * 0.5**8)
+    assert all(
+        group["weight_decay"] == 0 for group in groups if all(one.ndim == 1 for one in group["params"])
+    )
+    freeze(VisionConfig(model=ModelConfig(name="resnet-18", freeze="all")), model)
+    assert [name for name, one in model.named_parameters() if one.requires_grad] == [
+        "head.weight",
+        "head.bias",
+    ]
+
+
+def test_a_checkpoint_is_taken_up(tmp_path: Path) -> None:
+    def made() -> Checkpoint:
+        model = torch.nn.Linear(2, 2)
+        return Checkpoint(
+            model, torch.optim.AdamW(model.parameters()), torch.nn.Linear(2, 2), LoopResult(model)
+        )
+
+    one, other = made(), made()
+    one.result.history.append({"step": 3})
+    write_checkpoint(tmp_path, one, 4)
+    assert read_checkpoint(tmp_path, other) == 4
+    assert torch.equal(one.model.weight, other.model.weight)  # type: ignore[arg-type]
+    assert other.result.history == [{"step": 3}]
+    assert read_checkpoint(tmp_path / "none", other) == 0
+
+
+def test_a_stop_keeps_the_best(tmp_path: Path) -> None:
+    version = split(open_data(class_folders(tmp_path / "stripes", 12)))
+    folder = tmp_path / "model"
+
+    def stop_soon(values: Any) -> None:
+        if values.get("step", 0) >= 2:
+            (folder / "stop").touch()
+
+    trained = train(
+        small_config(tmp_path / "stripes", 500),
+        version,
+        folder,
+        report=stop_soon,
+        world=SoloWorld(CPU),
+        export=False,
+    )
+    assert trained.results["stopped"] == "asked to stop"
+    assert trained.results["epochs"] < 500
+
+
+def test_a_film_comes_out_captioned(tmp_path: Path) -> None:
+    import av
+
+    film = tmp_path / "film.mp4"
+    with av.open(str(film), "w") as made:
+        stream: Any = made.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(6):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), number * 20, np.uint8), format="rgb24")
+            made.mux(stream.encode(frame))
+        made.mux(stream.encode())
+
+    class Fixed:
+        def predict(self, pictures: Any, *, confidence: float | None = None) -> Any:
+            from weft.vision.inference.predictor import Prediction
+
+            return [Prediction(shapes=(LabelledShape(label="a", box=(5, 20, 40, 40), confidence=0.9),))]
+
+    found = caption_film(Fixed(), film, tmp_path / "out.mp4", every=2)  # type: ignore[arg-type]
+    assert len(found) == 3
+    with av.open(str(tmp_path / "out.mp4")) as read:
+        assert read.streams.video[0].codec_context.name == "h264"
+        assert sum(1 for _ in read.decode(video=0)) == 6
+
+
+TRAIN = """
+from train_interface import TrainCallback
+import json, os
+
+class MyTrain(TrainCallback):
+    def onPreprocessing(self, labels, images, workspace_path, params):
+        assert all(images[path].shape[2] == 3 for path in labels)
+        self.counts = {}
+        for name in labels.values():
+            self.counts[name] = self.counts.get(name, 0) + 1
+
+    def onTraining(self, monitor_handler):
+        monitor_handler.updateTrainMetrics(1, 2, 0.5, 1)
+        monitor_handler.updateTestMetrics(2, 0.75, 0.4, 1)
+
+    def onCompleted(self, model_path):
+        json.dump(self.counts, open(os.path.join(model_path, "counts.json"), "w"))
+"""
+DEPLOY = """
+from deploy_interface import DeployCallback
+import json, os
+
+class MyDeploy(DeployCallback):
+    def onModelLoading(self, model_path, labels, workspace_path):
+        self.counts = json.load(open(os.path.join(model_path, "counts.json")))
+
+    def onInference(self, image_url, params):
+        if "bad" in image_url:
+            raise ValueError("bad picture")
+        return {"label": max(self.counts, key=self.counts.get), "confidence": 0.5}
+"""
+
+
+def test_a_custom_model_in_a_process_of_its_own(tmp_path: Path) -> None:
+    from weft.errors import ModelError
+
+    archive = tmp_path / "mine.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("mine/train.py", TRAIN)
+        made.writestr("mine/deploy.py", DEPLOY)
+    version = open_data(class_folders(tmp_path / "stripes", 3))
+    told: list[Any] = []
+    results = train_custom(archive, version, tmp_path / "model", report=told.append)
+    assert results["metrics"]["val_accuracy"] == 0.75
+    assert [one.get("loss") for one in told] == [0.5, None]
+    with CustomModel(tmp_path / "model") as model:
+        assert model.predict(Path("x.png")) == {"label": "across", "confidence": 0.5}
+        with pytest.raises(ModelError, match="bad picture"):
+            model.predict(Path("bad.png"))
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("train.py", TRAIN)
+    with pytest.raises(UsageError, match="in one folder"):
+        train_custom(archive, version, tmp_path / "other")
