@@ -4,7 +4,8 @@
 
 Elastic runs fill the hosts, and give workers up when the urgent job comes; it is over in a moment, and they grow again
 before the next round. The urgent job's first step is what its script does first; with --torch that is a step of an
-optimizer, which first imports torch: the seconds of that are told apart.
+optimizer, which first imports torch: the seconds of that are told apart. The moments on the way are the service's own
+events of both jobs.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks import claims
+
+if TYPE_CHECKING:
+    from testing.jobs.desk import Desk
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = ROOT / "testing" / "elastic" / "workers"
@@ -72,9 +77,24 @@ async def tell(folder: Path, hosts: int, rounds: int, script: str) -> list[tuple
                 at, imported = (await desk.appears(desk.path(urgent, "outputs", "first"))).split()
                 found.append((float(at) - began, float(imported)))
                 await desk.reach(urgent)
+                await moments(desk, (elastic, urgent), began)
             await desk.act(elastic, "stop")
             await desk.reach(elastic)
     return found
+
+
+async def moments(desk: Desk, jobs: tuple[int, ...], began: float) -> None:
+    """Print when what happened to the jobs of one round, in seconds after its submission."""
+    from weft.jobs.store.events import events_after
+
+    topics = [f"job:{number}" for number in jobs]
+    events = await desk.service.database.read(lambda c: events_after(c, 0, topics, 100_000))
+    told = [
+        f"job {event.topic[4:]} {event.data.get('state', event.kind)} {event.time_ms / 1000 - began:.2f}"
+        for event in events
+        if event.time_ms / 1000 >= began
+    ]
+    print("   ", ", ".join(told), file=sys.stderr, flush=True)
 
 
 def on_cluster(hosts: int, rounds: int, with_torch: bool) -> list[tuple[float, float]]:
@@ -88,6 +108,7 @@ def on_cluster(hosts: int, rounds: int, with_torch: bool) -> list[tuple[float, f
         env = {**os.environ, **cluster.environment, "XDG_CACHE_HOME": f"{folder}/cache"}
         story = cluster.popen(command, env=env, cwd=ROOT, stderr=subprocess.PIPE)
         output, errors = story.communicate(timeout=900)
+        print(errors if story.returncode == 0 else "", end="", file=sys.stderr)
         if story.returncode:
             raise SystemExit(f"the story failed: {errors[-2000:]}")
         return [(float(first), float(imported)) for first, imported in json.loads(output.splitlines()[-1])]

@@ -91,6 +91,9 @@ async def tell_apart(desk: Desk) -> dict[str, Any]:
         path.name for path in desk.path(number).parent.joinpath("checkpoints").iterdir()
     )
     found["state"], found["message"] = job.state, job.message
+    found["mpi"] = await places(
+        desk, await desk.submit(SCRIPT, "workers: 2\nresources: {cpus: 2}\nengine: mpi")
+    )
     return found
 
 

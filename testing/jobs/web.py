@@ -1,4 +1,7 @@
-"""A jobs service in a thread, for tests that call it as clients do; its only host is drained, so nothing starts."""
+"""A jobs service in a thread, for tests that call it as clients do.
+
+Its only host is drained, so that nothing starts, unless it is told to run jobs on this machine.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +73,8 @@ class WebService:
 class ServiceThread:
     """The thread in which a service runs."""
 
-    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, options: dict[str, Any], *, runs_jobs: bool = False) -> None:
+        self._folder, self._runs_jobs = folder, runs_jobs
         self._options = ServiceOptions(data=folder, port=0, **options)
         self._started: Future[WebService] = Future()
         self._ending: Callable[[], object] = lambda: None
@@ -104,9 +107,12 @@ class ServiceThread:
         database = await asyncio.to_thread(Database.open, address)
         listening = bind("127.0.0.1", 0)
         config = ServiceConfig(folder=self._folder, this_host=False, tick_s=3600.0)
+        if self._runs_jobs:
+            config = ServiceConfig(folder=self._folder, tick_s=0.2, stop_grace_s=1.0)
         await _start_threads(database)
         try:
-            database.submit(_add_host).result(30)
+            if not self._runs_jobs:
+                database.submit(_add_host).result(30)
             async with service_on(self._options, database, listening, config) as running:
                 self._started.set_result(WebService(self._folder, database, loop, running))
                 await ending.wait()

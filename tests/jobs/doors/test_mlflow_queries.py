@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from weft.jobs.doors.access import Caller
+from weft.jobs.doors.access import Caller, DoorError
 from weft.jobs.doors.mlflow import records, runs
 from weft.jobs.doors.mlflow.filters import parse_filter, parse_orders
 from weft.jobs.doors.mlflow.messages import CreateRun, KeyValue, LogBatch, MetricPoint
@@ -75,3 +75,9 @@ def test_both_databases_sort_alike(names: Any) -> None:
     assert names("", "metrics.loss DESC") == ["delta", "Alpha", "beta_1", "empty", "gamma"]
     assert names("params.model IS NOT NULL", "start_time ASC") == ["Alpha", "beta_1", "gamma", "delta"]
     assert names("", "attributes.status ASC", "run_id DESC")[0] == "empty"
+
+
+def test_points_of_a_run_that_was_removed_after_it_was_checked_are_refused(database: Database) -> None:
+    batch = records.LoggedBatch(LogBatch("7", (MetricPoint("loss", 1.0, 1),)))
+    with pytest.raises(DoorError, match="a job must exist, got 7"):
+        database.submit(batch.write_points).result()

@@ -73,7 +73,7 @@ def check(state: ClusterState) -> None:
 
 
 @given(waiting_clusters(), st.lists(st.integers(0, 99), min_size=1, max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_host_is_over_allocated_and_sizes_stay_within_bounds(
     start: ClusterState, events: list[int]
 ) -> None:
@@ -112,7 +112,7 @@ def test_no_host_is_over_allocated_and_sizes_stay_within_bounds(
 
 
 @given(waiting_clusters())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_job_that_fits_at_all_starts_in_the_end(start: ClusterState) -> None:
     state = replace(start, waiting=tuple(replace(job, held=False, not_before_s=0.0) for job in start.waiting))
     scheduler = Scheduler(state.hosts, state.policy)

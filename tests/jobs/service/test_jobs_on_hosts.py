@@ -40,5 +40,8 @@ def test_code_and_data_are_carried_to_hosts_that_share_no_folder(
     assert found["state"] == "completed", found
     assert found["text"] == ["h1 weft warp", "h2 weft warp"]  # both outputs came back
     assert found["checkpoints"] == ["at-h1", "at-h2"]
+    assert [text.split()[0] for text in found["mpi"]] == ["h1", "h2"], (
+        found
+    )  # mpirun's workers have theirs, too
     left = shared_cluster.run(["sh", "-c", f"ls {place}/data/jobs/1"], on="h1").stdout
     assert left.split() == []

@@ -4,13 +4,15 @@ import asyncio
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from weft.errors import UsageError
 from weft.jobs.store import tables
-from weft.jobs.store.database import Database
+from weft.jobs.store.database import Database, make_engine
+from weft.jobs.store.schema import _migrate, newest_version
 
 pytestmark = pytest.mark.xdist_group("databases")  # a server is started for them
 
@@ -37,6 +39,41 @@ def test_the_schema_is_what_the_tables_say(database: Database) -> None:
     for table in tables.metadata.sorted_tables:
         assert {column["name"] for column in found.get_columns(table.name)} == set(table.c.keys())
         assert len(found.get_indexes(table.name)) >= len(table.indexes)
+
+
+def test_a_new_database_is_what_migrations_make_of_an_empty_one(address: str, tmp_path: Path) -> None:
+    made = Database.open(address)
+    migrated = make_engine(f"sqlite:///{tmp_path}/migrated.db")
+    with migrated.execution_options(writes=True).begin() as connection:
+        _migrate(connection, None)
+        version = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
+    assert version == newest_version()
+    assert made.ask(lambda c: c.scalar(sa.text("SELECT version_num FROM alembic_version"))) == version
+    found, wanted = sa.inspect(made.engine), sa.inspect(migrated)
+    assert set(found.get_table_names()) == set(wanted.get_table_names())
+    for table in wanted.get_table_names():
+        assert _columns(found, table) == _columns(wanted, table)
+        assert _indexes(found, table) == _indexes(wanted, table)
+    migrated.dispose()
+    made.close()
+
+
+def _columns(found: sa.Inspector, table: str) -> dict[str, bool]:
+    return {column["name"]: column["nullable"] for column in found.get_columns(table)}
+
+
+def _indexes(found: sa.Inspector, table: str) -> set[tuple[str | None, tuple[str | None, ...]]]:
+    """Return the indexes that were asked for, without those that PostgreSQL makes for constraints."""
+    own = [one for one in found.get_indexes(table) if "duplicates_constraint" not in one]
+    return {(one["name"], tuple(one["column_names"])) for one in own}
+
+
+def test_every_module_of_tables_is_declared() -> None:
+    folder = Path(tables.__file__).parent
+    code = "import sys; import weft.jobs.store.migrations.declared; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for module in folder.glob("*tables.py"):
+        assert f"weft.jobs.store.{module.stem}" in loaded.split()
 
 
 def test_a_write_that_fails_undoes_nothing_but_itself(database: Database) -> None:

@@ -128,3 +128,10 @@ def test_what_was_never_reported_is_empty(store: Any) -> None:
     assert len(store(lambda c: curve(c, 1, "loss"))) == 0
     assert len(store(lambda c: history(c, 1, "loss"))) == 0
     assert store(lambda c: pack_job(c, 1)) == 0
+
+
+def test_postgresql_packs_batches_quickly_where_it_can(database: Database) -> None:
+    if database.engine.dialect.name != "postgresql":
+        pytest.skip("SQLite keeps them as they are")
+    asked = "SELECT attcompression FROM pg_attribute WHERE attrelid = 'metric_batch'::regclass AND attname = 'data'"
+    assert database.ask(lambda c: c.scalar(sa.text(asked))) == "l"

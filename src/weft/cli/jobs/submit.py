@@ -207,7 +207,7 @@ def _submit(
     if options["dry_run"]:
         _print_plan(client.plan(spec, code), as_json)
         return 0
-    made = client.submit(spec, code, progress=None if as_json else UploadLine())
+    made = client.submit(spec, code, progress=None if as_json else UploadLine(), tell=_note)
     if as_json:
         print_data([job.view for job in made])
         return 0
@@ -233,10 +233,16 @@ def _warn_of_secrets(spec: JobSpec) -> None:
             )
 
 
+def _note(text: str) -> None:
+    click.echo(f"weft: {text}", err=True)
+
+
 def _print_plan(answer: SubmitAnswer, as_json: bool) -> None:
     if as_json:
         print_data(answer)
         return
+    for text in answer.notes:
+        _note(text)
     rows = [("job", "workers", "runs")]
     for job in answer.plan or ():
         wanted = (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,17 @@ from weft.cli.values import PORT_OR_ANY, Cidr, ExistingFile, OutputFile, OutputF
 PORT = 8765
 ADDRESS = Text("an address of this machine", "127.0.0.1", like=r"[A-Za-z0-9.:_-]{1,253}")
 HOST_HEADER = Text("a name of a host", "gpu1.example.org", like=r"[A-Za-z0-9*][A-Za-z0-9.:_-]{0,252}")
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Import within the block without looking for garbage, which takes a tenth of the time and finds none."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()  # modules stay until the end: no later collection looks at them again
+        gc.enable()
 
 
 @click.command("up")
@@ -60,9 +74,10 @@ def command(data: Path | None, **options: Any) -> None:
     `weft user system` gives them. Jobs go on when it ends, and it finds them again when it is started again.
     """
     try:
-        from weft.console import pages_folder
-        from weft.jobs.api.process import ServiceOptions, run_service
-        from weft.jobs.client.address import default_data_folder
+        with without_collection():
+            from weft.console import pages_folder
+            from weft.jobs.api.process import ServiceOptions, run_service
+            from weft.jobs.client.address import default_data_folder
     except ModuleNotFoundError as error:
         raise missing_extra(error) from None
     given = {**options, "private_webhooks": tuple(map(str, options["private_webhooks"]))}

@@ -17,6 +17,7 @@ from weft.jobs.store.hosts import HostNotFound
 from weft.jobs.store.jobs import JobNotFound
 from weft.jobs.studies.store import StudyNotFound
 from weft.serve.server.refusal import RefusalError
+from weft.vision.refusals import PicturesConflictError, PicturesForbiddenError, PicturesNotFoundError
 
 _CODES = {
     400: "bad-request",
@@ -78,6 +79,12 @@ def as_refusal(error: Exception) -> ApiRefusal | None:
         case StateError():
             return ApiRefusal(409, str(error), code="wrong-state")
         case AccountConflictError():
+            return ApiRefusal(409, str(error))
+        case PicturesNotFoundError():
+            return ApiRefusal(404, str(error))
+        case PicturesForbiddenError():
+            return ApiRefusal(403, str(error))
+        case PicturesConflictError():
             return ApiRefusal(409, str(error))
         case UsageError():
             return ApiRefusal(422, str(error))

@@ -12,7 +12,7 @@ print(job.wait().state, job.metrics()["loss"].last)
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -70,11 +70,17 @@ class JobsClient:
     # -- jobs ------------------------------------------------------------------------------------------
 
     def submit(
-        self, spec: SpecSource, code: str | Path | None = None, *, progress: Progress | None = None
+        self,
+        spec: SpecSource,
+        code: str | Path | None = None,
+        *,
+        progress: Progress | None = None,
+        tell: Callable[[str], object] = lambda _: None,
     ) -> tuple[JobHandle, ...]:
         """Queue a job, or the jobs of an array; `code` is the folder that is sent along.
 
-        Without `code` it is the folder that the specification names, from where its file lies.
+        Without `code` it is the folder that the specification names, from where its file lies. `tell` gets what must
+        hold for the job to run and the service cannot check, such as a folder that Slurm's nodes share.
         """
         checked, folder = self.prepare(spec, code)
         snapshot = None
@@ -83,6 +89,8 @@ class JobsClient:
             check_script(checked, folder, taken.snapshot)
             snapshot = upload(self.connection, taken, progress)[0]
         made = self._queue(checked, snapshot)
+        for note in made.notes:
+            tell(note)
         return tuple(JobHandle(self.connection, job.id, job) for job in made.jobs)
 
     def plan(self, spec: SpecSource, code: str | Path | None = None) -> SubmitAnswer:

@@ -6,6 +6,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -106,6 +107,15 @@ class ServiceConnection:
                     raise
                 time.sleep(RETRY_S)
         raise AssertionError("a request is made at least once")
+
+    def send_file(self, path: str, file: Path, kind: type[T], *, timeout_s: float) -> T:
+        """Send a file as the body of a POST, piece by piece, and return the answer."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
+        with self._told(), file.open("rb") as content:
+            answer = self._http.post(API + path, content=content, headers=headers, timeout=timeout)
+        self._check(answer)
+        return self._decoded(answer, kind)
 
     def put_bytes(self, path: str, content: bytes) -> None:
         self._send("PUT", path, content, {"Content-Type": "application/octet-stream"})

@@ -221,9 +221,9 @@ class Deployments:
         return found[1] if found is not None and found[0] == 200 else None
 
     async def forward(
-        self, known: Deployment, method: str, path: str, body: bytes = b""
+        self, known: Deployment, method: str, path: str, body: bytes = b"", *, kind: str = "application/json"
     ) -> tuple[int, bytes] | None:
-        """Hand a request to the server, and return its status and answer."""
+        """Hand a request to the server, and return its status and answer; `kind` is the body's media type."""
         import httpx
 
         if known.port is None:
@@ -232,7 +232,7 @@ class Deployments:
             async with httpx.AsyncClient(trust_env=False, timeout=30.0) as client:
                 answer = await client.request(
                     method, f"http://127.0.0.1:{known.port}{path}", content=body,
-                    headers={"Content-Type": "application/json"},
+                    headers={"Content-Type": kind},
                 )  # fmt: skip
         except httpx.HTTPError:
             return None

@@ -87,8 +87,13 @@ def visible_job(connection: sa.Connection, caller: Caller, job_id: int) -> Store
     """Return a job that the caller may see; others are not found."""
     found = find_job(connection, job_id, visible_to=caller.visible_to)
     if found is None:
-        raise DoorError("not-found", f"a job must exist, got {job_id}; see weft jobs")
+        raise missing_job(job_id)
     return found
+
+
+def missing_job(job_id: int) -> DoorError:
+    """Return the error about a job that there is not."""
+    return DoorError("not-found", f"a job must exist, got {job_id}; see weft jobs")
 
 
 def changeable_job(connection: sa.Connection, caller: Caller, job_id: int) -> StoredJob:

@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO
 
@@ -60,6 +61,47 @@ async def read_form(
             name: value.file if isinstance(value, UploadFile) else io.BytesIO(value.encode("latin-1"))
             for name, value in form.multi_items()
         }
+    finally:
+        await form.close()
+
+
+@dataclass(frozen=True)
+class UploadedForm:
+    """A form: its fields of text, and its files in order, each with the name that the client gave it."""
+
+    fields: dict[str, str]
+    files: tuple[tuple[str, IO[bytes]], ...]
+
+
+@asynccontextmanager
+async def read_upload(
+    request: Request, most_bytes: int = MOST_UPLOAD_BYTES, most_files: int = 1000
+) -> AsyncIterator[UploadedForm]:
+    """Yield a form whose files have names, many of which may share a field."""
+    kind = request.headers.get("content-type", "")
+    if not kind.lower().startswith("multipart/form-data"):
+        raise DoorError(
+            "bad", f"a request must be multipart/form-data, got {kind[:80]!r}; send the files as a form"
+        )
+    parser = MultiPartParser(
+        request.headers,
+        _bounded(request, most_bytes),
+        max_files=most_files,
+        max_fields=most_files,
+        max_part_size=1 << 20,
+    )
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError) as error:
+        raise DoorError("bad", f"a request must be a whole form, got: {error}") from None
+    try:
+        files = [
+            (value.filename or "", value.file)
+            for _, value in form.multi_items()
+            if isinstance(value, UploadFile)
+        ]
+        fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+        yield UploadedForm(fields, tuple(files))
     finally:
         await form.close()
 

@@ -33,6 +33,7 @@ from weft.jobs.service.attempts.keepers import Keepers
 from weft.jobs.service.attempts.steps import Attempts
 from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.dispatcher import Dispatcher
+from weft.jobs.service.engines import check_engine, engine_notes, read_mounts
 from weft.jobs.service.hosts import HostWatch, survey_host
 from weft.jobs.service.index import KnownJob, request_of
 from weft.jobs.service.owners import JobOwners
@@ -50,6 +51,8 @@ from weft.jobs.store.snapshots import load_snapshot
 from weft.jobs.store.tables import job as job_table
 from weft.jobs.studies.driver import StudyDriver
 from weft.jobs.studies.states import StudyStates
+from weft.jobs.vision.parts import VisionParts
+from weft.jobs.vision.training_parts import TrainingParts
 from weft.text import format_size
 from weft.topology.detect import detect
 
@@ -72,7 +75,13 @@ class JobService:
         self.attempts.sources.append(self.variables.of)
         self.data = DataParts(database, config.folder)
         self.attempts.sources.append(self.data.bring)
+        self.vision = VisionParts(database, config.folder)
         self.attempts.sinks.append(self.data.carry)
+        self.trainings = TrainingParts(
+            database, config.folder / "vision", self.blobs, self.data, lambda: self.vision.library
+        )
+        self.attempts.sources.append(self.trainings.bring)
+        self.attempts.sinks.append(self.trainings.carry)
         self.dispatcher = Dispatcher(config, database, self.attempts, self._keepers, self.tailer)
         self._watch = HostWatch(config, database, self.host)
         self.attempts.on_host_lost = self._watch.hurry
@@ -94,7 +103,11 @@ class JobService:
     async def running(self) -> AsyncIterator[None]:
         """Schedule while the block runs; jobs go on after it."""
         await self._watch.add_this_host()
-        async with self.tailer.running(), self.data.running(lambda: self.dispatcher.leading):
+        async with (
+            self.tailer.running(),
+            self.data.running(lambda: self.dispatcher.leading),
+            self.vision.running(),
+        ):
             loops = (self.dispatcher.run(), self.advisor.run())
             tasks = [asyncio.create_task(loop) for loop in loops]
             try:
@@ -130,6 +143,7 @@ class JobService:
         parts = [resolve(part) for part in expand(spec)]
         hosts = await self.database.read(host_store.list_hosts)
         scheduler = Scheduler(map(host_store.replace_open, hosts), self.config.policy)
+        check_engine(spec)
         for resolved in parts:
             _check_fits(resolved, scheduler)
         if snapshot is not None:
@@ -158,6 +172,10 @@ class JobService:
         numbers = await self.database.write(work)
         self.wake()
         return numbers
+
+    def notes(self, spec: JobSpec) -> tuple[str, ...]:
+        """Return what a submitter should know of a job that can be queued."""
+        return engine_notes(spec, self.folder.resolve(), read_mounts())
 
     async def act(
         self, job_id: int, action: str, *, user_name: str, visible_to: int | None = None, **arguments: Any

@@ -118,11 +118,15 @@ class Database:
         try:
             with self.engine.execution_options(writes=True).begin() as connection:
                 _wait_for_turn(connection)
-                for work, result in batch:
+                for number, (work, result) in enumerate(batch):
+                    if len(batch) > 1:
+                        _next_savepoint(connection, first=number == 0)
                     try:
-                        with connection.begin_nested():
-                            done.append((result, work(connection)))
+                        done.append((result, work(connection)))
                     except Exception as error:  # the caller's, who is told
+                        if len(batch) == 1:
+                            raise
+                        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT work")
                         result.set_exception(error)
         except Exception as error:  # the commit failed, or the connection is gone: nothing was written
             for _, result in batch:
@@ -162,6 +166,15 @@ def _wait_for_turn(connection: sa.Connection) -> None:
     """Let one service write at a time, as SQLite does by itself: events come in order, nobody waits in a circle."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})")
+
+
+def _next_savepoint(connection: sa.Connection, *, first: bool) -> None:
+    """Keep what was written so far whatever becomes of the next piece, in one message to a server."""
+    statements = ["SAVEPOINT work"] if first else ["RELEASE SAVEPOINT work", "SAVEPOINT work"]
+    if connection.dialect.name == "postgresql":
+        statements = ["; ".join(statements)]
+    for statement in statements:
+        connection.exec_driver_sql(statement)
 
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:

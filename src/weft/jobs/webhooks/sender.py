@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import sqlalchemy as sa
 
 from weft.errors import WeftError
@@ -20,7 +19,6 @@ from weft.jobs.store.tables import job
 from weft.jobs.store.web_tables import delivery, outbox, webhook
 from weft.jobs.webhooks.messages import signed_headers, wait_ms
 from weft.jobs.webhooks.outbox import MOST_AT_ONCE, fill
-from weft.serve.server.pictures.fetching import CheckedTransport
 
 TIMEOUT_S = 10.0  # of one message, whatever the other side does
 LOOK_S = 5.0  # between two looks when nothing is told
@@ -45,6 +43,10 @@ Post = Callable[[str, dict[str, str], str], SendResult]
 
 def post(url: str, headers: dict[str, str], body: str, allowed: Sequence[str] = ()) -> SendResult:
     """Send a message to a public address, or to one of the allowed networks. Blocks."""
+    import httpx  # here, with what needs it: a service starts without
+
+    from weft.serve.server.pictures.fetching import CheckedTransport
+
     deadline = time.monotonic() + TIMEOUT_S
     try:
         with (

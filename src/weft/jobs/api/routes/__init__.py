@@ -17,6 +17,10 @@ MODULES = tuple(
         "session",
         "stream",
         "studies",
+        "vision",
+        "vision.models",
+        "vision.projects",
+        "vision.trainings",
         "webhooks",
     )
 )

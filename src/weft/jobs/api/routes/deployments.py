@@ -28,7 +28,7 @@ def _deployments(call: ApiCall) -> Deployments:
     return call.state.jobs.data.deployments
 
 
-def _may_change(found: Deployment, identity: Identity) -> bool:
+def may_change_deployment(found: Deployment, identity: Identity) -> bool:
     return "write" in identity.scopes and (identity.is_admin or found.user_id == identity.user_id)
 
 
@@ -36,34 +36,36 @@ def _fields(found: Deployment, identity: Identity) -> dict[str, Any]:
     names = ("name", "model", "version", "previous", "state", "message", "created_ms", "changed_ms")
     fields = {name: getattr(found, name) for name in names}
     url = f"http://127.0.0.1:{found.port}" if found.port is not None else None
-    return fields | {"user": found.user_name, "url": url, "mine": _may_change(found, identity)}
+    return fields | {"user": found.user_name, "url": url, "mine": may_change_deployment(found, identity)}
 
 
-def _view(found: Deployment, identity: Identity) -> DeploymentView:
+def deployment_view(found: Deployment, identity: Identity) -> DeploymentView:
     return DeploymentView(**_fields(found, identity))
 
 
 async def _mine(call: ApiCall) -> Deployment:
     """Return the deployment that a path names, which the caller must be allowed to change."""
     found = await _deployments(call).find(call.path["deployment"])
-    if not _may_change(found, call.identity):
+    if not may_change_deployment(found, call.identity):
         raise ApiRefusal(403, f"{found.name} must be your own to be changed, got one of {found.user_name}")
     return found
 
 
 async def _list(call: ApiCall) -> DeploymentsAnswer:
-    return DeploymentsAnswer(tuple(_view(one, call.identity) for one in await _deployments(call).all()))
+    return DeploymentsAnswer(
+        tuple(deployment_view(one, call.identity) for one in await _deployments(call).all())
+    )
 
 
 async def _add(call: ApiCall) -> DeploymentView:
     known = next((one for one in await _deployments(call).all() if one.name == call.body.name), None)
-    if known is not None and not _may_change(known, call.identity):
+    if known is not None and not may_change_deployment(known, call.identity):
         raise ApiRefusal(403, f"{known.name} must be your own to be changed, got one of {known.user_name}")
     who = call.identity
     made = await _deployments(call).deploy(
         call.body.name, call.body.model, user_id=who.user_id, user_name=who.name
     )
-    return _view(made, who)
+    return deployment_view(made, who)
 
 
 async def _show(call: ApiCall) -> DeploymentDetail:
@@ -91,12 +93,16 @@ async def _remove(call: ApiCall) -> None:
 
 async def _stop(call: ApiCall) -> DeploymentView:
     found = await _mine(call)
-    return _view(await _deployments(call).stop(found.name, user_name=call.identity.name), call.identity)
+    return deployment_view(
+        await _deployments(call).stop(found.name, user_name=call.identity.name), call.identity
+    )
 
 
 async def _roll_back(call: ApiCall) -> DeploymentView:
     found = await _mine(call)
-    return _view(await _deployments(call).roll_back(found.name, user_name=call.identity.name), call.identity)
+    return deployment_view(
+        await _deployments(call).roll_back(found.name, user_name=call.identity.name), call.identity
+    )
 
 
 async def _canary(call: ApiCall) -> DeploymentView:
@@ -104,7 +110,7 @@ async def _canary(call: ApiCall) -> DeploymentView:
     changed = await _deployments(call).set_canary(
         found.name, body.version, body.percent, user_name=call.identity.name
     )
-    return _view(changed, call.identity)
+    return deployment_view(changed, call.identity)
 
 
 async def _infer(call: ApiCall) -> Response:

@@ -87,8 +87,8 @@ async def submit(call: ApiCall) -> SubmitAnswer:
         dry_run=body.dry_run,
     )
     if body.dry_run:
-        return SubmitAnswer((), tuple(map(_planned, expand(spec))))
-    return SubmitAnswer(await _made(call, numbers))
+        return SubmitAnswer((), tuple(map(_planned, expand(spec))), call.state.jobs.notes(spec))
+    return SubmitAnswer(await _made(call, numbers), notes=call.state.jobs.notes(spec))
 
 
 def _spec(body: Submission) -> JobSpec:

@@ -24,7 +24,7 @@ MOST_TOPICS = 100
 MOST_WATCHERS = 2000
 MOST_OF_A_USER = 1000
 LONGEST_S = 3600.0  # after which a watcher has to come back, and is checked again
-_TOPIC = re.compile(r"jobs|hosts|studies|job:(\d{1,15})(?::metrics)?|study:(\d{1,15})")
+_TOPIC = re.compile(r"jobs|hosts|studies|vision|job:(\d{1,15})(?::metrics)?|study:(\d{1,15})")
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -57,7 +57,7 @@ async def _topics(call: ApiCall, text: str) -> list[str]:
         if found is None:
             raise ApiRefusal(
                 422,
-                f"topics must be jobs, hosts, studies, job:ID, job:ID:metrics or study:ID, got {topic[:100]!r}",
+                f"topics must be jobs, hosts, studies, vision, job:ID, job:ID:metrics or study:ID, got {topic[:80]!r}",
             )
         if found[1]:
             numbers.add(int(found[1]))
@@ -72,11 +72,17 @@ async def _topics(call: ApiCall, text: str) -> list[str]:
 
     if numbers or studies:
         await call.database.read(check)
-    return [topic if ":" not in topic else _plain(topic) for topic in topics]
+    # Events of data sets are written for each user who may see them.
+    if "vision" in topics:
+        topics = [topic for topic in topics if topic != "vision"]
+        return [*map(_plain, topics), f"vision:{call.identity.name}", "vision:*"]
+    return list(map(_plain, topics))
 
 
 def _plain(topic: str) -> str:
     """Return a topic with the number as the service writes it."""
+    if ":" not in topic:
+        return topic
     word, number, *rest = topic.split(":")
     return ":".join([word, str(int(number)), *rest])
 

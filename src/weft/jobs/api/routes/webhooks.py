@@ -25,7 +25,6 @@ from weft.jobs.store.events import now_ms
 from weft.jobs.store.web_tables import delivery, webhook
 from weft.jobs.webhooks.outbox import add_delivery
 from weft.jobs.webhooks.sender import notify_key
-from weft.serve.server.pictures.fetching import checked_url
 
 MOST_WEBHOOKS = 50  # of one user
 MOST_DELIVERIES = 100
@@ -43,6 +42,8 @@ async def list_all(call: ApiCall) -> WebhooksAnswer:
 
 
 async def add(call: ApiCall) -> NewWebhookAnswer:
+    from weft.serve.server.pictures.fetching import checked_url  # with httpx, without which a service starts
+
     body: NewWebhook = call.body
     address = checked_url(body.url)
     if address.userinfo:

@@ -144,6 +144,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     jobs: tuple[JobView, ...]
     plan: tuple[PlannedJob, ...] | None = None  # of a dry run
+    notes: tuple[str, ...] = ()  # what must hold for them to run, as far as the service cannot tell
 
 
 class JobChanges(Document, frozen=True):

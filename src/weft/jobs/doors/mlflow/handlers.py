@@ -190,7 +190,12 @@ class Tracking:
 
     async def log_batch(self, caller: Caller, asked: messages.LogBatch) -> dict[str, Any]:
         batch = records.LoggedBatch(asked)
-        if await self._write(lambda connection: batch.write(connection, caller)):
+        if batch.only_points:  # readers check it meanwhile: what only one may do at a time is the writing
+            await self._read(lambda connection: batch.check(connection, caller))
+            new = await self._write(batch.write_points)
+        else:
+            new = await self._write(lambda connection: batch.write(connection, caller))
+        if new:
             self._publish(batch)
         return {}
 

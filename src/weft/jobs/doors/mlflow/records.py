@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weft.jobs.doors.access import Caller, DoorError, changeable_job
+from weft.jobs.doors.access import Caller, DoorError, changeable_job, missing_job
 from weft.jobs.doors.mlflow.messages import (
     LONGEST_PARAM,
     LONGEST_TAG,
@@ -73,18 +73,33 @@ class LoggedBatch:
         self._params = _values(asked.params, "parameter", LONGEST_PARAM)
         self._tags = _values(asked.tags, "tag", LONGEST_TAG)
 
+    @property
+    def only_points(self) -> bool:
+        """Whether it can be checked before it is written: points conflict with nothing."""
+        return not (self._params or self._tags)
+
+    def check(self, connection: sa.Connection, caller: Caller) -> None:
+        """Refuse a batch of a run that the caller may not log to."""
+        check_active(changeable_job(connection, caller, self.job_id))
+
     def write(self, connection: sa.Connection, caller: Caller) -> bool:
-        """Write all of it or nothing; return whether there were new points."""
-        found = changeable_job(connection, caller, self.job_id)
-        check_active(found)
+        """Check and write all of it or nothing; return whether there were new points."""
+        self.check(connection, caller)
         if self._params:
             add_params(connection, self.job_id, self._params)
         if self._tags:
             set_tags(connection, self.job_id, self._tags)
+        return self.write_points(connection)
+
+    def write_points(self, connection: sa.Connection) -> bool:
+        """Write the points of a batch that was checked; return whether they are new."""
         if not self._points:
             return False
         source = "mlflow:" + hashlib.blake2b(self._points, digest_size=20).hexdigest()
-        return add_batch(connection, self.job_id, source, 0, self._points)
+        try:
+            return add_batch(connection, self.job_id, source, 0, self._points)
+        except sa.exc.IntegrityError:  # its job was removed since
+            raise missing_job(self.job_id) from None
 
 
 def _values(given: Sequence[KeyValue], what: str, most: int) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""Executions of Watson Machine Learning Accelerator (WMLA, Deep Learning Impact): its logon and /execs.
+"""Doors of Watson Machine Learning Accelerator (WMLA, Deep Learning Impact): its logon, /execs and /hypersearch.
 
-`arguments.py` makes a job specification of a client's arguments, pure; `worker.py` is what a worker runs; `routes.py`
-has the REST.
+`arguments.py` makes a job specification of a client's arguments, `hypersearch.py` a study of a search's description,
+both pure; `worker.py` and `trial.py` are what a worker runs; `routes.py` and `search_routes.py` have the REST.
 """

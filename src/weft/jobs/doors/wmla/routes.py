@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from starlette.datastructures import MutableHeaders
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from weft.errors import UsageError
 from weft.jobs.accounts.tokens import make_token
 from weft.jobs.doors.access import (
     Authenticate,
@@ -30,8 +26,9 @@ from weft.jobs.doors.archives import zip_folder_answer
 from weft.jobs.doors.output import last_text, rank_logs
 from weft.jobs.doors.uploads import add_archive, read_form
 from weft.jobs.doors.wmla import executions
+from weft.jobs.doors.wmla.answers import find_caller, guarded, json_answer
 from weft.jobs.doors.wmla.arguments import DOOR, FRAMEWORKS, find_main, parse_arguments, to_spec
-from weft.jobs.lifecycle import ENDED, StateError
+from weft.jobs.lifecycle import ENDED
 from weft.jobs.store.events import add_event, now_ms
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.store.listing import JobFilter, list_jobs
@@ -49,23 +46,21 @@ def wmla_routes(service: SubmittingService, authenticate: Authenticate) -> list[
     one, application = f"{ROOT}/execs/{{exec_id}}", f"{ROOT}/scheduler/applications"
     logs = f"{application}/{{exec_id}}"
     return [
-        Route("/auth/v1/logon", _guarded(door.logon), methods=["GET"]),
-        Route(f"{ROOT}/execs", _guarded(door.create), methods=["POST"]),
-        Route(f"{ROOT}/execs", _guarded(door.list), methods=["GET"]),
-        Route(f"{ROOT}/execs", _guarded(door.delete_all), methods=["DELETE"]),
-        Route(f"{ROOT}/execs/frameworks", _guarded(door.frameworks), methods=["GET"]),
-        Route(one, _guarded(door.show), methods=["GET"]),
-        Route(one, _guarded(door.delete), methods=["DELETE"]),
-        Route(f"{one}/stop", _guarded(door.stop), methods=["POST"]),
-        Route(f"{one}/log", _guarded(door.log), methods=["GET"]),
-        Route(f"{one}/result", _guarded(door.result), methods=["GET"]),
-        Route(f"{ROOT}/conf", _guarded(door.conf), methods=["GET"]),
-        Route(f"{ROOT}/scheduler/instances", _guarded(door.instances), methods=["GET"]),
-        Route(application, _guarded(door.applications), methods=["GET"]),
-        Route(f"{logs}/driver/logs/{{stream}}", _guarded(door.driver_log), methods=["GET"]),
-        Route(
-            f"{logs}/executor/{{number:int}}/logs/{{stream}}", _guarded(door.executor_log), methods=["GET"]
-        ),
+        Route("/auth/v1/logon", guarded(door.logon), methods=["GET"]),
+        Route(f"{ROOT}/execs", guarded(door.create), methods=["POST"]),
+        Route(f"{ROOT}/execs", guarded(door.list), methods=["GET"]),
+        Route(f"{ROOT}/execs", guarded(door.delete_all), methods=["DELETE"]),
+        Route(f"{ROOT}/execs/frameworks", guarded(door.frameworks), methods=["GET"]),
+        Route(one, guarded(door.show), methods=["GET"]),
+        Route(one, guarded(door.delete), methods=["DELETE"]),
+        Route(f"{one}/stop", guarded(door.stop), methods=["POST"]),
+        Route(f"{one}/log", guarded(door.log), methods=["GET"]),
+        Route(f"{one}/result", guarded(door.result), methods=["GET"]),
+        Route(f"{ROOT}/conf", guarded(door.conf), methods=["GET"]),
+        Route(f"{ROOT}/scheduler/instances", guarded(door.instances), methods=["GET"]),
+        Route(application, guarded(door.applications), methods=["GET"]),
+        Route(f"{logs}/driver/logs/{{stream}}", guarded(door.driver_log), methods=["GET"]),
+        Route(f"{logs}/executor/{{number:int}}/logs/{{stream}}", guarded(door.executor_log), methods=["GET"]),
     ]
 
 
@@ -76,13 +71,7 @@ class WmlaDoor:
         self._service, self._database, self._ask = service, service.database, authenticate
 
     async def _caller(self, request: Request) -> Caller:
-        """Return who asks; the token may also be in the header X-Auth-Token."""
-        token = request.headers.get("x-auth-token")
-        if token is None or "authorization" in request.headers:
-            return await self._ask(request)
-        scope = {**request.scope, "headers": list(request.scope["headers"])}
-        MutableHeaders(scope=scope)["authorization"] = f"Bearer {token}"
-        return await self._ask(HTTPConnection(scope))
+        return await find_caller(request, self._ask)
 
     async def logon(self, request: Request) -> Response:
         """Give a token for a name and a password; a token that made others would never expire."""
@@ -98,7 +87,7 @@ class WmlaDoor:
                 c, caller.user_id, kind="api", name="wmla logon", scopes=scopes, expires_ms=until
             )
         )
-        return _json({"accessToken": token})
+        return json_answer({"accessToken": token})
 
     # -- executions ---------------------------------------------------------------------------------------------------
 
@@ -129,7 +118,7 @@ class WmlaDoor:
         keep_document(self._service.folder, job_id, KEPT, kept)
         await self._note(job_id, given.warnings)
         found = await self._database.read(lambda connection: visible_job(connection, caller, job_id))
-        return _json(self._exec(found))
+        return json_answer(self._exec(found))
 
     async def _note(self, job_id: int, warnings: tuple[str, ...]) -> None:
         def add(connection: Any) -> None:
@@ -159,22 +148,22 @@ class WmlaDoor:
         ).jobs
 
     async def list(self, request: Request) -> Response:
-        return _json([self._exec(job) for job in await self._mine(await self._caller(request))])
+        return json_answer([self._exec(job) for job in await self._mine(await self._caller(request))])
 
     async def show(self, request: Request) -> Response:
         _, job = await self._found(request)
-        return _json(self._exec(job))
+        return json_answer(self._exec(job))
 
     async def stop(self, request: Request) -> Response:
         caller, job = await self._found(request, change=True)
         if job.state not in ENDED:
             await self._service.act(job.id, "stop", user_name=caller.user_name)
-        return _json({"id": executions.exec_id(job)})
+        return json_answer({"id": executions.exec_id(job)})
 
     async def delete(self, request: Request) -> Response:
         caller, job = await self._found(request, change=True)
         await self._service.remove(job.id, user_name=caller.user_name)
-        return _json({"id": executions.exec_id(job)})
+        return json_answer({"id": executions.exec_id(job)})
 
     async def delete_all(self, request: Request) -> Response:
         """Remove the caller's executions that have ended."""
@@ -183,7 +172,7 @@ class WmlaDoor:
         gone = [job for job in await self._mine(caller) if job.state in ENDED]
         for job in gone:
             await self._service.remove(job.id, user_name=caller.user_name)
-        return _json({"ids": [executions.exec_id(job) for job in gone]})
+        return json_answer({"ids": [executions.exec_id(job) for job in gone]})
 
     async def log(self, request: Request) -> Response:
         """Return the output of all workers, as JSON text where the client asks for that."""
@@ -192,7 +181,7 @@ class WmlaDoor:
         paths = rank_logs(folder) if job.attempt else []
         text = "".join([await asyncio.to_thread(last_text, path, None) for _, path in paths])
         if "application/json" in request.headers.get("accept", ""):
-            return _json(text)
+            return json_answer(text)
         return PlainTextResponse(text)
 
     async def result(self, request: Request) -> Response:
@@ -208,17 +197,17 @@ class WmlaDoor:
 
     async def frameworks(self, request: Request) -> Response:
         await self._caller(request)
-        return _json(
+        return json_answer(
             [{"name": name, "description": text, "desc": [text]} for name, text in FRAMEWORKS.items()]
         )
 
     async def conf(self, request: Request) -> Response:
         caller = await self._caller(request)
-        return _json({"user": caller.user_name, "frameworks": list(FRAMEWORKS), "elastic": True})
+        return json_answer({"user": caller.user_name, "frameworks": list(FRAMEWORKS), "elastic": True})
 
     async def instances(self, request: Request) -> Response:
         await self._caller(request)
-        return _json([{"id": "weft", "name": "weft", "state": "STARTED"}])
+        return json_answer([{"id": "weft", "name": "weft", "state": "STARTED"}])
 
     async def applications(self, request: Request) -> Response:
         caller, query = await self._caller(request), request.query_params
@@ -231,7 +220,7 @@ class WmlaDoor:
                 "bad", f"start and length must be whole numbers, at most {MOST_LISTED} at once, got others"
             )
         texts = {name: query.get(name, "") for name in ("state", "search", "sort")}
-        return _json(executions.select(await self._mine(caller), start=start, length=length, **texts))
+        return json_answer(executions.select(await self._mine(caller), start=start, length=length, **texts))
 
     async def driver_log(self, request: Request) -> Response:
         _, job = await self._found(request)
@@ -256,26 +245,3 @@ class WmlaDoor:
             else await asyncio.to_thread(last_text, path, int(lines) if lines else None)
         )
         return PlainTextResponse(text)
-
-
-def _json(answer: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(answer), status, media_type="application/json")
-
-
-def _guarded(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint whose refusals are JSON with a message, as WMLA's are."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except DoorError as error:
-            found = _json({"message": str(error)}, executions.ERRORS[error.kind])
-            if found.status_code == 401:
-                found.headers["WWW-Authenticate"] = 'Basic realm="weft"'
-            return found
-        except StateError as error:
-            return _json({"message": str(error)}, 409)
-        except UsageError as error:
-            return _json({"message": str(error)}, 400)
-
-    return answer

@@ -166,8 +166,8 @@ class Attempts:
         return keeper
 
     async def _carry(self, running: RunningAttempt, command: KeeperCommand) -> None:
-        """Bring code and data to hosts that do not share this service's folders; Slurm and MPI see to their own."""
-        if running.known.spec.engine not in ("auto", "local", "ssh"):
+        """Bring code and data to hosts that do not share this service's folders; Slurm chooses its nodes later."""
+        if running.known.spec.engine not in ("auto", "local", "ssh", "mpi"):
             return
         folder, checkpoints = (
             self.folder(running.attempt),

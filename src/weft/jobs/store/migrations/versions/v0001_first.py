@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from alembic import op
 
-from weft.jobs.store.data_tables import project
-from weft.jobs.store.study_tables import study
-from weft.jobs.store.web_tables import webhook
+from weft.jobs.store.migrations.declared import METADATA
 
 revision = "0001"
 down_revision = None
-METADATA = project.metadata
-assert METADATA is webhook.metadata is study.metadata  # of the tables of all modules
 
 
 def upgrade() -> None:

@@ -1,0 +1,235 @@
+"""Deployed models (webapis), their answers (dlapis), and projects with their aliases."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from weft.jobs.data.deployments import Deployment
+from weft.jobs.doors.access import Caller, DoorError
+from weft.jobs.doors.powerai.answers import deployment_json, inference_json, project_json
+from weft.jobs.doors.powerai.base import body_of, both, in_order, json_answer, share, success, text_of
+from weft.jobs.doors.powerai.identities import missing, number_of, numbered_id
+from weft.jobs.doors.powerai.training_routes import TrainingPart
+from weft.jobs.doors.uploads import read_upload
+from weft.jobs.vision import projects
+from weft.jobs.vision.models import PictureModel, PictureModelNotFound
+from weft.jobs.vision.predictions import predict
+from weft.jobs.vision.projects import PictureProject, choose_model, find_project, may_deploy
+from weft.jobs.vision.trainings import model_name
+
+MOST_PICTURE_BYTES = 64 << 20
+_PROJECT = "/projects/{project}"
+
+
+class ServingPart(TrainingPart):
+    """Deployed models and projects."""
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            *both("/webapis", {"GET": self.webapis, "POST": self.deploy}),
+            *both("/webapis/{webapi}", {"GET": self.webapi, "DELETE": self.undeploy}),
+            *both("/dlapis/{webapi}", {"GET": self.infer_url, "POST": self.infer}),
+            *both("/projects", {"GET": self.projects, "POST": self.add_project}),
+            *both(_PROJECT, {"GET": self.project, "PUT": self.change_project, "DELETE": self.remove_project}),
+            *both(f"{_PROJECT}/models/{{which}}", {"GET": self.project_model}),
+            *both(f"{_PROJECT}/models/{{which}}/deploy", {"POST": self.deploy_of_project}),
+            *both(f"{_PROJECT}/models/{{which}}/predict", {"POST": self.predict_of_project}),
+        ]
+
+    # -- deployed models ----------------------------------------------------------------------------------------------
+
+    async def _shown(self, found: Deployment) -> dict[str, Any]:
+        try:
+            model: PictureModel | None = await self.service.trainings.models.find(
+                f"{found.model}@{found.version}"
+            )
+        except PictureModelNotFound:
+            model = None
+        return deployment_json(found, model, self.service.variables.url or "")
+
+    async def webapis(self, request: Request) -> Response:
+        await self.caller(request)
+        found = [await self._shown(one) for one in await self.service.data.deployments.all()]
+        return json_answer(in_order(found, request))
+
+    async def _deployment(self, text: str) -> Deployment:
+        number = None
+        for one in await self.service.data.deployments.all():
+            number = number_of("webapi", text) if number is None and text != one.name else number
+            if text == one.name or one.id == number:
+                return one
+        raise missing("webapi", text)
+
+    async def webapi(self, request: Request) -> Response:
+        await self.caller(request)
+        return json_answer(await self._shown(await self._deployment(request.path_params["webapi"])))
+
+    async def deploy(self, request: Request) -> Response:
+        caller, body = await self.caller(request, writes=True), await body_of(request)
+        model = await self.find_model(text_of(body, "trained_model_id"))
+        return await self._deployed(caller, model, text_of(body, "name", needed=False))
+
+    async def _deployed(self, caller: Caller, model: PictureModel, name: str) -> Response:
+        """Serve a model, if its project lets it be served."""
+        project = model.project_id
+        if project is not None:
+            known = await self._database.read(lambda c: find_project(c, project))
+            if not may_deploy(known, model):
+                raise DoorError(
+                    "conflict",
+                    f"{model.reference} must be for production in {known.name}, got {model.status}",
+                )
+        wanted = model_name(name or model.model).replace(".", "-")[:50]
+        there = next((one for one in await self.service.data.deployments.all() if one.name == wanted), None)
+        if there is not None and caller.role != "admin" and there.user_id != caller.user_id:
+            raise DoorError(
+                "forbidden", f"{wanted} must be your own to be changed, got one of {there.user_name}"
+            )
+        made = await self.service.data.deployments.deploy(
+            wanted, model.reference, user_id=caller.user_id, user_name=caller.user_name
+        )
+        return success(202, webapi_id=numbered_id("webapi", made.id), **await self._shown(made))
+
+    async def undeploy(self, request: Request) -> Response:
+        caller = await self.caller(request, writes=True)
+        found = await self._deployment(request.path_params["webapi"])
+        if caller.role != "admin" and found.user_id != caller.user_id:
+            raise DoorError(
+                "forbidden", f"{found.name} must be your own to be removed, got one of {found.user_name}"
+            )
+        await self.service.data.deployments.remove(found.name, user_name=caller.user_name)
+        return success()
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    async def infer(self, request: Request) -> Response:
+        """Show a picture of a form to a deployed model."""
+        await self.caller(request)
+        found = await self._deployment(request.path_params["webapi"])
+        return await self._inferred(request, found)
+
+    async def _inferred(self, request: Request, found: Deployment) -> Response:
+        async with read_upload(request, MOST_PICTURE_BYTES, most_files=1) as form:
+            if not form.files:
+                raise DoorError("bad", "a request must have a part named files with a picture, got none")
+            name, file = form.files[0]
+            picture, fields = file.read(), dict(form.fields)
+        return await self._answer(found, picture, name, {**request.query_params, **fields})
+
+    async def infer_url(self, request: Request) -> Response:
+        """Show a picture at a public address to a deployed model."""
+        from weft.serve.server.pictures.fetching import fetch
+        from weft.serve.server.refusal import RefusalError
+
+        await self.caller(request)
+        found, url = (
+            await self._deployment(request.path_params["webapi"]),
+            request.query_params.get("imageUrl", ""),
+        )
+        if not url:
+            raise DoorError("bad", "imageUrl must be given, got none; write ?imageUrl=https://...")
+        try:
+            picture = await asyncio.to_thread(fetch, url, MOST_PICTURE_BYTES)
+        except RefusalError as error:
+            raise DoorError("bad", str(error)) from None
+        return await self._answer(found, picture, url, dict(request.query_params))
+
+    async def _answer(self, found: Deployment, picture: bytes, image: str, asked: dict[str, str]) -> Response:
+        confidence = share(asked.get("confthre", ""), "confthre", 0.5)
+        top = asked.get("clsnum", "")
+        if top and not (top.isdecimal() and 1 <= int(top) <= 1000):
+            raise DoorError("bad", f"clsnum must be a whole number from 1 to 1000, got {top[:40]!r}")
+        answer = await predict(
+            self.service.data.deployments, found, picture, confidence=confidence, top=int(top) if top else 5
+        )
+        digest = hashlib.md5(picture, usedforsecurity=False).hexdigest()
+        heat = asked.get("containHeatMap", "").lower() == "true"
+        return json_answer(
+            inference_json(answer, numbered_id("webapi", found.id), md5=digest, image=image, heatmap=heat)
+        )
+
+    # -- projects -----------------------------------------------------------------------------------------------------
+
+    async def _project(self, request: Request, caller: Caller, *, own: bool = False) -> PictureProject:
+        number = number_of("project", request.path_params["project"])
+        found = await self._database.read(lambda c: find_project(c, number))
+        if own and caller.role != "admin" and found.user_id != caller.user_id:
+            raise DoorError(
+                "forbidden", f"{found.name} must be your own to be changed, got one of {found.user_name}"
+            )
+        return found
+
+    async def projects(self, request: Request) -> Response:
+        await self.caller(request)
+        found = await self._database.read(projects.list_projects)
+        return json_answer(in_order([project_json(one) for one in found], request))
+
+    async def add_project(self, request: Request) -> Response:
+        caller, body = await self.caller(request, writes=True), await body_of(request)
+        name, more = text_of(body, "name"), _project_fields(body)
+        made = await self._database.write(lambda c: projects.add_project(c, name, caller.user_id, **more))
+        return success(201, **project_json(made))
+
+    async def project(self, request: Request) -> Response:
+        return json_answer(project_json(await self._project(request, await self.caller(request))))
+
+    async def change_project(self, request: Request) -> Response:
+        caller, body = await self.caller(request, writes=True), await body_of(request)
+        found = await self._project(request, caller, own=True)
+        more = {**_project_fields(body), "name": text_of(body, "name", needed=False) or None}
+        changed = await self._database.write(lambda c: projects.change_project(c, found.id, **more))
+        return success(**project_json(changed))
+
+    async def remove_project(self, request: Request) -> Response:
+        caller = await self.caller(request, writes=True)
+        found = await self._project(request, caller, own=True)
+        await self._database.write(lambda c: projects.remove_project(c, found.id))
+        return success()
+
+    async def _of_project(self, request: Request, caller: Caller) -> PictureModel:
+        found = await self._project(request, caller)
+        known, which = (
+            await self.service.trainings.models.all(project_id=found.id),
+            request.path_params["which"],
+        )
+        try:
+            return choose_model(known, which)
+        except PictureModelNotFound:
+            model = await self.find_model(which)
+            if model not in known:
+                raise
+            return model
+
+    async def project_model(self, request: Request) -> Response:
+        return json_answer(await self.shown(await self._of_project(request, await self.caller(request))))
+
+    async def deploy_of_project(self, request: Request) -> Response:
+        caller, body = await self.caller(request, writes=True), await body_of(request)
+        model = await self._of_project(request, caller)
+        return await self._deployed(caller, model, text_of(body, "name", needed=False))
+
+    async def predict_of_project(self, request: Request) -> Response:
+        """Show a picture to the model that an alias of a project means, which must be deployed."""
+        model = await self._of_project(request, await self.caller(request))
+        for one in await self.service.data.deployments.all():
+            if (one.model, one.version) == (model.model, model.version) and one.state == "running":
+                return await self._inferred(request, one)
+        raise DoorError(
+            "conflict", f"{model.reference} must be deployed to answer, got none that runs; deploy it"
+        )
+
+
+def _project_fields(body: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for theirs, ours in (("enforce_pwf", "enforce"), ("auto_deploy", "auto_deploy")):
+        if theirs in body:
+            found[ours] = str(body[theirs]).lower() in ("true", "1", "yes")
+    if isinstance(body.get("description"), str):
+        found["description"] = body["description"]
+    return found

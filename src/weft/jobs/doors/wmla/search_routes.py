@@ -1,0 +1,207 @@
+"""WMLA's REST of searches: /hypersearch, whose searches are studies and whose experiments are jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from weft.jobs.doors.access import Authenticate, Caller, DoorError, check_submitter
+from weft.jobs.doors.uploads import add_archive, read_form
+from weft.jobs.doors.wmla.answers import find_caller, guarded, json_answer
+from weft.jobs.doors.wmla.arguments import DOOR, find_main, parse_arguments
+from weft.jobs.doors.wmla.hypersearch import ALGORITHMS, parse_request, to_study
+from weft.jobs.doors.wmla.search_states import search_json
+from weft.jobs.store.metrics import summaries
+from weft.jobs.store.snapshots import add_snapshot
+from weft.jobs.studies import store
+from weft.jobs.studies.begin import begin_study
+
+if TYPE_CHECKING:
+    from weft.jobs.service.service import JobService
+
+MOST_DATA_BYTES = 4 << 20  # of the description of a search
+NO_PLUGINS = (
+    "an algorithm must be one of WMLA's own or a searcher in the Python of this service, got a plug-in; write a class "
+    "and name it by an entry point in the group weft.tune.searchers"
+)
+
+
+def search_routes(root: str, service: JobService, authenticate: Authenticate) -> list[BaseRoute]:
+    """Return the routes of searches below WMLA's root."""
+    door = SearchDoor(service, authenticate)
+    every, one = f"{root}/hypersearch", f"{root}/hypersearch/{{search}}"
+    algorithm = f"{every}/algorithm"
+    return [
+        Route(algorithm, guarded(door.algorithms), methods=["GET"]),
+        Route(f"{algorithm}/install", guarded(door.install), methods=["POST"]),
+        Route(f"{algorithm}/{{algorithm}}", guarded(door.show_algorithm), methods=["GET"]),
+        Route(f"{algorithm}/{{algorithm}}", guarded(door.remove_algorithm), methods=["DELETE"]),
+        Route(every, guarded(door.create), methods=["POST"]),
+        Route(every, guarded(door.list), methods=["GET"]),
+        Route(every, guarded(door.delete_all), methods=["DELETE"]),
+        Route(one, guarded(door.show), methods=["GET"]),
+        Route(one, guarded(door.stop), methods=["PUT"]),
+        Route(one, guarded(door.delete), methods=["DELETE"]),
+        Route(f"{one}/force", guarded(door.stop), methods=["PUT"]),
+        Route(f"{one}/restart", guarded(door.restart), methods=["PUT"]),
+    ]
+
+
+class SearchDoor:
+    """Questions about searches, answered by the studies of the service."""
+
+    def __init__(self, service: JobService, authenticate: Authenticate) -> None:
+        self._service, self._database, self._ask = service, service.database, authenticate
+
+    # -- beginning ----------------------------------------------------------------------------------------------------
+
+    async def create(self, request: Request) -> Response:
+        """Begin a search from its description and the model's folder; answer its name."""
+        caller = await find_caller(request, self._ask)
+        check_submitter(caller)
+        async with read_form(request) as parts:
+            if "file" not in parts or "data" not in parts:
+                raise DoorError("bad", "a search must have the parts file and data, got not both; send both")
+            text = parts["data"].read(MOST_DATA_BYTES + 1)
+            if len(text) > MOST_DATA_BYTES:
+                raise DoorError("too-large", f"data must be at most {MOST_DATA_BYTES >> 20} MiB, got more")
+            given = parse_request(text)
+            execution = parse_arguments(given.model.args)
+            snapshot = await asyncio.to_thread(
+                add_archive, self._service.blobs, parts["file"], script_name=Path(execution.main).name
+            )
+        main = find_main([file.path for file in snapshot.files], execution)
+        name = given.name or f"{caller.user_name}-hpo-{time.time_ns()}"
+        config = to_study(given, execution, main=main, name=name)
+        if await self._named(caller, name):
+            raise DoorError("conflict", f"hpoName must be new, got {name}, which there is; take another")
+        digest = await self._database.write(lambda connection: add_snapshot(connection, snapshot))
+        begun = await begin_study(
+            self._service, config, user_id=caller.user_id, user_name=caller.user_name, snapshot=digest
+        )
+        assert begun.id is not None, "it was no dry run"
+        return json_answer(name)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def _mine(self, caller: Caller) -> list[store.StoredStudy]:
+        found = await self._database.read(lambda c: store.list_studies(c, visible_to=caller.visible_to))
+        return [one for one in found if one.project == DOOR]
+
+    async def _named(self, caller: Caller, name: str) -> store.StoredStudy | None:
+        return next((one for one in await self._mine(caller) if one.name == name), None)
+
+    async def _found(self, request: Request, *, change: bool = False) -> tuple[Caller, store.StoredStudy]:
+        caller = await find_caller(request, self._ask)
+        name = request.path_params["search"]
+        found = await self._named(caller, name)
+        if found is None:
+            raise DoorError(
+                "not-found", f"a search must exist, got {name[:80]!r}; list them with GET /hypersearch"
+            )
+        own = caller.job_id is None and (caller.role == "admin" or found.user_id == caller.user_id)
+        if change and not (own and caller.may_submit()):
+            raise DoorError(
+                "forbidden", f"a search must be your own to be changed, got one of {found.user_name}"
+            )
+        return caller, found
+
+    async def _json(self, found: store.StoredStudy) -> dict[str, Any]:
+        states = self._service.study_states
+        start, events = await self._database.read(lambda c: states.new_events(c, found.id))
+        state = states.take(found.id, start, events).state
+        told = await self._database.read(lambda c: store.trial_jobs(c, found.id))
+        jobs = {number: one.job_id for number, one in told.items()}
+        numbers = [job for job in jobs.values() if job is not None]
+        metrics = await self._database.read(lambda c: {job: summaries(c, job) for job in numbers})
+        return search_json(
+            state, jobs, metrics, creator=found.user_name, created_ms=found.created_ms, now_s=time.time()
+        )
+
+    async def list(self, request: Request) -> Response:
+        caller = await find_caller(request, self._ask)
+        return json_answer([await self._json(found) for found in await self._mine(caller)])
+
+    async def show(self, request: Request) -> Response:
+        _, found = await self._found(request)
+        return json_answer(await self._json(found))
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    async def _tell(self, request: Request, verb: str, allowed: tuple[str, ...]) -> Response:
+        caller, found = await self._found(request, change=True)
+        if found.state not in allowed:
+            raise DoorError(
+                "conflict", f"a search must be {' or '.join(allowed)} for that, got {found.state}"
+            )
+        name = caller.user_name
+        await self._database.write(lambda c: store.ask_study(c, found.id, {"do": verb}, user_name=name))
+        self._service.wake()
+        return json_answer(found.name)
+
+    async def stop(self, request: Request) -> Response:
+        return await self._tell(request, "stop", ("running", "paused"))
+
+    async def restart(self, request: Request) -> Response:
+        return await self._tell(request, "resume", ("paused", "stopped"))
+
+    async def delete(self, request: Request) -> Response:
+        caller, found = await self._found(request, change=True)
+        name = caller.user_name
+        await self._database.write(lambda c: store.remove_study(c, found.id, user_name=name))
+        return json_answer(found.name)
+
+    async def delete_all(self, request: Request) -> Response:
+        """Remove the caller's searches that are over."""
+        caller = await find_caller(request, self._ask)
+        check_submitter(caller)
+        over = [one for one in await self._mine(caller) if one.state not in ("running", "paused")]
+        gone = [one for one in over if one.user_id == caller.user_id]
+
+        def remove(connection: Any) -> None:
+            for one in gone:
+                store.remove_study(connection, one.id, user_name=caller.user_name)
+
+        await self._database.write(remove)
+        return json_answer([one.name for one in gone])
+
+    # -- algorithms ---------------------------------------------------------------------------------------------------
+
+    async def algorithms(self, request: Request) -> Response:
+        await find_caller(request, self._ask)
+        wanted = request.query_params.get("type", "BUILD_IN")
+        known = ALGORITHMS if wanted == "BUILD_IN" else {}
+        return json_answer([_algorithm_json(name) for name in known])
+
+    async def show_algorithm(self, request: Request) -> Response:
+        await find_caller(request, self._ask)
+        return json_answer(_algorithm_json(_known_algorithm(request)))
+
+    async def install(self, request: Request) -> Response:
+        check_submitter(await find_caller(request, self._ask))
+        raise DoorError("bad", NO_PLUGINS)
+
+    async def remove_algorithm(self, request: Request) -> Response:
+        check_submitter(await find_caller(request, self._ask))
+        raise DoorError(
+            "conflict", f"an algorithm must be a plug-in to be removed, got {_known_algorithm(request)}"
+        )
+
+
+def _known_algorithm(request: Request) -> str:
+    name: str = request.path_params["algorithm"]
+    if name not in ALGORITHMS:
+        raise DoorError(
+            "not-found", f"an algorithm must be one of {', '.join(ALGORITHMS)}, got {name[:80]!r}"
+        )
+    return name
+
+
+def _algorithm_json(name: str) -> dict[str, Any]:
+    return {"name": name, "type": "BUILD_IN", "description": ALGORITHMS[name]}

@@ -1,0 +1,1 @@
+"""Pictures as the service has them: data sets for jobs, trainings, trained models, projects, automatic labels."""

@@ -1,0 +1,64 @@
+"""Predictions of a served model of pictures: the server's answer in one shape for classes and for boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from weft.errors import UsageError
+from weft.jobs.data.deployments import Deployment, Deployments
+
+WAIT_S = 60.0  # for a picture that is large, or a model that is slow
+
+
+class PredictionError(UsageError):
+    """A picture that a served model did not take, or a server that does not answer."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+async def predict(
+    deployments: Deployments, known: Deployment, picture: bytes, *, confidence: float = 0.25, top: int = 5
+) -> dict[str, Any]:
+    """Return what a served model sees in a picture: `classified`, or `detections`."""
+    path = f"/v2/models/{known.model}/picture?confidence={confidence:g}&top={top}"
+    answer = await deployments.forward(known, "POST", path, picture, kind="application/octet-stream")
+    if answer is None:
+        raise PredictionError(
+            503, f"{known.name} must be running to answer, got one that is {known.state}; try again"
+        )
+    status, body = answer
+    if status != 200:
+        reason = _reason(body)
+        raise PredictionError(
+            422 if status < 500 else 503, f"{known.name} did not take the picture: {reason}"
+        )
+    return shaped(msgspec.json.decode(body))
+
+
+def shaped(answer: Any) -> dict[str, Any]:
+    """Return a server's answer as `classified`, `detections`, or `outputs` of other models."""
+    if isinstance(answer, list) and all(isinstance(one, Mapping) and "label" in one for one in answer):
+        boxes = bool(answer) and all("xmin" in one for one in answer)
+        return {"detections": answer} if boxes or not answer else {"classified": answer}
+    if isinstance(answer, Mapping):
+        for name in ("classified", "detections", "classes"):
+            if isinstance(answer.get(name), list):
+                return {"classified" if name == "classes" else name: answer[name], **_others(answer, name)}
+    return {"outputs": answer}
+
+
+def _others(answer: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in answer.items() if key != name}
+
+
+def _reason(body: bytes) -> str:
+    try:
+        found = msgspec.json.decode(body)
+        return str(found["error"])[:500]
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return body[:500].decode(errors="replace")

@@ -1,0 +1,105 @@
+"""The worker of jobs about pictures: `python -m weft.jobs.vision.worker train|label request.json`.
+
+It runs where jobs run, under plain Python, several workers or an elastic run, and reads nothing but its own files: the
+request beside it, the folder of its data set, and for labelling the model that came along with the code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import UsageError, WeftError
+
+if TYPE_CHECKING:
+    from weft.vision.inference import Prediction
+    from weft.vision.records import DatasetVersion, LabelledPicture
+
+LABELS = "labels.jsonl"  # among the outputs of a labelling
+BATCH = 16  # pictures that a model looks at together
+
+
+def main(words: Sequence[str]) -> int:
+    """Do what a request asks for; 2 if it cannot be understood."""
+    try:
+        kind, path = words
+        request = json.loads(Path(path).read_text())
+        data, outputs = Path(os.environ["WEFT_DATA_PICTURES"]), Path(os.environ["WEFT_OUTPUTS"])
+    except (ValueError, OSError, KeyError) as error:
+        print(
+            f"weft: a worker must have train or label, a request, data and outputs, got: {error!r}",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        {"train": train, "label": label}[kind](request, data, outputs)
+    except WeftError as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    return 0
+
+
+def opened(request: dict[str, Any], data: Path) -> DatasetVersion:
+    """Return the version in a folder under the name, number and digest that it has in the library."""
+    from weft.vision.formats import read
+
+    return replace(read(data), **request["version"])
+
+
+def train(request: dict[str, Any], data: Path, outputs: Path) -> None:
+    """Train a model; its folder is `model` among the outputs."""
+    import msgspec
+
+    from weft.vision.config.schema import VisionConfig
+    from weft.vision.training import train as train_model
+
+    config = msgspec.convert(request["config"], VisionConfig)
+    train_model(msgspec.structs.replace(config, data=str(data)), opened(request, data), outputs / "model")
+
+
+def label(request: dict[str, Any], data: Path, outputs: Path) -> None:
+    """Write what a model finds in pictures, a line for each, shared out among the workers."""
+    import weft
+    from weft.vision.inference import Predictor
+
+    wanted = set(request["files"])
+    rank, workers = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    pictures = [one for one in opened(request, data).pictures if one.id in wanted][rank::workers]
+    predictor = Predictor(Path("model"))
+    name = LABELS if workers == 1 else f"{rank}-{LABELS}"
+    least = float(request["confidence"])
+    with (outputs / name).open("w") as file:
+        for done, batch in _batches(pictures):
+            found = predictor.predict([one.path for one in batch], confidence=least)
+            for picture, prediction in zip(batch, found, strict=True):
+                file.write(json.dumps(_line(picture, prediction, least, request["model"])) + "\n")
+            weft.report(done / max(1, len(pictures)), f"{done} of {len(pictures)} pictures")
+
+
+def _batches(pictures: Sequence[LabelledPicture]) -> Iterator[tuple[int, Sequence[LabelledPicture]]]:
+    for first in range(0, len(pictures), BATCH):
+        batch = pictures[first : first + BATCH]
+        yield first + len(batch), batch
+
+
+def _line(picture: LabelledPicture, found: Prediction, least: float, model: str) -> dict[str, Any]:
+    """Return what a model found in one picture, as far as it is sure enough."""
+    from weft.vision.formats.documents import shape_document
+
+    if found.scores:
+        category, score = found.scores[0]
+        return (
+            {"id": picture.id, "category": category, "confidence": score}
+            if score >= least
+            else {"id": picture.id}
+        )
+    return {"id": picture.id, "shapes": [shape_document(replace(one, model=model)) for one in found.shapes]}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
