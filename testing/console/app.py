@@ -23,7 +23,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from testing.console import answers, data_answers, study_answers, texts
+from testing.console import answers, data_answers, study_answers, texts, training_answers, vision_answers
+from testing.console.vision_world import make_vision
 from testing.console.world import METRICS, World, make_world, now_ms, series
 
 from weft.console import pages
@@ -34,11 +35,13 @@ from weft.jobs.spec.read import SpecError
 ACTIONS = ("stop", "pause", "resume", "retry", "hold", "release")
 POLICY = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 COOKIE = "weft_session"
+PICTURES = 1000  # of the made-up data set
 
 
 def make_app(world: World, *, logged_in: bool = True) -> Starlette:
     """Return the service over a world."""
     study_answers.add_studies(world)
+    world.vision = make_vision(PICTURES if world.jobs else 0)
     routes = [Route(f"{PREFIX}/stream", _streamer(world))]
     routes += [Route(f"{PREFIX}/session", _log_in, methods=["POST"])]
     routes += [Route(f"{PREFIX}/jobs/{{job:int}}/files/{{path:path}}", _file)]
@@ -65,7 +68,7 @@ def _handler(name: str) -> Callable[..., Any] | None:
         return lambda world, request: answers.act(world, request, verb)
     if name in ("drain_host", "undrain_host"):
         return answers.drain_host
-    modules = (answers, data_answers, study_answers)
+    modules = (answers, data_answers, study_answers, vision_answers, training_answers)
     return next((getattr(module, name) for module in modules if hasattr(module, name)), None)
 
 

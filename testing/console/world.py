@@ -39,6 +39,7 @@ class World:
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)  # that each job has done
     studies: dict[int, Any] = field(default_factory=dict)  # MadeUpStudy, by number
+    vision: Any = None  # VisionWorld
 
     def view(self, job_id: int) -> JobView:
         return JobView(**self.jobs[job_id] | {"headline": _headline(job_id, self.steps[job_id])})

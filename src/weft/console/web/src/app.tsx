@@ -20,6 +20,14 @@ const DeploymentsPage = lazy(() => import("./pages/data/deployments"));
 const SettingsPage = lazy(() => import("./pages/settings/settings"));
 const StudiesPage = lazy(() => import("./pages/studies/studies"));
 const StudyPage = lazy(() => import("./pages/studies/study"));
+const VisionDatasetsPage = lazy(() => import("./pages/vision/data/datasets"));
+const VisionDatasetPage = lazy(() => import("./pages/vision/data/dataset"));
+const FilmPage = lazy(() => import("./pages/vision/data/films"));
+const TrainingPage = lazy(() => import("./pages/vision/train/trainings"));
+const TrainingsPage = lazy(() => import("./pages/vision/train/trainings").then((found) => ({ default: found.TrainingsPage })));
+const VisionModelPage = lazy(() => import("./pages/vision/models/models"));
+const VisionModelsPage = lazy(() => import("./pages/vision/models/models").then((found) => ({ default: found.VisionModelsPage })));
+const LabelPage = lazy(() => import("./pages/vision/label/label"));
 const NewJobPage = lazy(() => import("./pages/new-job"));
 
 /** Returns where a link that MLflow's client prints leads: #/experiments/0/runs/7 is job 7. */
@@ -67,6 +75,14 @@ export function App() {
           <Route path="/models" component={ModelsPage} />
           <Route path="/deployments" component={DeploymentsPage} />
           <Route path="/settings/:tab?">{({ tab }) => <SettingsPage tab={tab ?? "tokens"} />}</Route>
+          <Route path="/vision" component={VisionDatasetsPage} />
+          <Route path="/vision/data/:dataset/:tab?">{({ dataset, tab }) => <VisionDatasetPage key={dataset} dataset={decodeURIComponent(dataset)} tab={tab ?? "pictures"} />}</Route>
+          <Route path="/vision/film/:film">{({ film }) => <FilmPage key={film} film={decodeURIComponent(film)} />}</Route>
+          <Route path="/vision/trainings" component={TrainingsPage} />
+          <Route path="/vision/trainings/:id">{({ id }) => <TrainingPage key={id} id={Number(id)} />}</Route>
+          <Route path="/vision/models" component={VisionModelsPage} />
+          <Route path="/vision/models/:model">{({ model }) => <VisionModelPage key={model} reference={decodeURIComponent(model)} />}</Route>
+          <Route path="/vision/label/:dataset/:file?">{({ dataset, file }) => <LabelPage key={dataset} dataset={decodeURIComponent(dataset)} file={file && decodeURIComponent(file)} />}</Route>
           <Route path="/new" component={NewJobPage} />
           <Route>
             <Page name="Nothing here" title="Nothing here">

@@ -24,6 +24,9 @@ export function keepSession(session: SessionAnswer): SessionAnswer {
   return session;
 }
 
+/** Returns what a write must carry, for those that are not sent by `send`. */
+export const csrfToken = (): string => csrf;
+
 export function whenLoggedOut(tell: () => void): void {
   loggedOut = tell;
 }

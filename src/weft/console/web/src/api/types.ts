@@ -44,6 +44,22 @@ export interface AuditEntry {
   detail: Record<string, unknown>;
 }
 
+/** The job that labels, and the number of pictures. */
+export interface AutolabelAnswer {
+  job: JobView;
+  pictures: number;
+}
+
+/** An automatic labelling to begin. */
+export interface AutolabelBody {
+  model: string;
+  confidence?: number;
+  files?: string[];
+  workers?: number;
+  gpus?: number;
+  cpus?: number;
+}
+
 /** A version that answers a share of the requests. */
 export interface CanaryView {
   version: number;
@@ -54,6 +70,15 @@ export interface CanaryView {
 export interface CapacityView {
   total: ResourceView;
   used: ResourceView;
+}
+
+/** One label or category, counted. */
+export interface ClassHealth {
+  name: string;
+  pictures: number;
+  shapes: number;
+  splits: Record<string, number>;
+  median_area: number;
 }
 
 /** Fields of the specification that the copy shall have otherwise: {"queue.priority": 80, "run": "..."}. */
@@ -111,6 +136,16 @@ export interface DataFileView {
   path: string;
   size: number;
   digest: string;
+}
+
+/** The files of a data set, counted. */
+export interface DatasetCounts {
+  pictures?: number;
+  films?: number;
+  labelled?: number;
+  unlabelled?: number;
+  auto?: number;
+  review?: number;
 }
 
 /** One version with its first files, and what came of it. */
@@ -310,6 +345,15 @@ export interface HealthAnswer {
   status: "degraded" | "ok";
   version: string;
   problems?: string[];
+}
+
+/** One kind of trouble in a data set, with files that show it. */
+export interface HealthIssue {
+  kind: string;
+  level: "info" | "problem" | "warning";
+  text: string;
+  count: number;
+  files: string[];
 }
 
 /** Changes to a host; what is left out stays. */
@@ -563,6 +607,13 @@ export interface KubernetesConfig {
   elastic?: boolean;
 }
 
+/** A label of objects, or a category of whole pictures. */
+export interface LabelView {
+  name: string;
+  colour: string;
+  pictures?: number;
+}
+
 /** The verdict on which samples each committed step consumed. */
 export interface LedgerView {
   elastic: boolean;
@@ -617,6 +668,12 @@ export interface LogsAnswer {
   first: string;
   ended: boolean;
   ranks: number[];
+}
+
+/** A mask as COCO writes it: height and width, and packed counts. */
+export interface MaskView {
+  size: [number, number];
+  counts: string;
 }
 
 /** One metric of a job at a glance. */
@@ -726,6 +783,15 @@ export interface NewModel {
   alias?: string | null;
 }
 
+/** A project to make. */
+export interface NewPictureProject {
+  name: string;
+  description?: string;
+  enforce?: boolean;
+  auto_deploy?: boolean;
+  datasets?: string[];
+}
+
 /** A value that the caller's jobs may have in an environment variable. */
 export interface NewSecret {
   name: string;
@@ -754,12 +820,40 @@ export interface NewTokenAnswer {
   text: string;
 }
 
+/** A training to begin: data set, and whatever is not to be chosen by itself. */
+export interface NewTraining {
+  dataset: string;
+  version?: number | null;
+  name?: string | null;
+  task?: "anomaly" | "classification" | "detection" | "segmentation" | null;
+  model?: string | null;
+  config?: Record<string, unknown>;
+  workers?: number | string;
+  gpus?: number;
+  cpus?: number;
+  memory?: string | null;
+  lms?: string | null;
+  priority?: number;
+  project?: number | null;
+}
+
 /** A user to be made; without a password, one who logs in by a link. */
 export interface NewUser {
   name: string;
   role?: "admin" | "member" | "viewer";
   password?: string | null;
   system_user?: string | null;
+}
+
+/** A data set to make. */
+export interface NewVisionDataset {
+  name: string;
+  description?: string;
+}
+
+/** A version to freeze. */
+export interface NewVisionVersion {
+  note?: string;
 }
 
 /** An address that is told of events. */
@@ -804,6 +898,98 @@ export interface ParameterImportance {
   share: number;
   low: number;
   high: number;
+}
+
+/** The name under which a trained model is served; none: its own. */
+export interface PictureDeployBody {
+  name?: string | null;
+}
+
+/** Changes to a trained model; what is left out stays. */
+export interface PictureModelChanges {
+  status?: "production" | "rejected" | "untested" | null;
+  project?: number | null;
+}
+
+/** A trained model with metrics, confusion, curves and its worst mistakes. */
+export interface PictureModelDetail {
+  model: string;
+  version: number;
+  reference: string;
+  job: number | null;
+  task: string;
+  network: string;
+  dataset: string;
+  dataset_name: string;
+  dataset_version: number;
+  score_name: string;
+  score: number | null;
+  status: "production" | "rejected" | "untested";
+  project: number | null;
+  user: string;
+  mine: boolean;
+  deployments: string[];
+  created_ms: number;
+  changed_ms: number;
+  results: Record<string, unknown>;
+  examples: TrainingExample[];
+  classes: string[];
+}
+
+/** One version of a trained model at a glance. */
+export interface PictureModelView {
+  model: string;
+  version: number;
+  reference: string;
+  job: number | null;
+  task: string;
+  network: string;
+  dataset: string;
+  dataset_name: string;
+  dataset_version: number;
+  score_name: string;
+  score: number | null;
+  status: "production" | "rejected" | "untested";
+  project: number | null;
+  user: string;
+  mine: boolean;
+  deployments: string[];
+  created_ms: number;
+  changed_ms: number;
+}
+
+/** Trained models, newest first. */
+export interface PictureModelsAnswer {
+  models: PictureModelView[];
+}
+
+/** Changes to a project; what is left out stays. */
+export interface PictureProjectChanges {
+  name?: string | null;
+  description?: string | null;
+  enforce?: boolean | null;
+  auto_deploy?: boolean | null;
+  datasets?: string[] | null;
+}
+
+/** A project. */
+export interface PictureProjectView {
+  id: number;
+  name: string;
+  description: string;
+  enforce: boolean;
+  auto_deploy: boolean;
+  datasets: string[];
+  models: number;
+  user: string;
+  mine: boolean;
+  created_ms: number;
+  changed_ms: number;
+}
+
+/** Projects by name. */
+export interface PictureProjectsAnswer {
+  projects: PictureProjectView[];
 }
 
 /** One job that a dry run would have made. */
@@ -853,6 +1039,31 @@ export interface PointsBody {
   source: string;
   sequence: number;
   points: ([string, number, number, number | "-Infinity" | "Infinity" | "NaN"])[];
+}
+
+/** What a served model sees in a picture. */
+export interface PredictAnswer {
+  classified?: PredictedClass[] | null;
+  detections?: PredictedBox[] | null;
+  heatmap?: string | null;
+  outputs?: unknown;
+}
+
+/** An object that was found, in pixels of the upright picture. */
+export interface PredictedBox {
+  label: string;
+  confidence: number;
+  xmin: number;
+  ymin: number;
+  xmax: number;
+  ymax: number;
+  polygons?: [number, number][][];
+}
+
+/** A class that a picture may be of. */
+export interface PredictedClass {
+  label: string;
+  confidence: number;
 }
 
 /** One thing that is wrong with a request. */
@@ -1009,6 +1220,25 @@ export interface SessionUser {
   role: "admin" | "member" | "viewer";
 }
 
+/** One labelled object of a picture, in pixels of the upright picture. */
+export interface ShapeView {
+  label: string;
+  box: [number, number, number, number];
+  polygons?: [number, number][][];
+  mask?: MaskView | null;
+  confidence?: number | null;
+  model?: string | null;
+  track?: string | null;
+  id?: string;
+}
+
+/** Pictures of about the same size. */
+export interface SizeBin {
+  width: number;
+  height: number;
+  count: number;
+}
+
 /** A snapshot's digest, and the contents that must be sent before a job can use it. */
 export interface SnapshotAnswer {
   digest: string;
@@ -1107,6 +1337,7 @@ export interface Submission {
 export interface SubmitAnswer {
   jobs: JobView[];
   plan?: PlannedJob[] | null;
+  notes?: string[];
 }
 
 /** Metrics from TensorBoard event files in a folder. */
@@ -1134,6 +1365,46 @@ export interface TokenView {
 /** The caller's tokens. */
 export interface TokensAnswer {
   tokens: TokenView[];
+}
+
+/** A training with its configuration and what it has shown so far; curves are those of its job. */
+export interface TrainingDetail {
+  job: JobView;
+  dataset: string;
+  dataset_name: string;
+  version: number;
+  task: string;
+  network: string;
+  model: string | null;
+  score_name: string;
+  score: number | null;
+  config: Record<string, unknown>;
+  examples: TrainingExample[];
+  results: Record<string, unknown>;
+}
+
+/** A picture that shows what a model finds, or what it should. */
+export interface TrainingExample {
+  name: string;
+  url: string;
+}
+
+/** A training at a glance: its job, its data and what came of it. */
+export interface TrainingView {
+  job: JobView;
+  dataset: string;
+  dataset_name: string;
+  version: number;
+  task: string;
+  network: string;
+  model: string | null;
+  score_name: string;
+  score: number | null;
+}
+
+/** Trainings, newest first. */
+export interface TrainingsAnswer {
+  trainings: TrainingView[];
 }
 
 /** One trial. */
@@ -1199,6 +1470,265 @@ export interface ValueDiff {
 export interface VersionServing {
   version: number;
   figures: ServingView;
+}
+
+/** Outer rings of what a tool found. */
+export interface VisionAssistAnswer {
+  polygons: [number, number][][];
+}
+
+/** A tool that finds the outline of an object, and where to look. */
+export interface VisionAssistBody {
+  tool: "grabcut" | "model" | "wand";
+  box?: [number, number, number, number] | null;
+  point?: [number, number] | null;
+  tolerance?: number;
+}
+
+/** A new data set of changed pictures: one for each step, and the pictures as they are. */
+export interface VisionAugmentBody {
+  name: string;
+  steps: VisionAugmentStep[];
+  keep?: boolean;
+  seed?: number;
+}
+
+/** One way to change pictures, with its level. */
+export interface VisionAugmentStep {
+  kind: "blur" | "colour" | "crop" | "flip_left_right" | "flip_top_bottom" | "noise" | "rotate" | "sharpen";
+  level?: number;
+}
+
+/** An action on many files: those that are named, or all that a filter lets through. */
+export interface VisionChange {
+  action: "accept" | "approve" | "categorise" | "copy" | "delete" | "move" | "reject" | "review";
+  files?: string[];
+  filter?: VisionFilesQuery | null;
+  target?: string | null;
+  category?: string | null;
+  confidence?: number;
+}
+
+/** The files that an action changed. */
+export interface VisionChangeAnswer {
+  changed: number;
+  left: number;
+}
+
+/** The name of a copy. */
+export interface VisionCloneBody {
+  name: string;
+}
+
+/** A data set at a glance. */
+export interface VisionDataset {
+  id: string;
+  name: string;
+  description: string;
+  owner: string;
+  mine: boolean;
+  shares: string[];
+  counts: DatasetCounts;
+  labels: LabelView[];
+  categories: LabelView[];
+  cover: string | null;
+  created_ms: number;
+  updated_ms: number;
+  newest_version: number;
+}
+
+/** Changes of a data set; what is not named stays. */
+export interface VisionDatasetChanges {
+  name?: string | null;
+  description?: string | null;
+  shares?: string[] | null;
+  cover?: string | null;
+}
+
+/** All data sets of pictures that the caller may see. */
+export interface VisionDatasets {
+  datasets: VisionDataset[];
+}
+
+/** A picture, a film or a frame at a glance. */
+export interface VisionFile {
+  id: string;
+  dataset: string;
+  name: string;
+  kind: "film" | "frame" | "picture";
+  width: number;
+  height: number;
+  bytes: number;
+  sha256: string;
+  state: "auto" | "labelled" | "unlabelled";
+  review: "" | "approved" | "changes" | "review";
+  category: string | null;
+  category_confidence: number | null;
+  labels: Record<string, number>;
+  confidence: number | null;
+  revision: number;
+  split: "test" | "train" | "validation";
+  parent: string | null;
+  time_s: number | null;
+  duration_s: number | null;
+  frames_per_s: number | null;
+  frames: number;
+  added_ms: number;
+  updated_ms: number;
+}
+
+/** A file with its labels and all that is known of it. */
+export interface VisionFileDetail {
+  id: string;
+  dataset: string;
+  name: string;
+  kind: "film" | "frame" | "picture";
+  width: number;
+  height: number;
+  bytes: number;
+  sha256: string;
+  state: "auto" | "labelled" | "unlabelled";
+  review: "" | "approved" | "changes" | "review";
+  category: string | null;
+  category_confidence: number | null;
+  labels: Record<string, number>;
+  confidence: number | null;
+  revision: number;
+  split: "test" | "train" | "validation";
+  parent: string | null;
+  time_s: number | null;
+  duration_s: number | null;
+  frames_per_s: number | null;
+  frames: number;
+  added_ms: number;
+  updated_ms: number;
+  shapes: ShapeView[];
+  metadata: Record<string, string>;
+  previous: string | null;
+  next: string | null;
+  updated_by: string;
+}
+
+/** One page of a data set's files. */
+export interface VisionFiles {
+  files: VisionFile[];
+  total: number;
+  next: string | null;
+}
+
+/** A page of files. */
+export interface VisionFilesQuery {
+  state?: "all" | "auto" | "labelled" | "review" | "unlabelled";
+  label?: string | null;
+  category?: string | null;
+  kind?: "film" | "frame" | "picture" | null;
+  parent?: string | null;
+  query?: string;
+  sort?: "-added" | "-confidence" | "-name" | "-updated" | "added" | "confidence" | "name" | "updated";
+  after?: string | null;
+  limit?: number;
+}
+
+/** Frames to capture of a film: at times, or every so many seconds. */
+export interface VisionFramesBody {
+  times_s?: number[];
+  every_s?: number | null;
+}
+
+/** The health of a data set. */
+export interface VisionHealth {
+  counts: DatasetCounts;
+  labels: ClassHealth[];
+  categories: ClassHealth[];
+  splits: Record<string, number>;
+  sizes: SizeBin[];
+  issues: HealthIssue[];
+}
+
+/** An import of pictures at addresses, or of a data set that the service can read. */
+export interface VisionImportBody {
+  urls: string[];
+  skip_duplicates?: boolean;
+}
+
+/** A label or a category in the wanted order. */
+export interface VisionLabelEntry {
+  name: string;
+  colour?: string | null;
+  was?: string | null;
+}
+
+/** The labels of a file, as a whole; `revision` is the one that they were made from. */
+export interface VisionLabelsBody {
+  revision: number;
+  shapes?: ShapeView[];
+  category?: string | null;
+  category_confidence?: number | null;
+  review?: "" | "approved" | "changes" | "review" | null;
+}
+
+/** All labels or categories of a data set in order; those that are left out are removed if no file has them. */
+export interface VisionLabelsChange {
+  labels?: VisionLabelEntry[] | null;
+  categories?: VisionLabelEntry[] | null;
+}
+
+/** Keys and values that users give a file; an empty value removes a key. */
+export interface VisionMetadataBody {
+  metadata: Record<string, string>;
+}
+
+/** Background work with its progress. */
+export interface VisionTask {
+  id: string;
+  dataset: string;
+  kind: string;
+  state: "done" | "failed" | "running" | "stopped" | "waiting";
+  done: number;
+  total: number;
+  message: string;
+  problems: string[];
+  result: Record<string, unknown>;
+  owner: string;
+  created_ms: number;
+  updated_ms: number;
+}
+
+/** Background work, newest first. */
+export interface VisionTasks {
+  tasks: VisionTask[];
+}
+
+/** A track whose boxes are wanted in the frames between those where it was drawn. */
+export interface VisionTrackBody {
+  track: string;
+}
+
+/** The file that came of an upload, or the task that imports it. */
+export interface VisionUploadAnswer {
+  file?: VisionFile | null;
+  task?: VisionTask | null;
+}
+
+/** An immutable state of a data set. */
+export interface VisionVersion {
+  dataset: string;
+  name: string;
+  number: number;
+  digest: string;
+  note: string;
+  pictures: number;
+  shapes: number;
+  splits: Record<string, number>;
+  labels: string[];
+  categories: string[];
+  created_ms: number;
+  user: string;
+}
+
+/** The versions of a data set, newest first. */
+export interface VisionVersions {
+  versions: VisionVersion[];
 }
 
 /** Changes to a webhook. */
