@@ -37,6 +37,7 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import claims  # noqa: E402
 from testing.serving import small_models  # noqa: E402
 from testing.serving.pictures import picture  # noqa: E402
 from testing.serving.server import Server, serving  # noqa: E402
@@ -44,13 +45,10 @@ from testing.serving.server import Server, serving  # noqa: E402
 from weft.serve.client import Client, ServerError  # noqa: E402
 from weft.serve.server.protocols import inference_pb2 as messages  # noqa: E402
 from weft.serve.server.protocols.inference_pb2_grpc import GRPCInferenceServiceStub  # noqa: E402
-from weft.text import format_table  # noqa: E402
 
 PERIOD_S = 10.0  # of calm, then of hostile requests
 SAMPLE_S = 2.0  # between looks at the memory
 HELD = 100  # connections that hostile clients leave open, at most
-P99_RATIO = 2.0  # the 99th percentile of good requests beside hostile ones may be so many times that without
-GROWTH = 0.5  # MB a minute that resident memory may grow by in the second half
 
 
 @dataclass
@@ -314,21 +312,15 @@ def p99(seconds: list[float]) -> float:
     return sorted(seconds)[int(len(seconds) * 0.99)] if seconds else 0.0
 
 
-def claims(tally: Tally, samples: list[tuple[float, float]]) -> list[tuple[str, str, str, bool]]:
-    """Return what was found: what, figure, must, and whether that is met."""
-    good, bad = len(tally.calm) + len(tally.beside), tally.failed.total()
-    ratio = p99(tally.beside) / p99(tally.calm) if tally.beside and tally.calm else 0.0
-    slope = growth(samples)
-    wrong = f"{tally.wrong.total()} of {tally.hostile.total()}"
-    return [
-        ("good requests that failed", f"{bad} of {good + bad}", "0", bad == 0),
-        ("hostile requests answered wrongly", wrong, "0", not tally.wrong),
-        ("p99 of good ones, calm", f"{p99(tally.calm) * 1e3:.1f} ms", "-", True),
-        ("p99 of good ones beside hostile ones", f"{p99(tally.beside) * 1e3:.1f} ms", "-", True),
-        ("their ratio", f"{ratio:.2f}x", f"<= {P99_RATIO:g}x", ratio <= P99_RATIO),
-        ("resident memory, begin to end", f"{samples[0][1]:.0f} to {samples[-1][1]:.0f} MB", "-", True),
-        ("its growth in the second half", f"{slope:.2f} MB/min", f"<= {GROWTH:g} MB/min", slope <= GROWTH),
-    ]
+def figures(tally: Tally, samples: list[tuple[float, float]]) -> dict[str, float]:
+    """Return the figures of the table of claims."""
+    calm, beside = p99(tally.calm), p99(tally.beside)
+    return {
+        "soak-failed": tally.failed.total(),
+        "soak-wrong": tally.wrong.total(),
+        "soak-p99": beside / calm if calm else 0.0,
+        "soak-growth": growth(samples),
+    }
 
 
 def main() -> None:
@@ -341,15 +333,22 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         tally, samples = run(Soak(args.minutes, args.clients, args.hostile), Path(folder))
-    found = claims(tally, samples)
     print(f"python benchmarks/soak.py {' '.join(sys.argv[1:])}; load {os.getloadavg()[0]:.1f}")
-    rows = [("claim", "figure", "must", "")]
-    rows += [(what, figure, must, "met" if met else "NOT MET") for what, figure, must, met in found]
-    print("\n".join(format_table(rows, left=("claim", "figure", "must", ""))))
+    good = len(tally.calm) + len(tally.beside) + tally.failed.total()
+    print(f"{good} good requests, {tally.hostile.total()} hostile ones")
+    print(
+        f"p99 of good ones: {p99(tally.calm) * 1e3:.1f} ms, {p99(tally.beside) * 1e3:.1f} ms beside hostile ones"
+    )
+    print(f"resident memory: {samples[0][1]:.0f} to {samples[-1][1]:.0f} MB")
     for what, counts in (("failed", tally.failed), ("wrong", tally.wrong)):
         for name, count in counts.most_common(10):
             print(f"  {what}: {count} x {name}")
-    sys.exit(0 if all(met for *_, met in found) else 1)
+    found = figures(tally, samples)
+    print(claims.report("serve", found), end="")
+    (part,) = claims.parts(["serve"])
+    sys.exit(
+        any(claim.verdict(found[claim.name]) == "missed" for claim in part.claims if claim.name in found)
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ class StepLine:
     """One step, as one worker was about to reduce its gradients or has applied it."""
 
     t: float  # seconds since 1970
-    pid: int
+    worker: str  # host and process
     epoch: int
     step: int
     view: int
@@ -45,16 +45,16 @@ def parse(line: str) -> StepLine:
 def judge(lines: Iterable[StepLine], samples: int) -> Verdict:
     """Judge a run that came to its end; `samples` is how many an epoch has."""
     by_step: defaultdict[int, list[StepLine]] = defaultdict(list)
-    computed: defaultdict[tuple[int, int], list[StepLine]] = defaultdict(list)  # by step and view
+    computed: defaultdict[int, list[StepLine]] = defaultdict(list)  # by step
     for line in sorted(lines, key=lambda line: (line.view, line.t)):
         if line.checksum is None:
-            computed[line.step, line.view].append(line)
+            computed[line.step].append(line)
         else:
             by_step[line.step].append(line)
     final = {step: _of_newest_view(done) for step, done in by_step.items()}
     consumed: defaultdict[int, list[int]] = defaultdict(list)
     for step, done in final.items():
-        shares = _shares(done, computed[step, done[0].view])
+        shares = _shares(done, [line for line in computed[step] if line.view <= done[0].view])
         consumed[done[0].epoch] += [sample for share in shares for sample in share]
     return Verdict(
         steps=len(final),
@@ -74,11 +74,17 @@ def _shares(done: Sequence[StepLine], computed: Sequence[StepLine]) -> list[tupl
     """The samples of each member in a step that was applied.
 
     A member may be killed after its gradients were summed with the others' and before it applied them: what it was
-    about to reduce then counts too.
+    about to reduce then counts too. It may have computed that in a view before, as a change of members takes nothing
+    from those who stay. Who has died since then does not count: others have computed its samples again.
     """
-    shares = {line.pid: line.samples for line in done}
+    shares = {line.worker: line.samples for line in done}
+    in_view = [line for line in computed if line.view == done[0].view]
     if len(shares) < done[0].size:
-        shares = {line.pid: line.samples for line in computed} | shares
+        shares = {line.worker: line.samples for line in in_view} | shares
+    for line in reversed(computed):
+        taken = {sample for share in shares.values() for sample in share}
+        if len(shares) < done[0].size and line.worker not in shares and taken.isdisjoint(line.samples):
+            shares[line.worker] = line.samples
     return list(shares.values())
 
 

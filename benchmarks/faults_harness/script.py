@@ -23,7 +23,8 @@ from torch.utils.data import Dataset
 
 from weft import elastic
 
-SAMPLES, BATCH, FEATURES = 960, 24, 16  # 40 steps an epoch
+SAMPLES, BATCH, FEATURES = 960, 24, 16
+STEPS_PER_EPOCH = -(-SAMPLES // BATCH)
 
 
 class Rows(Dataset[tuple[Tensor, int]]):
@@ -53,10 +54,11 @@ def checksum_of(model: nn.Module) -> int:
 
 def main() -> None:
     folder, epochs, step_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1000
-    faulthandler.register(signal.SIGUSR1, file=(folder / f"stacks-{os.getpid()}.txt").open("w"))
+    worker = f"{os.uname().nodename}-{os.getpid()}"
+    faulthandler.register(signal.SIGUSR1, file=(folder / f"stacks-{worker}.txt").open("w"))
     torch.set_num_threads(1)
     run = elastic.join()
-    log = os.open(folder / f"steps-{os.getpid()}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    log = os.open(folder / f"steps-{worker}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 50, 0.9)
@@ -67,7 +69,7 @@ def main() -> None:
     def write(epoch: int, checksum: int | None) -> None:
         line = {
             "t": time.time(),
-            "pid": os.getpid(),
+            "worker": worker,
             "epoch": epoch,
             "step": step,
             "view": run._participant.loop.place.view.number,
