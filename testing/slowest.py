@@ -1,20 +1,20 @@
-"""The slowest tests of a run: wall and CPU seconds of each, its processes included, written to a file (`--slowest`).
+"""The slowest tests of a run: CPU and wall seconds of each, its processes included, written to a file (`--slowest`).
 
 CPU seconds tell more than wall time does on a busy machine. Processes below the test's children count once these have
-waited for them.
+waited for them. What processes of tests do outside of tests (start, collect) stands in a line of its own.
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-LISTED = 50  # tests in the file
+LISTED = 50  # tests, and files of tests, in the file
 SHOWN = 10  # tests at the end of the run
 _CPU = "cpu_s"  # the property of a report, which xdist carries from its workers
 
@@ -32,9 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Clock:
-    """Notes in each report the CPU seconds since the report before it."""
+    """Notes in each report the CPU seconds since the start of the test, or since its report before this one."""
 
     def __init__(self) -> None:
+        self._before = 0.0
+
+    def pytest_runtest_logstart(self) -> None:
         self._before = _cpu_s()
 
     @pytest.hookimpl(wrapper=True)
@@ -62,27 +65,49 @@ class _Table:
         )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        lines = self._lines()
+        tests = self._rows(lambda test: test)
+        lines = [*self._totals(), "", *tests[:LISTED]]
+        lines += ["", *self._rows(_folder), "", *self._rows(_file)[:LISTED]]
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text("\n".join([*lines[: LISTED + 2], "", *self._folders()]) + "\n")
+        self._file.write_text("\n".join(lines) + "\n")
         terminalreporter.write_sep("=", f"slowest {SHOWN}, more in {self._file}")
-        for line in lines[: SHOWN + 2]:
+        for line in [*self._totals(), *tests[:SHOWN]]:
             terminalreporter.write_line(line)
 
-    def _lines(self) -> list[str]:
-        order = sorted(self._wall_s, key=lambda test: -self._wall_s[test])
-        total = f"{sum(self._wall_s.values()):8.1f} {sum(self._cpu_s.values()):8.1f}  all {len(order)} tests"
-        rows = [f"{self._wall_s[test]:8.1f} {self._cpu_s[test]:8.1f}  {test}" for test in order]
-        return ["  wall s    CPU s", total, *rows]
+    def _totals(self) -> list[str]:
+        in_tests_s = sum(self._cpu_s.values())
+        outside_s = _cpu_s() - in_tests_s  # workers of xdist are children of this process
+        return [
+            "   CPU s   wall s",
+            _row(in_tests_s, sum(self._wall_s.values()), f"all {len(self._wall_s)} tests"),
+            f"{outside_s:8.1f}           outside of tests: starts, collections, ends",
+        ]
 
-    def _folders(self) -> list[str]:
-        """The sums of each folder of tests."""
-        sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        for test, wall_s in self._wall_s.items():
-            folder = "/".join(test.partition("::")[0].split("/")[:2])
-            sums[folder][0] += wall_s
-            sums[folder][1] += self._cpu_s[test]
-        return [f"{wall:8.1f} {cpu:8.1f}  {folder}" for folder, (wall, cpu) in sorted(sums.items())]
+    def _rows(self, group: Callable[[str], str]) -> list[str]:
+        cpu_s, wall_s = _sums(self._cpu_s, group), _sums(self._wall_s, group)
+        return [
+            _row(cpu_s[name], wall_s[name], name) for name in sorted(cpu_s, key=lambda name: -cpu_s[name])
+        ]
+
+
+def _row(cpu_s: float, wall_s: float, name: str) -> str:
+    return f"{cpu_s:8.1f} {wall_s:8.1f}  {name}"
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _folder(test: str) -> str:
+    return "/".join(_file(test).split("/")[:2])
+
+
+def _sums(seconds: Mapping[str, float], group: Callable[[str], str]) -> Mapping[str, float]:
+    """Return the sums of all tests of a group. Pure."""
+    sums: dict[str, float] = defaultdict(float)
+    for test, passed_s in seconds.items():
+        sums[group(test)] += passed_s
+    return sums
 
 
 def _cpu_s() -> float:

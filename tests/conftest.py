@@ -13,10 +13,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 from testing.forking.server import ForkServer
 from testing.shell import Shell
 
 pytest_plugins = ["testing.cluster.fixtures", "testing.failures", "testing.order", "testing.slowest"]
+
+# On a busy machine any example may take long.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 # A child that lost its parent becomes ours, so that a launcher cannot lose its workers unseen.
 PR_SET_CHILD_SUBREAPER = 36

@@ -24,7 +24,8 @@ def test_ten_lines(shell: Shell) -> None:
     assert sorted(line[:15] for line in done.stdout.splitlines()) == ["[0] rank 0 of 2", "[1] rank 1 of 2"]
 
 
-def test_digits_reaches_its_goal_and_reports(shell: Shell) -> None:
+def test_digits_reaches_its_goal_and_reports(shell: Shell, forks: ForkServer) -> None:
+    shell.command = forks.load(*TABLES).weft
     done = shell.weft("run", "-n", "2", str(EXAMPLES / "digits.py"), timeout=280)
     assert done.returncode == 0, done.stderr
     found = re.search(r"test accuracy   ([\d.]+)%", done.stdout)

@@ -6,9 +6,9 @@ from benchmarks.faults_harness.judge import StepLine, Verdict, judge
 
 
 def line(
-    step: int, pid: int, *samples: int, view: int = 1, checksum: int | None = 7, size: int = 2
+    step: int, worker: int, *samples: int, view: int = 1, checksum: int | None = 7, size: int = 2
 ) -> StepLine:
-    return StepLine(float(step), pid, 0, step, view, size, samples, checksum)
+    return StepLine(float(step), str(worker), 0, step, view, size, samples, checksum)
 
 
 WHOLE = [line(0, 1, 0, 1), line(0, 2, 2, 3), line(1, 1, 4, 5), line(1, 2, 6, 7)]
@@ -26,6 +26,17 @@ def test_samples_that_are_missing_or_doubled_and_parameters_that_differ_are_foun
 
 def test_a_worker_that_died_between_the_reduction_and_its_line_has_contributed() -> None:
     assert judge([*WHOLE[:-1], line(1, 2, 6, 7, checksum=None)], 8).sound
+
+
+def test_a_worker_that_died_so_after_a_change_has_contributed_what_it_held_and_one_that_died_before_has_not() -> (
+    None
+):
+    """Worker 3 is lost before the reduction, 1 computes its share as well, 2 keeps its own and dies after it."""
+    before = [line(0, worker, worker, checksum=None, size=3) for worker in (1, 2, 3)]
+    after = [line(0, 1, 1, 3, view=2, checksum=None), line(0, 1, 1, 3, view=2)]
+    assert judge([*before, *after, line(1, 1, 0, view=3, size=1)], 4).sound
+    lost = [line(0, 1, 1, view=2, checksum=None), line(0, 1, 1, view=2)]
+    assert judge([*before, *lost, line(1, 1, 0, view=3, size=1)], 4).missing == 1
 
 
 def test_the_last_step_before_a_death_may_be_done_again_and_no_other() -> None:

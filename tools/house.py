@@ -63,6 +63,7 @@ class Module:
     name: str
     path: Path
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]  # all of the tree: walking it takes longer than looking
 
     @property
     def is_package(self) -> bool:
@@ -86,7 +87,8 @@ def modules(package: Path = PACKAGE) -> dict[str, Module]:
     for path in sorted(written):
         parts = (package.name, *path.relative_to(package).with_suffix("").parts)
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = Module(name, path, ast.parse(path.read_text()))
+        tree = ast.parse(path.read_text())
+        found[name] = Module(name, path, tree, tuple(ast.walk(tree)))
     return found
 
 
@@ -104,7 +106,7 @@ def repeated_class_names(found: dict[str, Module], bound: int) -> Count:
     """Count the class names that several files define."""
     homes: dict[str, list[str]] = defaultdict(list)
     for module in found.values():
-        for name in sorted({node.name for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)}):
+        for name in sorted({node.name for node in module.nodes if isinstance(node, ast.ClassDef)}):
             homes[name].append(module.name)
     repeated = {name: where for name, where in homes.items() if len(where) > 1}
     offenders = tuple(f"{name}: {', '.join(where)}" for name, where in sorted(repeated.items()))
@@ -120,7 +122,7 @@ def largest_import_cycle(found: dict[str, Module], bound: int) -> Count:
 
 
 def _imported(module: Module, found: dict[str, Module]) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in found)
         elif isinstance(node, ast.ImportFrom) and node.module in found:
@@ -167,7 +169,7 @@ def mutable_module_state(found: dict[str, Module], bound: int) -> Count:
     """Count the module-level containers that functions change, and the names that `global` rebinds."""
     offenders = []
     for module in found.values():
-        for name in sorted(_containers(module.tree) & _changed(module.tree) | _rebound(module.tree)):
+        for name in sorted(_containers(module.tree) & _changed(module) | _rebound(module)):
             offenders.append(f"{module.name}.{name}")
     return Count("mutable module state", len(offenders), bound, tuple(offenders))
 
@@ -195,10 +197,10 @@ def _is_container(value: ast.expr | None) -> bool:
     return isinstance(value, (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp))
 
 
-def _changed(tree: ast.Module) -> set[str]:
+def _changed(module: Module) -> set[str]:
     """Return the names whose items are set, deleted or changed by a method, anywhere in a module."""
     names = set()
-    for node in ast.walk(tree):
+    for node in module.nodes:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
             names.add(getattr(node.value, "id", ""))
         elif (
@@ -210,15 +212,15 @@ def _changed(tree: ast.Module) -> set[str]:
     return names
 
 
-def _rebound(tree: ast.Module) -> set[str]:
-    return {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
+def _rebound(module: Module) -> set[str]:
+    return {name for node in module.nodes if isinstance(node, ast.Global) for name in node.names}
 
 
 def environment_writes(found: dict[str, Module], bound: int) -> Count:
     """Count the places that write to os.environ."""
     offenders = []
     for module in found.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if _writes_environment(node):
                 offenders.append(f"{module.name}:{node.lineno}")
     return Count("writes to os.environ", len(offenders), bound, tuple(offenders))
@@ -226,11 +228,18 @@ def environment_writes(found: dict[str, Module], bound: int) -> Count:
 
 def _writes_environment(node: ast.AST) -> TypeGuard[ast.expr]:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
-        return ast.unparse(node.value) == "os.environ"
+        return _dotted(node.value) == "os.environ"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        changes = ast.unparse(node.func.value) == "os.environ" and node.func.attr in MUTATORS
-        return changes or ast.unparse(node.func) in ("os.putenv", "os.unsetenv")
+        changes = _dotted(node.func.value) == "os.environ" and node.func.attr in MUTATORS
+        return changes or _dotted(node.func) in ("os.putenv", "os.unsetenv")
     return False
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return an attribute of a name as it is written; of anything else nothing."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return ""
 
 
 def docstrings_without_subject(found: dict[str, Module], bound: int) -> Count:

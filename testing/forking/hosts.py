@@ -26,10 +26,15 @@ class HostForks:
             self._serve_on(host)
         cluster.python = str(commands / "python")
 
+    def serve_again(self, name: str) -> None:
+        """Have a server on a host that was killed and started again."""
+        self._serve_on(self._cluster.host(name))
+
     def _serve_on(self, host: Host) -> None:
         folder = Path(self._folder.name)
         socket = folder / f"socket-{host.name}"
         log = folder / f"{host.name}.log"
+        socket.unlink(missing_ok=True)  # of a server that ended with its host
         self._cluster.servers.add(self._forks.on_host(host.running.pid, socket, log))
         wait_until(socket.exists, f"the fork server on {host.name}", timeout_s=60)
 

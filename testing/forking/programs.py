@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import importlib.util
 import os
 import random
@@ -26,10 +27,13 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Literal, NoReturn
 
+from testing.forking.learned import Learned
+
 _OWN_PATHS = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 WEFT = str(Path(sys.executable).with_name("weft"))
 FOLDER_PREFIX = "weft-forks-"  # of folders of commands that ask a fork server
 _execv = os.execv
+learned: Learned | None = None  # of the server that this process is a fork of
 _FLAGS = ("-u", "-P")  # of the interpreter; neither changes how a program under test behaves here
 
 
@@ -112,6 +116,7 @@ class ForkingPopen(subprocess.Popen[Any]):
 
 def fork(program: Program, env: Mapping[str, str] | None, prepare: Callable[[], None]) -> int:
     """Run a program in a fork that `prepare` has put in its place; return the pid. The fork never returns."""
+    known = len(sys.modules)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     pid = os.fork()
     if pid:
@@ -126,7 +131,9 @@ def fork(program: Program, env: Mapping[str, str] | None, prepare: Callable[[], 
         code = _run(program)
     except BaseException:
         traceback.print_exc()
-    return _end(code, program)
+    if learned is not None:
+        learned.tell(list(sys.modules)[known:])
+    return _end(code)
 
 
 def become(path: str, argv: Sequence[str]) -> NoReturn:
@@ -150,22 +157,24 @@ def become(path: str, argv: Sequence[str]) -> NoReturn:
         code = _run(program)
     except BaseException:
         traceback.print_exc()
-    _end(code, program)
+    _end(code)
 
 
-def _end(code: int, program: Program) -> NoReturn:
-    """End as an interpreter does: threads are waited for, atexit and destructors run, buffers are written.
+def _end(code: int) -> NoReturn:
+    """End as an interpreter does: threads are waited for, atexit runs, what the program made is destroyed.
 
-    Launcher and agents leave out the destructors: tearing down torch, of which they make no use, takes a third of a
-    CPU second, most of it for copies of pages that the forks shared.
+    Modules are not torn down, nor the globals of libraries: that takes a third of a CPU second for torch, most of it
+    for copies of pages that the forks shared. Tests of how a process with torch ends start an interpreter.
     """
-    if program.target == WEFT or program.kind == "-m":
+    with suppress(BaseException):
         threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
+    atexit._run_exitfuncs()
+    with suppress(BaseException):
+        sys.modules["__main__"].__dict__.clear()
+        gc.collect()  # what was there before the fork is frozen
+    for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # closed by the program, or by who read it
-            sys.stdout.flush()
-        os._exit(code)
-    ctypes.pythonapi.Py_Exit(code)
+            stream.flush()
     os._exit(code)
 
 

@@ -13,13 +13,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn, Self
 
 from testing.cluster.namespaces import enter_namespace, entered
+from testing.forking import programs
 from testing.forking.client import NOT_FORKED
+from testing.forking.learned import Learned, import_all
 from testing.forking.programs import FOLDER_PREFIX, WEFT, ForkingPopen, Program, become, fork, program_of
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +39,15 @@ PRELOADED = (
 )
 # What loads of tables and of exported models take seconds for: tests of these ask for it.
 TABLES = ("sklearn.ensemble", "sklearn.linear_model", "numba", "pandas", "pyarrow.parquet")
+# What trains on top of torch.distributed.
+TRAINERS = (
+    "fsspec.core",
+    "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.fsdp",
+    "torch.distributed.optim",
+    "torch.distributed.tensor.parallel",
+)
 EXPORTS = ("onnx", "onnxscript", "torch.onnx._internal.exporter._core")  # onnxruntime has a thread
 # Read when the libraries are loaded. The workers of a test are more than there are cores, and a peer that is lost is an
 # ordinary event, of which torch's store would print pages.
@@ -96,7 +108,7 @@ class ForkServer:
             listener.listen(64)  # who connects before torch is loaded waits
             kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "testing.forking.server", str(listener.fileno())],
+                [sys.executable, "-m", "testing.forking.server", str(listener.fileno()), self._folder.name],
                 env={**kept, **ENVIRONMENT},
                 cwd=ROOT,
                 pass_fds=(listener.fileno(),),
@@ -147,8 +159,8 @@ class ForkServer:
 class _Server:
     """Forks a program for each connection; tells its pid, and when it has ended, its code."""
 
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
+    def __init__(self, listener: socket.socket, learned: Learned | None = None) -> None:
+        self._listener, self._learned = listener, learned
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
@@ -162,8 +174,12 @@ class _Server:
         """Import modules, for all forks from now on."""
         for name in modules:
             importlib.import_module(name)
-        gc.collect()
-        gc.freeze()  # or the collector of each fork would copy every page
+        _freeze()
+
+    def _learn(self) -> None:
+        if self._learned is not None and (due := self._learned.due()):
+            import_all(due)
+            _freeze()
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
@@ -173,6 +189,7 @@ class _Server:
             self.load(told["load"])
             connection.send(b"loaded")
         if "host" in told:
+            self._learn()
             self._serve_on(told["host"], told["path"], connection, descriptors[0])
         program = _asked(told["argv"]) if "argv" in told else None
         if program is not None:
@@ -209,8 +226,10 @@ class _Server:
     def _start(
         self, program: Program, told: dict[str, Any], connection: socket.socket, streams: Sequence[int]
     ) -> None:
+        self._learn()
         pid = fork(program, told["env"], partial(_take_place, told["cwd"], streams, os.getpid()))
-        connection.send(str(pid).encode())
+        with suppress(BrokenPipeError):  # who asked is gone already, which `_left` will hear of
+            connection.send(str(pid).encode())
         handle = os.pidfd_open(pid)
         ended = partial(self._ended, pid, handle, connection)
         self._selector.register(handle, selectors.EVENT_READ, ended)
@@ -227,8 +246,14 @@ class _Server:
         os.close(handle)
         if connection in self._selector.get_map():
             self._selector.unregister(connection)
-            connection.send(str(code).encode())
+            with suppress(BrokenPipeError):
+                connection.send(str(code).encode())
         connection.close()
+
+
+def _freeze() -> None:
+    gc.collect()
+    gc.freeze()  # or the collector of each fork would copy every page
 
 
 def _be_on_host(doors: Sequence[int], path: str, log: int) -> NoReturn:
@@ -241,6 +266,7 @@ def _be_on_host(doors: Sequence[int], path: str, log: int) -> NoReturn:
     os.chdir(ROOT)  # a change of mounts leads to their root
     os.closerange(3, 1024)
     _end_with_parent()
+    # Each host would import what is learned for a few workers: the hosts have what was known when they were made.
     _Server(_listener(path)).serve()
 
 
@@ -279,6 +305,7 @@ def _listener(where: str) -> socket.socket:
 
 if __name__ == "__main__":
     _end_with_parent()
-    server = _Server(_listener(sys.argv[1]))
+    programs.learned = Learned(Path(sys.argv[2], "learned"))
+    server = _Server(_listener(sys.argv[1]), programs.learned)
     server.load(PRELOADED)
     server.serve()

@@ -49,6 +49,12 @@ for _ in range(4):
     optimizer.step()
 weft.shutdown()
 """
+PLANNED_MODEL = """
+from torch import nn
+
+def make():
+    return nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+"""
 HOROVOD_SCRIPT = """
 import horovod.torch as hvd, torch
 hvd.init()
@@ -149,8 +155,27 @@ def token(folder: Path) -> None:
     (folder / "token.txt").write_text("hf_123\n")
 
 
-# What is there before the first command of a page.
+def planned_model(folder: Path) -> None:
+    """Write a script and a model to plan for."""
+    script(DDP_SCRIPT)(folder)
+    (folder / "nets.py").write_text(PLANNED_MODEL)
+
+
+# What is there before the first command of a page; by no name, before those that hosts are asked.
+def _pictures(folder: Path) -> None:
+    """Make class folders of pictures and a film."""
+    from testing.vision.made_films import film_bytes
+    from testing.vision.made_pictures import picture_file
+
+    for seed in range(12):
+        picture_file(folder / "pictures" / ("rose" if seed % 2 else "tulip"), f"{seed}.jpg", seed=seed)
+    (folder / "drive.mp4").write_bytes(film_bytes())
+
+
 FILES: dict[str, Callable[[Path], None]] = {
+    "how-to/vision-data.md": _pictures,
+    "": planned_model,
+    "how-to/plan.md": planned_model,
     "how-to/jobs.md": token,
     "how-to/checkpoints.md": script(ELASTIC_SCRIPT),
     "how-to/elastic.md": script(ELASTIC_SCRIPT),

@@ -54,7 +54,7 @@ def test_rungs_and_brackets() -> None:
     assert [pattern.count(bracket) for bracket in range(5)] == [81, 34, 15, 8, 5]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 2**31),
     workers=st.integers(1, 9),
@@ -81,7 +81,7 @@ def test_suggestions_by_tpe_do_not_depend_on_the_order_either() -> None:
     assert [t.params for t in one.state] == [t.params for t in other.state]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**31), workers=st.integers(1, 9), eta=st.sampled_from([2, 3, 4]))
 def test_asha_promotes_only_the_best_and_trains_no_step_twice(seed: int, workers: int, eta: int) -> None:
     result = simulate(settings_of(seed=seed, schedule={"name": "asha", "eta": eta}), workers=workers)

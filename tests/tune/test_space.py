@@ -136,7 +136,7 @@ domains = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(domains, st.integers(0, 2**31))
 def test_a_domain_survives_its_text_and_holds_its_draws(domain: Domain, seed: int) -> None:
     assert read_domain(domain.data(), "x") == domain

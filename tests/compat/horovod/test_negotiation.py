@@ -104,7 +104,7 @@ class World:
             self.tell(rank, *requests)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     size=st.integers(1, 5),
     steps=st.integers(1, 4),

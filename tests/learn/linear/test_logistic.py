@@ -32,7 +32,7 @@ def best(X: Any, y: Any, **parameters: Any) -> Any:
         return model.fit(X, y, sample_weight=weights)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.integers(4, 60),
     columns=st.integers(1, 12),

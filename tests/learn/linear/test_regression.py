@@ -17,7 +17,7 @@ from tests.learn.data import elastic_objective, numbers, wide
 from weft.learn import ElasticNet, Lasso, LinearRegression, Ridge
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.integers(2, 60),
     columns=st.integers(1, 40),

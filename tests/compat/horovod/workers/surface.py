@@ -119,7 +119,7 @@ def names_not_order():
 def a_barrier_passes_pending_operations():
     if R == 0:
         handle = hvd.allreduce_async(mine(2), name="late", op=hvd.Sum)
-        assert not hvd.poll(handle)
+        assert N == 1 or not hvd.poll(handle)  # alone, nobody else has to come
     hvd.barrier()
     if R > 0:
         handle = hvd.allreduce_async(mine(2), name="late", op=hvd.Sum)

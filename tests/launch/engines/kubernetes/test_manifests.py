@@ -176,7 +176,7 @@ def test_kubernetes_puts_nothing_in_the_place_of_what_looks_like_a_variable() ->
     kind=st.sampled_from(["job", "jobset", "trainjob"]),
     pods=st.integers(1, 65_536),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_names_are_labels_whatever_the_script_is_called(script: str, kind: Any, pods: int) -> None:
     names = pod_names(None, script, kind, pods)
     for label in (names.name, names.host(0), names.host(pods - 1)):
