@@ -41,8 +41,10 @@ _PARTS = (
     "keras",
     "learn",
     "lms",
+    "parallel",
     "serve",
     "tune",
+    "vision",
 )  # packages that are loaded when they are first used
 _ARRAYS = ("allgather", "allreduce", "allreduce_n", "alltoall", "barrier", "broadcast", "reduce_scatter")
 _REPORTS = ("log", "report")

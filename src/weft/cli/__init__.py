@@ -18,6 +18,7 @@ import weft
 # verb: (module, what --help says of it)
 VERBS = {
     "run": ("weft.cli.training.run", "Run a script on one machine or many."),
+    "plan": ("weft.cli.training.plan", "Predict every way to share a model between hosts."),
     "bench": ("weft.cli.training.bench", "Measure collectives."),
     "check": ("weft.cli.hosts.check", "Check hosts and the network between them."),
     "topology": ("weft.cli.hosts.topology", "Show what the machines look like."),
@@ -35,6 +36,7 @@ VERBS = {
     "tune": ("weft.cli.tuning.tune", "Search for good parameters of a script."),
     "studies": ("weft.cli.tuning.studies", "List searches."),
     "study": ("weft.cli.tuning.study", "Show, stop, extend, clone and export a search."),
+    "vision": ("weft.cli.vision.vision", "Keep data sets of pictures; train and deploy what sees them."),
     "hosts": ("weft.cli.jobs.hosts", "List, add and drain the hosts of jobs."),
     "dataset": ("weft.cli.jobs.dataset", "Register data by name and version."),
     "models": ("weft.cli.service.models", "List and tag models of the jobs service."),
