@@ -52,6 +52,8 @@ SwitchType=switch/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
+# A job that finds its nodes busy is tried again within a second, not within half a minute.
+SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0,bf_interval=1
 # Believe this file, not what the machine looks like.
 SlurmdParameters=config_overrides
 ReturnToService=2

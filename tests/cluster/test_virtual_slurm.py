@@ -36,7 +36,8 @@ def test_a_cancelled_job_leaves_no_process(slurm: Slurm) -> None:
         return sum(line[0].endswith("sleep") and line[1:] == ["45"] for line in found if line)
 
     with slurm.popen(["srun", "-N2", "-n2", "--job-name=sleeper", "sleep", "45"]) as job:
-        wait_until(lambda: sleepers() == 2, "two tasks", timeout_s=30)
+        wait_until(lambda: sleepers() == 2 or job.poll() is not None, "two tasks", timeout_s=60)
+        assert job.poll() is None
         slurm.run(["scancel", "--name=sleeper"])
         assert job.wait(20) != 0
     wait_until(lambda: sleepers() == 0, "the end of both tasks")

@@ -28,11 +28,11 @@ def test_a_list_of_thousands_draws_what_fits_the_window(page: Page) -> None:
         page.goto(f"{url}/jobs?state=failed&sort=name")
         expect(grid.get_by_role("row").nth(1)).to_contain_text("failed")
         # Scrolled to the end of what is loaded, the next page of the server comes.
-        before = page.locator("[role=rowgroup]").evaluate("element => element.clientHeight")
+        rows = page.locator("[role=rowgroup]")
+        before = rows.evaluate("element => element.clientHeight")
         grid.evaluate("element => element.scrollTo(0, 1e7)")
-        page.wait_for_function(
-            "before => document.querySelector('[role=rowgroup]').clientHeight > before", arg=before
-        )
+        expect(rows).not_to_have_js_property("clientHeight", before)
+        assert rows.evaluate("element => element.clientHeight") > before
         page.close()  # before the service, which it would miss
 
 

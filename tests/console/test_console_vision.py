@@ -33,10 +33,12 @@ def patience() -> None:
 
 def open_picture(page: Page, url: str, number: int, search: str = "") -> Locator:
     """Open a picture and return the stage, when the picture is drawn."""
+    from playwright.sync_api import expect
+
     page.goto(f"{url}/vision/label/cells/cells-{number}{search}")
     stage = page.get_by_role("application")
     stage.wait_for()
-    page.wait_for_function("document.querySelector('[role=application] img').complete")
+    expect(stage.locator("img")).to_have_js_property("complete", True)  # not an eval, which pages forbid
     return stage
 
 

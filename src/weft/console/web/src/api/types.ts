@@ -1041,7 +1041,7 @@ export interface PointsBody {
   points: ([string, number, number, number | "-Infinity" | "Infinity" | "NaN"])[];
 }
 
-/** What a served model sees in a picture. */
+/** The answer of a served model to a picture. */
 export interface PredictAnswer {
   classified?: PredictedClass[] | null;
   detections?: PredictedBox[] | null;
