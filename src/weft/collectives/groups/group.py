@@ -145,7 +145,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         except (PeerError, RuntimeError) as error:
             raise self._failed(call, error) from error
         except BaseException as error:  # Ctrl-C, say: the others wait for us in vain
+            given_up = self._cause_of_break()
             self._break(error)
+            if given_up is not None and isinstance(error, Exception):
+                # Another thread broke the group: what it took away may be missed in many ways.
+                raise CollectiveError(f"{call} failed: the group broke meanwhile: {given_up}") from error
             raise
 
     @contextmanager
@@ -191,6 +195,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         failure = PeerError(message) if named or isinstance(error, PeerError) else CollectiveError(message)
         self._broken = failure
         return failure
+
+    def _cause_of_break(self) -> BaseException | None:
+        """Why the group is broken, by now: any thread may have broken it."""
+        return self._broken
 
     def _break(self, error: BaseException) -> None:
         """Tell the other ranks at once that this group is broken: they would wait for this rank in vain."""

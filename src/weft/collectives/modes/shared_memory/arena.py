@@ -36,6 +36,7 @@ _PAGE = mmap.PAGESIZE
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "ppc64le": 221}.get(platform.machine())
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 MISSED_WAKE_S = 0.002  # a sleeping rank looks by itself this often, should a wake be missed
+GIVEN_UP = "was given up"  # by another thread of this process
 _NEEDS_FENCE = platform.machine() != "x86_64"
 
 
@@ -101,6 +102,7 @@ class Arena:
         self._map = mmap.mmap(descriptor, self._control_bytes + self.size * slab_bytes, flags)
         os.close(descriptor)
         self._counters = memoryview(self._map)[: self.size * _LINE].cast("Q")
+        self.closed = False  # by this process, in any of its threads
         # Beside each counter, the count its owner sleeps for (0 while it does not), whether it has left, and two words.
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._fence = threading.Lock()
@@ -151,6 +153,8 @@ class Arena:
         self, peer: int, count: int, timeout_s: float, describe: Callable[[int, str], str]
     ) -> None:
         counters, base, mine = self._counters, peer * 8, self.index * 8 + 1
+        if self.closed:  # before the counters were read here: these are nobody's
+            raise PeerError(describe(peer, GIVEN_UP))
         deadline = time.monotonic() + timeout_s
         next_look = time.monotonic() + 0.2
         counters[mine] = count
@@ -164,8 +168,8 @@ class Arena:
                         raise PeerError(describe(peer, "died"))
                     if counters[base + 2] and counters[base] < count:
                         raise PeerError(describe(peer, "gave up"))
-                    if self._counters is not counters:
-                        raise PeerError(describe(peer, "was given up"))  # by another thread of ours
+                    if self.closed:
+                        raise PeerError(describe(peer, GIVEN_UP))
                     if now >= deadline:
                         raise PeerError(describe(peer, did_not_come(timeout_s)))
         finally:
@@ -194,6 +198,7 @@ class Arena:
     def close(self) -> None:
         """Forget the memory; it goes when nobody maps it."""
         self._counters[self.index * 8 + 2] = 1  # nobody shall wait for us
+        self.closed = True  # before the counters go: who finds those below shall know why
         # Tensors made of it keep it alive; dropping our references is all there is to do.
         self._counters = memoryview(bytearray(self.size * _LINE)).cast("Q")
 

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from weft.collectives.modes.mode import Bounds, even_bounds
 from weft.collectives.modes.peers import DimensionPeers
-from weft.collectives.modes.shared_memory.arena import Arena, open_together, slab_bytes, unlink
+from weft.collectives.modes.shared_memory.arena import GIVEN_UP, Arena, open_together, slab_bytes, unlink
 from weft.collectives.modes.shared_memory.extent import FIRST, LEAST_BYTES, SlabExtent
 from weft.collectives.modes.shared_memory.files import sweep
 from weft.collectives.modes.tcp.signature import DIFFERS, signature
 from weft.collectives.reduction import Reduction
-from weft.errors import MismatchError
+from weft.errors import MismatchError, PeerError
 
 SMALL_BYTES = 1 << 15  # up to here every rank reduces everything, however many there are
 BLOCK_BYTES = 1 << 18  # reduced at once: slabs, result and tensor of a block stay in the second-level cache
@@ -85,7 +85,8 @@ class SharedMemory:
         self._extent = SlabExtent() if self.index == 0 and least < arena.slab_bytes else None
         self._wide = False
         self._unwatched = 0  # pieces before we look again whether the extent wants to know
-        self._slabs = [arena.slab(peer) for peer in range(self.size)]
+        # Replaced as a whole when another thread gives the group up, so that an operation has all of them or none.
+        self._slabs = tuple(arena.slab(peer) for peer in range(self.size))
         self._others = [peer for peer in range(self.size) if peer != self.index]
         # Everyone's place, by its first byte and what it holds: to make views takes longer than a small reduction.
         self._views: dict[tuple[int, torch.dtype, int], tuple[list[Tensor], int]] = {}
@@ -134,6 +135,8 @@ class SharedMemory:
             self._wide = word > _NOT_WIDE
             word &= _NOT_WIDE
         if word != self._what:
+            if self._arena.closed:  # and the word was nobody's
+                raise PeerError(self._describe(peer, GIVEN_UP))
             raise MismatchError(f"{self._describe(peer, DIFFERS)}; use --debug to see both sides")
 
     def _await_all(self, count: int) -> None:
@@ -162,6 +165,8 @@ class SharedMemory:
                 self._views.clear()
             end = begin + piece.nbytes
             views = [slab[begin:end].view(piece.dtype) for slab in self._slabs]
+            if not views:
+                raise PeerError(self._describe(self._others[0] if self._others else self.index, GIVEN_UP))
             found = self._views[key] = (views, signature("piece", piece.dtype, piece.numel()))
         self._what = found[1] ^ doing
         return found[0]
@@ -295,6 +300,6 @@ class SharedMemory:
         return pieces
 
     def close(self) -> None:
-        self._views.clear()
-        self._slabs.clear()
         self._arena.close()
+        self._slabs = ()
+        self._views.clear()
