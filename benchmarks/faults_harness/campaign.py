@@ -131,9 +131,7 @@ class Campaign:
         To come to some moments a worker has to be lost first: that is a fault of its own.
         """
         moment = self._choose_moment(episode)
-        # A host that is cut off when the run ends hears nothing of it: it gives up ten minutes later.
-        possible = [kind for kind in self.kinds if moment != "ending" or "cut" not in self.kinds[kind][0]]
-        kind = self.dice.choices(possible, [self.kinds[kind][1] for kind in possible])[0]
+        kind = self.dice.choices([*self.kinds], [often for _, often in self.kinds.values()])[0]
         harms, _ = self.kinds[kind]
         if moment == "reduced" and not SIGNALS.keys() >= {*harms}:
             moment = "training"  # with a host that is on its way back, a majority might be lost

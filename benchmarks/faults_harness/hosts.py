@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,12 @@ import psutil
 from benchmarks.faults_harness.episode import SIGNALS, WEFT, Episode
 from testing.cluster.cluster import VirtualCluster
 from testing.forking.hosts import HostForks
+
+ALONE_S = (
+    10  # until a host that is cut off from all ends its workers: shorter than usual, as it is waited for
+)
+GIVE_UP_S = 30.0  # for it to have done so on a busy machine, from the end of the run on
+LOOK_S = 0.2
 
 
 class HostsEpisode(Episode):
@@ -23,6 +30,7 @@ class HostsEpisode(Episode):
         self._cluster, self._forks = cluster, forks
         self._cut: list[str] = []  # hosts whose cables are cut
         self._dark: list[str] = []  # hosts without power
+        self._was_cut = False  # a host was cut off at least once: it may not hear of the run's end
         self._clean = {host.name: self._shared_files(host.name) for host in cluster.hosts}
         self._pids: dict[str, psutil.Process] = {}
         super().__init__(folder, workers=len(cluster.hosts), epochs=epochs, step_ms=step_ms)
@@ -32,7 +40,19 @@ class HostsEpisode(Episode):
         python = () if self._cluster.python is None else ("--python", self._cluster.python)
         env = {"XDG_CACHE_HOME": str(self.folder / "cache"), "OMP_NUM_THREADS": "1"}
         return self._cluster.popen(
-            [WEFT, *run, "-H", hosts, "--skip-checks", "--env", "OMP_NUM_THREADS", *python, *script],
+            [
+                WEFT,
+                *run,
+                "-H",
+                hosts,
+                "--alone",
+                str(ALONE_S),
+                "--skip-checks",
+                "--env",
+                "OMP_NUM_THREADS",
+                *python,
+                *script,
+            ],
             env=env,
             cwd=self.folder,
             stdout=log,
@@ -70,6 +90,7 @@ class HostsEpisode(Episode):
         elif how == "cut" and host not in self._cut:
             self._cluster.cut(host)
             self._cut.append(host)
+            self._was_cut = True
         elif how == "power" and host not in self._dark:
             self._cluster.kill(host)
             self._dark.append(host)
@@ -91,6 +112,13 @@ class HostsEpisode(Episode):
         self.mend()
 
     def left(self) -> list[psutil.Process]:
+        """The processes that are left; hosts that were cut off when the run ended have the time to give up."""
+        deadline = time.monotonic() + (GIVE_UP_S if self._was_cut else 0.0)
+        while (found := self._left()) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+        return found
+
+    def _left(self) -> list[psutil.Process]:
         hosts = [host.name for host in self._cluster.hosts if host.name not in self._dark]
         pids = [
             pid

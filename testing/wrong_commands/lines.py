@@ -173,7 +173,16 @@ RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 # Options that are read only beside others, or that are the only ones of their kind.
 BESIDE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
-        ("detect_within", "start_within", "slow", "witness", "checkpoint", "checkpoint_every", "discover"),
+        (
+            "detect_within",
+            "start_within",
+            "alone",
+            "slow",
+            "witness",
+            "checkpoint",
+            "checkpoint_every",
+            "discover",
+        ),
         ("--elastic", "1:2"),
     ),
     "calibration": ("--precision", "int8"),

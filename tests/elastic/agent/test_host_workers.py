@@ -98,6 +98,7 @@ class Host:
             expected=1,
             detect_within_s=2.0,
             start_within_s=30.0,
+            alone_s=60.0,
             grace_s=5.0,
             slow="report",
             view=View(0, (), ("a",)),

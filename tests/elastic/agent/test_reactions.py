@@ -173,6 +173,11 @@ def test_other_workers_of_such_a_host_are_killed() -> None:
     assert actions == (KillWorker(PID), KillWorker(PID))
 
 
+def test_workers_of_a_host_that_is_cut_off_for_long_are_killed_but_those_that_are_done() -> None:
+    done = worker(FINISHED)
+    assert reactions.on_cut_off([worker(MEMBER), worker(LEAVING), done]) == (KillWorker(PID), KillWorker(PID))
+
+
 def test_a_member_that_cannot_leave_is_relieved_after_a_while_unless_it_alone_has_the_state() -> None:
     late = replace(worker(LEAVING), leaving_s=4.0)
     relieved = reactions.on_clock([late], VIEW, grace_s=3.0, others_stay=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.elastic.membership.endings import (
-    ALONE_S,
     FINISHED,
+    LAST_S,
     NEXT,
     RunEnd,
     end_of_loops,
     end_of_slots,
     end_without_launcher,
+    others_go_on,
+    patience_when_cut_off_s,
 )
 from weft.elastic.membership.policy import MembershipRules, next_view
 from weft.elastic.membership.reports import AgentReport, WorkerReport, WorkerState
@@ -79,18 +81,53 @@ def test_places_that_were_given_up() -> None:
     assert end_of_slots(0, 1, []) is None
 
 
-def test_a_run_that_cannot_go_on_and_has_no_launcher_ends_after_a_while() -> None:
+def test_a_run_with_too_few_places_and_no_launcher_ends_after_a_while() -> None:
     def end(quorum: bool, possible: int, waited_s: float) -> RunEnd | None:
-        return end_without_launcher("a", quorum=quorum, possible=possible, least=2, waited_s=waited_s)
+        return end_without_launcher(quorum=quorum, possible=possible, least=2, waited_s=waited_s)
 
-    long_s = ALONE_S + 1
-    assert end(True, 2, long_s) is None
-    assert end(False, 2, ALONE_S) is None
-    cut_off = end(False, 2, long_s)
-    assert cut_off is not None
-    assert "a was cut off from the others and from its launcher for 600 s" in cut_off.how
-    too_few = end(True, 1, long_s)
+    assert end(True, 2, LAST_S + 1) is None
+    assert end(False, 1, LAST_S + 1) is None  # who is cut off knows nothing of the run's end
+    assert end(True, 1, LAST_S) is None
+    too_few = end(True, 1, LAST_S + 1)
     assert too_few is not None
     assert too_few.how.startswith(
         "the run must have at least 2 workers, got places for 1 and no launcher to bring"
     )
+
+
+HOSTS = ("a", "b", "c", "d")
+WIDE = View(7, tuple(Member(f"{host}/0.0", host, host, 0, "", 0, 0) for host in HOSTS), (*HOSTS, "w"))
+
+
+def host_report(host: str, stepped: int = 7) -> AgentReport:
+    return AgentReport(host, host, "", (WorkerReport(f"{host}/0.0", 0, WorkerState.MEMBER, stepped=stepped),))
+
+
+def patience_s(own: AgentReport, *unreached: AgentReport) -> float:
+    return patience_when_cut_off_s(WIDE, own, unreached, alone_s=60.0)
+
+
+def test_a_host_that_is_cut_off_gives_up_soon_if_the_others_can_do_without_it() -> None:
+    own, others = host_report("a"), [host_report(host) for host in "bcd"]
+    assert patience_s(own, *others) == 60.0
+    assert patience_s(own, *others[:2], AgentReport("w", "w", "", witness=True)) == 60.0
+    assert others_go_on(WIDE, own, others)
+
+
+def test_a_host_that_may_be_the_last_to_have_the_state_waits_for_a_launcher() -> None:
+    own, others = host_report("a"), [host_report(host) for host in "bcd"]
+    assert patience_s(own) == LAST_S  # all others are known to be dead
+    assert patience_s(own, *others[:2]) == LAST_S  # too few are left to decide
+    newcomers = [host_report(host, stepped=-1) for host in "bcd"]
+    before = host_report("a", stepped=6)
+    assert patience_s(before, *newcomers) == LAST_S  # none of them was healed yet
+    assert patience_s(own, *newcomers) == 60.0  # all took part in a step since, and have not told of it yet
+    strangers = [
+        AgentReport(host, host, "", (WorkerReport("x", 0, WorkerState.READY, stepped=5),)) for host in "bcd"
+    ]
+    assert patience_s(before, *strangers) == LAST_S  # what they have is older than this view
+
+
+def test_a_host_without_the_state_has_nothing_to_wait_for() -> None:
+    assert patience_s(host_report("a", stepped=-1)) == 60.0
+    assert patience_s(AgentReport("w", "w", "", witness=True)) == 60.0

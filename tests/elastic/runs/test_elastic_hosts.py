@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from testing.cluster.waiting import wait_until
 from testing.elastic.watched import Watched
 
 from weft.elastic.history import ledger
@@ -64,6 +65,25 @@ def test_a_host_whose_cable_is_cut_waits_and_comes_back_with_the_same_processes(
     run.stands("h1/0", "h2/0", "h3/0", after=stepped.t)
     run.ends()
     run.is_sound(finished=3)
+
+
+def test_a_host_that_is_cut_off_for_long_ends_its_workers_and_may_come_back(on_hosts: OnHosts) -> None:
+    run = on_hosts(3)
+    run.start("--elastic", "2:3", "-H", "h1,h2,h3", "--alone", "3")
+    run.stands("h1/0", "h2/0", "h3/0")
+    cut = time.time()
+    run.cluster.cut("h2")
+    stepped = run.stands("h1/0", "h3/0", after=cut)
+    wait_until(lambda: not run.left_on("h2"), "that nothing is left on a host that is cut off", 30.0)
+    run.cluster.heal("h2")  # the run goes on, so the host is called again
+    back = run.stands("h1/0", "h2/0", "h3/0", after=stepped.t)
+    run.cluster.cut("h2")
+    run.stands("h1/0", "h3/0", after=back.t)
+    run.ends()
+    wait_until(lambda: not run.left_on("h2"), "that nothing is left where nothing was heard of the end", 30.0)
+    run.is_sound(finished=2)
+    gave_up = [event for event in run.events() if event.event == "gave-up"]
+    assert [event.host for event in gave_up] == ["h2", "h2"]
 
 
 def test_a_lost_host_that_comes_back_and_then_two_of_four_at_once(on_hosts: OnHosts) -> None:

@@ -145,6 +145,7 @@ def elastic_settings(settings: KubernetesConfig, options: dict[str, Any]) -> Kub
 _ELASTIC: dict[str, Any] = {
     "detect_within": 2.0,
     "start_within": 30.0,
+    "alone": 60.0,
     "slow": "report",
     "discover": None,
     "witness": None,

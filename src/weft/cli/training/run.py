@@ -130,6 +130,14 @@ def _adopt(ctx: click.Context, _param: click.Parameter, run: str | None) -> None
     help="With --elastic: seconds to wait for more than MIN workers at the start.",
 )
 @click.option(
+    "--alone",
+    type=Seconds(example=60),
+    default=60.0,
+    metavar="S",
+    help="With --elastic: seconds after which a host that is cut off from the others and from the launcher ends its "
+    "workers.",
+)
+@click.option(
     "--slow",
     type=click.Choice(["report", "rebalance", "evict"]),
     default="report",
@@ -268,7 +276,16 @@ def _finish(ctx: click.Context, outcome: Outcome) -> NoReturn:
 
 def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
     """What is asked of an elastic run; takes its flags out of the options."""
-    names = ("detect_within", "start_within", "slow", "discover", "witness", "checkpoint", "checkpoint_every")
+    names = (
+        "detect_within",
+        "start_within",
+        "alone",
+        "slow",
+        "discover",
+        "witness",
+        "checkpoint",
+        "checkpoint_every",
+    )
     limits = options.pop("elastic")
     given = {name: options.pop(name) for name in names}
     if limits is None:
@@ -291,6 +308,7 @@ def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
         most=most,
         detect_within_s=given["detect_within"],
         start_within_s=given["start_within"],
+        alone_s=given["alone"],
         slow=given["slow"],
         hostfile=options["hostfile"],
         discover=given["discover"],

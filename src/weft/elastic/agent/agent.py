@@ -65,6 +65,7 @@ from weft.elastic.membership.endings import (
     end_of_loops,
     end_of_slots,
     end_without_launcher,
+    patience_when_cut_off_s,
 )
 from weft.elastic.membership.leader import Leader
 from weft.elastic.membership.policy import MembershipRules
@@ -116,6 +117,7 @@ class ElasticAgent:
         self.committed = 0  # steps, as far as this host knows
         self.saved = False  # there is a checkpoint, as far as this host knows
         self.leaving = False  # this host is taken away from the run
+        self.gave_up = False  # this host was cut off from all for long, and leaves for that
         self.over = ""  # "finished", or why the run failed
         self.code = 0  # the exit code of a run that is over
         self._losses_reported: set[tuple[int, str]] = set()  # view and agent
@@ -124,7 +126,8 @@ class ElasticAgent:
         self._next_beat = 0.0
         self._checked_at = now
         self._usage = UsageSampler(marker(spec.run))
-        self._not_alone_at = now
+        self._not_alone_at = now  # when the run could go on from here, or the launcher was heard, last
+        self._patience_s: float | None = None  # of a host that is cut off; None: it reaches enough voters
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -160,8 +163,12 @@ class ElasticAgent:
         late_s, self._checked_at = now - self._checked_at - self.timing.look_s, now
         if late_s > self.timing.beat_s:
             self.peers.excuse(late_s)
+            self._not_alone_at = min(now, self._not_alone_at + late_s)
         self.peers.drop_silent(self.timing.silence_s)
         self._check_workers()
+        self._note_contact(now)
+        if not self.over and not self.leaving:
+            self._leave_if_cut_off(now)
         if not self.over:
             self._lead(now)
             self._end_if_loops_ended()
@@ -415,25 +422,50 @@ class ElasticAgent:
         if found is not None:
             self.end(found.how, found.code)
 
-    def _end_if_alone(self, now: float) -> None:
-        """End the run here if it cannot go on, and no launcher is there to help, for long."""
-        if not self.launcher.lost:
-            self._not_alone_at = now
-            return
+    def _reached(self) -> tuple[bool, int]:
+        """Whether enough voters are reached to decide on a view, and how many workers the hosts reached can have."""
         living = self._living()
         quorum = is_quorum(self.council.view.voters, living.keys())
-        possible = sum(self._status_of(agent).possible for agent in living)
-        if can_go_on(quorum=quorum, possible=possible, least=self.rules.least):
-            self._not_alone_at = now
+        return quorum, sum(self._status_of(agent).possible for agent in living)
+
+    def _note_contact(self, now: float) -> None:
+        """Note until when this host was not alone: the run could go on from here, or the launcher was heard."""
+        quorum, possible = self._reached()
+        goes_on = can_go_on(quorum=quorum, possible=possible, least=self.rules.least)
+        self._not_alone_at = now if goes_on else max(self._not_alone_at, self.launcher.heard_at)
+
+    def _end_if_alone(self, now: float) -> None:
+        """End the run if it has too few places for workers, and no launcher is there to help, for long."""
+        quorum, possible = self._reached()
+        waited_s = now - self._not_alone_at
         found = end_without_launcher(
-            self.host,
-            quorum=quorum,
-            possible=possible,
-            least=self.rules.least,
-            waited_s=now - self._not_alone_at,
+            quorum=quorum, possible=possible, least=self.rules.least, waited_s=waited_s
         )
         if found is not None:
             self.end(found.how, found.code)
+
+    def _leave_if_cut_off(self, now: float) -> None:
+        """End what is here if this host was cut off from the others and from its launcher for long.
+
+        The run may well go on elsewhere: nobody is told that it is over, and this host may be called again. How long
+        that is was decided when contact was lost. Later, others that are known to be dead may have finished the run.
+        """
+        quorum, _ = self._reached()
+        if quorum:
+            self._patience_s = None
+            return
+        if self._patience_s is None:
+            living = self._living()
+            unreached = [status.report for name, status in self.statuses.items() if name not in living]
+            self._patience_s = patience_when_cut_off_s(
+                self.council.view, self._report(), unreached, alone_s=self.spec.alone_s
+            )
+        if now - self._not_alone_at > self._patience_s:
+            cause = f"cut off from the others and from the launcher for {self._patience_s:g} s"
+            self.journal.event("gave-up", view=self.council.view.number, cause=cause)
+            self.leaving = self.gave_up = True
+            self._carry_out(reactions.on_cut_off(self.workers.facts()))
+            self._beat()
 
     def _on_signal(self) -> None:
         """Leave the run, as this host is taken away; a second signal, or the end of the grace, kills the workers."""

@@ -18,6 +18,7 @@ import os
 import socket
 import struct
 import sys
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -49,6 +50,7 @@ class LauncherLink:
         self._unsent_bytes = 0
         self._closed = False  # nothing can be sent any more, until the launcher comes back
         self.lost = False  # nothing will be received any more, until the launcher comes back
+        self.heard_at = time.monotonic()  # a launcher that lives sends a beat twice a second
         self._received: asyncio.Queue[bytes | None] = asyncio.Queue()  # lines; None: the launcher is gone
         self._unread = b""
         self._loop = asyncio.get_running_loop()
@@ -65,6 +67,7 @@ class LauncherLink:
         self._in = self._out = connection.fileno()
         self._unsent.clear()
         self._unsent_bytes, self._closed, self.lost, self._unread = 0, False, False, b""
+        self.heard_at = time.monotonic()
         self._open()
 
     def _open(self) -> None:
@@ -86,6 +89,7 @@ class LauncherLink:
             self._loop.remove_reader(self._in)
             self._received.put_nowait(None)
             return
+        self.heard_at = time.monotonic()
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             self._received.put_nowait(line)

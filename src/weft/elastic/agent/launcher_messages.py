@@ -48,6 +48,7 @@ class AgentSpec(ElasticOrder, frozen=True, kw_only=True, tag="elastic"):
     expected: int  # workers for which the run was started
     detect_within_s: float
     start_within_s: float
+    alone_s: float  # until a host that is cut off from all ends its workers
     slow: str  # the policy for slow workers
     grace_s: float  # for workers to end when they are asked to
     memory_bytes: int = 0  # that each worker may hold; 0: as much as there is

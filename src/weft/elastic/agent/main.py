@@ -60,7 +60,8 @@ async def serve() -> int:
     finally:
         obeying.cancel()
         server.close()
-    launcher.send(AgentDone(agent.over, agent.code))
+    if not agent.gave_up:  # a launcher that hears no farewell calls the host again
+        launcher.send(AgentDone(agent.over, agent.code))
     await launcher.drain()
     return code
 

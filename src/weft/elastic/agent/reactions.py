@@ -258,6 +258,12 @@ def on_host_leaves(workers: Sequence[WorkerFacts], view: View) -> tuple[Reaction
     return tuple(actions)
 
 
+def on_cut_off(workers: Sequence[WorkerFacts]) -> tuple[Reaction, ...]:
+    """React to a host that was cut off from all for long: kill its workers, but those that are done."""
+    busy = [worker for worker in workers if worker.state != WorkerState.FINISHED]
+    return tuple(KillWorker(worker.pid) for worker in busy)
+
+
 def on_slots_gone(workers: Sequence[WorkerFacts], view: View) -> tuple[Reaction, ...]:
     """React to slots that are no longer wanted: members leave at the end of their step, the others are killed."""
     actions: list[Reaction] = []

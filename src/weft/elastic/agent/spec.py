@@ -66,6 +66,7 @@ def make_agent_spec(
         expected=expected,
         detect_within_s=elastic.detect_within_s,
         start_within_s=elastic.start_within_s,
+        alone_s=elastic.alone_s,
         slow=elastic.slow,
         grace_s=grace_s,
         memory_bytes=plan.memory_bytes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from weft.elastic.membership.council import is_quorum
 from weft.elastic.membership.reports import AgentReport, WorkerReport
 from weft.elastic.membership.view import View
 
@@ -25,7 +26,8 @@ class RunEnd:
 
 FINISHED = RunEnd("finished", 0)
 PAUSED = RunEnd("paused", 75)  # as EX_TEMPFAIL: to be started again
-ALONE_S = 600.0  # until an agent that can neither go on nor be helped ends its workers
+ALONE_S = 60.0  # until a host that was cut off from the others and from its launcher ends its workers
+LAST_S = 600.0  # the same of hosts that cannot go on and may be the last ones to have the training state
 
 
 def members_who_left(reports: Iterable[WorkerReport], patience_s: float) -> tuple[WorkerReport, ...]:
@@ -71,23 +73,48 @@ def end_of_slots(possible: int, least: int, troubles: Sequence[tuple[str, int]])
     return FINISHED if not possible else RunEnd(troubles[0][0], 1)
 
 
-def end_without_launcher(
-    host: str, *, quorum: bool, possible: int, least: int, waited_s: float
-) -> RunEnd | None:
-    """Return how the run ends on a host that cannot go on, with no launcher to help it, for `waited_s` now.
+def end_without_launcher(*, quorum: bool, possible: int, least: int, waited_s: float) -> RunEnd | None:
+    """Return how a run ends that has too few places for workers, with no launcher to help it, for `waited_s` now.
 
     `quorum`: enough voters are reached to decide on a view. `possible`: workers that the hosts that are reached can
     have. Nobody else would ever end such a run.
     """
-    if can_go_on(quorum=quorum, possible=possible, least=least) or waited_s <= ALONE_S:
+    if not quorum or possible >= least or waited_s <= LAST_S:
         return None
-    if not quorum:
-        return RunEnd(f"{host} was cut off from the others and from its launcher for {ALONE_S:g} s", 1)
     return RunEnd(
         f"the run must have at least {least} workers, got places for {possible} and no launcher to bring hosts in for "
-        f"{ALONE_S:g} s; start it again, or adopt it sooner",
+        f"{LAST_S:g} s; start it again, or adopt it sooner",
         1,
     )
+
+
+def others_go_on(view: View, own: AgentReport, unreached: Iterable[AgentReport]) -> bool:
+    """Return whether the agents that `own` does not reach and does not know to be dead can do without it.
+
+    They can if they are enough to decide on the next view, and a member on one of their hosts has the training state:
+    all members hold the newest commit or compute the step after it, so nothing is lost with this host. A step that was
+    committed here in this view shows that all its members have the state, even if they have not told of it yet.
+    """
+    there = {report.agent for report in unreached if report.agent != own.agent}
+    told = {worker.worker for report in unreached for worker in report.workers if worker.has_state}
+    stepped = any(worker.stepped == view.number for worker in own.workers)
+    with_state = [m for m in view.members if m.agent in there and (stepped or m.worker in told)]
+    return bool(with_state) and is_quorum(view.voters, there)
+
+
+def patience_when_cut_off_s(
+    view: View, own: AgentReport, unreached: Sequence[AgentReport], *, alone_s: float
+) -> float:
+    """Return for how long a host waits that reaches too few voters and no launcher, before it ends its workers.
+
+    `unreached`: the last reports of agents that are out of reach and not known to be dead. Without a worker that has
+    the training state there is nothing to keep. A host that may be the last to have it waits for a launcher that adopts
+    the run.
+    """
+    has_state = any(worker.has_state for worker in own.workers)
+    if not has_state or others_go_on(view, own, unreached):
+        return alone_s
+    return max(alone_s, LAST_S)
 
 
 def can_go_on(*, quorum: bool, possible: int, least: int) -> bool:
