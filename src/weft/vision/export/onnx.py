@@ -15,26 +15,34 @@ from torch import Tensor, nn
 from weft.errors import ModelError
 from weft.serve.card import Card, Picture
 from weft.vision.config.schema import VisionConfig
+from weft.vision.models.classifier import Classifier, view_logits
 from weft.vision.models.detector import Detector
 from weft.vision.training.feeding.batches import test_crop
 
 FILE = "model.onnx"
 TOLERANCE = 1e-4  # between the file's answers and torch's
+HEAT_CLASSES = 200  # more classes have no heat maps in the file: each answer would be large
+LEAST_HEAT = 0.1  # evidence under which a map is not spread over 0..1: it would be noise
 NAMES = ("boxes", "scores", "coefficients", "prototypes")
 
 
 class ServedClassifier(nn.Module):
-    """A classifier that answers with probabilities."""
+    """A classifier that answers with probabilities, and with heat maps of its classes where it can.
 
-    def __init__(self, model: nn.Module, *, flips: bool) -> None:
+    `heat` is rows x classes x height x width of 0..1, a cell of the last feature map each: where a class was seen.
+    """
+
+    def __init__(self, model: nn.Module, config: VisionConfig) -> None:
         super().__init__()
-        self.model, self.flips = model, flips
+        self.model, self.flips, self.shift = model, config.test_flips, config.test_shift
 
     def forward(self, pixels: Tensor) -> dict[str, Tensor]:
-        logits = self.model(pixels)
-        if self.flips:
-            logits = (logits + self.model(pixels.flip(-1))) / 2
-        return {"probabilities": logits.softmax(-1)}
+        logits = view_logits(self.model, pixels, flips=self.flips, shift=self.shift)
+        answer = {"probabilities": logits.softmax(-1)}
+        if isinstance(self.model, Classifier) and logits.shape[-1] <= HEAT_CLASSES:
+            maps = self.model.class_maps(pixels).clamp(min=0)
+            answer["heat"] = maps / maps.amax((2, 3), keepdim=True).clamp(min=LEAST_HEAT)
+        return answer
 
 
 class ServedDetector(nn.Module):
@@ -73,9 +81,7 @@ def export_onnx(model: nn.Module, config: VisionConfig, classes: tuple[str, ...]
 
     detects = isinstance(model, Detector)
     served: nn.Module = (
-        ServedDetector(model)
-        if isinstance(model, Detector)
-        else ServedClassifier(model, flips=config.test_flips)
+        ServedDetector(model) if isinstance(model, Detector) else ServedClassifier(model, config)
     )
     card = Card(
         name=config.name,

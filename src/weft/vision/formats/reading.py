@@ -23,7 +23,7 @@ from weft.vision.formats.yolo import find_yolo, in_pixels, read_yolo
 from weft.vision.geometry.affine import Affine
 from weft.vision.geometry.moving import move_shape
 from weft.vision.geometry.validity import within_picture
-from weft.vision.pictures.decoding import read_encoded
+from weft.vision.pictures.encoded import read_encoded
 from weft.vision.pictures.headers import PictureHeader, read_header
 from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape
 from weft.vision.splits import split_by_content

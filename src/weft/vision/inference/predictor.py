@@ -257,9 +257,5 @@ def load_network(model: ModelFolder, device: str | None = None) -> tuple[Any, An
     masks = model.config.task == "segmentation"
     net = build_model(model.config.network, len(model.classes), masks=masks, load=False)
     net.load_state_dict(load_file(model.folder / "weights.safetensors"))
-    served = (
-        ServedDetector(net)
-        if isinstance(net, Detector)
-        else ServedClassifier(net, flips=model.config.test_flips)
-    )
+    served = ServedDetector(net) if isinstance(net, Detector) else ServedClassifier(net, model.config)
     return served.to(place).eval(), place

@@ -28,7 +28,7 @@ from weft.vision.library.datasets import add_classes, touch
 from weft.vision.library.rows import NewFile, counted, file_row, insert_files, label_fields
 from weft.vision.library.store import LibraryStore
 from weft.vision.library.tables import dataset, file
-from weft.vision.pictures.decoding import read_encoded
+from weft.vision.pictures.encoded import read_encoded
 from weft.vision.pictures.headers import PictureHeader, read_header
 from weft.vision.splits import split_by_content
 

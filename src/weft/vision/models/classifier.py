@@ -45,3 +45,32 @@ class Classifier(nn.Module):
         final = getattr(self.backbone, "final", None)
         features = final(deepest) if final is not None else deepest
         return torch.einsum("nchw,kc->nkhw", features, self.head.weight)
+
+
+def view_logits(model: nn.Module, pixels: Tensor, *, flips: bool, shift: int) -> Tensor:
+    """Return logits averaged over views of each picture: its mirror image, and both moved by `shift` pixels.
+
+    The two moves, towards the left upper and the right lower corner, weigh as much together as the picture as it is.
+    """
+    views = [(pixels, 0.5), (_moved(pixels, shift), 0.25), (_moved(pixels, -shift), 0.25)] if shift else []
+    total: Tensor | None = None
+    for view, weight in views or [(pixels, 1.0)]:
+        logits = model(view)
+        if flips:
+            logits = (logits + model(view.flip(-1))) / 2
+        total = logits * weight if total is None else total + logits * weight
+    assert total is not None
+    return total
+
+
+def _moved(pixels: Tensor, by: int) -> Tensor:
+    """Return pictures moved along both axes; what comes in at the edges is reflected."""
+    for axis in (-2, -1):
+        length, size = pixels.shape[axis], abs(by)
+        if by > 0:
+            kept, edge = pixels.narrow(axis, by, length - by), pixels.narrow(axis, length - 1 - size, size)
+            pixels = torch.cat([kept, edge.flip(axis)], axis)
+        else:
+            kept, edge = pixels.narrow(axis, 0, length - size), pixels.narrow(axis, 1, size)
+            pixels = torch.cat([edge.flip(axis), kept], axis)
+    return pixels

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.errors import PictureError
+from weft.vision.pictures.encoded import read_encoded
 from weft.vision.pictures.headers import MAX_PIXELS, PictureHeader, read_header
 
 Pixels = npt.NDArray[np.uint8]
-MAX_BYTES = 512 << 20  # of an encoded picture
 _REDUCED = {
     1: cv2.IMREAD_COLOR,
     2: cv2.IMREAD_REDUCED_COLOR_2,
@@ -53,17 +53,6 @@ def decode(data: bytes | Path, *, max_side: int | None = None, max_pixels: int =
         )
     turned = upright(np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8), header.orientation)
     return turned if max_side is None else shrunk(turned, max_side)
-
-
-def read_encoded(path: Path) -> bytes:
-    """Return the bytes of a file that is to be a picture; one too large to be one is not read."""
-    try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise PictureError(f"{path.name} must have at most {MAX_BYTES >> 20} MiB, got {size >> 20} MiB")
-        return path.read_bytes()
-    except OSError as error:
-        raise PictureError(f"{path} must be a readable picture: {error.strerror}; check the path") from None
 
 
 def _shrink(header: PictureHeader, max_side: int | None) -> int:

@@ -14,7 +14,7 @@ class AveragedWeights:
     def __init__(self, model: nn.Module, decay: float, every: int = 1) -> None:
         self.model = copy.deepcopy(model).eval()
         self.model.requires_grad_(False)
-        self._decay, self._steps = decay, 0
+        self._decay, self.steps = decay, 0
         ours, theirs = self.model.state_dict(), model.state_dict()
         self._floats = [(ours[name], theirs[name]) for name in ours if ours[name].is_floating_point()]
         self._others = [(ours[name], theirs[name]) for name in ours if not ours[name].is_floating_point()]
@@ -23,10 +23,10 @@ class AveragedWeights:
     @torch.no_grad()
     def update(self) -> None:
         """Follow the model by one step; the first steps are followed closely."""
-        self._steps += 1
-        if self._steps % self._every:
+        self.steps += 1
+        if self.steps % self._every:
             return
-        decay = min(self._decay**self._every, (1 + self._steps) / (10 + self._steps)) if self._decay else 0.0
+        decay = min(self._decay**self._every, (1 + self.steps) / (10 + self.steps)) if self._decay else 0.0
         torch._foreach_lerp_(
             [one for one, _ in self._floats], [other for _, other in self._floats], 1 - decay
         )

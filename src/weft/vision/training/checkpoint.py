@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from weft.vision.training.averaging import AveragedWeights
+
 FILE = "checkpoint.pt"
 
 
@@ -18,8 +20,8 @@ class Checkpoint:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    averaged: nn.Module
-    result: Any  # its `history`, `steps` and `training_s` are kept
+    averaged: AveragedWeights
+    result: Any  # its history, seconds and best state are kept
 
 
 def write_checkpoint(folder: Path, state: Checkpoint, epoch: int) -> None:
@@ -30,8 +32,12 @@ def write_checkpoint(folder: Path, state: Checkpoint, epoch: int) -> None:
             "epoch": epoch,
             "model": state.model.state_dict(),
             "optimizer": state.optimizer.state_dict(),
-            "averaged": state.averaged.state_dict(),
+            "averaged": state.averaged.model.state_dict(),
+            "averaged_steps": state.averaged.steps,
             "history": list(state.result.history),
+            "training_s": state.result.training_s,
+            "best": state.result.best,
+            "best_state": state.result.best_state,
         },
         part,
     )
@@ -44,7 +50,10 @@ def read_checkpoint(folder: Path | None, state: Checkpoint) -> int:
         return 0
     kept = torch.load(folder / FILE, map_location="cpu", weights_only=True)
     state.model.load_state_dict(kept["model"])
-    state.averaged.load_state_dict(kept["averaged"])
+    state.averaged.model.load_state_dict(kept["averaged"])
+    state.averaged.steps = kept["averaged_steps"]
     state.optimizer.load_state_dict(kept["optimizer"])
-    state.result.history.extend(kept["history"])
+    result = state.result
+    result.history.extend(kept["history"])
+    result.training_s, result.best, result.best_state = kept["training_s"], kept["best"], kept["best_state"]
     return int(kept["epoch"])

@@ -28,11 +28,12 @@ from weft.vision.training.feeding.sets import TrainingData
 from weft.vision.training.optimizers import build_optimizer, freeze, still_norms
 from weft.vision.training.schedule import input_size, rate_factor
 from weft.vision.training.tasks import TrainingTask
-from weft.vision.training.tasks.base import LossModule, SetScore
+from weft.vision.training.tasks.base import LossModule
 from weft.vision.training.world import Array, SoloWorld, TrainingWorld, total_steps
 
 HALF_SCALE = 1024.0  # of a loss in float16: gradients under 6e-8 would be lost
 LOG_EVERY_S = 0.5
+CHECKPOINT_EVERY_S = 60.0
 TINY = 64  # pixels a side of pictures that are made many at once
 CHUNK = 16  # batches of them
 WHITENED = 5000  # pictures that whitening is fitted to
@@ -46,7 +47,8 @@ class LoopResult:
     """The outcome of a training loop."""
 
     model: nn.Module
-    best: SetScore | None = None
+    best: float | None = None  # score of the best state
+    best_state: dict[str, Tensor] = field(default_factory=dict)
     steps: int = 0
     epochs: float = 0.0
     training_s: float = 0.0  # without loading, evaluation and export
@@ -89,11 +91,13 @@ class VisionLoop:
         )
         module = world.join(LossModule(model, self.task), optimizer=optimizer)
         result = LoopResult(averaged.model)
-        state = Checkpoint(model, optimizer, averaged.model, result)
+        state = Checkpoint(model, optimizer, averaged, result)
         first = read_checkpoint(self._folder, state) if isinstance(world, SoloWorld) else 0
         if config.compile:
             module = torch.compile(module)  # type: ignore[assignment]
-        clock = _Clock(world.device, began)
+        elif config.graphs and world.device.type == "cuda" and isinstance(module, LossModule):
+            module = self._graphed(module)
+        clock = _Clock(world.device, began, result.training_s)
         step = first * steps
         limit_s = 60 * (config.schedule.max_minutes or float("inf"))
         with decoding_pool(config) as pool:
@@ -115,7 +119,13 @@ class VisionLoop:
                 result.steps, result.epochs = step, step / steps
                 if self._evaluated(epoch, step, total, averaged.model, result, clock) and step < total:
                     break
-                if self._folder is not None and world.rank == 0 and step < total and clock.due(60):
+                if (
+                    self._folder is not None
+                    and world.rank == 0
+                    and step < total
+                    and clock.due(CHECKPOINT_EVERY_S)
+                ):
+                    result.training_s = clock.so_far()
                     write_checkpoint(self._folder, state, epoch + 1)
         clock.stop()
         result.training_s = clock.seconds
@@ -129,6 +139,17 @@ class VisionLoop:
             batch, _ = self._made(some, self.config.sides, 0, 0, 0.0)
             self._gradients(twin, twin.model, batch, 0, 1.0)
         torch.cuda.synchronize(self.world.device)
+
+    def _graphed(self, module: LossModule) -> nn.Module:
+        """Return the loss with its step recorded for batches of the usual size."""
+        from weft.vision.training.tasks.graphs import graphed
+
+        some = np.arange(min(len(self.data.train), self.config.batch or 1))
+        batch, _ = self._made(some, self.config.sides, 0, 0, 0.0)
+        pixels, *targets = self.task.targets(batch, np.random.default_rng(0), mix=False)
+        pixels = pixels.contiguous(memory_format=torch.channels_last)
+        replayed: nn.Module = graphed(module, (pixels, *targets), self._dtype)
+        return replayed
 
     def _start_weights(self, model: nn.Module) -> None:
         """Fit what is computed from pictures rather than learned."""
@@ -262,9 +283,9 @@ class VisionLoop:
         }
         result.history.append(row)
         self._report(row)
-        if result.best is None or scored.score > result.best.score:
-            result.best = scored
-            self._best = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        if result.best is None or scored.score > result.best:
+            result.best = scored.score
+            result.best_state = {name: value.detach().clone() for name, value in model.state_dict().items()}
             self._examples(model, scored.score)
             result.history[-1]["best"] = True
         clock.start()
@@ -278,15 +299,15 @@ class VisionLoop:
             result.stopped = f"no better {self.task.score_name} in {since} evaluations"
             stop = True
         if (last or stop) and since:
-            model.load_state_dict(self._best)
+            model.load_state_dict(result.best_state)
         return stop
 
 
 class _Clock:
     """Seconds of training, with the device's work done."""
 
-    def __init__(self, device: torch.device, began: float) -> None:
-        self._device, self.seconds, self._began = device, 0.0, began
+    def __init__(self, device: torch.device, began: float, before_s: float = 0.0) -> None:
+        self._device, self.seconds, self._began = device, before_s, began
         self._due: dict[Any, float] = {}
 
     def start(self) -> None:

@@ -21,11 +21,10 @@ BLUR = 0.9  # pixels a side that a reduced picture may have, in times of what is
 def decode_picture(path: Path, least: tuple[int, int] | None = None) -> Array:
     """Return height x width x 3; a JPEG may come at 1/2, 1/4 or 1/8, but not under `least` (height, width)."""
     data = path.read_bytes()
-    if _cv2() is None or _careful() is None:
-        return _by_pillow(data, least)
     if least is not None and data[:3] == b"\xff\xd8\xff" and (found := _by_turbo(data, least)) is not None:
         return found
-    return np.asarray(_careful()(data))
+    careful = _careful()
+    return _by_pillow(data, least) if careful is None else np.asarray(careful(data))
 
 
 @cache
@@ -134,6 +133,8 @@ def _resized(pixels: Array, size: tuple[int, int]) -> Array:
         smaller = pixels.shape[0] > size[0] and pixels.shape[1] > size[1]
         how = cv2.INTER_AREA if smaller else cv2.INTER_LINEAR
         return np.asarray(cv2.resize(pixels, (size[1], size[0]), interpolation=how))
-    from PIL import Image
+    import torch
 
-    return np.asarray(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))
+    rows = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float()
+    resized = torch.nn.functional.interpolate(rows, size, mode="bilinear", antialias=True)
+    return resized[0].permute(1, 2, 0).round().clamp(0, 255).to(torch.uint8).numpy()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.vision.evaluation.classification import classification_results
+from weft.vision.models.classifier import view_logits
 from weft.vision.training.feeding.batches import PictureBatch, PictureSet
 from weft.vision.training.mixing import mixed, soft_targets
 from weft.vision.training.tasks.base import SetScore, TrainingTask
@@ -54,8 +55,8 @@ class ClassificationTask(TrainingTask):
         found = []
         for batch in self.plain_batches(pictures, device, 500 if max(self.config.sides) <= 64 else 64):
             with self.autocast(device):
-                logits = model(batch.pixels).float()
-                if self.config.test_flips:
-                    logits = logits + model(batch.pixels.flip(-1)).float()
-            found.append((logits / (2 if self.config.test_flips else 1)).softmax(-1))
+                logits = view_logits(
+                    model, batch.pixels, flips=self.config.test_flips, shift=self.config.test_shift
+                )
+            found.append(logits.float().softmax(-1))
         return torch.cat(found)
