@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import BudgetError
-from weft.lms.device.host_memory import PAGE_BYTES, Block, Slabs
+from weft.lms.device.host_memory import PAGE_BYTES, Block, CopyCounter, CopyTicket, Slabs
 
 
 def slabs(limit: int = 1 << 24, slab: int = 1 << 16) -> Slabs:
@@ -33,6 +33,32 @@ def test_blocks_never_overlap_and_all_comes_back(wanted: list[tuple[int, bool]])
     assert all(len(pieces) == 1 for pieces in store.free)  # whole again
     store.release()
     assert store.held == 0
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from(("out", "back")), st.booleans()), max_size=60))
+def test_a_block_waits_for_the_last_copy_of_each_queue_and_no_other(
+    uses: list[tuple[int, str, bool]],
+) -> None:
+    # However often memory was cut and joined: a wait for every copy ever made took longer than the step.
+    store, copies = slabs(slab=1 << 17), CopyCounter()  # one slab of 32 pages is enough
+    by_page: dict[int, dict[str, CopyTicket]] = {}  # the last copy of each queue, by page
+    live = list[Block]()
+    for pages, queue, keeps in uses:
+        if len(live) == 4:
+            store.give_back(live.pop(0))
+        block = store.take(pages * PAGE_BYTES)
+        touched = range(block.start // PAGE_BYTES, (block.start + block.room) // PAGE_BYTES)
+        assert len({ticket.queue for ticket in block.last}) == len(block.last)
+        for page in touched:
+            for earlier in by_page.get(page, {}).values():
+                assert any(
+                    ticket.queue == earlier.queue and ticket.number >= earlier.number for ticket in block.last
+                )
+        block.last = (copies.ticket(queue, None),)
+        by_page |= {page: {queue: block.last[0]} for page in touched}
+        live.append(block)
+        if not keeps:
+            store.give_back(live.pop())
 
 
 def test_the_limit_holds_and_is_said() -> None:
@@ -88,9 +114,10 @@ def test_what_cannot_be_had_costs_nothing() -> None:
 
 
 def test_what_used_a_block_last_is_known_to_whoever_gets_it_next() -> None:
-    store = slabs()
-    first, second = store.take(PAGE_BYTES), store.take(PAGE_BYTES)
-    first.ticket, second.ticket = "a", "b"
-    store.give_back(first)
-    store.give_back(second)
-    assert set(store.take(2 * PAGE_BYTES).ticket) == {"a", "b"}
+    store, copies = slabs(), CopyCounter()
+    blocks = [store.take(PAGE_BYTES) for _ in range(3)]
+    out, back, later = copies.ticket("out", "a"), copies.ticket("back", "b"), copies.ticket("out", "c")
+    for block, ticket in zip(blocks, (out, back, later), strict=True):
+        block.last = (ticket,)
+        store.give_back(block)
+    assert set(map(id, store.take(3 * PAGE_BYTES).last)) == {id(back), id(later)}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from weft.lms.device.available import available_host_bytes
-from weft.lms.device.host_memory import Block, Slabs, pinned, tickets
+from weft.lms.device.host_memory import Block, CopyCounter, CopyTicket, Slabs, pinned
 from weft.lms.device.torch_private import (
     current_device_index,
     current_stream_id,
@@ -39,6 +39,7 @@ class CudaTransfer:
         self._back = cuda.Stream(device)
         self.host_limit = int(available_host_bytes() * tuning.pinned_share) if host is None else host
         self._slabs = Slabs(self.host_limit, pinned)
+        self._copies = CopyCounter()
         self._rates: Rates | None = None
         self._index = cuda.current_device() if device.index is None else device.index
         self._streams: dict[tuple[int, int, int], Any] = {}  # by their ids
@@ -126,32 +127,35 @@ class CudaTransfer:
         here = current_device_index() == self._index
         return _OnStream(stream, self._index) if here else cuda.stream(stream)
 
-    def copy_out(self, source: torch.Tensor, block: Block) -> Any:
+    def copy_out(self, source: torch.Tensor, block: Block) -> CopyTicket:
         self._follow(self._out, block)
         with self._on(self._out):
             block.tensor.copy_(source, non_blocking=True)
-        return self._ticket(self._out, block)
+        return self._ticket("out", self._out, block)
 
-    def copy_in(self, block: Block, target: torch.Tensor) -> Any:
+    def copy_in(self, block: Block, target: torch.Tensor) -> CopyTicket:
         self._follow(self._back, block)
         with self._on(self._back):
             target.copy_(block.tensor, non_blocking=True)
-        return self._ticket(self._back, block)
+        return self._ticket("back", self._back, block)
 
     def _follow(self, stream: Any, block: Block) -> None:
         """Let a copy wait for the compute so far, and for the copies that used its host memory before."""
         stream.wait_stream(self.stream())
-        for ticket in tickets(block.ticket):
-            stream.wait_event(ticket)
+        for ticket in block.last:
+            stream.wait_event(ticket.done)
 
-    def _ticket(self, stream: Any, block: Block) -> Any:
+    def _ticket(self, queue: str, stream: Any, block: Block) -> CopyTicket:
+        """Return the ticket of the copy that was just started, which waited for all that used the block before."""
         event = cuda.Event()
         event.record(stream)
-        block.ticket = event
-        return event
+        ticket = self._copies.ticket(queue, event)
+        block.last = (ticket,)
+        return ticket
 
     def wait(self, ticket: Any, stream: Any = None) -> None:
-        (stream or self.stream()).wait_event(ticket)
+        event = ticket.done if isinstance(ticket, CopyTicket) else ticket
+        (stream or self.stream()).wait_event(event)
 
     def settle(self) -> None:
         cuda.synchronize(self.device)

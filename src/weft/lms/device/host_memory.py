@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,16 +32,43 @@ MADV_WIPEONFORK = 18  # a child process, such as a DataLoader's, gets empty page
 HOST_REGISTER_PORTABLE = 1  # pinned for all devices
 
 
+@dataclass(eq=False, slots=True)
+class CopyTicket:
+    """A copy that was started. Copies of one `queue` end in the order of their numbers."""
+
+    queue: str
+    number: int
+    done: Any  # what tells the end of the copy, in the words of its device
+
+
+class CopyCounter:
+    """The numbers of a device's copies, in the order in which they are started."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def ticket(self, queue: str, done: Any) -> CopyTicket:
+        self._count += 1
+        return CopyTicket(queue, self._count, done)
+
+
+# The last copy of each queue that used a piece of memory: when these have ended, all earlier ones have, too.
+LastCopies = tuple[CopyTicket, ...]
+
+
 @dataclass(eq=False)
 class Block:
-    """A piece of host memory; `ticket` is the last copy that used it, which its next user must wait for."""
+    """A piece of host memory; `last` are the copies that used it, which its next user must wait for."""
 
     slab: int
     start: int
     size: int  # bytes asked for
     room: int  # bytes taken: whole pages
     tensor: torch.Tensor
-    ticket: Any = None
+    last: LastCopies = ()
+
+
+FreePiece = tuple[int, int, LastCopies]  # start, room
 
 
 @dataclass
@@ -52,7 +79,7 @@ class Slabs:
     make: Callable[[int], torch.Tensor]  # makes a flat uint8 tensor of host memory
     slab: int = DEFAULTS.slab_bytes  # the least that is made at once
     slabs: list[torch.Tensor] = field(default_factory=list)
-    free: list[list[tuple[int, int, Any]]] = field(default_factory=list)  # by slab: start, room, ticket
+    free: list[list[FreePiece]] = field(default_factory=list)  # by slab
     held: int = 0  # bytes of all slabs
     used: int = 0  # bytes of all blocks
     later: deque[Block] = field(default_factory=deque)  # given back by objects that died, on any thread
@@ -62,11 +89,11 @@ class Slabs:
         self.collect()
         room = -(-size // PAGE_BYTES) * PAGE_BYTES
         slab, place = self._best(room)
-        start, whole, ticket = self.free[slab].pop(place)
+        start, whole, last = self.free[slab].pop(place)
         if whole > room:
-            insort(self.free[slab], (start + room, whole - room, ticket), key=_start)
+            insort(self.free[slab], (start + room, whole - room, last), key=_start)
         self.used += room
-        return Block(slab, start, size, room, self.slabs[slab][start : start + size], ticket)
+        return Block(slab, start, size, room, self.slabs[slab][start : start + size], last)
 
     def collect(self) -> None:
         """Take back the blocks in `later`."""
@@ -76,17 +103,17 @@ class Slabs:
     def give_back(self, block: Block) -> None:
         self.used -= block.room
         pieces = self.free[block.slab]
-        insort(pieces, (block.start, block.room, block.ticket), key=_start)
+        insort(pieces, (block.start, block.room, block.last), key=_start)
         self._merge(pieces, block.start)
 
-    def _merge(self, pieces: list[tuple[int, int, Any]], start: int) -> None:
+    def _merge(self, pieces: list[FreePiece], start: int) -> None:
         """Join a free piece with its free neighbours."""
-        place = next(index for index, piece in enumerate(pieces) if piece[0] == start)
+        place = bisect_left(pieces, start, key=_start)
         for left in (place, place - 1):
             if 0 <= left < len(pieces) - 1:
-                (first, room, ticket), (second, more, other) = pieces[left], pieces[left + 1]
+                (first, room, last), (second, more, other) = pieces[left], pieces[left + 1]
                 if first + room == second:
-                    pieces[left : left + 2] = [(first, room + more, _both(ticket, other))]
+                    pieces[left : left + 2] = [(first, room + more, latest(last, other))]
 
     def _best(self, room: int) -> tuple[int, int]:
         """Return the slab and the place of the free piece to take, in a new slab if there is none."""
@@ -128,7 +155,7 @@ class Slabs:
         self.held -= self.slabs[index].numel()
         self.slabs[index], self.free[index] = torch.empty(0, dtype=torch.uint8), []  # before another is made
         if size:
-            self.slabs[index], self.free[index] = self.make(size), [(0, size, None)]
+            self.slabs[index], self.free[index] = self.make(size), [(0, size, ())]
             self.held += size
 
     def _is_free(self, index: int) -> bool:
@@ -149,24 +176,20 @@ def round_room(room: int) -> int:
     return -(-room // grain) * grain
 
 
-def _start(piece: tuple[int, int, Any]) -> int:
+def _start(piece: FreePiece) -> int:
     return piece[0]
 
 
-def _both(first: Any, second: Any) -> Any:
-    """Join the tickets of two pieces that become one: its next user must wait for all of them."""
-    if first is None or first is second:
-        return second
-    if second is None:
-        return first
-    return (*tickets(first), *tickets(second))
-
-
-def tickets(ticket: Any) -> tuple[Any, ...]:
-    """Return the ticket or tickets of a block as a tuple."""
-    if ticket is None:
-        return ()
-    return ticket if isinstance(ticket, tuple) else (ticket,)
+def latest(first: LastCopies, second: LastCopies) -> LastCopies:
+    """Return the last copy of each queue among those of two pieces that become one."""
+    if not first or not second or first is second:
+        return first or second
+    found = {ticket.queue: ticket for ticket in first}
+    for ticket in second:
+        known = found.get(ticket.queue)
+        if known is None or known.number < ticket.number:
+            found[ticket.queue] = ticket
+    return tuple(found.values())
 
 
 def pinned(size: int) -> torch.Tensor:

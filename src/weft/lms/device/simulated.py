@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from weft.lms.device.host_memory import Block, Slabs
+from weft.lms.device.host_memory import Block, CopyCounter, CopyTicket, Slabs
 from weft.lms.device.storages import WeakStorage
 from weft.lms.device.torch_private import (
     FUNCTIONALIZE,
@@ -58,6 +58,7 @@ class SimulatedTransfer:
     def __post_init__(self) -> None:
         self._arena = _Arena(self)
         self._slabs = Slabs(self.host_limit, self._host_bytes, slab=1 << 20)
+        self._copies = CopyCounter()
         self._links: dict[str, deque[_Copy]] = {"out": deque(), "back": deque()}
         self._free = {"out": 0.0, "back": 0.0}
         self.clock = self.stall_s = 0.0
@@ -117,7 +118,7 @@ class SimulatedTransfer:
     def give_back_later(self, block: Block) -> None:
         self._slabs.later.append(block)
 
-    def copy_out(self, source: torch.Tensor, block: Block) -> _Copy:
+    def copy_out(self, source: torch.Tensor, block: Block) -> CopyTicket:
         storage = WeakStorage(source.untyped_storage())
 
         def make() -> None:
@@ -129,7 +130,7 @@ class SimulatedTransfer:
 
         return self._start("out", block, make)
 
-    def copy_in(self, block: Block, target: torch.Tensor) -> _Copy:
+    def copy_in(self, block: Block, target: torch.Tensor) -> CopyTicket:
         with no_dispatch():
             target.fill_(255)
         storage = WeakStorage(target.untyped_storage())
@@ -141,19 +142,21 @@ class SimulatedTransfer:
 
         return self._start("back", block, make)
 
-    def _start(self, way: str, block: Block, make: Callable[[], None]) -> _Copy:
-        for ticket in (block.ticket,) if isinstance(block.ticket, _Copy) else block.ticket or ():
-            self._finish(ticket)
+    def _start(self, way: str, block: Block, make: Callable[[], None]) -> CopyTicket:
+        for ticket in block.last:
+            self._finish(ticket.done)
         self._free[way] = max(self.clock, self._free[way]) + block.size / self.link
         copy = _Copy(self._free[way], make)
         self._links[way].append(copy)
-        block.ticket = copy
-        return copy
+        ticket = self._copies.ticket(way, copy)
+        block.last = (ticket,)
+        return ticket
 
-    def wait(self, ticket: _Copy, stream: Any = None) -> None:
-        self.stall_s += max(0.0, ticket.done - self.clock)
-        self.clock = max(self.clock, ticket.done)
-        self._finish(ticket)
+    def wait(self, ticket: Any, stream: Any = None) -> None:
+        end: float = ticket.done.done
+        self.stall_s += max(0.0, end - self.clock)
+        self.clock = max(self.clock, end)
+        self._finish(ticket.done)
 
     def _finish(self, copy: _Copy) -> None:
         if not copy.finished:

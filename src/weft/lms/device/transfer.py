@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from weft.errors import UsageError
-from weft.lms.device.host_memory import Block
+from weft.lms.device.host_memory import Block, CopyTicket
 from weft.lms.planning.recording import Rates
 
 
@@ -82,16 +82,16 @@ class Transfer(Protocol):
         """Give a block back from any thread and at any moment, such as from `__del__`."""
         ...
 
-    def copy_out(self, source: torch.Tensor, block: Block) -> Any:
+    def copy_out(self, source: torch.Tensor, block: Block) -> CopyTicket:
         """Start a copy of a flat tensor to the host, after the compute so far; return its ticket."""
         ...
 
-    def copy_in(self, block: Block, target: torch.Tensor) -> Any:
+    def copy_in(self, block: Block, target: torch.Tensor) -> CopyTicket:
         """Start a copy back, after the compute so far and after the copy out to the same block; return its ticket."""
         ...
 
     def wait(self, ticket: Any, stream: Any = None) -> None:
-        """Let the compute on a stream, by default the current one, wait for a copy."""
+        """Let the compute on a stream, by default the current one, wait for a copy or for a mark."""
         ...
 
     def settle(self) -> None:
