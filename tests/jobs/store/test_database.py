@@ -129,6 +129,22 @@ def test_many_threads_write_and_read(database: Database) -> None:
     assert len(names(database)) == 100
 
 
+def test_connections_that_the_server_has_ended_are_made_again(database: Database) -> None:
+    if database.engine.dialect.name != "postgresql":
+        return  # a file has no server
+    database.submit(lambda c: c.execute(add_host("a"))).result(60)
+    assert names(database) == ["a"]
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+    ending = make_engine(database.engine.url.render_as_string(hide_password=False))
+    for write in (True, False):
+        with ending.connect() as connection:
+            connection.execute(sa.text(others + "AND datname = current_database()"))
+        if write:
+            database.submit(lambda c: c.execute(add_host("b"))).result(60)
+        assert names(database) == ["a", "b"]
+    ending.dispose()
+
+
 def test_a_database_of_a_newer_version_is_refused_and_left_alone(address: str) -> None:
     made = Database.open(address)
     made.submit(lambda c: c.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))).result()

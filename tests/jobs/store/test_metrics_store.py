@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from weft.jobs.metrics.batches import Report, encode_batch
 from weft.jobs.store import tables
 from weft.jobs.store.database import Database
 from weft.jobs.store.metrics import (
+    NewBatch,
     add_batch,
     add_batches,
     curve,
@@ -57,6 +59,31 @@ def test_a_batch_that_is_sent_again_changes_nothing(store: Any) -> None:
     store(lambda c: pack_job(c, 1))
     assert not send(store, 0, reports("loss", [1.0, 2.0]))  # after it was packed, too
     assert store(lambda c: history(c, 1, "loss")).values.tolist() == [1.0, 2.0, 9.0]
+
+
+def test_batches_of_many_callers_are_written_together(store: Any, database: Database) -> None:
+    def batch(number: int, job_id: int = 1) -> NewBatch:
+        return NewBatch(job_id, "client", number, encode_batch(reports("loss", [float(number)])))
+
+    held, free = threading.Event(), threading.Event()
+
+    def block(connection: sa.Connection) -> None:
+        held.set()
+        free.wait(60)
+
+    first = database.submit(block)
+    assert held.wait(60)  # the writer is busy: what comes now waits, and is written in one go
+    waiting = [database.submit(batch(number)) for number in (0, 1, 1, 2)]
+    lost = database.submit(batch(3, job_id=99))  # its job was removed: it alone fails
+    last = database.submit(batch(4))
+    free.set()
+    first.result(60)
+    assert [one.result(60) for one in waiting] == [True, True, False, True]
+    with pytest.raises(sa.exc.IntegrityError):
+        lost.result(60)
+    assert last.result(60) is True
+    assert database.submit(batch(2)).result(60) is False
+    assert store(lambda c: history(c, 1, "loss")).values.tolist() == [0.0, 1.0, 2.0, 4.0]
 
 
 def test_points_are_read_the_same_before_and_after_packing(store: Any) -> None:

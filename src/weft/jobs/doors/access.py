@@ -99,13 +99,20 @@ def missing_job(job_id: int) -> DoorError:
 def changeable_job(connection: sa.Connection, caller: Caller, job_id: int) -> StoredJob:
     """Return a job that the caller may change; one that is only visible is refused."""
     found = visible_job(connection, caller, job_id)
-    # Runs that a job's script begins within its own are the job's, too.
-    within = caller.job_id is not None and found.kind == "tracked" and found.parent_id == caller.job_id
-    if not within and not caller.may_change(found.user_id, job_id):
-        raise DoorError(
-            "forbidden", f"job {job_id} must be your own to be changed, got one of {found.user_name}"
-        )
+    check_may_change(
+        caller, job_id, found.user_id, found.user_name, kind=found.kind, parent_id=found.parent_id
+    )
     return found
+
+
+def check_may_change(
+    caller: Caller, job_id: int, owner_id: int, owner: str, *, kind: str, parent_id: int | None
+) -> None:
+    """Refuse a change of a job that the caller may only see."""
+    # Runs that a job's script begins within its own are the job's, too.
+    within = caller.job_id is not None and kind == "tracked" and parent_id == caller.job_id
+    if not within and not caller.may_change(owner_id, job_id):
+        raise DoorError("forbidden", f"job {job_id} must be your own to be changed, got one of {owner}")
 
 
 def check_submitter(caller: Caller) -> None:

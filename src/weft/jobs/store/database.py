@@ -5,18 +5,20 @@
     await database.read(lambda connection: ...)
 
 Many small writes a second are cheap only together: the writer takes all that wait into one transaction. Each has a
-savepoint of its own, so one that fails undoes nothing but itself, and none is answered before the commit.
+savepoint of its own, so one that fails undoes nothing but itself, and none is answered before the commit. Those that
+are a `JoinedWrite` of one kind are carried out by one call, which a server answers in one message.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 
@@ -29,7 +31,17 @@ STANDSTILL_MS = 5000  # after which PostgreSQL ends a transaction in which nothi
 _WRITE_LOCK = 0x77656675  # PostgreSQL's advisory lock of those who write
 BUSY_MS = 30_000  # for which SQLite waits for another process's write
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Work = Callable[[sa.Connection], T]
+
+
+class JoinedWrite(Protocol[T_co]):
+    """A write that can be carried out with others of its class at once."""
+
+    def __call__(self, connection: sa.Connection) -> T_co: ...
+    @classmethod
+    def write_all(cls, connection: sa.Connection, works: Sequence[Any]) -> Sequence[T_co]:
+        """Carry out several and return their results; if it raises, each is carried out alone."""
 
 
 class Database:
@@ -37,6 +49,10 @@ class Database:
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
+        # A server that is asked outside of transactions answers in one message in place of three. What is read
+        # is the same: under READ COMMITTED every statement sees the newest commits in any case.
+        outside = {"isolation_level": "AUTOCOMMIT"} if engine.dialect.name == "postgresql" else {}
+        self._reading = engine.execution_options(**outside)
         self._pending: SimpleQueue[tuple[Work[Any], Future[Any]] | None] = SimpleQueue()
         self._listeners: list[Callable[[], object]] = []
         self._readers = ThreadPoolExecutor(READERS, "database-reader")
@@ -89,8 +105,14 @@ class Database:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self.ask, work)
 
     def ask(self, work: Work[T]) -> T:
-        """Read in this thread."""
-        with self.engine.connect() as connection:
+        """Read in this thread; once more if the connection turns out to have been lost since it was last used."""
+        try:
+            with self._reading.connect() as connection:
+                return work(connection)
+        except sa.exc.DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+        with self._reading.connect() as connection:
             return work(connection)
 
     # -- the writer -------------------------------------------------------------------------------
@@ -116,18 +138,30 @@ class Database:
         batch = [(work, result) for work, result in batch if result.set_running_or_notify_cancel()]
         done: list[tuple[Future[Any], Any]] = []
         try:
-            with self.engine.execution_options(writes=True).begin() as connection:
-                _wait_for_turn(connection)
-                for number, (work, result) in enumerate(batch):
-                    if len(batch) > 1:
-                        _next_savepoint(connection, first=number == 0)
-                    try:
-                        done.append((result, work(connection)))
-                    except Exception as error:  # the caller's, who is told
-                        if len(batch) == 1:
-                            raise
-                        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT work")
-                        result.set_exception(error)
+            with self._turn() as connection:
+                first = True
+                for kind, several in _joined(batch):
+                    if kind is not None:
+                        _next_savepoint(connection, first=first)
+                        first = False
+                        try:
+                            values = kind.write_all(connection, [work for work, _ in several])
+                        except Exception:  # of one of them: found out below, one by one
+                            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT work")
+                        else:
+                            done += zip([result for _, result in several], values, strict=True)
+                            continue
+                    for work, result in several:
+                        if len(batch) > 1:
+                            _next_savepoint(connection, first=first)
+                            first = False
+                        try:
+                            done.append((result, work(connection)))
+                        except Exception as error:  # the caller's, who is told
+                            if len(batch) == 1:
+                                raise
+                            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT work")
+                            result.set_exception(error)
         except Exception as error:  # the commit failed, or the connection is gone: nothing was written
             for _, result in batch:
                 if not result.done():
@@ -137,6 +171,33 @@ class Database:
             result.set_result(value)
         for listener in self._listeners:
             listener()
+
+    @contextmanager
+    def _turn(self) -> Iterator[sa.Connection]:
+        """Yield a connection in a transaction that is committed at the end; no other service writes meanwhile."""
+        with ExitStack() as stack:
+            engine = self.engine.execution_options(writes=True)
+            try:
+                connection = stack.enter_context(engine.begin())
+                _wait_for_turn(connection)
+            except sa.exc.DBAPIError as error:
+                if not error.connection_invalidated:
+                    raise
+                # It was lost since it was last used, and nothing was written: the pool makes another.
+                with suppress(sa.exc.SQLAlchemyError):
+                    stack.pop_all().close()
+                connection = stack.enter_context(engine.begin())
+                _wait_for_turn(connection)
+            yield connection
+
+
+def _joined(
+    batch: Sequence[tuple[Work[Any], Future[Any]]],
+) -> Iterator[tuple[type[JoinedWrite[Any]] | None, list[tuple[Work[Any], Future[Any]]]]]:
+    """Yield writes in their order, those of one kind that follow each other together with what carries them out."""
+    for kind, found in groupby(batch, key=lambda one: type(one[0])):
+        several = list(found)
+        yield (kind if len(several) > 1 and hasattr(kind, "write_all") else None), several
 
 
 def make_engine(address: str) -> sa.Engine:
@@ -155,7 +216,7 @@ def make_engine(address: str) -> sa.Engine:
     if url.get_backend_name() == "postgresql":
         # A service that stands still in the middle of a transaction must not keep the others waiting for long.
         limits = {"options": f"-c idle_in_transaction_session_timeout={STANDSTILL_MS}"}
-        return sa.create_engine(url, pool_size=READERS + 1, pool_pre_ping=True, connect_args=limits)
+        return sa.create_engine(url, pool_size=READERS + 1, connect_args=limits)
     engine = sa.create_engine(url, pool_size=READERS + 1, connect_args={"timeout": BUSY_MS / 1000})
     sa.event.listen(engine, "connect", _set_up_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)

@@ -53,6 +53,40 @@ def add_batch(connection: sa.Connection, job_id: int, source: str, sequence: int
     return connection.scalar(_insert_new(connection).returning(metric_batch.c.id), row) is not None
 
 
+# One message to the server for many batches, in binary: points are not spelled out as text.
+_INSERT_MANY = """INSERT INTO metric_batch (job_id, source, sequence, data)
+SELECT * FROM unnest(%b::int8[], %b::text[], %b::int8[], %b::bytea[])
+ON CONFLICT DO NOTHING RETURNING job_id, source, sequence"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewBatch:
+    """A batch of points that is to be kept; many of them are written at once. True: it is new."""
+
+    job_id: int
+    source: str
+    sequence: int
+    data: bytes
+
+    def __call__(self, connection: sa.Connection) -> bool:
+        return add_batch(connection, self.job_id, self.source, self.sequence, self.data)
+
+    @classmethod
+    def write_all(cls, connection: sa.Connection, works: Sequence[NewBatch]) -> list[bool]:
+        """Keep several; of equal ones the first is new."""
+        if connection.dialect.name != "postgresql":
+            return [one(connection) for one in works]
+        columns = ([getattr(one, name) for one in works] for name in ("job_id", "source", "sequence", "data"))
+        made = connection.exec_driver_sql(_INSERT_MANY, tuple(columns))
+        new = {(row.job_id, row.source, row.sequence) for row in made}
+        answers = []
+        for one in works:
+            key = (one.job_id, one.source, one.sequence)
+            answers.append(key in new)
+            new.discard(key)
+        return answers
+
+
 def add_batches(connection: sa.Connection, rows: Sequence[tuple[int, str, int, bytes]]) -> None:
     """Keep many batches, given as (job, source, sequence, data)."""
     names = ("job_id", "source", "sequence", "data")

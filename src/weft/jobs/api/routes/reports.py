@@ -29,7 +29,7 @@ from weft.jobs.api.views import find, findings_of, show_metric
 from weft.jobs.metrics.batches import encode_batch
 from weft.jobs.metrics.levels import Buckets
 from weft.jobs.store.events import events_after
-from weft.jobs.store.metrics import add_batch, curve, summaries
+from weft.jobs.store.metrics import NewBatch, curve, summaries
 
 MOST_CURVES = 100
 
@@ -92,7 +92,7 @@ async def add_points(call: ApiCall) -> PointsAnswer:
     if call.identity.job_id is None:
         call.identity.check_acts_on(found)
     data = encode_batch((name, step, time_ms, float(value)) for name, step, time_ms, value in body.points)
-    new = await call.database.write(lambda c: add_batch(c, found.id, body.source, body.sequence, data))
+    new = await call.database.write(NewBatch(found.id, body.source, body.sequence, data))
     if new:
         points: dict[str, list[tuple[int, int, float]]] = {}
         for name, step, time_ms, value in body.points:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from weft.jobs.doors.access import Caller, DoorError, DoorService, changeable_job, visible_job
+from weft.jobs.doors.access import Caller, DoorError, DoorService, changeable_job, missing_job, visible_job
 from weft.jobs.doors.mlflow import experiments, messages, records, runs
 from weft.jobs.doors.mlflow.artifacts import list_folder, safe_path
 from weft.jobs.doors.mlflow.filters import EXPERIMENT_ATTRIBUTES, parse_filter, parse_orders
@@ -192,12 +192,22 @@ class Tracking:
         batch = records.LoggedBatch(asked)
         if batch.only_points:  # readers check it meanwhile: what only one may do at a time is the writing
             await self._read(lambda connection: batch.check(connection, caller))
-            new = await self._write(batch.write_points)
+            new = await self._write_points(batch)
         else:
             new = await self._write(lambda connection: batch.write(connection, caller))
         if new:
             self._publish(batch)
         return {}
+
+    async def _write_points(self, batch: records.LoggedBatch) -> bool:
+        """Write points together with those of other requests; return whether they are new."""
+        points = batch.points
+        if points is None:
+            return False
+        try:
+            return await self._write(points)
+        except sa.exc.IntegrityError:  # its job was removed since
+            raise missing_job(batch.job_id) from None
 
     def _publish(self, batch: records.LoggedBatch) -> None:
         """Hand new points to those who watch the job."""

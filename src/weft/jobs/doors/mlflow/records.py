@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weft.jobs.doors.access import Caller, DoorError, changeable_job, missing_job
+from weft.jobs.doors.access import Caller, DoorError, check_may_change, missing_job
 from weft.jobs.doors.mlflow.messages import (
     LONGEST_PARAM,
     LONGEST_TAG,
@@ -35,8 +35,8 @@ from weft.jobs.metrics.batches import Report, encode_batch
 from weft.jobs.store.data_tables import job_input
 from weft.jobs.store.events import add_event
 from weft.jobs.store.jobs import StoredJob
-from weft.jobs.store.metrics import add_batch
-from weft.jobs.store.tables import job, param, tag
+from weft.jobs.store.metrics import NewBatch
+from weft.jobs.store.tables import job, param, tag, user
 
 
 def reports_of(points: Sequence[MetricPoint]) -> list[Report]:
@@ -80,7 +80,7 @@ class LoggedBatch:
 
     def check(self, connection: sa.Connection, caller: Caller) -> None:
         """Refuse a batch of a run that the caller may not log to."""
-        check_active(changeable_job(connection, caller, self.job_id))
+        check_loggable(connection, caller, self.job_id)
 
     def write(self, connection: sa.Connection, caller: Caller) -> bool:
         """Check and write all of it or nothing; return whether there were new points."""
@@ -89,17 +89,15 @@ class LoggedBatch:
             add_params(connection, self.job_id, self._params)
         if self._tags:
             set_tags(connection, self.job_id, self._tags)
-        return self.write_points(connection)
+        return self.points is not None and self.points(connection)
 
-    def write_points(self, connection: sa.Connection) -> bool:
-        """Write the points of a batch that was checked; return whether they are new."""
+    @property
+    def points(self) -> NewBatch | None:
+        """The points as they are kept; None if there are none."""
         if not self._points:
-            return False
+            return None
         source = "mlflow:" + hashlib.blake2b(self._points, digest_size=20).hexdigest()
-        try:
-            return add_batch(connection, self.job_id, source, 0, self._points)
-        except sa.exc.IntegrityError:  # its job was removed since
-            raise missing_job(self.job_id) from None
+        return NewBatch(self.job_id, source, 0, self._points)
 
 
 def _values(given: Sequence[KeyValue], what: str, most: int) -> dict[str, str]:
@@ -114,12 +112,27 @@ def _values(given: Sequence[KeyValue], what: str, most: int) -> dict[str, str]:
     return found
 
 
+def check_loggable(connection: sa.Connection, caller: Caller, job_id: int) -> None:
+    """Refuse a run that the caller may not log to, in one question to the database."""
+    deleted = sa.exists().where(tag.c.job_id == job.c.id, tag.c.name == DELETED)
+    columns = (job.c.user_id, job.c.kind, job.c.parent_id, user.c.name, deleted.label("deleted"))
+    found = sa.select(*columns).join(user, user.c.id == job.c.user_id).where(job.c.id == job_id)
+    row = connection.execute(found).one_or_none()
+    if row is None or caller.visible_to not in (None, row.user_id):
+        raise missing_job(job_id)
+    check_may_change(caller, job_id, row.user_id, row.name, kind=row.kind, parent_id=row.parent_id)
+    if row.deleted:
+        raise _deleted(job_id)
+
+
 def check_active(found: StoredJob) -> None:
     """Refuse to log to a run that was deleted."""
     if DELETED in found.tags:
-        raise DoorError(
-            "conflict", f"a run must be active to be logged to, got {found.id}, deleted; restore it"
-        )
+        raise _deleted(found.id)
+
+
+def _deleted(job_id: int) -> DoorError:
+    return DoorError("conflict", f"a run must be active to be logged to, got {job_id}, deleted; restore it")
 
 
 def add_params(connection: sa.Connection, job_id: int, values: Mapping[str, str]) -> None:
