@@ -68,7 +68,7 @@ PAGES = {
     "logs": (f"/jobs/{RUNNING}/logs", "lines"),
     "workers": (f"/jobs/{RUNNING}/workers", "slower"),
     "events": (f"/jobs/{RUNNING}/events", "Attempts"),
-    "system": (f"/jobs/{RUNNING}/system", "system/cpu"),
+    "system": (f"/jobs/{RUNNING}/system", "Processors"),
     "files": (f"/jobs/{RUNNING}/files?path=outputs&file=outputs/history.csv", "accuracy"),
     "code": (f"/jobs/{RUNNING}/code", "train.py"),
     "findings": ("/jobs/300/findings", "straggler"),

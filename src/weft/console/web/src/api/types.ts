@@ -1124,10 +1124,11 @@ export interface ReasonView {
   earliest_ms: number | null;
 }
 
-/** Metrics from output lines; each named group of the expression is one. */
+/** Metrics from output lines; each named group of the expression is one, as `prefix/name` where there is a prefix. */
 export interface RegexSource {
   kind: "regex";
   pattern: string;
+  prefix?: string;
 }
 
 /** A job that is kept no longer. */
@@ -1443,6 +1444,14 @@ export interface UserChanges {
   system_user?: string | null;
 }
 
+/** The weight of a user in the fair share, and the most that their jobs may hold at a time; null: no limit. */
+export interface UserQuota {
+  weight?: number;
+  cpus?: number | null;
+  memory_bytes?: number | null;
+  gpus?: number | null;
+}
+
 /** One user. */
 export interface UserView {
   id: number;
@@ -1452,6 +1461,8 @@ export interface UserView {
   has_password: boolean;
   created_ms: number;
   system_user?: string | null;
+  quota?: UserQuota;
+  usage?: number;
 }
 
 /** All users. */

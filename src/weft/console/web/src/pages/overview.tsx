@@ -129,7 +129,7 @@ function Figures({ data }: { data: OverviewAnswer }) {
       {total.gpus! > 0 ? (
         <Use text="GPUs in use" used={used.gpus!} total={total.gpus!} />
       ) : (
-        <Use text={`cores in use, ${bytes(used.memory_bytes!)}`} used={used.cpus!} total={total.cpus!} />
+        <Use text={used.memory_bytes! > 0 ? `cores in use, ${bytes(used.memory_bytes!)}` : "cores in use"} used={used.cpus!} total={total.cpus!} />
       )}
     </div>
   );
@@ -159,7 +159,7 @@ function Use({ text, used, total }: { text: string; used: number; total: number 
   return (
     <Link href="/hosts" className={css.figure}>
       <b>
-        {count(Math.round(used))}
+        {number(Number(used.toFixed(1)))}
         <small> of {count(Math.round(total))}</small>
       </b>
       <span>{text}</span>

@@ -10,6 +10,7 @@ import { timeOf, whyOf, workersOf } from "./jobs/row";
 import { changesOf } from "./job/dialogs";
 import { cells } from "./job/files";
 import { linkToken, LoginPage, safeNext } from "./login";
+import { limitFrom, limitsOf } from "./settings/quota";
 
 const job = (changes: Partial<JobView> = {}): JobView => ({
   id: 7, name: "digits", project: "vision", user: "mara", kind: "run", state: "running", wanted: null, queue: "default", priority: 50,
@@ -30,6 +31,14 @@ describe("the columns of the list", () => {
     expect(templateOf(columnsOf(true), true).split(" ").length).toBeLessThan(templateOf(columnsOf(true), false).split(" ").length);
   });
   it("are all shown where what was kept cannot be read", () => expect(hiddenFrom("{").size).toBe(0));
+});
+
+describe("a quota", () => {
+  it("is told in words, and none where there is none", () => {
+    expect(limitsOf({ cpus: 8, memory_bytes: 2 ** 36, gpus: null, weight: 2 })).toBe("8 cores, 64 GiB, weight 2");
+    expect([limitsOf(undefined), limitsOf({})]).toEqual(["no limit", "no limit"]);
+  });
+  it("has no limit where a field is empty", () => expect([limitFrom(""), limitFrom(" "), limitFrom("0"), limitFrom("1.5")]).toEqual([null, null, 0, 1.5]));
 });
 
 describe("a job that is moved in the queue", () => {

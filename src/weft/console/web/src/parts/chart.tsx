@@ -3,12 +3,13 @@ import { useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { smooth, stepAt, xValues, type Line, type XAxis } from "../text/curves";
-import { bytes, count, duration, number, percent } from "../text/format";
+import { bytes, count, duration, finePercent, number } from "../text/format";
 import { colour, useColourTurn } from "../theme";
 import css from "./chart.module.css";
 
 export interface ChartProps {
   title: string;
+  metric?: string; // tells the unit where the title is not its name
   lines: Line[];
   axis: XAxis;
   smoothing: number;
@@ -24,17 +25,20 @@ const cursors = uPlot.sync("weft");
 export function valueFormat(name: string): (value: number | null) => string {
   if (/bytes_s/.test(name)) return (value) => (value === null ? "–" : `${bytes(value)}/s`);
   if (/bytes/.test(name)) return (value) => (value === null ? "–" : bytes(value));
-  if (/^system\/(cpu|gpu|memory|gpu_memory)(@|$)/.test(name)) return (value) => (value === null ? "–" : percent(value));
+  if (/^system\/(cpu|gpu|memory|gpu_memory)(@|$)/.test(name)) return (value) => (value === null ? "–" : finePercent(value));
   return (value) => number(value);
 }
 
-export function Chart({ title, lines, axis, smoothing, log, height = 190, zoom = null, onZoom }: ChartProps) {
+/** Steps between the lines of an axis of bytes: powers of two, so that they stand at whole KiB and MiB. */
+const BYTE_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power);
+
+export function Chart({ title, metric = title, lines, axis, smoothing, log, height = 190, zoom = null, onZoom }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const [cursor, setCursor] = useState<number | null>(null);
   const turn = useColourTurn();
   const data = useMemo(() => tables(lines, axis, smoothing, log), [lines, axis, smoothing, log]);
-  const format = useMemo(() => valueFormat(title), [title]);
+  const format = useMemo(() => valueFormat(metric), [metric]);
   const newest = useRef({ lines, axis, onZoom });
   newest.current = { lines, axis, onZoom };
   const shape = `${lines.map((line) => `${line.label}:${line.colour}`).join()}|${axis}|${log}|${smoothing > 0}|${turn}|${height}`;
@@ -42,7 +46,7 @@ export function Chart({ title, lines, axis, smoothing, log, height = 190, zoom =
   useEffect(() => {
     const host = box.current;
     if (!host) return undefined;
-    const made = new uPlot(options(newest.current.lines, axis, log, smoothing > 0, height, host.clientWidth, format, {
+    const made = new uPlot(options(newest.current.lines, metric, axis, log, smoothing > 0, height, host.clientWidth, format, {
       setCursor: [(self: uPlot) => setCursor(self.cursor.idx ?? null)],
       setSelect: [
         (self: uPlot) => {
@@ -126,6 +130,7 @@ export function tables(lines: Line[], axis: XAxis, smoothing: number, log: boole
 
 function options(
   lines: Line[],
+  metric: string,
   axis: XAxis,
   log: boolean,
   smoothed: boolean,
@@ -164,10 +169,10 @@ function options(
     legend: { show: false },
     padding: [6, 8, 0, 0],
     cursor: { sync: { key: cursors.key }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
-    scales: { x: { time: axis === "time" }, y: log ? { distr: 3 } : {} },
+    scales: { x: { time: axis === "time" }, y: log ? { distr: 3 } : metric.startsWith("system/") ? { range: (_, __, high) => [0, high > 0 ? high * 1.05 : 1] } : {} },
     axes: [
       { ...base, size: 26, ...(axis === "time" ? {} : { values: along }) },
-      { ...base, size: sizer, values: side, gap: 6 },
+      { ...base, size: sizer, values: side, gap: 6, ...(/bytes/.test(metric) && !log ? { incrs: BYTE_STEPS } : {}) },
     ],
   };
 }

@@ -69,6 +69,11 @@ export function percent(share: number): string {
   return `${Math.round(share * 100)} %`;
 }
 
+/** Returns a share with two figures that count where it is small: 0.4 %. */
+export function finePercent(share: number): string {
+  return Math.abs(share) < 0.1 ? `${Number((share * 100).toPrecision(2))} %` : percent(share);
+}
+
 export function plural(amount: number, one: string, many: string = `${one}s`): string {
   return `${count(amount)} ${amount === 1 ? one : many}`;
 }

@@ -49,3 +49,17 @@ export function happened(event: EventView): { head: string; more: string; tone: 
     }
   }
 }
+
+/** Returns events with long runs of reports folded: the first and the last of a run stay, and the last says how many are between. */
+export function folded(events: readonly EventView[], all: boolean): { event: EventView; left: number }[] {
+  const shown: { event: EventView; left: number }[] = [];
+  for (let start = 0; start < events.length; ) {
+    let end = start + 1;
+    if (events[start]!.kind === "note") while (end < events.length && events[end]!.kind === "note") end += 1;
+    const between = all ? 0 : Math.max(0, end - start - 2);
+    if (between < 3) for (let place = start; place < end; place += 1) shown.push({ event: events[place]!, left: 0 });
+    else shown.push({ event: events[start]!, left: 0 }, { event: events[end - 1]!, left: between });
+    start = end;
+  }
+  return shown;
+}

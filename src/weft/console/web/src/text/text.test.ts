@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 import type { CurveView } from "../api/types";
 import { axisOf, bestOf, flatten, groupCurve, placeOn, valueAtStep, type CompareRow } from "./compare";
 import { extend, groupMetrics, parseZoom, smooth, stepAt } from "./curves";
-import { ago, bytes, count, duration, number, plural, until } from "./format";
-import { happened } from "./happened";
+import { ago, bytes, count, duration, finePercent, number, plural, until } from "./format";
+import { folded, happened } from "./happened";
 import { median, shade } from "./heat";
 import { expression, pieces, plainText, severity } from "./logs";
 import { yaml } from "./yaml";
@@ -91,11 +91,23 @@ describe("logs", () => {
 
 describe("events in words", () => {
   const event = (kind: string, data: Record<string, unknown>) => ({ id: 1, time_ms: 0, kind, data });
+  it("folds long runs of reports, and short ones not", () => {
+    const note = (id: number) => ({ id, time_ms: 0, kind: "note", data: { text: `step ${id}` } });
+    const events = [event("state", {}), ...[1, 2, 3, 4, 5, 6].map(note), event("state", {}), note(7), note(8)];
+    expect(folded(events, false).map(({ event: one, left }) => [one.data["text"] ?? "state", left])).toEqual([
+      ["state", 0], ["step 1", 0], ["step 6", 4], ["state", 0], ["step 7", 0], ["step 8", 0],
+    ]);
+    expect(folded(events, true)).toHaveLength(events.length);
+  });
   it("says what happened, also of kinds it does not know", () => {
     expect(happened(event("resized", { before: 4, workers: 2, why: "job 9 is urgent" }))).toMatchObject({ head: "Resized from 4 to 2 workers", more: "job 9 is urgent" });
     expect(happened(event("state", { state: "failed", message: "rank 3" }))).toMatchObject({ head: "Failed", more: "rank 3", tone: "orange" });
     expect(happened(event("webhook", { job: 1, url: "x" }))).toMatchObject({ head: "Webhook", more: "url x" });
   });
+});
+
+describe("small shares", () => {
+  it.each([[0.0006, "0.06 %"], [0.005, "0.5 %"], [0, "0 %"], [0.42, "42 %"]])("%d is %s", (share, text) => expect(finePercent(share)).toBe(text));
 });
 
 describe("heat", () => {

@@ -82,12 +82,13 @@ export function MetricCharts({ job, names, system = false }: { job: JobDetail; n
           const curve = found.get(name);
           if (!curve) return [];
           const fresh = (points[name] ?? []).filter(([step]) => step <= open);
-          return [{ label: name, colour: index, curve: extend(curve, fresh), start_ms: job.started_ms }];
+          return [{ label: system ? systemTitle(name) : name, colour: index, curve: extend(curve, fresh), start_ms: job.started_ms }];
         });
         return (
           <Chart
             key={group.key}
-            title={group.names.length > 1 ? group.key : group.names[0]!}
+            title={system ? systemTitle(group.key) : group.names.length > 1 ? group.key : group.names[0]!}
+            metric={group.names[0]!}
             lines={lines}
             axis={view.axis}
             smoothing={view.smoothing}
@@ -129,6 +130,23 @@ export default function CurvesTab({ job }: { job: JobDetail }) {
       <MetricCharts job={job} names={names} />
     </div>
   );
+}
+
+const SYSTEM: Record<string, string> = {
+  cpu: "Processors",
+  memory: "Memory, share of the host",
+  memory_bytes: "Memory",
+  disk_bytes_s: "Disk",
+  net_bytes_s: "Network of the host",
+  gpu: "Accelerators",
+  gpu_memory: "Accelerator memory, share",
+  gpu_memory_bytes: "Accelerator memory",
+};
+
+/** Returns a metric of the system in words: system/cpu@gx01 is "Processors, gx01". */
+export function systemTitle(name: string): string {
+  const [key, host] = name.replace("system/", "").split("@") as [string, string | undefined];
+  return `${SYSTEM[key] ?? key}${host ? `, ${host}` : ""}`;
 }
 
 /** Returns whether a name has the text in it, or matches it as a regular expression. */

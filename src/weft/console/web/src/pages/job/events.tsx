@@ -1,19 +1,21 @@
 /** Events and attempts of a job: its life, newest last, in words. */
+import { useMemo, useState } from "react";
 import { useEvents } from "../../api/queries";
 import type { EventView, JobDetail } from "../../api/types";
-import { Wrong } from "../../parts/controls";
+import { Button, Wrong } from "../../parts/controls";
 import { Card, layout, Skeleton } from "../../parts/layout";
 import { clock, duration, moment } from "../../text/format";
-import { happened } from "../../text/happened";
+import { folded, happened } from "../../text/happened";
 import css from "./job.module.css";
 
 export default function EventsTab({ job }: { job: JobDetail }) {
   const events = useEvents(job.id);
+  const [all, setAll] = useState(false);
+  const groups = useMemo(() => folded(events.data?.events ?? [], all), [events.data, all]);
   if (events.error) return <Wrong error={events.error} />;
   if (!events.data) return <Skeleton lines={6} />;
-  const told = events.data.events;
   const first: EventView = { id: 0, time_ms: job.created_ms, kind: "submitted", data: { user: job.user } };
-  const shown = told.some((event) => event.kind === "submitted") ? told : [first, ...told];
+  const shown = events.data.events.some((event) => event.kind === "submitted") ? groups : [{ event: first, left: 0 }, ...groups];
   let day = "";
   return (
     <div className={css.stack}>
@@ -41,7 +43,7 @@ export default function EventsTab({ job }: { job: JobDetail }) {
       )}
       <Card title="Events">
         <ol className={css.timeline}>
-          {shown.map((event) => {
+          {shown.map(({ event, left }) => {
             const words = happened(event);
             const today = moment(event.time_ms).slice(0, 10);
             const turned = today !== day;
@@ -55,6 +57,7 @@ export default function EventsTab({ job }: { job: JobDetail }) {
                 <span className={css.knot} style={{ borderColor: `var(--${words.tone})` }} />
                 <p>
                   {words.head} {words.more && <small>{words.more}</small>}
+                  {left > 0 && <Button small kind="quiet" onClick={() => setAll(true)}>{left} more reports before it</Button>}
                 </p>
               </li>
             );

@@ -106,6 +106,9 @@ function Actions({ job }: { job: JobDetail }) {
         ))}
       {mayAct && job.mine && elastic && <Button icon="compare" onClick={() => setOpen("scale")}>Scale</Button>}
       {mayAct && <Button icon="copy" onClick={() => setOpen("clone")}>Clone</Button>}
+      {mayAct && job.mine && (
+        <Button icon="pin" aria-pressed={job.pinned} aria-label="Pin" title={job.pinned ? "Pinned: kept for good" : "Pin: keep it for good"} onClick={() => void actions.change([job], { pinned: !job.pinned })} />
+      )}
       {job.parent_id !== null && (
         <Button icon="compare" onClick={() => go(`/compare?jobs=${job.parent_id},${job.id}`)}>Compare with {job.parent_id}</Button>
       )}

@@ -34,13 +34,40 @@ export default function WorkersTab({ job }: { job: JobDetail }) {
   const rows = (ranks.data?.ranks ?? []).filter((rank) => rank.values.some((value) => value !== null));
   const changes = (timeline.data?.items ?? []) as unknown as Change[];
   const nothing = rows.length === 0 && changes.length === 0 && !ledger.data?.elastic;
-  if (nothing)
-    return <Empty title="No step times" text="Workers whose torch optimizer steps tell how long that takes by themselves; others log it." commands={["weft.log(step=step, step_s=seconds)", "workers: 2:8"]} />;
+  if (nothing) return <WithoutSteps job={job} ranks={ranks.data?.ranks ?? []} />;
   return (
     <div className={job_css.stack}>
       {rows.length > 0 && <HeatCard ranks={{ ...ranks.data!, ranks: rows }} />}
       {ledger.data?.elastic && <LedgerCard ledger={ledger.data} />}
       {changes.length > 0 && <ViewsCard changes={changes} />}
+    </div>
+  );
+}
+
+/** Workers that tell nothing of their steps: where they are, and the line that would tell more. */
+function WithoutSteps({ job, ranks }: { job: JobDetail; ranks: RanksAnswer["ranks"] }) {
+  const shares = job.attempts.at(-1)?.hosts ?? [];
+  return (
+    <div className={job_css.stack}>
+      <Card title="Workers">
+        <div className={layout.scroll}>
+          <table className={layout.table}>
+            <thead>
+              <tr><th>Host</th><th>Ranks</th><th className={layout.number}>Workers</th></tr>
+            </thead>
+            <tbody>
+              {shares.map((share) => (
+                <tr key={share.host}>
+                  <td>{share.host}</td>
+                  <td>{ranks.filter((rank) => rank.host === share.host).map((rank) => rank.rank).join(", ") || "–"}</td>
+                  <td className={layout.number}>{share.workers}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      </Card>
+      <Empty title="No step times" text="Workers whose torch optimizer steps tell how long that takes by themselves; others log it." commands={["weft.log(step=step, step_s=seconds)"]} />
     </div>
   );
 }

@@ -74,7 +74,7 @@ export function useJobActions(): JobActions {
       await each(able, (job) => send("POST", `/jobs/${job.id}/${action}`), DONE[action]);
     },
     change: async (jobs, changes) => {
-      const words = Object.entries(changes).map(([name, value]) => `${name} ${String(value)}`);
+      const words = Object.entries(changes).map(([name, value]) => (name === "pinned" ? (value ? "pinned" : "no longer pinned") : `${name} ${String(value)}`));
       await each(jobs, (job) => send("PATCH", `/jobs/${job.id}`, changes), words.join(", "));
     },
     scale: async (job, workers) => {

@@ -15,14 +15,14 @@ export interface Column {
 }
 
 const ALL: Column[] = [
-  { key: "state", text: "State", width: "6.75rem", fixed: true },
-  { key: "job", text: "Job", width: "minmax(11rem, 1.6fr)", sort: "name", fixed: true },
-  { key: "project", text: "Project", width: "minmax(5rem, 0.6fr)", wide: true },
-  { key: "user", text: "User", width: "4.5rem", wide: true },
-  { key: "workers", text: "Workers", width: "4.25rem" },
-  { key: "metric", text: "Metric", width: "9.5rem" },
-  { key: "time", text: "Time", width: "8.5rem" },
-  { key: "why", text: "Why, when", width: "minmax(9rem, 1.4fr)", sort: "id" },
+  { key: "state", text: "State", width: "6.25rem", fixed: true },
+  { key: "job", text: "Job", width: "minmax(9rem, 1.4fr)", sort: "name", fixed: true },
+  { key: "project", text: "Project", width: "minmax(4rem, 0.5fr)", wide: true },
+  { key: "user", text: "User", width: "minmax(3.25rem, 0.3fr)", wide: true },
+  { key: "workers", text: "Workers", width: "4rem" },
+  { key: "metric", text: "Metric", width: "8.25rem" },
+  { key: "time", text: "Time", width: "7.75rem" },
+  { key: "why", text: "Why, when", width: "minmax(9rem, 2fr)", sort: "id" },
 ];
 const QUEUE: Column[] = [
   { key: "state", text: "State", width: "6.75rem", fixed: true },

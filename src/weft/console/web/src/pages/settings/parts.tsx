@@ -10,7 +10,7 @@ import css from "./settings.module.css";
 export function useSettings<T>(path: string) {
   const client = useQueryClient();
   const list = useQuery({ queryKey: ["settings", path], queryFn: () => get<T>(path) });
-  async function change<A>(method: "POST" | "PATCH" | "DELETE", where: string, body: unknown, done: string): Promise<A | null> {
+  async function change<A>(method: "POST" | "PUT" | "PATCH" | "DELETE", where: string, body: unknown, done: string): Promise<A | null> {
     try {
       const answer = await send<A>(method, where, body);
       tell(done);

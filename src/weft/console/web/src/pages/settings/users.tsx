@@ -4,7 +4,8 @@ import { useSession } from "../../api/queries";
 import type { LinkAnswer, UsersAnswer, UserView } from "../../api/types";
 import { Button, Field } from "../../parts/controls";
 import { Card } from "../../parts/layout";
-import { ago } from "../../text/format";
+import { ago, percent } from "../../text/format";
+import { limitsOf, QuotaDialog } from "./quota";
 import { Listed, Once, submitted, Sure, useSettings } from "./parts";
 import css from "./settings.module.css";
 
@@ -13,6 +14,7 @@ const ROLES = ["viewer", "member", "admin"] as const;
 export function Users() {
   const { list, change } = useSettings<UsersAnswer>("/users");
   const [link, setLink] = useState<{ name: string; url: string } | null>(null);
+  const [limited, setLimited] = useState<UserView | null>(null);
   const self = useSession().data?.user.id;
   const users = list.data?.users ?? [];
   const makeLink = async (user: UserView): Promise<void> => {
@@ -42,7 +44,7 @@ export function Users() {
         </form>
       </Card>
       <Card title="Users">
-        <Listed state={list} empty={false} head={["Name", "Role", "Since", "Logs in by"]}>
+        <Listed state={list} empty={false} head={["Name", "Role", "Since", "Logs in by", "Quota", "Used lately"]}>
           {users.map((user) => (
             <tr key={user.id} className={user.disabled ? css.off : undefined}>
               <td>{user.name}{user.id === self ? " (you)" : ""}{user.disabled ? ", disabled" : ""}</td>
@@ -53,6 +55,10 @@ export function Users() {
               </td>
               <td>{ago(user.created_ms)}</td>
               <td>{user.has_password ? "password, link" : "link"}</td>
+              <td>
+                <Button small kind="quiet" aria-label={`quota of ${user.name}`} onClick={() => setLimited(user)}>{limitsOf(user.quota)}</Button>
+              </td>
+              <td>{percent(user.usage ?? 0)}</td>
               <td className={css.end}>
                 <Button small icon="link" aria-label={`make a link for ${user.name}`} onClick={() => void makeLink(user)}>Link</Button>
                 {user.id !== self && (
@@ -66,6 +72,13 @@ export function Users() {
           ))}
         </Listed>
       </Card>
+      {limited && (
+        <QuotaDialog
+          user={limited}
+          onClose={() => setLimited(null)}
+          onSet={(quota) => void change("PUT", `/users/${limited.id}/quota`, quota, `${limited.name}: ${limitsOf(quota)}`).then((done) => done && setLimited(null))}
+        />
+      )}
       {link && <Once title={`Link for ${link.name}`} text="It logs in once. Send it to them alone." value={link.url} onClose={() => setLink(null)} />}
     </div>
   );
