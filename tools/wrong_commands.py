@@ -45,6 +45,7 @@ JOBS = (
     "job",
     "logs",
     "hosts",
+    "audit",
     "login",
     "user",
     "token",

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -110,6 +111,19 @@ def parse_yaml(text: str | bytes) -> Any:
             for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            """Return a mapping; a key that stands there twice is refused, as YAML 1.2 asks."""
+            seen: dict[Any, Any] = {}
+            for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    if key.value in seen:
+                        first = seen[key.value].start_mark.line + 1
+                        raise yaml.constructor.ConstructorError(
+                            None, None, f"{key.value} twice, first in line {first}", key.start_mark
+                        )
+                    seen[key.value] = key
+            return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
+
     for kind, pattern, firsts in _CORE_SCALARS:
         CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), list(firsts))
     CoreLoader.add_constructor(
@@ -166,8 +180,11 @@ def describe_mismatch(message: str, model: type) -> str:
     if found := _UNKNOWN.fullmatch(message):
         inside = _place(found[2])
         if inside:
-            return f"{inside} must have known fields, got {found[1]}; remove it"
-        return f"its fields must be among {', '.join(known)}, got {found[1]}; {suggestion(found[1], known)}"
+            known = getattr(_model_at(model, inside), "__struct_fields__", ())
+        if not known:
+            return f"{inside or 'it'} must have known fields, got {found[1]}; remove it"
+        subject = f"{inside} must have fields" if inside else "its fields must be"
+        return f"{subject} among {', '.join(known)}, got {found[1]}; {_meant(found[1], known)}"
     if found := _MISSING.fullmatch(message):
         return f"{_place(found[2]) or 'it'} must have the field {found[1]}, got none; add {found[1]}"
     if found := _WRONG.fullmatch(message):
@@ -175,6 +192,28 @@ def describe_mismatch(message: str, model: type) -> str:
         subject = f"names in {_place(found[4]) or 'it'}" if found[3] else _place(found[4]) or "it"
         return f"{subject} must be {_words(found[1])}, got {got}; mend the file"
     return f"its values must be valid, got: {message}; mend the file"
+
+
+def _meant(given: str, known: tuple[str, ...]) -> str:
+    """Return the name that was probably meant; the names that there are stand before it in the sentence."""
+    advice = suggestion(given, known)
+    return advice if advice.startswith("did you mean") else "remove it"
+
+
+def _model_at(model: Any, path: str) -> Any:
+    """Return the model of the part of a document at `queue` or `steps[0].fit`; None if there is none."""
+    for name in re.split(r"[.\[]", path):
+        if isinstance(model, type) and not name.endswith("]"):
+            model = get_type_hints(model).get(name)
+        model = next((part for part in _parts_of(model) if hasattr(part, "__struct_fields__")), None)
+    return model
+
+
+def _parts_of(kind: Any) -> Iterator[Any]:
+    """Yield a type and the types that it is made of: `tuple[A, ...] | None` holds A."""
+    yield kind
+    for part in get_args(kind):
+        yield from _parts_of(part)
 
 
 def _place(path: str | None) -> str:

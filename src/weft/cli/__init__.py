@@ -48,6 +48,7 @@ VERBS = {
     "token": ("weft.cli.service.token", "Manage tokens of programs."),
     "secret": ("weft.cli.service.secret", "Keep secrets for jobs."),
     "retention": ("weft.cli.service.retention", "Remove jobs that are kept no longer."),
+    "audit": ("weft.cli.service.audit", "Print who did what in the jobs service."),
     "backup": ("weft.cli.service.backup", "Keep a jobs service's data in one file."),
     "restore": ("weft.cli.service.restore", "Make a jobs service's data from a backup."),
     "kubernetes": ("weft.cli.training.cluster", "Follow and end runs on Kubernetes; set a cluster up."),

@@ -13,8 +13,8 @@ from tests.jobs.reports.conftest import make_job
 from weft.errors import UsageError
 from weft.jobs.advice.advisor import AdvisedJob, Advisor
 from weft.jobs.advice.evidence import gather_evidence
-from weft.jobs.advice.model import Evidence, Finding
-from weft.jobs.advice.rules import RULES
+from weft.jobs.advice.model import Evidence, Finding, Thresholds
+from weft.jobs.advice.rules import RULES, advise
 from weft.jobs.advice.settings import RULE_NAMES, settings_of
 from weft.jobs.lifecycle import StateError
 from weft.jobs.metrics.batches import Report, encode_batch
@@ -147,6 +147,22 @@ def test_evidence_comes_from_the_metrics_of_the_job(advised_store: Database) -> 
     assert 59 <= evidence.idle_s <= 120
     fresh = advised_store.ask(lambda c: gather_evidence(c, 1, since_ms=now_ms(), now_ms=now_ms()))
     assert fresh.idle_s == 0  # this attempt has only begun
+
+
+def test_a_job_that_began_again_is_judged_by_what_came_since(advised_store: Database) -> None:
+    falling = [1 / (step + 1) for step in range(30)]
+    keep(advised_store, "val_loss", falling)
+    keep(advised_store, "val_loss", falling[:12], sequence=1)
+    told = {
+        restarted: advised_store.submit(
+            lambda c, again=restarted: gather_evidence(c, 1, since_ms=0, now_ms=now_ms(), restarted=again)
+        ).result(60)
+        for restarted in (False, True)
+    }
+    assert [len(told[which].curves["val_loss"]) for which in (False, True)] == [42, 12]
+    rules = {which: {one.rule for one in advise(told[which], Thresholds())} for which in told}
+    assert "plateau" in rules[False]
+    assert "plateau" not in rules[True]
 
 
 def test_a_job_that_reports_nothing_is_not_called_stalled(advised_store: Database) -> None:

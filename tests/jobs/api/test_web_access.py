@@ -237,6 +237,42 @@ def test_secrets_are_kept_sealed_and_never_answered(web: WebService) -> None:
     assert client.delete("/secrets/HF_TOKEN").status_code == 204
 
 
+def test_a_quota_is_set_shown_and_told_at_submit(web: WebService) -> None:
+    number, admin = make_user(web, "limited"), web.admin()
+    shown = admin.put(f"/users/{number}/quota", json={"weight": 2, "cpus": 0.5})
+    assert (shown.status_code, shown.json()["quota"]["cpus"]) == (200, 0.5)
+    listed = {user["name"]: user["quota"] for user in admin.get("/users").json()["users"]}
+    assert listed["limited"] == {"weight": 2.0, "cpus": 0.5, "memory_bytes": None, "gpus": None}
+    client = web.client()
+    log_in(web, client, name="limited", password="correct horse")
+    refused = client.post("/jobs", json={"spec": {"run": "a.py", "resources": {"cpus": 1}}})
+    assert refused.status_code == 422
+    assert "quota of limited" in refused.json()["error"]["text"]
+    assert submit(client, resources={"cpus": 0.25}, queue={"hold": True})["state"] == "held"
+    assert client.put(f"/users/{number}/quota", json={}).status_code == 403
+    for wrong in ({"weight": 0}, {"cpus": -1}, {"cores": 1}):
+        assert admin.put(f"/users/{number}/quota", json=wrong).status_code == 422
+    assert admin.put("/users/999/quota", json={}).status_code == 404
+    assert admin.put(f"/users/{number}/quota", json={}).json()["quota"]["cpus"] is None
+
+
+def test_secrets_and_data_that_are_not_there_are_told_at_submit(web: WebService) -> None:
+    spec = {"run": "a.py", "secrets": ["NOT_SET"], "data": {"d": "dataset:nothing@3", "p": "/data"}}
+    refused = web.admin().post("/jobs", json={"spec": spec, "dry_run": True})
+    assert refused.status_code == 422
+    assert [one["path"] for one in refused.json()["error"]["problems"]] == ["secrets", "data.d"]
+    assert "weft secret set NOT_SET" in refused.text
+
+
+def test_a_released_job_no_longer_says_that_it_is_held(web: WebService) -> None:
+    client = web.admin()
+    number = submit(client, queue={"hold": True})["id"]
+    released = client.post(f"/jobs/{number}/release").json()
+    assert (released["state"], (released["reason"] or {}).get("why")) in [
+        ("queued", None), *(("queued", why) for why in ("resources", "priority", "reserved", "giving way"))
+    ]  # fmt: skip
+
+
 def test_passwords_are_not_in_the_audit(web: WebService) -> None:
     make_user(web, "quiet", "super secret words")
     assert "super secret" not in web.admin().get("/audit").text

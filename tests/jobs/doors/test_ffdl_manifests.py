@@ -147,6 +147,7 @@ def test_sources_of_metrics() -> None:
             'scalars: {loss: {type: FLOAT, value: $l}}}, bad: {regex: "("}}}'  # fmt: skip
     found = translate(read_manifest(base + regex))
     assert isinstance(found.spec.metrics[0], RegexSource)
+    assert found.spec.metrics[0].prefix == "t"  # its grouplabel
     assert found.spec.metrics[1:] == (emetrics,)
     assert any("bad" in warning for warning in found.warnings)
     assert any("img/x is not used" in warning for warning in found.warnings)

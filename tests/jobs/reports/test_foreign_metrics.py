@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from weft.jobs.reports.gathered import Gathered, Position
-from weft.jobs.reports.parsers import JsonLines
+from weft.jobs.reports.parsers import JsonLines, OutputPattern
 from weft.jobs.reports.tensorboard import EventRecords, event_files
+from weft.jobs.spec.model import RegexSource
 
 # Written by torch.utils.tensorboard 2.12 with TensorBoard 2.20: two steps of loss (simple_value), acc (a tensor of
 # floats) and dbl (a tensor of doubles), then a NaN at step 10**12, and a text.
@@ -93,3 +94,13 @@ def test_lines_of_evaluation_metrics_are_points() -> None:
     found, position = JsonLines().parse(data, Position(count=4), 9)
     assert found.points == [("test/loss", 3, 1700000000123, 0.1), ("acc", 5, 9, 0.5)]
     assert position.count == 6
+
+
+def test_a_prefix_keeps_expressions_of_the_same_names_apart() -> None:
+    points = []
+    for prefix in ("train", "test", ""):
+        source = RegexSource(pattern=rf"{prefix} step (?P<step>\d+) loss (?P<loss>\S+)", prefix=prefix)
+        data = b"train step 3 loss 0.5\ntest step 3 loss 0.7\n"
+        points += OutputPattern.of(source, 0).parse(data, Position(), 0)[0].points
+    assert points[:2] == [("train/loss", 3, 0, 0.5), ("test/loss", 3, 0, 0.7)]
+    assert {point[0] for point in points[2:]} == {"loss"}

@@ -65,6 +65,15 @@ def test_a_host_that_does_not_answer_is_lost_until_it_does(
     tell(story, look_at_hosts_s=0.1)
 
 
+def test_this_machine_is_one_host_whatever_it_is_called(tell: Tell) -> None:
+    async def story(desk: Desk) -> None:
+        await desk.service.add_host("localhost", labels=["here"])
+        (only,) = await desk.service.database.read(list_hosts)
+        assert (only.name, set(only.labels)) == (desk.service.host, {"here"})
+
+    tell(story)
+
+
 def test_a_drained_host_takes_nothing_new_and_one_with_jobs_stays(tell: Tell) -> None:
     async def story(desk: Desk) -> None:
         here = desk.service.host

@@ -64,7 +64,11 @@ def test_commands(run: str, command: Command) -> None:
         ("", "the file", "a mapping"),
         ("run: {", "the file", "must be YAML"),
         ("run: a.py\nworker: 2", "its fields", "did you mean workers?"),
-        ("run: a.py\nresources: {gpu: 1}", "resources", "got gpu"),
+        ("run: a.py\nresources: {gpu: 1}", "resources", "did you mean gpus?"),
+        ("run: a.py\nnotify: [{webhook: 'https://a', when: [failed]}]", "notify[0]", "got when; remove it"),
+        ("run: a.py\nzzz: 2", "its fields", "got zzz; remove it"),
+        ("run: a.py\nrun: b.py", "the file", "run twice, first in line 1"),
+        ("run: a.py\nenv: {A: 1, A: 2}", "the file", "A twice, first in line 2"),
         ("run: a.py\nqueue: {priority: 101}", "queue.priority", "<= 100"),
         ("run: a.py\nworkers: 8:2", "workers", "a range MIN:MAX"),
         ("run: a.py\nworkers: 0", "workers", ">= 1"),
@@ -87,6 +91,29 @@ def test_what_is_wrong_is_told_with_its_place(text: str, path: str, said: str) -
     assert problem.path == path
     assert said in str(problem)
     assert all((problem.must, problem.got, problem.next)), problem
+
+
+def test_all_fields_that_are_wrong_are_told_at_once() -> None:
+    text = """
+run: a.py
+workrs: 3
+resources: {memry: 3GB, cpus: -1}
+queue: {priority: 500}
+notify: [{on: 1}]
+env: {a-b: 1}
+"""
+    with pytest.raises(SpecError) as caught:
+        read_spec(text)
+    told = sorted(f"{problem.path}: {problem.got}" for problem in caught.value.problems)
+    assert told == [
+        "its fields: workrs",
+        "names in env: another value",
+        "notify[0].on: a whole number",
+        "notify[0]: none",
+        "queue.priority: 500",
+        "resources.cpus: -1",
+        "resources: memry",
+    ]
 
 
 def test_all_values_that_cannot_be_understood_are_told_at_once() -> None:

@@ -102,6 +102,22 @@ for _name, _text in ACTIONS.items():
     _add_action(_name, _text)
 
 
+def _add_pin(name: str, pinned: bool, text: str) -> None:
+    """Add a verb that keeps jobs from being removed, or no longer does."""
+
+    @command.command(name, help=text)
+    @click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB...")
+    @url_option
+    @json_option
+    def pin(jobs: tuple[int, ...], url: str | None, as_json: bool) -> None:
+        with open_client(url) as client:
+            _print([client.job(job).change(pinned=pinned) for job in jobs], as_json)
+
+
+_add_pin("pin", True, "Keep jobs for good: neither retention nor `weft job rm` removes them.")
+_add_pin("unpin", False, "Let jobs be removed again.")
+
+
 def _print(jobs: list[JobView], as_json: bool) -> None:
     if as_json:
         print_data(jobs)
@@ -255,6 +271,8 @@ def _event(event: EventView) -> str:
     if event.kind == "state":
         before, after = data.pop("before", None), data.pop("state", "")
         said = [f"{before} -> {after}" if before else str(after)]
+    elif event.kind == "note":
+        said = [str(data.pop("text", ""))]
     said += [f"{name} {_shown(value)}" for name, value in data.items()]
     return f"{moment(event.time_ms)}  {plain(event.kind)}  {plain(', '.join(said))}".rstrip()
 

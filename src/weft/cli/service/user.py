@@ -18,12 +18,12 @@ from weft.cli.jobs.options import (
     yes_option,
 )
 from weft.cli.jobs.printing import moment, plain
-from weft.cli.values import Text
+from weft.cli.values import Real, Size, Text
 from weft.errors import UsageError
-from weft.text import format_table, suggestion
+from weft.text import format_size, format_table, suggestion
 
 if TYPE_CHECKING:
-    from weft.jobs.api.types.accounts import LinkAnswer, UserView
+    from weft.jobs.api.types.accounts import LinkAnswer, UserQuota, UserView
     from weft.jobs.client.client import JobsClient
 
 ROLES = ("viewer", "member", "admin")
@@ -114,6 +114,45 @@ def system(name: str, system_user: str | None, none: bool, url: str | None, as_j
     _change(name, {"system_user": system_user}, url, as_json)
 
 
+@command.command("quota")
+@click.argument("name", type=USER_NAME)
+@click.option("--cpus", type=Real(0, 1e6, example=8), help="The most cores that their jobs hold at a time.")
+@click.option("--gpus", type=Real(0, 1e6, example=2), help="The most accelerators.")
+@click.option("--memory", "memory_bytes", type=Size("64GiB"), metavar="SIZE", help="The most memory.")
+@click.option(
+    "--weight",
+    type=Real(0.001, 1000, example=2),
+    help="Their weight in the fair share; 1 at first, and 2 means twice as much.",
+)
+@click.option("--none", "none", is_flag=True, help="Take limits and weight away.")
+@url_option
+@json_option
+def quota(
+    name: str,
+    cpus: float | None,
+    gpus: float | None,
+    memory_bytes: int | None,
+    weight: float | None,
+    none: bool,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Limit what the jobs of NAME hold at a time, and set their weight; what is not named stays."""
+    import msgspec
+
+    from weft.jobs.api.types.accounts import UserView
+
+    given = {"cpus": cpus, "gpus": gpus, "memory_bytes": memory_bytes, "weight": weight}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if bool(changes) == none:
+        raise UsageError("a limit, a weight or --none must be given, got both or neither; write --cpus 8")
+    with open_client(url) as client:
+        user = _user(client, name)
+        body = {} if none else {**msgspec.to_builtins(user.quota), **changes}
+        made = client.connection.send("PUT", f"/users/{user.id}/quota", UserView, body)
+    _print((made,), as_json)
+
+
 @command.command("disable")
 @click.argument("name", type=USER_NAME)
 @url_option
@@ -193,9 +232,28 @@ def _print(users: tuple[UserView, ...], as_json: bool) -> None:
     if as_json:
         print_data(users)
         return
-    rows = [("user", "role", "state", "password", "runs jobs as", "since")]
+    rows = [("user", "role", "state", "password", "runs jobs as", "quota", "weight", "since")]
     for user in users:
         state, password = "disabled" if user.disabled else "enabled", "yes" if user.has_password else "no"
         system_user = plain(user.system_user or "-")
-        rows.append((plain(user.name), user.role, state, password, system_user, moment(user.created_ms)))
+        rows.append(
+            (
+                plain(user.name),
+                user.role,
+                state,
+                password,
+                system_user,
+                quota_text(user.quota),
+                f"{user.quota.weight:g}",
+                moment(user.created_ms),
+            )
+        )
     click.echo("\n".join(format_table(rows, left=rows[0])))
+
+
+def quota_text(found: UserQuota) -> str:
+    """Return the limits of a user: `8 cores, 2 gpus`, or `-` where there are none."""
+    parts = [f"{found.cpus:g} core{'s' if found.cpus != 1 else ''}"] if found.cpus is not None else []
+    parts += [format_size(int(found.memory_bytes))] if found.memory_bytes is not None else []
+    parts += [f"{found.gpus:g} gpu{'s' if found.gpus != 1 else ''}"] if found.gpus is not None else []
+    return ", ".join(parts) or "-"

@@ -107,7 +107,13 @@ class Advisor:
 
 
 def _judge(connection: sa.Connection, advised: AdvisedJob, settings: AdviceSettings) -> tuple[Finding, ...]:
-    evidence = gather_evidence(connection, advised.job_id, since_ms=advised.since_ms, now_ms=now_ms())
+    evidence = gather_evidence(
+        connection,
+        advised.job_id,
+        since_ms=advised.since_ms,
+        now_ms=now_ms(),
+        restarted=advised.attempt > 1,
+    )
     return tuple(one for one in advise(evidence, settings.thresholds) if one.rule not in settings.off)
 
 

@@ -24,8 +24,10 @@ EXPOSED_SHARE = ("exposed_share", "weft/exposed_share")
 STEP_S = "step_s"  # and step_s@3 of rank 3
 
 
-def gather_evidence(connection: sa.Connection, job_id: int, *, since_ms: int, now_ms: int) -> Evidence:
-    """Return what is known of a job that has been running since a time."""
+def gather_evidence(
+    connection: sa.Connection, job_id: int, *, since_ms: int, now_ms: int, restarted: bool = False
+) -> Evidence:
+    """Return what is known of a job that has been running since a time; of one that was restarted, since then."""
     found = {one.name: one for one in summaries(connection, job_id)}
 
     def newest(name: str | None) -> Columns | None:
@@ -42,6 +44,8 @@ def gather_evidence(connection: sa.Connection, job_id: int, *, since_ms: int, no
     curves = {
         name: Curve(columns.steps, columns.values) for name in names.values() if (columns := newest(name))
     }
+    if restarted:
+        curves = {name: newest_pass(curve) for name, curve in curves.items()}
     return Evidence(
         curves=curves,
         **names,
@@ -54,6 +58,13 @@ def gather_evidence(connection: sa.Connection, job_id: int, *, since_ms: int, no
         step_s={rank: values(name) for name, rank in _ranks(found)},
         idle_s=_idle_s(found, since_ms, now_ms),
     )
+
+
+def newest_pass(curve: Curve) -> Curve:
+    """Return the part of a curve since its steps last went back, as they do when a job begins again."""
+    back = np.flatnonzero(np.diff(curve.steps) < 0)
+    first = int(back[-1]) + 1 if len(back) else 0
+    return Curve(curve.steps[first:], curve.values[first:])
 
 
 def _known(names: tuple[str, ...], found: dict[str, MetricSummary]) -> str | None:

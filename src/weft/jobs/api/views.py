@@ -48,6 +48,8 @@ def job_fields(call: ApiCall, found: StoredJob, headline: Headline | None) -> di
     """Return the fields of a job's view."""
     fields = {name: getattr(found, name) for name in _SAME}
     reason = call.state.jobs.reason(found.id) if found.state in WAITING else None
+    if reason is not None and (reason.why == "held") != (found.state == "held"):
+        reason = None  # it was held or released a moment ago, and nothing has been decided since
     return fields | {
         "user": found.user_name,
         "reason": show_reason(reason),

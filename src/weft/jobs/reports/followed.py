@@ -123,8 +123,8 @@ class FollowedJob:
         yield self._rank_files
         for number, source in enumerate(spec.metrics):
             match source:
-                case RegexSource(pattern):
-                    yield lambda number=number, pattern=pattern: self._outputs(number, pattern)  # type: ignore[misc]
+                case RegexSource():
+                    yield lambda number=number, source=source: self._outputs(number, source)  # type: ignore[misc]
                 case JsonLinesSource(path):
                     yield lambda path=path: self._json_lines(path)  # type: ignore[misc]
                 case TensorboardSource(folder):
@@ -137,9 +137,9 @@ class FollowedJob:
         if (path := self._run_dir / FOLDER / "system.jsonl").exists():
             yield self._source(path.name), path, SystemLines()
 
-    def _outputs(self, number: int, pattern: str) -> Iterator[tuple[str, Path, Parser]]:
+    def _outputs(self, number: int, source: RegexSource) -> Iterator[tuple[str, Path, Parser]]:
         for name, rank in _ranks_in(self._run_dir, "log"):
-            yield self._source(f"{number}/{name}"), self._run_dir / name, OutputPattern.of(pattern, rank)
+            yield self._source(f"{number}/{name}"), self._run_dir / name, OutputPattern.of(source, rank)
 
     def _json_lines(self, path: str) -> Iterator[tuple[str, Path, Parser]]:
         yield self._source(path), self._work_dir / path, JsonLines()

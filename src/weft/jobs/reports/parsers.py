@@ -15,6 +15,7 @@ import msgspec
 
 from weft.jobs.reports.emetrics import add_emetrics, is_emetrics
 from weft.jobs.reports.gathered import Gathered, Position, as_number
+from weft.jobs.spec.model import RegexSource
 
 _DECODER = msgspec.json.Decoder()
 _LINE_ENDS = re.compile(rb"[\r\n]+")
@@ -155,10 +156,11 @@ class OutputPattern:
 
     pattern: re.Pattern[bytes]
     rank: int
+    prefix: str = ""  # train: the group loss is the metric train/loss
 
     @classmethod
-    def of(cls, pattern: str, rank: int) -> OutputPattern:
-        return cls(re.compile(pattern.encode()), rank)
+    def of(cls, source: RegexSource, rank: int) -> OutputPattern:
+        return cls(re.compile(source.pattern.encode()), rank, f"{source.prefix}/" if source.prefix else "")
 
     def whole(self, data: bytes) -> int:
         return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
@@ -171,7 +173,8 @@ class OutputPattern:
                 step, count = _step_in(groups, count), count + 1
                 for name, text in groups.items():
                     if name not in _STEP_NAMES[:3]:
-                        found.add(name, step, now_ms, text.decode(errors="replace").strip(" ,;:%"), self.rank)
+                        value = text.decode(errors="replace").strip(" ,;:%")
+                        found.add(self.prefix + name, step, now_ms, value, self.rank)
         return found, position.after(len(data), count)
 
 

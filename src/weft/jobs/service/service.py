@@ -35,7 +35,8 @@ from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.dispatcher import Dispatcher
 from weft.jobs.service.engines import check_engine, engine_notes, read_mounts
 from weft.jobs.service.hosts import HostWatch, survey_host
-from weft.jobs.service.index import KnownJob, request_of
+from weft.jobs.service.index import KnownJob, needs_of, request_of
+from weft.jobs.service.needs import check_needs
 from weft.jobs.service.owners import JobOwners
 from weft.jobs.service.schedules import Schedules
 from weft.jobs.service.usage import Accounts, set_quota
@@ -53,6 +54,7 @@ from weft.jobs.studies.driver import StudyDriver
 from weft.jobs.studies.states import StudyStates
 from weft.jobs.vision.parts import VisionParts
 from weft.jobs.vision.training_parts import TrainingParts
+from weft.launch.agent.here import is_this_machine
 from weft.text import format_size
 from weft.topology.detect import detect
 
@@ -146,6 +148,13 @@ class JobService:
         check_engine(spec)
         for resolved in parts:
             _check_fits(resolved, scheduler)
+        if parts:  # those of an array name the same secrets and data
+            first_part = parts[0]
+            await self.database.read(
+                lambda c: check_needs(
+                    c, first_part, needs_of(first_part), user_id=user_id, user_name=user_name
+                )
+            )
         if snapshot is not None:
             await self.database.read(lambda connection: load_snapshot(connection, snapshot))
         if dry_run:
@@ -257,11 +266,19 @@ class JobService:
 
     # -- hosts ------------------------------------------------------------------------------------
 
-    async def add_host(self, name: str, labels: Iterable[str] = (), rack: str = "") -> None:
-        """Add a host that ssh reaches, or look at a known one again; ConnectError if it does not answer."""
+    async def add_host(self, name: str, labels: Iterable[str] = (), rack: str = "") -> str:
+        """Add a host that ssh reaches, or look at a known one again, and return the name that it has here.
+
+        ConnectError if it does not answer.
+        """
+        if is_this_machine(name):
+            name = self.host  # one machine is one host, whatever it is called
         found = await asyncio.to_thread(survey_host, name)
-        await self.database.write(lambda c: host_store.put_host(c, name, found, labels=labels, rack=rack))
+        await self.database.write(
+            lambda c: host_store.put_host(c, name, found, labels=tuple(labels), rack=rack)
+        )
         self.wake()
+        return name
 
     async def drain(self, name: str) -> None:
         """Place no new workers on a host; those that run there go on."""

@@ -7,7 +7,7 @@ held all of the cluster for ever has half-life / ln 2 of it, which is a usage of
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import sqlalchemy as sa
@@ -90,6 +90,24 @@ def set_quota(
     }
     connection.execute(sa.insert(quota), {"user_id": user_id, "weight": weight, **amounts})
     add_event(connection, "quotas", "changed", user=user_id)
+
+
+@dataclass(frozen=True)
+class StoredQuota:
+    """The weight and the limits of one user; None where there is no limit."""
+
+    weight: float = 1.0
+    cpus: float | None = None
+    memory_bytes: float | None = None
+    gpus: float | None = None
+
+
+def quotas_of_all(connection: sa.Connection) -> dict[int, StoredQuota]:
+    """Return the quota of each user who has one, by the user's number."""
+    return {
+        row.user_id: StoredQuota(row.weight, row.cpus, row.memory_bytes, row.gpus)
+        for row in connection.execute(sa.select(quota))
+    }
 
 
 def policy_with_quotas(connection: sa.Connection, policy: Policy) -> Policy:

@@ -71,9 +71,10 @@ class TensorboardSource(Document, frozen=True, tag_field="kind", tag="tensorboar
 
 
 class RegexSource(Document, frozen=True, tag_field="kind", tag="regex"):
-    """Metrics from output lines; each named group of the expression is one."""
+    """Metrics from output lines; each named group of the expression is one, as `prefix/name` with a prefix."""
 
     pattern: str
+    prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._/-]{0,100}$")] = ""
 
 
 class JsonLinesSource(Document, frozen=True, tag_field="kind", tag="file"):

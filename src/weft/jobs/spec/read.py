@@ -1,7 +1,9 @@
 """From text to a job that can be queued: YAML is read into a `JobSpec`, and resolved into checked values.
 
-spec = read_spec(text)       fields and types, one problem at a time
-resolve(spec)                meanings: sizes, durations, ranges, commands; all problems at once
+spec = read_spec(text)       fields and types
+resolve(spec)                meanings: sizes, durations, ranges, commands
+
+Each tells all problems that it finds at once.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +29,7 @@ from weft.text import parse_duration, parse_size
 
 LARGEST_SPEC_BYTES = 1 << 20
 MOST_ARRAY_JOBS = 10_000
+MOST_PROBLEMS = 20  # that are told at once
 T = TypeVar("T")
 
 
@@ -84,19 +88,65 @@ def read_spec(text: str | bytes) -> JobSpec:
 
 
 def convert_spec(found: Any) -> JobSpec:
-    """Return the specification in parsed data."""
-    try:
-        return msgspec.convert(found, JobSpec)
-    except msgspec.ValidationError as error:
-        raise SpecError((_located(str(error)),)) from None
+    """Return the specification in parsed data; SpecError names every field that is wrong."""
+    problems: list[SpecProblem] = []
+    while len(problems) < MOST_PROBLEMS:
+        try:
+            spec = msgspec.convert(found, JobSpec)
+        except msgspec.ValidationError as error:
+            problems.append(_located(str(error), found))
+            found, shorter = without_field(found, str(error))
+            if not shorter:
+                break
+        else:
+            if not problems:
+                return spec
+            break
+    raise SpecError(tuple(problems))
 
 
-def _located(message: str) -> SpecProblem:
-    """Return msgspec's finding as a problem."""
+def without_field(found: Any, message: str) -> tuple[Any, bool]:
+    """Return parsed data without the field that msgspec complains of, and whether there was one to leave out."""
+    unknown = re.match(r"Object contains unknown field `(.*?)`", message)
+    steps = [*steps_of(message), *([unknown[1]] if unknown else [])]
+    return _without(found, steps) if steps else (found, False)
+
+
+def _without(found: Any, steps: Sequence[str | int]) -> tuple[Any, bool]:
+    first, rest = steps[0], steps[1:]
+    there = (isinstance(found, dict) and first in found) or (
+        isinstance(found, list) and isinstance(first, int) and first < len(found)
+    )
+    if not there:
+        return found, False
+    changed = found.copy()
+    if not rest:
+        del changed[first]
+        return changed, True
+    changed[first], shorter = _without(found[first], rest)
+    return changed, shorter
+
+
+def _located(message: str, found: Any) -> SpecProblem:
+    """Return msgspec's finding as a problem, with the value that was found."""
     subject, _, rest = describe_mismatch(message, JobSpec).partition(" must ")
     must, _, rest = rest.rpartition(", got ")
     got, _, following = rest.partition("; ")
+    if got == "another value":  # of the right type, but out of bounds
+        with suppress(LookupError, TypeError):
+            for step in steps_of(message):
+                found = found[step]
+        got = repr(found)[:80] if isinstance(found, (str, int, float)) else got
     return SpecProblem(subject if subject != "it" else "the file", must, got, following)
+
+
+def steps_of(message: str) -> list[str | int]:
+    """Return the way to the field that msgspec complains of: `$.notify[0].on` is notify, 0, on; none if it has none."""
+    place = re.search(r"(?:at|in) `\$([^`]*)`$", message)
+    if place is None:
+        return []
+    known = place[1].partition("[...]")[0]  # one value of a mapping: msgspec does not say which
+    return [int(index) if index else name for name, index in re.findall(r"\.([^.\[]+)|\[(\d+)\]", known)]
 
 
 def schema() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +47,9 @@ def replace_open(known: StoredHost) -> HostCapacity:
 
 
 def put_host(
-    connection: sa.Connection, name: str, found: Host, *, labels: Iterable[str] = (), rack: str = ""
+    connection: sa.Connection, name: str, found: Host, *, labels: Collection[str] = (), rack: str = ""
 ) -> None:
-    """Add a host that has answered, or note what a known one has now; a known one keeps labels, rack and drain."""
+    """Add a host that has answered, or note what a known one has now; what is not named, and a drain, stays."""
     total = capacity_of(found)
     row: dict[str, Any] = {
         "capacity": msgspec.json.encode(total).decode(),
@@ -67,8 +67,12 @@ def put_host(
     back = known.state == "lost"
     if back:
         row |= {"state": "up", "message": None}
+    if labels:
+        row["labels"] = msgspec.json.encode(sorted(labels)).decode()
+    if rack:
+        row["rack"] = rack
     connection.execute(sa.update(host).where(host.c.name == name).values(row))
-    if back or known.capacity != row["capacity"]:
+    if back or labels or rack or known.capacity != row["capacity"]:
         add_event(connection, "hosts", "changed", host=name, state="up" if back else known.state)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -30,10 +32,13 @@ from weft.jobs.api.types.accounts import (
     TokensAnswer,
     TokenView,
     UserChanges,
+    UserQuota,
     UsersAnswer,
     UserView,
 )
+from weft.jobs.scheduler.model import Resources
 from weft.jobs.service.attempts.system_user import find_system_user
+from weft.jobs.service.usage import StoredQuota, quotas_of_all, usage_of_all
 from weft.jobs.store.events import now_ms
 from weft.jobs.store.tables import audit, secret
 
@@ -42,7 +47,7 @@ MOST_SECRETS = 200
 _DAY_MS = 86_400_000
 
 
-def show_user(account: Account) -> UserView:
+def show_user(account: Account, quota: StoredQuota | None = None, used: float = 0.0) -> UserView:
     has_password = account.password_hash is not None
     return UserView(
         account.id,
@@ -52,11 +57,37 @@ def show_user(account: Account) -> UserView:
         has_password,
         account.created_ms,
         account.system_user,
+        UserQuota(**asdict(quota or StoredQuota())),
+        used,
     )
 
 
 async def list_users(call: ApiCall) -> UsersAnswer:
-    return UsersAnswer(tuple(map(show_user, await call.database.read(users.list_users))))
+    half_life_s = call.state.jobs.config.usage_half_life_s
+
+    def work(connection: sa.Connection) -> tuple[UserView, ...]:
+        quotas, used = quotas_of_all(connection), usage_of_all(connection, half_life_s)
+        return tuple(
+            show_user(one, quotas.get(one.id), used.get(one.name, 0.0))
+            for one in users.list_users(connection)
+        )
+
+    return UsersAnswer(await call.database.read(work))
+
+
+async def set_quota(call: ApiCall) -> UserView:
+    body: UserQuota = call.body
+    account = await _account(call)
+    limits = (body.cpus, body.memory_bytes, body.gpus)
+    most = Resources(*(math.inf if limit is None else limit for limit in limits))
+    await call.state.jobs.set_quota(account.id, weight=body.weight, most=most)
+    return await _shown(call, account)
+
+
+async def _shown(call: ApiCall, account: Account) -> UserView:
+    """Return a user with the quota of now."""
+    quotas = await call.database.read(quotas_of_all)
+    return show_user(account, quotas.get(account.id))
 
 
 async def add_user(call: ApiCall) -> UserView:
@@ -90,7 +121,9 @@ async def change_user(call: ApiCall) -> UserView:
     if body.password is not msgspec.UNSET:
         new = body.password
         changes["password_hash"] = None if new is None else await asyncio.to_thread(hash_password, new)
-    return show_user(await call.database.write(lambda c: users.change_user(c, account.id, **changes)))
+    return await _shown(
+        call, await call.database.write(lambda c: users.change_user(c, account.id, **changes))
+    )
 
 
 async def _account(call: ApiCall) -> Account:
@@ -238,6 +271,7 @@ HANDLERS: Mapping[str, Handler] = {
     "change_user": change_user,
     "remove_user": remove_user,
     "link_user": link_user,
+    "set_quota": set_quota,
     "list_tokens": list_tokens,
     "add_token": add_token,
     "remove_token": remove_token,

@@ -118,11 +118,11 @@ def _links_of(name: str, hosts: Collection[str]) -> tuple[LinkView, ...]:
 async def add(call: ApiCall) -> HostView:
     body: NewHost = call.body
     try:
-        await call.state.jobs.add_host(body.name, body.labels, body.rack)
+        name = await call.state.jobs.add_host(body.name, body.labels, body.rack)
     except ConnectError as error:
         raise ApiRefusal(422, str(error), code="unreachable") from None
     use = await _use(call)
-    return use.view(use.find(body.name))
+    return use.view(use.find(name))
 
 
 async def change(call: ApiCall) -> HostView:

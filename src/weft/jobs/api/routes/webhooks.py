@@ -42,10 +42,19 @@ async def list_all(call: ApiCall) -> WebhooksAnswer:
 
 
 async def add(call: ApiCall) -> NewWebhookAnswer:
-    from weft.serve.server.pictures.fetching import checked_url  # with httpx, without which a service starts
+    from weft.serve.server.pictures.fetching import (  # with httpx, without which a service starts
+        checked_url,
+        is_public_host,
+    )
 
     body: NewWebhook = call.body
     address = checked_url(body.url)
+    if not is_public_host(address.host, call.state.private_webhooks):
+        raise ApiRefusal(
+            422,
+            f"url must point to a public address, got {address.host}; "
+            "weft up --private-webhooks NETWORK allows a private one",
+        )
     if address.userinfo:
         raise ApiRefusal(422, "url must be without a password, got one; the message is signed instead")
     key = secrets.token_urlsafe(32)

@@ -17,6 +17,18 @@ Scope = Literal["read", "write", "admin"]
 Days = Annotated[int, Meta(ge=1, le=3650)]
 
 
+Most = Annotated[float, Meta(ge=0, le=1e18)]
+
+
+class UserQuota(Document, frozen=True):
+    """The weight of a user in the fair share, and the most that their jobs may hold at a time; null: no limit."""
+
+    weight: Annotated[float, Meta(ge=0.001, le=1000)] = 1.0
+    cpus: Most | None = None
+    memory_bytes: Most | None = None
+    gpus: Most | None = None
+
+
 class UserView(msgspec.Struct, frozen=True):
     """One user."""
 
@@ -27,6 +39,8 @@ class UserView(msgspec.Struct, frozen=True):
     has_password: bool
     created_ms: int
     system_user: str | None = None  # as whom their jobs run; null: as the service
+    quota: UserQuota = UserQuota()
+    usage: float = 0.0  # share of the cluster that they held lately; older use counts less
 
 
 class UsersAnswer(msgspec.Struct, frozen=True):

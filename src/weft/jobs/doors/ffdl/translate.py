@@ -187,7 +187,8 @@ def _patterns(given: EvaluationMetrics, warnings: list[str]) -> list[MetricSourc
     found: list[MetricSource] = []
     for label, group in given.groups.items():
         try:
-            found.append(RegexSource(pattern=translate_group(label, group)))
+            prefix = re.sub(r"[^A-Za-z0-9._-]", "_", label)[:100]
+            found.append(RegexSource(pattern=translate_group(label, group), prefix=prefix))
         except PatternError as error:
             warnings.append(f"evaluation_metrics: {error}; its metrics are not read")
     return found

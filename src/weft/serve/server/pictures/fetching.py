@@ -126,6 +126,14 @@ def is_public(address: Address, allowed: Sequence[str] = ()) -> bool:
     return inner.is_global and not inner.is_multicast
 
 
+def is_public_host(host: str, allowed: Sequence[str] = ()) -> bool:
+    """Return False for a host whose name alone, an address or localhost, says that it is not public; asks nobody."""
+    try:
+        return is_public(ipaddress.ip_address("127.0.0.1" if host == "localhost" else host), allowed)
+    except ValueError:
+        return True
+
+
 def _resolve(url: httpx.URL, allowed: Sequence[str]) -> str:
     """Return an address of a URL's host; if one of its addresses is not public, the host is refused."""
     try:
