@@ -1,11 +1,13 @@
 """Figures of searches: each is a part of its own, under benchmarks/tune_harness.
 
 python benchmarks/tune.py                 the parts
-python benchmarks/tune.py target          time to a target on digits, beside Optuna's TPE with Hyperband, and random
+python benchmarks/tune.py target          time to a target beside Optuna's TPE with Hyperband, and random (--case ...)
 python benchmarks/tune.py curves          regret on curves that cross, 200 simulated workers (--rival PYTHON: Syne Tune)
 python benchmarks/tune.py overhead        what the scheduler and the journal cost for each of 1,000 trials
 python benchmarks/tune.py suggest         one suggestion by TPE at 1,000 trials, beside Optuna's own
 python benchmarks/tune.py kills           kill -9 of a study at random moments: trials lost, trials twice
+python benchmarks/tune.py reports         10,000 reports a second from 64 trials: reports lost, how late the page is
+python benchmarks/tune.py cifar           a smaller file of pictures for `target --case cifar10`, which needs a GPU
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ PARTS = {
     "overhead": "overhead",
     "suggest": "suggest",
     "kills": "kills",
+    "reports": "reports",
+    "cifar": "cifar",
 }  # modules with main(words)
 
 

@@ -1,4 +1,7 @@
-"""kill -9 of a study at random moments, again and again until it is through: trials lost, trials that count twice."""
+"""kill -9 of a study at random moments, again and again until it is through: trials lost, trials that count twice.
+
+The clock of a kill starts when the study has begun to work: what dies while Python starts would test nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
-from weft.tune.study.journal import read_events
+from weft.tune.study.journal import FILE, read_events
 from weft.tune.study.state import SearchState
 
 TRAIN = """
@@ -39,6 +43,12 @@ with Study.from_config(read_config(Path(sys.argv[1])), Path(sys.argv[2])) as stu
 """
 
 
+def journal_bytes(folder: Path) -> int:
+    """Return how much a study has written so far."""
+    path = folder / FILE
+    return path.stat().st_size if path.exists() else 0
+
+
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="tune.py kills")
     parser.add_argument("--kills", type=int, default=100)
@@ -63,9 +73,16 @@ def main(words: list[str]) -> None:
         command = [sys.executable, str(home / "driver.py"), str(home / "study.json"), str(home / "study")]
         kills = 0
         while True:
+            before = journal_bytes(home / "study")
             process = subprocess.Popen(command)
             try:
-                process.wait(draw.uniform(0.3, 2.0) if kills < options.kills else None)
+                while (
+                    kills < options.kills
+                    and process.poll() is None
+                    and journal_bytes(home / "study") == before
+                ):
+                    time.sleep(0.01)  # it is not at work yet
+                process.wait(draw.uniform(0.0, 1.5) if kills < options.kills else None)
                 if process.returncode == 0:
                     break
                 raise SystemExit(f"the study failed with code {process.returncode}")
@@ -79,4 +96,8 @@ def main(words: list[str]) -> None:
     added = Counter(getattr(e, "trial", -1) for e in events if type(e).__name__ == "TrialAdded")
     lost = [t.number for t in state if t.state in ("running", "waiting", "failed")]
     twice = [n for counted in (ends, added) for n, count in counted.items() if count > 1]
-    print(f"{kills} kills, {len(state.trials)} trials: {len(lost)} lost, {len(twice)} twice; {state.message}")
+    cut = sum(type(e).__name__ == "TrialLost" for e in events)
+    print(
+        f"{kills} kills, {len(state.trials)} trials, interrupted {cut} times: {len(lost)} lost, {len(twice)} twice; "
+        f"{state.message}"
+    )

@@ -1,120 +1,69 @@
 """Time to a target accuracy on digits: ours, Optuna's TPE with its Hyperband pruner, and random search, interleaved.
 
-All search the same space with the same network, one training at a time on one core. The clock is the processor time of
-this process, until any report reaches the target.
+All search the same space with the same trainings, one at a time on one core. The clock is the processor time of this
+process, suggestions included, until any report reaches the target. A search that has not by `--most` seconds counts as
+that long: the median of a rival's times is then a lower bound, and the ratio to it an upper one. Optuna's side runs
+where Optuna is installed, and random search is Optuna's, or else ours. The case cifar10 is for a GPU, and goes by the
+clock on the wall.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import statistics
-import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import optuna
+import numpy as np
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
+from benchmarks import claims
+from benchmarks.tune_harness import cifar
+from benchmarks.tune_harness.trainings import CASES, StepTraining, TargetCase
 
 import weft.tune as tune
+from weft.tune.samplers.simple import random_point
+from weft.tune.space.domains import FloatRange, IntRange, LogRange, OrderedChoices
+from weft.tune.space.space import SearchSpace
 
-EPOCHS = 27
-SPACE = {
-    "lr": "log:1e-5:1",
-    "optimizer": "sgd,adam,rmsprop",
-    "width": "int:4:32:log",
-    "batch": "ordered:16,32,64,128",
-    "dropout": "float:0:0.7",
-    "decay": "log:1e-6:1e-1",
-}
+try:
+    optuna: Any = import_module("optuna")
+except ModuleNotFoundError:
+    optuna = None
 
-
-class TargetReached(Exception):  # noqa: N818 (an end, not an error)
-    """The target was reached, and when."""
+Stepper = Callable[[StepTraining], float]  # takes one step of a training, and looks at the clock
+SearchRun = Callable[[Stepper], None]
 
 
-@cache
-def data() -> tuple[torch.Tensor, ...]:
-    x, y = load_digits(return_X_y=True)
-    parts = train_test_split(x / 16, y, random_state=0, stratify=y, test_size=0.3)
-    train_x, test_x = (torch.tensor(part, dtype=torch.float32).view(-1, 1, 8, 8) for part in parts[:2])
-    return train_x, test_x, torch.tensor(parts[2]), torch.tensor(parts[3])
+class SearchOver(Exception):  # noqa: N818 (an end, not an error)
+    """The target was reached, or the time is over."""
 
 
-class DigitsTraining:
-    """One network in training, which can be saved and loaded."""
+def ours(case: TargetCase, seed: int, step: Stepper, trials: int, schedule: str, search: str = "tpe") -> None:
+    """Search by weft.tune until the stepper ends it."""
 
-    def __init__(self, params: dict[str, Any], seed: int) -> None:
-        torch.manual_seed(seed)
-        width = params["width"]
-        self.model = torch.nn.Sequential(
-            torch.nn.Conv2d(1, width, 3, padding=1),
-            torch.nn.ReLU(),
-            torch.nn.MaxPool2d(2),
-            torch.nn.Conv2d(width, 2 * width, 3, padding=1),
-            torch.nn.ReLU(),
-            torch.nn.Flatten(),
-            torch.nn.Dropout(params["dropout"]),
-            torch.nn.Linear(2 * width * 16, 10),
-        )
-        kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}
-        kind: Any = kinds[params["optimizer"]]
-        self.optimizer = kind(self.model.parameters(), lr=params["lr"], weight_decay=params["decay"])
-        self.batch = params["batch"]
-
-    def epoch(self) -> float:
-        """Train one epoch; return the accuracy on the test rows."""
-        train_x, test_x, train_y, test_y = data()
-        self.model.train()
-        order = torch.randperm(len(train_x))
-        for start in range(0, len(order), self.batch):
-            rows = order[start : start + self.batch]
-            self.optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(self.model(train_x[rows]), train_y[rows])
-            torch.autograd.backward(loss)
-            self.optimizer.step()
-        self.model.eval()
-        with torch.no_grad():
-            return float((self.model(test_x).argmax(1) == test_y).float().mean())
-
-    def save(self, path: Path) -> None:
-        torch.save([self.model.state_dict(), self.optimizer.state_dict()], path)
-
-    def load(self, path: Path) -> None:
-        model, optimizer = torch.load(path)
-        self.model.load_state_dict(model)
-        self.optimizer.load_state_dict(optimizer)
-
-
-def ours(seed: int, reached: Callable[[float], None], trials: int, schedule: str) -> None:
     def train(trial: Any) -> None:
-        saved = trial.checkpoint / "model.pt"
-        note = trial.checkpoint / "epoch"
-        training = DigitsTraining(trial.params, seed)
-        first = 1
-        if note.exists():
-            training.load(saved)
-            first = int(note.read_text()) + 1
-        for epoch in range(first, EPOCHS + 1):
-            accuracy = training.epoch()
-            reached(accuracy)
-            trial.report(accuracy, epoch)
+        training = trial.kept.get("training")
+        if training is None:
+            training = trial.kept["training"] = case.training(trial.params, seed)
+            trial.kept["steps"] = 0
+        while trial.kept["steps"] < case.steps:
+            trial.kept["steps"] += 1
+            trial.report(step(training), trial.kept["steps"])
             if trial.should_prune():
-                training.save(saved)
-                note.write_text(str(epoch))
                 raise tune.TrialPruned
 
     study = tune.Study(
-        SPACE,
+        case.space,
         train,
         maximize="accuracy",
-        search="tpe",
+        search=search,
         schedule=schedule,
-        resource={"name": "epochs", "min": 1, "max": EPOCHS},
+        resource={"name": case.resource, "min": 1, "max": case.steps},
         seed=seed,
         checkpoints=True,
     )
@@ -124,22 +73,33 @@ def ours(seed: int, reached: Callable[[float], None], trials: int, schedule: str
         study.close()
 
 
-def optunas(seed: int, reached: Callable[[float], None], trials: int, *, random: bool) -> None:
-    def objective(trial: optuna.Trial) -> float:
-        params = {
-            "lr": trial.suggest_float("lr", 1e-5, 1, log=True),
-            "optimizer": trial.suggest_categorical("optimizer", ["sgd", "adam", "rmsprop"]),
-            "width": trial.suggest_int("width", 4, 32, log=True),
-            "batch": trial.suggest_categorical("batch", [16, 32, 64, 128]),
-            "dropout": trial.suggest_float("dropout", 0, 0.7),
-            "decay": trial.suggest_float("decay", 1e-6, 1e-1, log=True),
-        }
-        training = DigitsTraining(params, seed)
+def suggested(case: TargetCase, trial: Any) -> dict[str, Any]:
+    """Return a point of the same space by Optuna's suggestions."""
+    params: dict[str, Any] = {}
+    for name, domain in SearchSpace.of(case.space).domains.items():
+        match domain:
+            case LogRange(low=low, high=high):
+                params[name] = trial.suggest_float(name, low, high, log=True)
+            case FloatRange(low=low, high=high):
+                params[name] = trial.suggest_float(name, low, high)
+            case IntRange(low=low, high=high, log=log):
+                params[name] = trial.suggest_int(name, low, high, log=log)
+            case OrderedChoices(values=values):
+                params[name] = values[trial.suggest_int(name, 0, len(values) - 1)]
+            case _:
+                params[name] = trial.suggest_categorical(name, domain.grid(2))
+    return params
+
+
+def optunas(case: TargetCase, seed: int, step: Stepper, trials: int, *, random: bool) -> None:
+    """Search by Optuna until the stepper ends it."""
+
+    def objective(trial: Any) -> float:
+        training = case.training(suggested(case, trial), seed)
         accuracy = 0.0
-        for epoch in range(1, EPOCHS + 1):
-            accuracy = training.epoch()
-            reached(accuracy)
-            trial.report(accuracy, epoch)
+        for count in range(1, case.steps + 1):
+            accuracy = step(training)
+            trial.report(accuracy, count)
             if trial.should_prune():
                 raise optuna.TrialPruned
         return accuracy
@@ -147,56 +107,105 @@ def optunas(seed: int, reached: Callable[[float], None], trials: int, *, random:
     sampler: Any = (optuna.samplers.RandomSampler if random else optuna.samplers.TPESampler)(seed=seed)
     pruner: Any = optuna.pruners.NopPruner()
     if not random:
-        pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=EPOCHS, reduction_factor=3)
-    optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner).optimize(
-        objective, n_trials=trials
-    )
+        pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=case.steps, reduction_factor=3)
+    study = optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner)
+    study.optimize(objective, n_trials=trials)
 
 
-def time_to(target: float, search: Callable[[Callable[[float], None]], None]) -> float | None:
-    """Return the processor seconds until a search reports the target; None: it never did."""
-    start = time.process_time()
+def time_to(
+    target: float, most_s: float, search: SearchRun, clock: Callable[[], float]
+) -> tuple[float, bool]:
+    """Return the seconds until a search reports the target, and whether it did within the time."""
+    start = clock()
+    reached = [False]
 
-    def reached(accuracy: float) -> None:
-        if accuracy >= target:
-            raise TargetReached(time.process_time() - start)
+    def step(training: StepTraining) -> float:
+        accuracy = training.step()
+        reached[0] = accuracy >= target
+        if reached[0] or clock() - start > most_s:
+            raise SearchOver
+        return accuracy
 
-    try:
-        search(reached)
-    except TargetReached as found:
-        return float(found.args[0])
-    return None
+    with contextlib.suppress(SearchOver):
+        search(step)
+    spent_s = clock() - start
+    return (spent_s, True) if reached[0] else (max(most_s, spent_s), False)
 
 
-def contenders(seed: int, trials: int) -> Iterator[tuple[str, Callable[[Callable[[float], None]], None]]]:
-    yield "weft asha", lambda reached: ours(seed, reached, trials, "asha")
-    yield "optuna tpe+hyperband", lambda reached: optunas(seed, reached, trials, random=False)
-    yield "random", lambda reached: optunas(seed, reached, trials, random=True)
-    yield "weft hyperband", lambda reached: ours(seed, reached, trials, "hyperband")
+def contenders(case: TargetCase, seed: int, trials: int) -> Iterator[tuple[str, SearchRun]]:
+    """Yield the searches of one seed by name."""
+    search = "tpe" if optuna is not None else "random"  # TPE is Optuna's
+    yield "weft", lambda step: ours(case, seed, step, trials, "asha", search)
+    if optuna is not None:
+        yield "optuna", lambda step: optunas(case, seed, step, trials, random=False)
+        yield "random", lambda step: optunas(case, seed, step, trials, random=True)
+    else:
+        yield "random", lambda step: ours(case, seed, step, trials, "none", "random")
 
 
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="tune.py target")
+    parser.add_argument("--case", choices=list(CASES), default="cnn")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--target", type=float, default=0.985)
-    parser.add_argument("--trials", type=int, default=400)
+    parser.add_argument("--first", type=int, default=0, help="the first seed, to measure in pieces")
+    parser.add_argument("--target", type=float, help="another target than the case's")
+    parser.add_argument("--trials", type=int, default=2000)
+    parser.add_argument("--most", type=float, default=60.0, help="processor seconds of one search")
+    parser.add_argument("--only", nargs="*", help="names of searches")
+    parser.add_argument("--data", type=Path, help="cifar10.npz, for the case cifar10")
+    parser.add_argument("--calibrate", type=int, help="only train so many random points, and print quantiles")
+    parser.add_argument("--log", type=Path, help="a file that pieces are added to; all in it count")
     options = parser.parse_args(words)
+    case = CASES[options.case]
+    if options.case == "cifar10":
+        if options.data is None:
+            parser.error("the case cifar10 must have --data, got none; write --data cifar10.npz")
+        cifar.place[:] = [options.data]
+    target = options.target or case.target
     torch.set_num_threads(1)
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
-    data()
-    DigitsTraining(
-        {"width": 4, "dropout": 0.0, "optimizer": "sgd", "lr": 0.1, "decay": 0.0, "batch": 64}, 0
-    ).epoch()
+    if optuna is not None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warm = SearchSpace.of(case.space)
+    case.training({name: domain.grid(2)[0] for name, domain in warm.domains.items()}, 0).step()
+    if options.calibrate:
+        calibrate(case, options.calibrate)
+        return
     times: dict[str, list[float]] = {}
-    for seed in range(options.seeds):
-        for name, search in contenders(seed, options.trials):
-            found = time_to(options.target, search)
-            times.setdefault(name, []).append(float("inf") if found is None else found)
-            print(f"seed {seed}: {name} {times[name][-1]:.1f} s", flush=True)
-    middle = {name: statistics.median(values) for name, values in times.items()}
-    for name, value in middle.items():
-        print(f"{name}: median {value:.2f} s to {options.target}")
-    for rival in ("optuna tpe+hyperband", "random"):
-        for mine in ("weft asha", "weft hyperband"):
-            print(f"{mine} / {rival}: {middle[mine] / middle[rival]:.3f}")
+    if options.log is not None and options.log.exists():
+        times = json.loads(options.log.read_text())
+    for seed in range(options.first, options.first + options.seeds):
+        for name, search in contenders(case, seed, options.trials):
+            if options.only and name not in options.only:
+                continue
+            spent_s, reached = time_to(target, options.most, search, case.clock)
+            times.setdefault(name, []).append(spent_s)
+            print(f"seed {seed}: {name} {spent_s:.1f} s{'' if reached else ', not reached'}", flush=True)
+            if options.log is not None:
+                options.log.write_text(json.dumps(times))
+    report(options.case, target, times)
+
+
+def calibrate(case: TargetCase, points: int) -> None:
+    """Train random points, and print what shares of them ever reach."""
+    space, best = SearchSpace.of(case.space), []
+    for number in range(points):
+        training = case.training(random_point(space, np.random.default_rng([11, number])), number)
+        best.append(max(training.step() for _ in range(case.steps)))
+        print(f"{number}: {best[-1]:.4f}", flush=True)
+    for share in (0.5, 0.8, 0.9, 0.95):
+        print(f"{1 - share:.0%} of random points reach {np.quantile(best, share):.4f}")
+
+
+def report(name: str, target: float, times: dict[str, list[float]]) -> None:
+    """Print medians and ratios."""
+    middle = {rival: statistics.median(values) for rival, values in times.items()}
+    for rival, value in middle.items():
+        print(f"{rival}: median {value:.2f} s to {target} of {len(times[rival])} seeds")
+    if "weft" not in middle:
+        return
+    ratios = {f"target-{name}-{rival}": middle["weft"] / middle[rival] for rival in middle if rival != "weft"}
+    for key, ratio in ratios.items():
+        print(f"{key}: {ratio:.3f}")
+    known = {claim.name for part in claims.parts(["tune"]) for claim in part.claims}
+    print(claims.report("tune", {key: ratio for key, ratio in ratios.items() if key in known}), end="")

@@ -16,8 +16,10 @@ from starlette.responses import PlainTextResponse, Response
 from testing.console.world import HOUR_MS, World, now_ms
 
 from weft.jobs.api.types import studies
+from weft.jobs.api.types.data import ModelView
 from weft.tune.results.importance import ParameterImportance
 from weft.tune.results.insights import StudyInsight
+from weft.tune.results.interactions import ParameterInteraction
 from weft.tune.results.views import StudyView, TrialView
 from weft.tune.samplers.simple import random_point
 from weft.tune.space.space import SearchSpace
@@ -71,6 +73,13 @@ IMPORTANCES = tuple(
     for name, share, low, high in (
         ("lr", 0.62, 0.55, 0.7), ("width", 0.17, 0.11, 0.22), ("optimizer", 0.12, 0.08, 0.17),
         ("dropout", 0.05, 0.02, 0.08), ("momentum", 0.03, 0.01, 0.06), ("batch", 0.006, 0.0, 0.012),
+    )
+)  # fmt: skip
+INTERACTIONS = tuple(
+    ParameterInteraction(first=first, second=second, share=share, low=low, high=high)
+    for first, second, share, low, high in (
+        ("lr", "optimizer", 0.41, 0.33, 0.52), ("lr", "width", 0.16, 0.09, 0.24),
+        ("optimizer", "momentum", 0.08, 0.03, 0.15), ("dropout", "width", 0.02, 0.0, 0.05),
     )
 )  # fmt: skip
 RUNGS, EPOCH_S, SLOTS = (1, 3, 9, 27), 16.0, 8
@@ -354,6 +363,37 @@ async def add_trial(world: World, request: Request) -> studies.StudyAnswer:
         )
     )
     return studies.StudyAnswer(study.view())
+
+
+def _tell_trial(world: World, request: Request, **changes: Any) -> studies.StudyAnswer:
+    study = _study(world, request)
+    trial = study.trials.get(request.path_params["trial"])
+    if trial is None:
+        raise HTTPException(422, "a trial must exist, got none; see the list")
+    study.put(msgspec.structs.replace(trial, **changes))
+    return studies.StudyAnswer(study.view())
+
+
+def promote_trial(world: World, request: Request) -> studies.StudyAnswer:
+    return _tell_trial(world, request, state="running", held=False)
+
+
+def pause_trial(world: World, request: Request) -> studies.StudyAnswer:
+    return _tell_trial(world, request, state="paused", held=True)
+
+
+def stop_trial(world: World, request: Request) -> studies.StudyAnswer:
+    return _tell_trial(world, request, state="stopped", message="stopped on request")
+
+
+def list_interactions(world: World, request: Request) -> studies.InteractionsAnswer:
+    study = _study(world, request)
+    return studies.InteractionsAnswer(INTERACTIONS if len(study.trials) > 100 else ())
+
+
+async def keep_study_model(world: World, request: Request) -> ModelView:
+    _study(world, request)
+    return ModelView((await request.json())["model"], ())
 
 
 async def change_study(world: World, request: Request) -> studies.StudyAnswer:

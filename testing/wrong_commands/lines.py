@@ -156,6 +156,8 @@ RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     **{f"study {verb}": ((), ("digits",)) for verb in ("show", "best", "stop", "pause", "resume", "export")},
     "study extend": (("--trials", "9"), ("digits",)),
     "study add": ((), ("digits", "lr=1")),
+    "study promote": ((), ("digits", "3")),
+    "study model": ((), ("digits", "net")),
     "study clone": ((), ("digits", "copy")),
     "study remove": (("--yes",), ("digits",)),
     "vision data list": ((), ()),

@@ -67,6 +67,29 @@ def test_a_study_from_its_command_to_its_export(script: str, capsys: pytest.Capt
     assert "a study must exist, got second" in said(capsys)[1]
 
 
+def test_one_trial_is_stopped_promoted_and_its_model_kept(
+    script: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("--trials", "9", "--name", "halved", "--schedule", "asha", "--resource", "epochs:1:9")
+    assert tune(*words, "--json") == 0
+    found = json.loads(said(capsys)[0])
+    assert call(["study", "promote", "halved", "99"]) == 2
+    assert "a trial must exist, got 99 where there are 0 to 8" in said(capsys)[1]
+    over = next(t["number"] for t in found["trials"] if t["state"] in ("completed", "stopped"))
+    assert call(["study", "promote", "halved", str(over)]) == 2
+    assert f"trial {over} must be paused or waiting to be promoted" in said(capsys)[1]
+    assert call(["study", "stop", "halved", "--trial", str(over)]) == 2
+    assert call(["study", "add", "halved", "x=0.0,k=b"]) == 0
+    assert call(["study", "pause", "halved", "--trial", "9"]) == 0
+    assert call(["study", "promote", "halved", "9", "--until", "3"]) == 0
+    assert call(["study", "stop", "halved", "--trial", "9"]) == 0
+    assert call(["study", "show", "halved", "--json"]) == 0
+    added = next(t for t in json.loads(said(capsys)[0])["trials"] if t["number"] == 9)
+    assert (added["state"], added["held"], added["until"]) == ("stopped", False, 3)
+    assert call(["study", "model", "halved", "net", "--store", str(tmp_path / "store")]) == 2
+    assert "must have saved one ONNX file to have a model" in said(capsys)[1]
+
+
 def test_a_study_file_that_was_edited_is_refused(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = (
         "run: train.py {x} b\nspace: {x: 'float:-2:2'}\nminimize: loss\nsearch: random\nbudget: {trials: 2}\n"

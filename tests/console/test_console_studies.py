@@ -62,6 +62,29 @@ def test_a_study_moves_by_itself_and_does_what_it_is_told(browser: Browser, fres
         expect(page.get_by_role("link", name=re.compile("Trials *1001"))).to_be_visible()
 
 
+def test_a_trial_is_held_promoted_and_its_model_kept(browser: Browser, fresh: str) -> None:
+    from playwright.sync_api import expect
+
+    with open_page(browser) as page:
+        page.goto(f"{fresh}/studies/3/trials?state=paused")
+        page.get_by_role("row").nth(1).click()
+        panel = page.get_by_role("region", name=re.compile("^Trial [0-9]+$"))
+        panel.get_by_role("button", name="Pause").click()
+        expect(panel).to_contain_text("until it is promoted")
+        expect(panel.get_by_role("button", name="Pause")).to_have_count(0)
+        page.keyboard.press("m")
+        expect(page.get_by_text("it goes on before all others")).to_be_visible()
+        expect(panel.get_by_role("button", name="Promote")).to_have_count(0)
+        page.get_by_role("button", name="Keep model").click()
+        page.get_by_role("dialog", name="Keep the model").get_by_role(
+            "button", name="Keep", exact=True
+        ).click()
+        expect(page.get_by_text("it is kept as a version of digits")).to_be_visible()
+        page.goto(f"{fresh}/studies/3/importance")
+        page.get_by_role("link", name="contour of lr and optimizer").click()
+        expect(page).to_have_url(re.compile("px=lr&py=optimizer"))
+
+
 def test_the_dialog_writes_a_study(browser: Browser, fresh: str) -> None:
     from playwright.sync_api import expect
 

@@ -15,8 +15,10 @@ import pytest
 import yaml
 
 import weft.tune as tune
+from weft.tune.results.acting import widened
 from weft.tune.results.export import best_config, to_csv
 from weft.tune.results.insights import THRESHOLDS, insights
+from weft.tune.space.domains import FloatRange, LogRange
 from weft.tune.study.config import StudyError
 from weft.tune.study.study import Study
 
@@ -86,6 +88,16 @@ def test_a_promoted_trial_that_begins_again_is_told_of() -> None:
     assert "WEFT_CHECKPOINT" in told(study)["started-over"].advice
 
 
+def test_interactions_are_what_no_sum_explains() -> None:
+    both = run(lambda t: (math.log10(t["lr"]) + 2) * (t["noise"] - 0.5), 60).interactions()
+    apart = run(lambda t: abs(math.log10(t["lr"]) + 2) + 3 * t["noise"], 60).interactions()
+    assert {both[0].first, both[0].second} == {"lr", "noise"}
+    assert both[0].share > 0.3 > apart[0].share
+    assert both[0].low <= both[0].share <= both[0].high <= 1
+    with pytest.raises(StudyError, match="interactions must have at least 8 completed trials, got 3"):
+        run(lambda t: 1.0, 3).interactions()
+
+
 def test_importances_have_confidence() -> None:
     found = run(lambda t: abs(math.log10(t["lr"]) + 2) + 0.05 * t["noise"], 40).importances()
     assert [one.name for one in found] == ["lr", "noise"]
@@ -137,3 +149,73 @@ def test_studies_go_to_optuna_and_back(tmp_path: Path) -> None:
         study.to_optuna(url, "ours")
     with pytest.raises(StudyError, match="must have a study nothing"):
         tune.Study.from_optuna(url, "nothing")
+
+
+# -- insights that act -----------------------------------------------------------------------------------------------
+
+
+def acting(fit: Any, rule: str, trials: int = 45, folder: Path | None = None, **space: Any) -> tune.Study:
+    """Return a study in which one rule may act."""
+    study = tune.Study(
+        space, fit, minimize="loss", search="random", act={rule: True}, failures=1000, folder=folder
+    )
+    return study.optimize(trials=trials)
+
+
+def test_a_range_whose_edge_is_best_is_widened(tmp_path: Path) -> None:
+    study = acting(lambda t: (t["x"] - 3) ** 2, "edge", 140, tmp_path / "study", x="float:0:1")
+    study.close()
+    wide = study.state.space.domains["x"]
+    assert isinstance(wide, FloatRange)
+    assert wide.high > 1
+    assert max(t.params["x"] for t in study.trials) > 1
+    assert any(one.rule == "acted" and "x is float:0" in one.text for one in study.insights())
+    assert study.state.widened["x"] <= 4
+    with tune.Study.load(tmp_path / "study") as again:  # the journal keeps it
+        assert again.state.space.domains == study.state.space.domains
+    down = widened(tune.log(1e-3, 1e-1), "downward")
+    assert isinstance(down, LogRange)
+    assert (down.low, down.high) == pytest.approx((1e-3 / 10**0.5, 1e-1))
+    assert widened(tune.integer(1, 9), "downward") == tune.integer(0, 9)
+    assert widened(tune.integer(0, 8), "downward") is None
+    assert widened(tune.integer(16, 512, 16), "downward") == tune.integer(0, 512, 16)
+    assert widened(tune.integer(10, 50, 20), "upward") == tune.integer(10, 70, 20)
+    assert widened(tune.choice(["a", "b"]), "upward") is None
+
+
+def test_points_stay_below_what_diverged() -> None:
+    study = acting(lambda t: math.nan if t["lr"] > 1e-2 else t["lr"], "divergence", lr="log:1e-5:1")
+    bound = study.state.below["lr"]
+    first = next(t.number for t in study.trials if t.number >= 10)
+    assert all(t.params["lr"] < bound for t in study.trials if t.number > first + 9)
+    assert bound > 1e-2
+
+
+def test_a_parameter_that_does_not_matter_is_fixed() -> None:
+    study = acting(
+        lambda t: abs(math.log10(t["lr"]) + 2), "no-matter", 60, lr="log:1e-5:1", noise="float:0:1"
+    )
+    assert set(study.state.fixed) == {"noise"}
+    assert len({t.params["noise"] for t in study.trials[-10:]}) == 1
+    with pytest.raises(StudyError, match=r"act must name rules among edge, .*, got edges"):
+        acting(lambda t: 1.0, "edges", x="float:0:1")
+
+
+def test_trials_that_overfit_are_stopped() -> None:
+    def train(trial: Any) -> None:
+        for step in range(1, 21):
+            trial.report(abs(step - 5) + trial["x"], step)
+            if trial.should_prune():
+                raise tune.TrialPruned
+
+    study = tune.Study(
+        {"x": "float:0:1"},
+        train,
+        minimize="loss",
+        search="random",
+        act={"overfitting": True},
+        resource={"max": 20},
+    )
+    study.optimize(trials=2)
+    assert [(t.state, t.step) for t in study.trials] == [("stopped", 11)] * 2
+    assert "best at 5, worse since" in study.trials[0].message

@@ -16,7 +16,7 @@ from weft.tune.schedulers.actions import ExtendTrial, PauseTrial, ResumeTrial, S
 from weft.tune.schedulers.halving import bracket_pattern, rungs
 from weft.tune.study.config import StudyError, convert_config
 from weft.tune.study.core import StudyCore
-from weft.tune.study.events import AnyEvent
+from weft.tune.study.events import AnyEvent, decode_event, encode_event
 from weft.tune.study.state import SearchState
 
 NINE = {"min": 1, "max": 9}
@@ -239,3 +239,22 @@ def test_a_metric_that_never_comes_is_told_with_those_that_did() -> None:
     core.completed(0)
     assert core.state.state == "failed"
     assert "loss must be reported, got accuracy, los" in core.state.message
+
+
+def test_reports_that_come_together_make_the_same_state_as_one_by_one() -> None:
+    told: list[AnyEvent] = []
+    one, many = StudyCore.begin(settings_of()), StudyCore.begin(settings_of(), told.extend)
+    for core in (one, many):
+        core.actions(1)
+    steps, values = [1, 2, 3, 5, 4], [3.0, math.nan, 1.0, 0.5, 0.7]
+    for step, value in zip(steps, values, strict=True):
+        one.reported(0, step, {"loss": value})
+    many.reported_many(0, steps, values)
+    assert sum(type(event).__name__ == "TrialCurve" for event in told) == 1
+    again = SearchState.of([decode_event(encode_event(event)) for event in told])
+    for state in (many.state, again):
+        assert state.trials[0].steps == one.state.trials[0].steps == [1, 2, 3, 4, 5]
+        assert repr(state.trials[0].curve) == repr(one.state.trials[0].curve)
+    count = len(told)
+    many.reported_many(0, [1, 3], [3.0, 1.0], fresh=False)  # known already
+    assert len(told) == count

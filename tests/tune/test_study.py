@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import optuna
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -241,3 +242,120 @@ def test_journals_are_lines_of_json(tmp_path: Path) -> None:
     ] * 2
     assert SearchState.of(read_events(tmp_path)).best() is not None
     assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
+
+
+# -- what somebody wants of one trial --------------------------------------------------------------------------------
+
+
+def halved(tmp_path: Path, **more: Any) -> tune.Study:
+    """Return a study of nine trials by ASHA, all over or paused."""
+
+    def train(trial: Any) -> None:
+        kept = trial.checkpoint / "step"
+        first = int(kept.read_text()) + 1 if kept.exists() else 1
+        for step in range(first, 10):
+            kept.write_text(str(step))
+            trial.report(trial["x"] ** 2 + 1 / step, step)
+            if trial.should_prune():
+                raise tune.TrialPruned
+
+    study = tune.Study(
+        {"x": "float:-3:3"}, train, minimize="loss", search="random", schedule="asha", checkpoints=True,
+        resource={"min": 1, "max": 9}, folder=tmp_path / "study", **more,
+    )  # fmt: skip
+    study.optimize(trials=9)
+    return study
+
+
+def test_a_trial_that_is_promoted_by_hand_goes_on_first(tmp_path: Path) -> None:
+    with halved(tmp_path) as study:
+        worst = max((t for t in study.trials if t.state == "paused"), key=lambda t: t.last_score)
+        assert worst.step == 1
+        study.promote(worst.number)
+        assert study.state.state == "running"
+        study.optimize(trials=0)
+        assert study.state.trials[worst.number].steps == [1, 2, 3]
+        study.promote(worst.number, until=9)
+        study.optimize(trials=0)
+        assert study.state.trials[worst.number].state == "completed"
+        with pytest.raises(StudyError, match=f"trial {worst.number} must be paused or waiting .* completed"):
+            study.promote(worst.number)
+        other = next(t for t in study.trials if t.state == "paused")
+        with pytest.raises(StudyError, match="at most 9 steps, got 10"):
+            study.promote(other.number, until=10)
+        with pytest.raises(StudyError, match="a trial must exist, got 99 where there are 0 to 8"):
+            study.promote(99)
+
+
+def test_a_trial_that_somebody_paused_rests_until_it_is_promoted(tmp_path: Path) -> None:
+    with halved(tmp_path) as study:
+        best = min((t for t in study.trials if t.state == "paused"), key=lambda t: t.last_score)
+        study.pause_trial(best.number)
+        study.optimize(trials=18)
+        held = study.state.trials[best.number]
+        assert held.held
+        assert held.step == best.step
+    with tune.Study.load(tmp_path / "study") as again:  # the journal keeps it
+        assert again.state.trials[best.number].held
+        again.promote(best.number)
+        assert [t.number for t in again.state.interrupted()] == [best.number]
+        again.stop_trial(best.number)
+        assert again.state.trials[best.number].state == "stopped"
+        with pytest.raises(StudyError, match="must not be over to be stopped, got one that is stopped"):
+            again.stop_trial(best.number)
+
+
+def test_the_model_of_the_best_trial_goes_to_the_store(tmp_path: Path) -> None:
+    def train(trial: Any) -> float:
+        write_onnx(trial.checkpoint / "model.onnx", trial["x"])
+        return float(trial["x"] ** 2)
+
+    with tune.Study(
+        {"x": "float:-3:3"}, train, minimize="loss", search="random", folder=tmp_path / "a"
+    ) as study:
+        study.optimize(trials=4)
+        entry = study.best.model.push("bowl", ["best"], store=tmp_path / "models")
+        assert (entry.name, entry.version) == ("bowl", 1)
+        assert entry.path.read_bytes() == study.best.model.path.read_bytes()
+        with pytest.raises(
+            StudyError, match=r"a model must be a file that trial .* saved, got '\.\./x'; it saved"
+        ):
+            study.best.model.push("bowl", path="../x", store=tmp_path / "models")
+    without = tune.Study({"x": "float:-3:3"}, bowl_of_x, minimize="loss", search="random")
+    without.optimize(trials=2)
+    with pytest.raises(StudyError, match="must have saved one ONNX file to have a model, got nothing"):
+        _ = without.best.model.path
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+def test_a_study_ends_at_its_target(goal: str) -> None:
+    sign = 1 if goal == "minimize" else -1
+
+    def train(trial: Any) -> None:
+        for step in range(1, 10):
+            trial.report(sign * (abs(trial["x"]) + 1 / step), step)
+            if trial.should_prune():
+                raise tune.TrialPruned
+
+    settings: dict[str, Any] = {goal: "loss", "budget": {"trials": 500, "target": sign * 0.5}}
+    study = tune.Study({"x": "float:-1:1"}, train, search="random", **settings)
+    study.optimize()
+    assert study.state.message == f"loss has reached its target of {sign * 0.5:g}"
+    last = study.trials[-1]
+    assert (last.state, abs(last.curve[-1]) <= 0.5) == ("stopped", True)
+    assert last.step < 9 or len(study.trials) < 500
+    assert all(abs(value) > 0.5 for t in study.trials[:-1] for value in t.curve)
+
+
+def bowl_of_x(trial: Any) -> float:
+    return float(trial["x"] ** 2)
+
+
+def write_onnx(path: Path, scale: float) -> None:
+    """Write a model that multiplies."""
+    node = onnx.helper.make_node("Mul", ["x", "s"], ["y"])
+    kind = onnx.TensorProto.FLOAT
+    values = [onnx.helper.make_tensor_value_info(name, kind, [1]) for name in ("x", "y")]
+    constant = onnx.helper.make_tensor("s", kind, [1], [scale])
+    graph = onnx.helper.make_graph([node], "scale", values[:1], values[1:], [constant])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), str(path))

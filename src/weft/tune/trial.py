@@ -40,7 +40,17 @@ class TrialKeeper(Protocol):
 class FunctionTrial:
     """The trial that an objective gets."""
 
-    def __init__(self, keeper: TrialKeeper, number: int, params: dict[str, Any], until: int | None) -> None:
+    def __init__(
+        self,
+        keeper: TrialKeeper,
+        number: int,
+        params: dict[str, Any],
+        until: int | None,
+        kept: dict[str, Any] | None = None,
+    ) -> None:
+        self.kept = (
+            {} if kept is None else kept
+        )  # a paused trial finds it again, as long as this process lives
         self._keeper, self.number, self._params, self.until = keeper, number, params, until
         self.user_attrs: dict[str, Any] = {}
 

@@ -62,6 +62,22 @@ def test_a_study_is_begun_shown_and_stopped(web: WebService) -> None:
     )
     wait_until(lambda: len(trials(ann, number)["trials"]) == 3, "the added trial", 60)
     assert ann.patch(f"/studies/{number}", json={"budget": {"trials": 9}}).status_code == 202
+    one = f"/studies/{number}/trials/0"
+    refused = ann.post(f"{one}/promote", json={})
+    assert (refused.status_code, "trial 0 must be paused or waiting" in refused.text) == (422, True), (
+        refused.text
+    )
+    assert ann.post(f"{one}/pause").status_code == 202
+    wait_until(lambda: trials(ann, number)["trials"][0]["held"], "the trial that is held", 60)
+    assert ann.post(f"{one}/promote", json={"until": None}).status_code == 202
+    wait_until(lambda: not trials(ann, number)["trials"][0]["held"], "its promotion", 60)
+    assert ann.post(f"{one}/stop").status_code == 202
+    wait_until(lambda: trials(ann, number)["trials"][0]["state"] == "stopped", "its end", 60)
+    assert "must not be over" in ann.post(f"{one}/stop").text
+    assert "got 99 where there are" in ann.post(f"/studies/{number}/trials/99/stop").text
+    assert ann.get(f"/studies/{number}/interactions").json() == {"interactions": []}
+    kept = ann.post(f"/studies/{number}/model", json={"model": "net"})
+    assert (kept.status_code, "must have a best trial" in kept.text) == (409, True), kept.text
     bob = web.user("bob-tunes")
     assert bob.post(f"/studies/{number}/stop").status_code == 403
     assert ann.post(f"/studies/{number}/stop").status_code == 202

@@ -177,6 +177,50 @@ def test_a_search_from_its_description_to_its_best_experiment(
         with client_of(address, "bob") as bob:
             assert bob.delete(f"{ROOT}/hypersearch/cnn").status_code == 403
         assert len(client.get(f"{ROOT}/hypersearch/algorithm").json()) == 5
-        assert "entry point" in client.post(f"{ROOT}/hypersearch/algorithm/install").json()["message"]
         assert client.delete(f"{ROOT}/hypersearch").json() == ["cnn"]
         assert client.get(f"{ROOT}/hypersearch/cnn").status_code == 404
+
+
+PLUGIN = b"""
+from plugins.core.base_plugin_opt import BasePluginOptimizer
+class PluginOptimizer(BasePluginOptimizer):
+    def search(self, number_samples, last_exp_results):
+        low = self.hyper_parameters[0]['minDbVal']
+        return [{'lr': low + (len(last_exp_results) if last_exp_results else 0)}]
+"""
+
+
+def test_an_administrator_installs_an_algorithm_and_others_use_it(
+    jobs: JobService, users: Users, serve: Callable[..., str]
+) -> None:
+    address = serve(search_routes(ROOT, jobs, users), life_of(jobs))
+    install, every = f"{ROOT}/hypersearch/algorithm/install", f"{ROOT}/hypersearch/algorithm"
+    form = {"data": {"data": "{'name': 'stairs', 'logLevel': 'INFO'}"}}
+    with client_of(address, "ann") as ann, client_of(address, "root") as root:
+        files = {"file": tar_of({"stairs/optimizer.py": PLUGIN})}
+        assert ann.post(install, **form, files=files).status_code == 403  # type: ignore[arg-type]
+        empty = root.post(install, **form, files={"file": tar_of({"a/b.py": b"x = 1"})})  # type: ignore[arg-type]
+        assert "one file with class PluginOptimizer, got 0" in empty.text
+        made = root.post(install, **form, files=files)  # type: ignore[arg-type]
+        assert (made.status_code, made.json()) == (200, "stairs"), made.text
+        assert root.post(install, **form, files=files).status_code == 409  # type: ignore[arg-type]
+        assert [one["name"] for one in ann.get(every, params={"type": "PLUGIN"}).json()] == ["stairs"]
+        assert ann.get(f"{every}/stairs").json()["type"] == "PLUGIN"
+        data = described("stairs", maxJobNum=2) | {"hpoName": "plugged"}
+        send = {"data": {"data": json.dumps(data)}, "files": {"file": tar_of({"net/main.py": SCRIPT})}}
+        begun = ann.post(f"{ROOT}/hypersearch", **send)  # type: ignore[arg-type]
+        assert begun.status_code == 200, begun.text
+
+        def state() -> dict[str, Any]:
+            found: dict[str, Any] = ann.get(f"{ROOT}/hypersearch/plugged").json()
+            return found
+
+        wait_until(lambda: state()["state"] not in ("SUBMITTED", "RUNNING"), "the end", 120)
+        found = state()
+        assert found["state"] == "FINISHED", found
+        values = [float(one["hyperParams"][0]["fixedVal"]) for one in found["experiments"]]
+        assert values == pytest.approx([0.001, 0.01])
+        assert ann.delete(f"{every}/stairs").status_code == 403
+        assert root.delete(f"{every}/stairs").json() == "stairs"
+        assert root.delete(f"{every}/Tpe").status_code == 409
+        assert ann.get(f"{every}/stairs").status_code == 404

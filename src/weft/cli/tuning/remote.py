@@ -117,6 +117,15 @@ def fetch_state(name: str, url: str | None) -> SearchState:
         return client.studies.state(int(name))
 
 
+def keep_model(name: str, url: str | None, **wanted: Any) -> int:
+    """Have the service keep the model of a trial; return the version that it is."""
+    from weft.cli.jobs.options import open_client
+
+    with open_client(url) as client:
+        found = client.studies.keep_model(int(name), wanted.pop("model"), **wanted)
+    return max(one.version for one in found.versions)
+
+
 def act(name: str, verb: str, url: str | None, body: dict[str, Any] | None = None) -> None:
     """Have the service do something with a study."""
     from weft.cli.jobs.options import open_client

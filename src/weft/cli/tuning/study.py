@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from weft.cli.jobs.options import NAME_OF_JOB, Duration, json_option, print_data, url_option, yes_option
-from weft.cli.tuning.tune import point_of
+from weft.cli.tuning.found import STUDY, ask, folder_of, is_in_service, state_of
+from weft.cli.tuning.trials import COMMANDS
 from weft.cli.values import OutputFile, Real, Text, Whole
 from weft.errors import UsageError
-
-if TYPE_CHECKING:
-    from weft.tune.study.core import StudyCore
-    from weft.tune.study.state import SearchState
-
-STUDY = Text(
-    "the name of a study, or its number in the service", "digits", like=r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
-)
 
 
 @click.group("study")
@@ -28,54 +19,8 @@ def command() -> None:
     """Show, stop, pause, resume, extend, clone and export a study."""
 
 
-def _folder(name: str) -> Path:
-    from weft.tune.study.home import find_study, studies_folder
-
-    return find_study(name, studies_folder())
-
-
-def _state(name: str) -> SearchState:
-    from weft.tune.study.journal import read_events
-    from weft.tune.study.state import SearchState
-
-    return SearchState.of(read_events(_folder(name)))
-
-
-@contextmanager
-def _core(folder: Path) -> Iterator[StudyCore]:
-    """Yield the core of a study that no process runs."""
-    from weft.tune.study.core import replay
-    from weft.tune.study.journal import StudyJournal
-
-    journal = StudyJournal(folder)
-    try:
-        yield replay(journal.read(), journal.write)
-    finally:
-        journal.close()
-
-
-def _ask(name: str, request: dict[str, Any]) -> None:
-    """Have a request carried out: by the process that runs the study, or here if none does."""
-    import time
-
-    from weft.tune.study.journal import is_held
-    from weft.tune.study.requests import carry_out, post
-
-    folder = _folder(name)
-    if is_held(folder):
-        post(folder, request)
-        click.echo(f"weft: study {name} was asked to {request['do']}", err=True)
-        return
-    with _core(folder) as core:
-        core.interrupted("its process was gone", at_s=time.time())
-        carry_out(core, request, time.time())
-    click.echo(f"weft: study {name}: {request['do']} is done", err=True)
-
-
-def _remote(name: str, url: str | None) -> bool:
-    from weft.cli.tuning.remote import is_remote
-
-    return is_remote(name, url)
+for _one in COMMANDS:
+    command.add_command(_one)
 
 
 @command.command("show")
@@ -92,10 +37,10 @@ def show(name: str, limit: int, url: str | None, as_json: bool) -> None:
     from weft.tune.results.insights import insights
     from weft.tune.results.views import study_view, trial_view
 
-    if _remote(name, url):
+    if is_in_service(name, url):
         view, trials, found = fetch_study(name, url)
     else:
-        state = _state(name)
+        state = state_of(name)
         view, found = study_view(state), insights(state)
         order = sorted(state, key=lambda t: (t.state == "failed", t.last_score, t.number))
         trials = [trial_view(state, trial, curve=as_json) for trial in order]
@@ -122,7 +67,7 @@ def best(name: str, output: Path | None, url: str | None, as_json: bool) -> None
     from weft.tune.results.export import best_config
     from weft.tune.results.views import trial_view
 
-    state = fetch_state(name, url) if _remote(name, url) else _state(name)
+    state = fetch_state(name, url) if is_in_service(name, url) else state_of(name)
     text = best_config(state, output.suffix if output is not None else ".yaml")
     if output is not None:
         write_output(output, text)
@@ -136,23 +81,6 @@ def best(name: str, output: Path | None, url: str | None, as_json: bool) -> None
         click.echo(text, nl=False)
 
 
-def _simple(verb: str, text: str) -> None:
-    @command.command(verb, help=text)
-    @click.argument("name", type=STUDY)
-    @url_option
-    def carry(name: str, url: str | None) -> None:
-        from weft.cli.tuning.remote import act
-
-        if _remote(name, url):
-            act(name, verb, url)
-        else:
-            _ask(name, {"do": verb})
-
-
-_simple("stop", "Stop a study with all its trials; what it found stays.")
-_simple("pause", "Pause a study: its trials end at their checkpoints.")
-
-
 @command.command("resume")
 @click.argument("name", type=STUDY)
 @url_option
@@ -164,12 +92,12 @@ def resume(name: str, url: str | None) -> int:
     from weft.tune.study.journal import is_held
     from weft.tune.study.study import Study
 
-    if _remote(name, url):
+    if is_in_service(name, url):
         act(name, "resume", url)
         return 0
-    folder = _folder(name)
+    folder = folder_of(name)
     if is_held(folder):
-        _ask(name, {"do": "resume"})
+        ask(name, {"do": "resume"})
         return 0
     with Study.load(folder) as study:
         if not study.state.config.command:
@@ -193,6 +121,7 @@ def resume(name: str, url: str | None) -> int:
 @click.option(
     "--no-better-for", type=Whole(1, 1_000_000, example=20), metavar="N", help="Trials without a gain."
 )
+@click.option("--target", type=Real(-1e300, 1e300, example=0.98), help="A value of the metric that ends it.")
 @click.option("-p", "--parallel", type=Whole(1, 4096, example=2), help="Trials at a time.")
 @url_option
 def extend(name: str, url: str | None, **options: Any) -> None:
@@ -201,9 +130,9 @@ def extend(name: str, url: str | None, **options: Any) -> None:
 
     from weft.cli.tuning.remote import act, fetch_state
 
-    state = fetch_state(name, url) if _remote(name, url) else _state(name)
+    state = fetch_state(name, url) if is_in_service(name, url) else state_of(name)
     budget = {"trials": options["trials"], "time": options["time_limit"], "gpu_hours": options["gpu_hours"],
-              "no_better_for": options["no_better_for"]}  # fmt: skip
+              "no_better_for": options["no_better_for"], "target": options["target"]}  # fmt: skip
     changes: dict[str, Any] = {}
     if any(value is not None for value in budget.values()):
         given = {key: value for key, value in budget.items() if value is not None}
@@ -212,28 +141,10 @@ def extend(name: str, url: str | None, **options: Any) -> None:
         changes["parallel"] = options["parallel"]
     if not changes:
         raise UsageError("weft study extend must be given a limit, got none; write --trials 100")
-    if _remote(name, url):
+    if is_in_service(name, url):
         act(name, "extend", url, changes)
     else:
-        _ask(name, {"do": "extend", "changes": changes})
-
-
-@command.command("add")
-@click.argument("name", type=STUDY)
-@click.argument("point", type=Text("NAME=VALUE,...", "lr=0.1,optimizer=adam"))
-@url_option
-def add(name: str, point: str, url: str | None) -> None:
-    """Add a trial by hand: weft study add digits lr=0.1,optimizer=adam."""
-    from weft.cli.tuning.remote import act, fetch_state
-
-    params = point_of(point)
-    remote = _remote(name, url)
-    state = fetch_state(name, url) if remote else _state(name)
-    checked = state.space.check_point(params)
-    if remote:
-        act(name, "trials", url, {"params": checked})
-    else:
-        _ask(name, {"do": "add", "params": checked})
+        ask(name, {"do": "extend", "changes": changes})
 
 
 @command.command("clone")
@@ -252,8 +163,8 @@ def clone(name: str, new: str, changes: tuple[str, ...], warm: bool, url: str | 
     from weft.tune.study.home import list_studies, studies_folder
     from weft.tune.study.study import Study
 
-    remote = _remote(name, url)
-    state = fetch_state(name, url) if remote else _state(name)
+    remote = is_in_service(name, url)
+    state = fetch_state(name, url) if remote else state_of(name)
     found: dict[str, Any] = {**msgspec.to_builtins(state.config), "name": new}
     for text in changes:
         set_field(found, text)
@@ -300,7 +211,7 @@ def export(name: str, output: Path | None, optuna_url: str | None, url: str | No
     from weft.cli.tuning.remote import fetch_state
     from weft.tune.results import export as exports
 
-    state = fetch_state(name, url) if _remote(name, url) else _state(name)
+    state = fetch_state(name, url) if is_in_service(name, url) else state_of(name)
     if optuna_url is not None:
         exports.to_optuna(state, optuna_url)
     if output is not None:
@@ -319,7 +230,7 @@ def remove(name: str, yes: bool) -> None:
     from weft.cli.jobs.options import confirm
     from weft.tune.study.journal import is_held
 
-    folder = _folder(name)
+    folder = folder_of(name)
     if is_held(folder):
         raise UsageError(
             f"study {name} must not run to be removed, got one that does; weft study stop {name}"

@@ -49,6 +49,9 @@ RESOURCE = Text(
 @click.option("-t", "--trials", type=Whole(1, 1_000_000, example=50), help="Most trials.")
 @click.option("--time", "time_limit", type=Duration(), metavar="2h", help="Most time.")
 @click.option("--gpu-hours", type=Real(0, 1e9, above=0, example=8), help="Most GPU-hours.")
+@click.option(
+    "--target", type=Real(-1e300, 1e300, example=0.98), help="A value of the metric that ends the study."
+)
 @click.option("--no-better-for", type=Whole(1, 1_000_000, example=20), metavar="N",
               help="End after N trials that are not better.")  # fmt: skip
 @click.option("-p", "--parallel", type=Whole(1, 4096, example=2), help="Trials at a time.")
@@ -155,7 +158,7 @@ def _override(found: dict[str, Any], options: dict[str, Any]) -> None:
     if options["points"]:
         found["points"] = [point_of(text) for text in options["points"]]
     budget = {"trials": options["trials"], "time": options["time_limit"], "gpu_hours": options["gpu_hours"],
-              "no_better_for": options["no_better_for"]}  # fmt: skip
+              "no_better_for": options["no_better_for"], "target": options["target"]}  # fmt: skip
     given = {name: value for name, value in budget.items() if value is not None}
     if given:
         found["budget"] = {**(found.get("budget") or {}), **given}

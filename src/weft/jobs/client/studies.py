@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
+from weft.jobs.api.types.data import ModelView
 from weft.jobs.api.types.studies import (
+    InteractionsAnswer,
     StudiesAnswer,
     StudyAnswer,
     StudyDetail,
@@ -20,6 +22,7 @@ from weft.jobs.client.connection import ServiceConnection
 from weft.jobs.client.upload import Progress, check_script, upload
 from weft.jobs.code.snapshot import take_snapshot
 from weft.jobs.spec.read import convert_spec
+from weft.tune.results.interactions import ParameterInteraction
 from weft.tune.results.views import StudyView, TrialView
 from weft.tune.study.config import StudyConfig, convert_config, read_config
 from weft.tune.study.events import decode_event
@@ -62,6 +65,10 @@ class ServiceStudies:
         """Return one study with its settings, insights and importances."""
         return self._connection.get(f"/studies/{number}", StudyDetail)
 
+    def interactions(self, number: int) -> tuple[ParameterInteraction, ...]:
+        """Return how far pairs of parameters act together, the most first."""
+        return self._connection.get(f"/studies/{number}/interactions", InteractionsAnswer).interactions
+
     def trials(self, number: int, *, curves: bool = False) -> tuple[TrialView, ...]:
         """Return the trials of a study, by number."""
         query = {"curves": "true" if curves else "false"}
@@ -81,7 +88,9 @@ class ServiceStudies:
         return found.next
 
     def act(self, number: int, verb: str, body: Mapping[str, Any] | None = None) -> StudyView:
-        """Stop, pause or resume a study, extend it, clone it, or add a trial (`trials`)."""
+        """Stop, pause or resume a study, extend it, clone it, add a trial (`trials`), or act on one
+        (`trials/3/promote`, `trials/3/pause`, `trials/3/stop`).
+        """
         path = f"/studies/{number}"
         if verb == "clone":
             return self._made(f"{path}/clone", body)
@@ -89,6 +98,19 @@ class ServiceStudies:
         found = self._connection.send(method, where, StudyAnswer, None if body is None else dict(body)).study
         assert found is not None
         return found
+
+    def keep_model(
+        self,
+        number: int,
+        model: str,
+        *,
+        path: str = "model.onnx",
+        alias: str | None = None,
+        trial: int | None = None,
+    ) -> ModelView:
+        """Put a file that the best trial left into the model store, or one of another trial."""
+        body = {"model": model, "path": path, "alias": alias, "trial": trial}
+        return self._connection.send("POST", f"/studies/{number}/model", ModelView, body)
 
 
 def _read(config: StudySource) -> tuple[StudyConfig, Path]:

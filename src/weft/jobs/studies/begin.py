@@ -12,6 +12,7 @@ import numpy as np
 from weft.errors import UsageError
 from weft.jobs.studies.store import add_study
 from weft.jobs.studies.trial_specs import check_for_jobs, trial_spec
+from weft.tune.samplers.base import Searcher
 from weft.tune.samplers.simple import random_point
 from weft.tune.study.config import StudyConfig
 from weft.tune.study.core import StudyCore
@@ -44,7 +45,8 @@ async def begin_study(
 ) -> BegunStudy:
     """Begin a study whose trials are jobs; the driver starts the first of them."""
     check_for_jobs(config)
-    core, events = await asyncio.to_thread(_make, config, earlier, dry_run)
+    searcher = await asyncio.to_thread(service.studies.algorithms.searcher, config)
+    core, events = await asyncio.to_thread(_make, config, earlier, dry_run, searcher)
     any_point = random_point(core.state.space, np.random.default_rng(config.seed))
     spec = trial_spec(config, TrialRecord(0, any_point, (True,)), study_id=0)
     await service.submit(spec, user_id=user_id, user_name=user_name, snapshot=snapshot, dry_run=True)
@@ -61,10 +63,10 @@ async def begin_study(
 
 
 def _make(
-    config: StudyConfig, earlier: SearchState | None, dry_run: bool
+    config: StudyConfig, earlier: SearchState | None, dry_run: bool, searcher: Searcher | None
 ) -> tuple[StudyCore, list[AnyEvent]]:
     events: list[AnyEvent] = []
-    core = StudyCore.begin(config, events.extend, at_s=time.time())
+    core = StudyCore.begin(config, events.extend, at_s=time.time(), searcher=searcher)
     for trial in earlier.in_state("completed") if earlier is not None else ():
         try:
             made = core.add(trial.params, source=earlier.config.name if earlier else "", at_s=time.time())

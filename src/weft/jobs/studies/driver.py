@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from weft.errors import UsageError, WeftError
 from weft.jobs.lifecycle import ENDED, StateError
+from weft.jobs.metrics.columns import Columns, join
 from weft.jobs.service import actions
 from weft.jobs.service.attempts.steps import Attempts
 from weft.jobs.service.config import ServiceConfig
@@ -28,6 +29,7 @@ from weft.jobs.store.database import Database
 from weft.jobs.store.jobs import StoredJob, load_jobs, need_job, spec_of, submit_job
 from weft.jobs.store.metrics import history, summaries
 from weft.jobs.store.tables import job as job_table
+from weft.jobs.studies.algorithms import InstalledAlgorithms
 from weft.jobs.studies.store import (
     StoredStudy,
     StudyNotFound,
@@ -51,6 +53,7 @@ from weft.tune.study.requests import carry_out
 from weft.tune.study.state import SearchState, TrialRecord
 
 _log = logging.getLogger(__name__)
+MOST_POINTS = 25_000  # read at once
 
 
 @dataclass
@@ -72,6 +75,7 @@ class StudyDriver:
 
     def __init__(self, config: ServiceConfig, database: Database, attempts: Attempts) -> None:
         self._config, self._database, self._attempts = config, database, attempts
+        self.algorithms = InstalledAlgorithms(config.folder / "algorithms")
         self._driven: dict[int, DrivenStudy] = {}
         self._lease: object = None
 
@@ -128,7 +132,8 @@ class StudyDriver:
 
         stored, events, jobs = await self._database.read(work)
         made: list[AnyEvent] = []
-        core = StudyCore(SearchState.of(events), made.extend)
+        state = SearchState.of(events)
+        core = StudyCore(state, made.extend, searcher=self.algorithms.searcher_or_failure(state.config))
         return DrivenStudy(number, stored, core, len(events), jobs, made)
 
     # -- hearing ---------------------------------------------------------------------------------------
@@ -146,20 +151,23 @@ class StudyDriver:
             ):
                 continue
             job_id = told.job_id
-            points = history(connection, job_id, goals[0], one.read.get(job_id, 0))
+            points = new_points(connection, job_id, goals[0], one.read.get(job_id, 0))
             if not len(points) and (trial.latest or jobs[job_id].state not in ENDED):
                 continue
             one.read[job_id] = one.read.get(job_id, 0) + len(points)
             others: dict[str, float] = {}
             if len(goals) > 1 or jobs[job_id].state in ENDED:
-                named = {
+                last = {
                     one_.name: one_.last for one_ in summaries(connection, job_id) if one_.last is not None
                 }
-                others = {name: value for name, value in named.items() if not name.startswith("system/")}
+                others = {name: value for name, value in last.items() if not name.startswith("system/")}
             first = one.read[job_id] == len(points)  # read from the beginning, maybe again
-            for step, value in zip(points.steps.tolist(), points.values.tolist(), strict=True):
-                values = {**{name: v for name, v in others.items() if name in goals}, goals[0]: float(value)}
-                core.reported(trial.number, int(step), values, at_s=time.time(), fresh=not first)
+            now_s, steps, values = time.time(), points.steps.tolist(), points.values.tolist()
+            if len(steps) > 1:
+                core.reported_many(trial.number, steps[:-1], values[:-1], at_s=now_s, fresh=not first)
+            for step, value in zip(steps[-1:], values[-1:], strict=True):
+                named = {**{name: v for name, v in others.items() if name in goals}, goals[0]: value}
+                core.reported(trial.number, step, named, at_s=now_s, fresh=not first)
             if others and not len(points) and not trial.curve:
                 core.reported(trial.number, 0, others, at_s=time.time())
 
@@ -279,3 +287,12 @@ class StudyDriver:
             _log.info("study %s, trial %s: %s", one.id, trial.number, error)
             if step in ("resume", "retry", "release"):
                 put_trial_job(connection, one.id, told)
+
+
+def new_points(connection: sa.Connection, job_id: int, name: str, first: int) -> Columns:
+    """Return all points of a metric from a number on, however many there are."""
+    parts = [history(connection, job_id, name, first, MOST_POINTS)]
+    while len(parts[-1]) == MOST_POINTS:
+        first += MOST_POINTS
+        parts.append(history(connection, job_id, name, first, MOST_POINTS))
+    return join(parts)

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from weft.errors import UsageError
 from weft.jobs.studies.store import events_of
 from weft.tune.results.importance import ParameterImportance, importances
+from weft.tune.results.interactions import ParameterInteraction, interactions
 from weft.tune.study.events import AnyEvent
 from weft.tune.study.state import SearchState
 
@@ -28,6 +29,8 @@ class SeenStudy:
         (),
     )  # importances, by how many trials were complete
 
+    pairs: tuple[int, tuple[ParameterInteraction, ...]] = (-1, ())  # interactions, likewise
+
     def importances(self) -> tuple[ParameterImportance, ...]:
         """Return the importances of parameters, made once for each number of completed trials."""
         count = len(self.state.in_state("completed"))
@@ -37,6 +40,14 @@ class SeenStudy:
             except UsageError:  # too few trials yet
                 self.shares = count, ()
         return self.shares[1]
+
+    def interactions(self) -> tuple[ParameterInteraction, ...]:
+        """Return the interactions of the most important parameters, made once for each number of completed trials."""
+        count = len(self.state.in_state("completed"))
+        if self.pairs[0] != count:
+            names = tuple(one.name for one in self.importances())
+            self.pairs = count, tuple(interactions(self.state, names=names)) if len(names) > 1 else ()
+        return self.pairs[1]
 
 
 class StudyStates:

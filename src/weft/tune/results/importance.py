@@ -38,19 +38,13 @@ def importances(state: SearchState, *, resamples: int = RESAMPLES) -> list[Param
     """Return the importance of each parameter, the largest first."""
     import numpy as np
 
+    names, table, ranks = trial_table(
+        state, LEAST_TRIALS, "importances"
+    )  # before a library that takes its time
     try:
         from sklearn.ensemble import ExtraTreesRegressor
     except ModuleNotFoundError:
         raise StudyError("importances must have scikit-learn, got none; install weft[tune]") from None
-    done = [trial for trial in state.in_state("completed") if math.isfinite(trial.last_score)]
-    if len(done) < LEAST_TRIALS:
-        raise StudyError(
-            f"importances must have at least {LEAST_TRIALS} completed trials, got {len(done)}; run more"
-        )
-    names = [name for name in state.space.searched if any(name in trial.params for trial in done)]
-    columns = {name: [_place(state.space.domains[name], t.params.get(name)) for t in done] for name in names}
-    table = np.array([columns[name] for name in names], dtype=float).T
-    ranks = np.argsort(np.argsort([trial.last_score for trial in done])) / (len(done) - 1)
     draw = np.random.default_rng(state.config.seed)
     shares = np.array([_losses(ExtraTreesRegressor, table, ranks, draw) for _ in range(resamples)])
     shares = np.maximum(shares, 0.0)
@@ -66,6 +60,20 @@ def importances(state: SearchState, *, resamples: int = RESAMPLES) -> list[Param
         for index, name in enumerate(names)
     ]
     return sorted(made, key=lambda one: (-one.share, one.name))
+
+
+def trial_table(state: SearchState, least: int, what: str) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return the parameters, their values in completed trials as numbers, and the ranks of these from 0 to 1."""
+    import numpy as np
+
+    done = [trial for trial in state.in_state("completed") if math.isfinite(trial.last_score)]
+    if len(done) < least:
+        raise StudyError(f"{what} must have at least {least} completed trials, got {len(done)}; run more")
+    names = [name for name in state.space.searched if any(name in trial.params for trial in done)]
+    columns = {name: [_place(state.space.domains[name], t.params.get(name)) for t in done] for name in names}
+    table = np.array([columns[name] for name in names], dtype=float).T
+    ranks = np.argsort(np.argsort([trial.last_score for trial in done])) / (len(done) - 1)
+    return names, table, ranks
 
 
 def _losses(forest: Any, table: np.ndarray, ranks: np.ndarray, draw: np.random.Generator) -> list[float]:

@@ -45,6 +45,10 @@ def insights(state: SearchState, shares: Sequence[ParameterImportance] | None = 
     rules = (_diverged, _edges, _plateau, _overfitting, _ignored_flags, _started_over)
     found = [one for rule in rules for one in rule(state)]
     found += _unimportant(state, shares)
+    found += [
+        StudyInsight(rule="acted", severity="note", text=text, advice="as act allows", evidence={})
+        for text in state.acts
+    ]
     return sorted(found, key=lambda one: one.severity != "warning")
 
 
@@ -56,7 +60,7 @@ def _diverged(state: SearchState) -> Iterator[StudyInsight]:
         return
     good = [t for t in ended if t not in bad]
     text = f"{len(bad)} of {plural(len(ended), 'trial')} diverged to NaN or infinity"
-    advice = "look at the largest values of the learning rate"
+    advice, where = "look at the largest values of the learning rate", {}
     for name, domain in state.space.domains.items():
         if not isinstance(domain, (FloatRange, LogRange, IntRange)):
             continue
@@ -65,8 +69,9 @@ def _diverged(state: SearchState) -> Iterator[StudyInsight]:
         if lowest is not None and (highest is None or lowest > highest):
             text += f", all of them with {name} from {lowest:.3g} on"
             advice = f"narrow {name} to {domain.with_condition(None).text().split(':')[0]}:{domain.low!r}:{lowest:.3g}"
+            where = {"parameter": name, "from": lowest}
             break
-    evidence = {"diverged": len(bad), "ended": len(ended), "threshold": THRESHOLDS["diverged_share"]}
+    evidence = {"diverged": len(bad), "ended": len(ended), "threshold": THRESHOLDS["diverged_share"], **where}
     numbers = tuple(t.number for t in bad)
     yield StudyInsight(
         rule="divergence", severity="warning", text=text, advice=advice, evidence=evidence, trials=numbers
@@ -100,6 +105,8 @@ def _edges(state: SearchState) -> Iterator[StudyInsight]:
                         "near": near,
                         "of": count,
                         "bound": bound,
+                        "parameter": name,
+                        "side": side,
                         "threshold": THRESHOLDS["edge_share"],
                     },
                     trials=tuple(t.number for t in best),
@@ -219,6 +226,7 @@ def _unimportant(state: SearchState, shares: Sequence[ParameterImportance] | Non
                 text=f"{one.name} makes at most {one.high:.1%} of the difference between trials",
                 advice=f"fix {one.name}, and search the others",
                 evidence={
+                    "parameter": one.name,
                     "importance": one.share,
                     "low": one.low,
                     "high": one.high,

@@ -27,6 +27,7 @@ class TrialView(msgspec.Struct, frozen=True, kw_only=True):
     bracket: int = 0
     starts: int = 0
     given: bool = False
+    held: bool = False  # somebody paused it: it rests until it is promoted
     source: str = ""  # an earlier study that it was taken from
     parent: int | None = None  # the trial whose weights it took
     message: str = ""
@@ -89,6 +90,7 @@ def trial_view(
         bracket=trial.bracket,
         starts=trial.starts,
         given=trial.given,
+        held=trial.held,
         source=trial.source,
         parent=trial.parent,
         message=trial.message,

@@ -47,6 +47,7 @@ class FunctionRunner:
         self._active: set[int] = set()
         self._told: set[int] = set()  # trials whose calls are to end
         self._due: list[tuple[int, int | None]] = []
+        self._kept: dict[int, dict[str, Any]] = {}  # of trials that are not over
         self._error: BaseException | None = None
 
     def run(self) -> None:
@@ -131,7 +132,10 @@ class FunctionRunner:
         with self._lock:
             record = self._core.state.trials[number]
             take_weights(record, self._folder)
-            trial = FunctionTrial(self, number, dict(record.params), until)
+            if record.parent is not None:
+                self._kept.pop(number, None)  # its weights are another's now
+            kept = self._kept.setdefault(number, {})
+            trial = FunctionTrial(self, number, dict(record.params), until, kept)
         result, error = None, None
         try:
             result = self._objective(trial)
@@ -152,6 +156,8 @@ class FunctionRunner:
 
     def _leave(self, number: int) -> None:
         self._active.discard(number)
+        if self._core.state.trials[number].over:
+            self._kept.pop(number, None)
         self._told.discard(number)
         self._changed.notify_all()
         self._on_change()

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from weft.errors import WeftError
+from weft.text import shorten
 from weft.tune.schedulers.registry import make_part
 from weft.tune.space.space import Params
-from weft.tune.study.config import StudyConfig
+from weft.tune.study.config import StudyConfig, StudyError
 from weft.tune.study.state import SearchState
 
 SEARCHERS: Mapping[str, str] = {
@@ -21,6 +23,10 @@ SEARCHERS: Mapping[str, str] = {
     "grid": "weft.tune.samplers.simple:GridSearcher",
     "list": "weft.tune.samplers.simple:ListSearcher",
 }
+
+
+class SearcherFailed(StudyError):  # noqa: N818 (a plug-in's failure, which ends its study)
+    """A searcher that somebody plugged in and that cannot suggest a point."""
 
 
 @dataclass(frozen=True)
@@ -55,5 +61,12 @@ def next_suggestion(searcher: Searcher, state: SearchState) -> tuple[Suggestion,
         return Suggestion(state.space.check_point(points[state.given])), True
     if not state.space.domains:
         return Suggestion({}), False  # the first function names what there is
-    found = searcher.suggest(state, number)
+    try:
+        found = searcher.suggest(state, number)
+    except WeftError:
+        raise
+    except Exception as error:
+        name = type(searcher).__name__
+        text = shorten(f"{type(error).__name__}: {error}")
+        raise SearcherFailed(f"searcher {name} must suggest a point, got {text}; mend it") from error
     return None if found is None else (found, False)

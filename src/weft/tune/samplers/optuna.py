@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.tune.samplers.base import Suggestion
+from weft.tune.samplers.quasi import sobol_point
 from weft.tune.samplers.simple import random_point
 from weft.tune.space.space import Params
 from weft.tune.study.config import StudyError, named_options
@@ -29,6 +30,7 @@ except ModuleNotFoundError as error:
 
 from weft.tune.samplers.history import from_optuna, observed_rung, open_view
 
+MIDDLE = 0.5  # of each range, by its logarithm where it has one: where the first points lie
 MOST_TRIES = 20  # of a point that meets the constraints; then one is drawn at random
 
 
@@ -54,7 +56,7 @@ class OptunaSearcher:
                 )
             optuna.logging.set_verbosity(optuna.logging.ERROR)
             self._study, self._storage = open_view(state)
-        self._storage.show(state, _rung(state))
+        self._storage.show(state, self.rung(state))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # experimental features, and fall-backs that are meant
             for attempt in range(MOST_TRIES if state.space.constraints else 1):
@@ -64,6 +66,17 @@ class OptunaSearcher:
                 if state.space.allows(params):
                     return Suggestion(params, attrs)
         return Suggestion(random_point(state.space, np.random.default_rng([state.config.seed, number])))
+
+    def rung(self, state: SearchState) -> int | None:
+        """Return the rung whose values the sampler sees, where trials are paused at rungs; None: final ones."""
+        name, options = named_options(state.config.schedule, "schedule")
+        resource = state.config.resource
+        if resource is None or name not in ("asha", "hyperband"):
+            return None
+        from weft.tune.schedulers.halving import rungs
+
+        levels = rungs(resource.min, resource.max, float(options.get("eta", 3.0)))
+        return observed_rung(state, levels, len(state.space.searched) + 2)
 
     def _ask(self, state: SearchState) -> tuple[Params, dict[str, Any]]:
         trial = self._study.ask()
@@ -79,18 +92,6 @@ class OptunaSearcher:
         return params, {name: value for name, value in attrs.items() if "relative_params" not in name}
 
 
-def _rung(state: SearchState) -> int | None:
-    """Return the rung whose values the sampler sees, where trials are paused at rungs."""
-    name, options = named_options(state.config.schedule, "schedule")
-    resource = state.config.resource
-    if resource is None or name not in ("asha", "hyperband"):
-        return None
-    from weft.tune.schedulers.halving import rungs
-
-    levels = rungs(resource.min, resource.max, float(options.get("eta", 3.0)))
-    return observed_rung(state, levels, len(state.space.searched) + 2)
-
-
 class _KnownSpaceTpe(optuna.samplers.TPESampler):
     """TPE that is told its space, and need not infer it from all trials."""
 
@@ -101,11 +102,31 @@ class _KnownSpaceTpe(optuna.samplers.TPESampler):
 
 
 class TpeSearcher(OptunaSearcher):
-    """The tree-structured Parzen estimator; `startup` points are drawn at random first."""
+    """The tree-structured Parzen estimator, after `startup` quasi-random points.
+
+    The first half of these lie in the middle half of each range, for people put ranges around what they believe in.
+    """
 
     def __init__(self, startup: int = 10, candidates: int = 24) -> None:
         super().__init__()
         self._startup, self._candidates = startup, candidates
+
+    def rung(self, state: SearchState) -> int | None:
+        """Return None: this sampler ranks trials by how far they came, and then by their values there.
+
+        Those that came far are the best of many, whatever the others of their own rung are worth.
+        """
+        return None
+
+    def suggest(self, state: SearchState, number: int) -> Suggestion:
+        """Return a quasi-random point at first, and then what the sampler asks for."""
+        index = state.suggested
+        if index >= self._startup or state.space.open:
+            return super().suggest(state, number)
+        draw = np.random.default_rng([state.config.seed, number])
+        width = MIDDLE if 2 * index < self._startup else 1.0
+        found = sobol_point(state.space, state.config.seed, index, draw, width=width)
+        return Suggestion(found if state.space.allows(found) else random_point(state.space, draw))
 
     def sampler(self, state: SearchState, seed: int) -> BaseSampler:
         options: dict[str, Any] = {

@@ -68,6 +68,8 @@ def _budget_used(state: SearchState) -> str | None:
         and state.now_s - state.begun_s >= budget.time_s
     ):
         return f"its time of {format_seconds(budget.time_s)} is over"
+    if state.target_reached:
+        return f"{state.goals[0]} has reached its target of {budget.target:g}"
     if budget.gpu_hours is not None and state.gpu_hours() >= budget.gpu_hours:
         return f"its {budget.gpu_hours:g} GPU-hours are used"
     patience, completed = budget.no_better_for, state.count("completed") > 0
@@ -98,7 +100,12 @@ def _ended_by(state: SearchState, exhausted: bool) -> str:
 def needs_decision(state: SearchState, trial: int, watches_all: bool) -> bool:
     """Return whether a report calls for a decision: at a limit, or where rules watch every report."""
     found = state.trials[trial]
-    return watches_all or found.reached or (bool(found.curve) and not math.isfinite(found.curve[-1]))
+    return (
+        watches_all
+        or found.reached
+        or state.target_reached
+        or (bool(found.curve) and not math.isfinite(found.curve[-1]))
+    )
 
 
 __all__ = ["ResumeTrial", "StartTrial", "StudyDecision", "decide", "needs_decision"]

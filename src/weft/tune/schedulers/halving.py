@@ -65,6 +65,13 @@ class Asha:
         """Return the brackets of successive trials, again and again."""
         return bracket_pattern(min(self.brackets, levels), self.eta)
 
+    def next_limit(self, state: SearchState, trial: TrialRecord) -> int:
+        """Return the rung above what a trial has used: where a promotion by hand ends."""
+        resource = state.config.resource
+        assert resource is not None
+        levels = rungs(resource.min, resource.max, self.eta)
+        return next((level for level in levels if level > trial.used), levels[-1])
+
     def decide(self, state: SearchState, free: int, starts: int) -> Sequence[TrialAction]:
         resource = state.config.resource
         assert resource is not None
@@ -120,7 +127,9 @@ class RungIndex:
 
     def _waits(self, trial: TrialRecord, level: int) -> bool:
         """Return whether a trial has come to a rung, and may go on from there."""
-        return trial.until == self.levels[level] and (trial.state == "paused" or trial.reached)
+        return trial.until == self.levels[level] and (
+            (trial.state == "paused" and not trial.held) or trial.reached
+        )
 
     def scores(self, bracket: int, level: int) -> list[tuple[float, int]]:
         """Return the scores and numbers of the trials of a bracket that reached a rung, the best first."""
@@ -196,7 +205,9 @@ class _Halving:
     def _last(self, reached: list[TrialRecord]) -> list[TrialAction]:
         """Let the best of the highest rung go on where all would end with no trial complete."""
         state = self._state
-        held = [t for t in (*state.in_state("paused"), *reached) if math.isfinite(t.last_score)]
+        held = [
+            t for t in (*state.in_state("paused"), *reached) if math.isfinite(t.last_score) and not t.held
+        ]
         if not held or state.count("completed"):
             return []
         best = min(held, key=lambda t: (-t.used, t.last_score, t.number))
@@ -220,7 +231,7 @@ class _Halving:
                 text = f"not among the best 1/{self._eta:g} at {trial.until}"
                 actions.append(StopTrial(trial.number, text))
                 free += 1
-        waiting = self._state.in_state("waiting", "paused")[:free]
+        waiting = self._state.resting()[:free]
         actions += map(self._resume, waiting)
         for number in range(
             self._state.next_number, self._state.next_number + min(free - len(waiting), starts)

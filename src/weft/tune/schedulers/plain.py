@@ -14,6 +14,6 @@ class RunAll:
     def decide(self, state: SearchState, free: int, starts: int) -> Sequence[TrialAction]:
         resource = state.config.resource
         until = None if resource is None else resource.max
-        resting = state.in_state("waiting", "paused")[:free]
+        resting = state.resting()[:free]
         actions: list[TrialAction] = [ResumeTrial(trial.number, until) for trial in resting]
         return actions + [StartTrial(until)] * min(free - len(resting), starts)

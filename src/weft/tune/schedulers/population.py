@@ -56,7 +56,7 @@ class PopulationTraining:
         for trial in state.in_state("running"):
             if trial.reached:
                 actions.append(self._next(state, trial, interval, resource.max))
-        resting = state.in_state("waiting", "paused")[:free]
+        resting = state.resting()[:free]
         for trial in resting:
             until = (
                 trial.until if trial.until is not None and trial.used < trial.until else trial.used + interval

@@ -28,6 +28,7 @@ Workers = Annotated[int, Meta(ge=1, le=4096)]
 Amount = Annotated[float, Meta(gt=0, le=1e12)]
 Scalar = str | int | float | bool | None
 LARGEST_STEP = 10**12
+ACTS = ("edge", "divergence", "no-matter", "overfitting", "plateau")  # insights that may act
 
 
 class StudyError(UsageError):
@@ -49,6 +50,7 @@ class StudyBudget(Document, frozen=True):
     time: str | float | None = None  # 2h, or seconds
     gpu_hours: Amount | None = None
     no_better_for: Trials | None = None  # trials that ended since the best one
+    target: float | None = None  # of the first metric: any report that reaches it ends the study
 
     @property
     def time_s(self) -> float | None:
@@ -143,6 +145,11 @@ def check_config(config: StudyConfig) -> SearchSpace:
             f"schedule {scheduler} must have one metric, got {', '.join(config.goals)}; write schedule: none"
         )
     _ = config.budget.time_s
+    strange = [rule for rule in config.act if rule not in ACTS]
+    if strange:
+        raise StudyError(
+            f"act must name rules among {', '.join(ACTS)}, got {strange[0]}; see weft study show"
+        )
     for point in config.points:
         space.check_point(point)
     return space

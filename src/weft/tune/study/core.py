@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from weft.tune.samplers.base import Searcher, make_searcher, next_suggestion
+from weft.tune.results.acting import OverfittingRule, act_on, due, steered
+from weft.tune.samplers.base import Searcher, SearcherFailed, make_searcher, next_suggestion
 from weft.tune.schedulers.actions import (
     CloneTrial,
     ExtendTrial,
@@ -38,11 +39,14 @@ from weft.tune.study.events import (
     TrialAdded,
     TrialBegun,
     TrialCloned,
+    TrialCurve,
     TrialDrew,
     TrialEnded,
     TrialExtended,
+    TrialHeld,
     TrialLost,
     TrialPaused,
+    TrialPromoted,
     TrialReported,
     as_json_number,
 )
@@ -64,12 +68,12 @@ class StudyCore:
     ) -> None:
         self.state, self._record = state, record or (lambda events: None)
         config = state.config
-        self.searcher = searcher or make_searcher(config)
+        self._searcher = searcher
         self.scheduler = scheduler or make_scheduler(config.schedule)
-        self.rules: tuple[StoppingRule, ...] = (NanRule(), *map(make_rule, config.stop_if))
+        self.rules: tuple[StoppingRule, ...] = (NanRule(), OverfittingRule(), *map(make_rule, config.stop_if))
         name = config.schedule if isinstance(config.schedule, str) else config.schedule.get("name")
         known = name in ("none", "asha", "hyperband", "pbt")
-        self._watches_all = bool(config.stop_if) or not known  # each report calls for a decision
+        self._watches = bool(config.stop_if) or not known  # each report calls for a decision
         self._exhausted = False
 
     @classmethod
@@ -82,8 +86,20 @@ class StudyCore:
         event = StudyBegun(config=msgspec.to_builtins(config), at_s=at_s)
         state.apply(event)
         core = cls(state, record, **parts)
+        _ = core.searcher  # its options are checked before anything is kept
         core._record([event])
         return core
+
+    @property
+    def _watches_all(self) -> bool:
+        return self._watches or bool(self.state.config.act.get("overfitting"))
+
+    @property
+    def searcher(self) -> Searcher:
+        """The searcher of the study, made when it is first asked."""
+        if self._searcher is None:
+            self._searcher = make_searcher(self.state.config)
+        return self._searcher
 
     def say(self, *events: AnyEvent) -> None:
         """Record events, then take them in."""
@@ -100,10 +116,15 @@ class StudyCore:
         """
         state = self.state
         state.now_s = max(state.now_s, at_s)
+        if state.state == "running" and due(state):
+            self.say(act_on(state, at_s))
         found = decide(state, self.scheduler, free, self.rules, exhausted=self._exhausted)
         done: list[TrialAction] = []
         for action in found.actions:
-            made = self._recorded(action, at_s)
+            try:
+                made = self._recorded(action, at_s)
+            except SearcherFailed as error:
+                return [*done, *self._fail(str(error), at_s)]
             if made is not None:
                 done.append(made)
         if found.ends is not None:
@@ -111,6 +132,11 @@ class StudyCore:
         elif self._exhausted and not done and not state.count("running"):
             return self.actions(free, at_s)  # a grid has just come to its end
         return done
+
+    def _fail(self, message: str, at_s: float) -> list[TrialAction]:
+        """End a study that cannot go on; trials that run are paused, so that a mended one goes on with them."""
+        self.say(StudyMoved(state="failed", message=message, at_s=at_s))
+        return self._end_running(TrialPaused, PauseTrial, at_s)
 
     def _recorded(self, action: TrialAction, at_s: float) -> TrialAction | None:
         match action:
@@ -152,8 +178,8 @@ class StudyCore:
             if found is None:
                 self._exhausted = True
                 return None
-            point: Params = found[0].params
             attrs, given = found[0].attrs, found[1]
+            point: Params = found[0].params if given else steered(self.state, found[0].params)
             if self.state.space.open and not given:
                 point, attrs = {}, {**attrs, "suggested": point}
         else:
@@ -195,6 +221,31 @@ class StudyCore:
         return self.state.trials[trial].state == "running" and needs_decision(
             self.state, trial, self._watches_all
         )
+
+    def reported_many(
+        self,
+        trial: int,
+        steps: Sequence[int],
+        values: Sequence[float],
+        *,
+        at_s: float = 0.0,
+        fresh: bool = True,
+    ) -> None:
+        """Take in many reports of the first metric, as one event; those that are known already change nothing."""
+        record, goal = self.state.trials[trial], self.state.goals[0]
+        new = [
+            (step, as_json_number(value))
+            for step, value in zip(steps, values, strict=True)
+            if not record.knows(step, {goal: value}, goal) or (fresh and record.begins_again(step))
+        ]
+        if new:
+            told = TrialCurve(
+                trial=trial,
+                steps=tuple(one for one, _ in new),
+                values=tuple(one for _, one in new),
+                at_s=at_s,
+            )
+            self.say(told)
 
     def completed(self, trial: int, values: Sequence[float] | None = None, *, at_s: float = 0.0) -> None:
         """Take in that a trial has ended well, with its values or those that it reported last."""
@@ -266,6 +317,72 @@ class StudyCore:
             )
             done.append(StopTrial(trial.number, "the study was stopped"))
         return done
+
+    # -- what somebody wants of one trial ----------------------------------------------------------------
+
+    def find(self, trial: int) -> TrialRecord:
+        """Return a trial by number; StudyError if there is none."""
+        found = self.state.trials.get(trial)
+        if found is None:
+            last = self.state.next_number - 1
+            known = f"0 to {last}" if last >= 0 else "none yet"
+            raise StudyError(f"a trial must exist, got {trial} where there are {known}; see weft study show")
+        return found
+
+    def promotion_limit(self, trial: int, until: int | None = None) -> int | None:
+        """Return how far a resting trial goes when it is promoted by hand; StudyError if it cannot be."""
+        found, resource = self.find(trial), self.state.config.resource
+        if found.state not in ("waiting", "paused"):
+            raise StudyError(
+                f"trial {trial} must be paused or waiting to be promoted, got one that is {found.state}; "
+                "see weft study show"
+            )
+        if until is not None and resource is None:
+            raise StudyError(
+                "a promotion up to some amount must have a study with a resource, got none; leave it out"
+            )
+        if resource is not None and until is None:
+            following = getattr(self.scheduler, "next_limit", None)
+            until = resource.max if following is None else following(self.state, found)
+        if resource is not None and until is not None and not found.used < until <= resource.max:
+            raise StudyError(
+                f"trial {trial} must be promoted to more than {found.used} and at most {resource.max} "
+                f"{resource.name}, got {until}; leave it out for the next rung"
+            )
+        return until
+
+    def promote(self, trial: int, until: int | None = None, *, at_s: float = 0.0) -> None:
+        """Let a resting trial go on before all others: to its next rung, or until it has used so much."""
+        limit = self.promotion_limit(trial, until)
+        self.say(TrialPromoted(trial=trial, until=limit, at_s=at_s))
+        if self.state.state == "completed":
+            self.move("running", f"trial {trial} was promoted", at_s=at_s)
+
+    def pause_trial(self, trial: int, *, at_s: float = 0.0) -> list[TrialAction]:
+        """Pause one trial until somebody promotes it; return what is to be done for that."""
+        found = self.need_unfinished(trial, "paused")
+        if found.state != "running":
+            self.say(TrialHeld(trial=trial, at_s=at_s))
+            return []
+        self.say(TrialPaused(trial=trial, at_s=at_s), TrialHeld(trial=trial, at_s=at_s))
+        return [PauseTrial(trial)]
+
+    def stop_trial(self, trial: int, *, at_s: float = 0.0) -> list[TrialAction]:
+        """End one trial for good; return what is to be done for that."""
+        found, text = self.need_unfinished(trial, "stopped"), "stopped on request"
+        running = found.state == "running"
+        self.say(TrialEnded(trial=trial, state="stopped", message=text, at_s=at_s))
+        return [StopTrial(trial, text)] if running else []
+
+    def need_unfinished(self, trial: int, what: str) -> TrialRecord:
+        """Return a trial that is not over; StudyError if it is."""
+        found = self.find(trial)
+        if found.over:
+            raise StudyError(
+                f"trial {trial} must not be over to be {what}, got one that is {found.state}; "
+                "add one with its parameters"
+            )
+        return found
 
     def _end_running(self, event: Any, action: Any, at_s: float) -> list[TrialAction]:
         done: list[TrialAction] = []

@@ -44,12 +44,33 @@ class TrialExtended(StudyEvent, frozen=True, tag="extended"):
     until: int | None = None
 
 
+class TrialPromoted(StudyEvent, frozen=True, tag="promoted"):
+    """A resting trial that somebody lets go on, before all others and whatever its score, until so much is used."""
+
+    trial: int
+    until: int | None = None
+
+
+class TrialHeld(StudyEvent, frozen=True, tag="held"):
+    """A trial that somebody paused: it rests until somebody promotes it."""
+
+    trial: int
+
+
 class TrialReported(StudyEvent, frozen=True, tag="reported"):
     """Metrics of a trial at one step."""
 
     trial: int
     step: int
     values: dict[str, float | str]
+
+
+class TrialCurve(StudyEvent, frozen=True, tag="curve"):
+    """The first metric of a trial at many steps, which came together."""
+
+    trial: int
+    steps: tuple[int, ...]
+    values: tuple[float | str, ...]
 
 
 class TrialDrew(StudyEvent, frozen=True, tag="drew"):
@@ -102,6 +123,15 @@ class StudyMoved(StudyEvent, frozen=True, tag="moved"):
     message: str = ""
 
 
+class StudyActed(StudyEvent, frozen=True, tag="acted"):
+    """An act of insights that may: wider ranges, fixed parameters, bounds of new points; maybe nothing."""
+
+    space: dict[str, Any] = {}
+    fixed: dict[str, Any] = {}
+    below: dict[str, float] = {}
+    message: str = ""
+
+
 class InboxRead(StudyEvent, frozen=True, tag="inbox"):
     """The place in the file of requests up to which they were carried out."""
 
@@ -109,8 +139,8 @@ class InboxRead(StudyEvent, frozen=True, tag="inbox"):
 
 
 AnyEvent = (
-    StudyBegun | StudyMoved | InboxRead | TrialAdded | TrialBegun | TrialExtended | TrialReported | TrialDrew
-    | TrialPaused | TrialCloned | TrialLost | TrialEnded
+    StudyBegun | StudyMoved | StudyActed | InboxRead | TrialAdded | TrialBegun | TrialExtended | TrialPromoted
+    | TrialHeld | TrialReported | TrialCurve | TrialDrew | TrialPaused | TrialCloned | TrialLost | TrialEnded
 )  # fmt: skip
 _decoder = msgspec.json.Decoder(AnyEvent)
 _encoder = msgspec.json.Encoder()

@@ -18,10 +18,14 @@ from weft.tune.study.journal import INBOX
 def carry_out(core: StudyCore, request: dict[str, Any], at_s: float) -> list[TrialAction]:
     """Do what a request says; return what is to be done with running trials."""
     verb = request.get("do")
+    trial = request.get("trial")
     if verb == "stop":
-        return core.stop_all(at_s=at_s)
+        return core.stop_all(at_s=at_s) if trial is None else core.stop_trial(trial, at_s=at_s)
     if verb == "pause":
-        return core.pause_all(at_s=at_s)
+        return core.pause_all(at_s=at_s) if trial is None else core.pause_trial(trial, at_s=at_s)
+    if verb == "promote":
+        core.promote(request["trial"], request.get("until"), at_s=at_s)
+        return []
     if verb == "resume":
         core.move("running", "resumed on request", at_s=at_s)
     elif verb == "extend":
@@ -32,7 +36,7 @@ def carry_out(core: StudyCore, request: dict[str, Any], at_s: float) -> list[Tri
             core.move("running", "a trial was added", at_s=at_s)
     else:
         raise StudyError(
-            f"a request must be stop, pause, resume, extend or add, got {verb!r}; see weft study"
+            f"a request must be stop, pause, resume, promote, extend or add, got {verb!r}; see weft study"
         )
     return []
 

@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from weft.tune.space.space import SearchSpace
@@ -17,16 +18,20 @@ from weft.tune.study.config import StudyConfig, StudyError, convert_config
 from weft.tune.study.events import (
     AnyEvent,
     InboxRead,
+    StudyActed,
     StudyBegun,
     StudyMoved,
     TrialAdded,
     TrialBegun,
     TrialCloned,
+    TrialCurve,
     TrialDrew,
     TrialEnded,
     TrialExtended,
+    TrialHeld,
     TrialLost,
     TrialPaused,
+    TrialPromoted,
     TrialReported,
     as_number,
 )
@@ -65,6 +70,7 @@ class TrialRecord:
     version: int = 0
     done: int = 0  # of the resource, as its process said by ending, whatever steps it counts
     final: bool = True  # it may run to its end
+    held: bool = False  # somebody paused it: only they let it go on
     repeated: bool = False  # it began again at its first step though it had come further
 
     @property
@@ -90,7 +96,9 @@ class TrialRecord:
 
     @property
     def interrupted(self) -> bool:
-        """Whether it rests though it was not to: it was never started, or lost its process."""
+        """Whether it rests though it was not to: it was never started, lost its process, or was promoted by hand."""
+        if self.held:
+            return False
         return self.state == "waiting" or (
             self.state == "paused" and (self.until is None or self.used < self.until or self.final)
         )
@@ -146,6 +154,12 @@ class SearchState:
         self.ended_s: float | None = None
         self.now_s = 0.0
         self.inbox = 0
+        self.acts: list[str] = []  # what insights did
+        self.acted_at = 0  # trials that were over when they were last asked
+        self.fixed: dict[str, Any] = {}
+        self.below: dict[str, float] = {}
+        self.widened: dict[str, int] = {}
+        self.best_report = math.inf  # the best score that any trial of this study ever reported
         self.over: list[int] = []  # in the order of their ends
         self.log: list[int] = []  # the trial of each change, for those who keep an index of trials
         self.own, self.given, self.suggested = (
@@ -153,6 +167,7 @@ class SearchState:
             0,
             0,
         )  # trials: not of an earlier study, of these given, not given
+        self._wider: dict[str, Any] = {}  # domains that were widened
         self._by_state: dict[str, dict[int, TrialRecord]] = {}
         self._interrupted: dict[int, TrialRecord] = {}
         self._places: dict[int, str] = {}
@@ -175,6 +190,10 @@ class SearchState:
         """Return the trials in some states, by number."""
         found = [trial for state in states for trial in self._by_state.get(state, {}).values()]
         return sorted(found, key=_number)
+
+    def resting(self) -> list[TrialRecord]:
+        """Return the trials that wait or are paused and that nobody holds, by number."""
+        return [trial for trial in self.in_state("waiting", "paused") if not trial.held]
 
     def count(self, state: str) -> int:
         """Return how many trials are in a state."""
@@ -238,11 +257,14 @@ class SearchState:
             case StudyBegun(config=found):
                 self.config = convert_config(found)
                 grown = self.space.data() if self.begun_s is not None and self.space.open else {}
-                self.space = SearchSpace.of_config(self.config.space, self.config.constraints).grown(grown)
+                made = SearchSpace.of_config(self.config.space, self.config.constraints)
+                self.space = made.grown({**grown, **self._wider})
                 self.begun_s = event.at_s if self.begun_s is None else self.begun_s
             case StudyMoved(state=state, message=message):
                 self.state, self.message = state, message
                 self.ended_s = event.at_s if state in OVER else None
+            case StudyActed():
+                self._act(event)
             case InboxRead(position=position):
                 self.inbox = position
             case TrialAdded():
@@ -253,9 +275,24 @@ class SearchState:
                 if domains:
                     self.space = self.space.grown(domains)
             case TrialReported():
-                self._report(self.trials[event.trial], event)
+                values = {name: as_number(value) for name, value in event.values.items()}
+                self._report(self.trials[event.trial], event.step, values)
+            case TrialCurve():
+                self._report_many(self.trials[event.trial], event)
             case _:
                 self._move(self.trials[event.trial], event)
+
+    def _act(self, event: StudyActed) -> None:
+        self.acted_at = len(self.over)
+        self.fixed |= event.fixed
+        self.below |= event.below
+        if event.message:
+            self.acts.append(event.message)
+        if event.space:
+            self._wider |= event.space
+            self.space = self.space.grown(event.space)
+            for name in event.space:
+                self.widened[name] = self.widened.get(name, 0) + 1
 
     def _add(self, event: TrialAdded) -> None:
         if event.trial != self.next_number:
@@ -292,24 +329,38 @@ class SearchState:
         else:
             self._interrupted.pop(trial.number, None)
 
-    def _report(self, trial: TrialRecord, event: TrialReported) -> None:
+    def _report_many(self, trial: TrialRecord, event: TrialCurve) -> None:
+        goal, values = self.goals[0], [as_number(value) for value in event.values]
+        before = (trial.step if trial.steps else -math.inf, *event.steps)
+        if all(a < b for a, b in pairwise(before)):
+            trial.version += 1
+            self.log.append(trial.number)
+            trial.latest[goal] = values[-1]
+            self._note_best(trial, min(map(trial.score, values)))
+            trial.steps += event.steps
+            trial.curve += values
+            return
+        for step, value in zip(event.steps, values, strict=True):
+            self._report(trial, step, {goal: value})
+
+    def _report(self, trial: TrialRecord, step: int, values: Mapping[str, float]) -> None:
         trial.version += 1
         self.log.append(trial.number)
-        values = {name: as_number(value) for name, value in event.values.items()}
         trial.latest.update(values)
         goal = self.goals[0]
         if goal not in values:
             return
-        if not trial.steps or event.step > trial.steps[-1]:
-            trial.steps.append(event.step)
+        self._note_best(trial, trial.score(values[goal]))
+        if not trial.steps or step > trial.steps[-1]:
+            trial.steps.append(step)
             trial.curve.append(values[goal])
             return
-        index = bisect_left(trial.steps, event.step)
+        index = bisect_left(trial.steps, step)
         trial.repeated |= index == 0 and len(trial.steps) > 1
-        if trial.steps[index] == event.step:  # said again, after a start from an older checkpoint
+        if trial.steps[index] == step:  # said again, after a start from an older checkpoint
             trial.curve[index] = values[goal]
         else:
-            trial.steps.insert(index, event.step)
+            trial.steps.insert(index, step)
             trial.curve.insert(index, values[goal])
 
     def _move(self, trial: TrialRecord, event: AnyEvent) -> None:
@@ -322,6 +373,11 @@ class SearchState:
                 trial.starts += 1
             case TrialExtended(until=until):
                 self._limit(trial, until)
+            case TrialPromoted(until=until):
+                trial.held = False
+                self._limit(trial, until)
+            case TrialHeld():
+                trial.held = True
             case TrialPaused(done=done):
                 self._rest(trial, event.at_s)
                 trial.state, trial.done = "paused", max(trial.done, done)
@@ -336,8 +392,22 @@ class SearchState:
                 trial.state, trial.message, trial.ended_s = event.state, event.message, event.at_s
                 if event.values is not None:
                     trial.values = tuple(as_number(value) for value in event.values)
+                    self._note_best(trial, trial.last_score)
                 self.over.append(trial.number)
         self._touch(trial)
+
+    def _note_best(self, trial: TrialRecord, score: float) -> None:
+        if not trial.source:
+            self.best_report = min(self.best_report, score)
+
+    @property
+    def target_reached(self) -> bool:
+        """Whether the target of the budget has been reported."""
+        target = self.config.budget.target
+        if target is None:
+            return False
+        small = next(iter(self.config.goals.values()))
+        return self.best_report <= (target if small else -target)
 
     def _limit(self, trial: TrialRecord, until: int | None) -> None:
         resource = self.config.resource

@@ -14,6 +14,8 @@ import msgspec
 from weft.tune.results.export import export, from_optuna, to_optuna
 from weft.tune.results.importance import ParameterImportance, importances
 from weft.tune.results.insights import StudyInsight, insights
+from weft.tune.results.interactions import ParameterInteraction, interactions
+from weft.tune.results.models import BestTrial
 from weft.tune.runners.functions import FunctionRunner, Objective, values_of
 from weft.tune.schedulers.actions import ResumeTrial, TrialAction
 from weft.tune.space.domains import Domain
@@ -211,14 +213,15 @@ class Study:
         return list(self.state)
 
     @property
-    def best(self) -> TrialRecord:
-        """The best trial so far."""
+    def best(self) -> BestTrial:
+        """The best trial so far; `study.best.model.push("digits")` brings what it saved to the model store."""
         found = self.state.best()
         if found is None:
             raise StudyError(
                 f"a study must have a trial with {self.state.goals[0]} to have a best, got none; run it first"
             )
-        return found
+        kept = self._folder is not None or self._temporary is not None
+        return BestTrial.of(found, self._checkpoints_of(found.number).parent if kept else None)
 
     best_trial = best
 
@@ -243,6 +246,10 @@ class Study:
     def importances(self) -> list[ParameterImportance]:
         """Return how much each parameter makes of the difference between trials, with confidence."""
         return importances(self.state)
+
+    def interactions(self) -> list[ParameterInteraction]:
+        """Return how much of the joint effect of each two parameters is no sum of single ones, with confidence."""
+        return interactions(self.state)
 
     def insights(self) -> list[StudyInsight]:
         """Return what the rules find, with their thresholds."""
@@ -368,6 +375,18 @@ class Study:
         return made
 
     enqueue_trial = add
+
+    def promote(self, trial: int, until: int | None = None) -> None:
+        """Let a paused trial go on before all others, whatever its score: to its next rung, or to `until`."""
+        self._core.promote(trial, until, at_s=time.time())
+
+    def pause_trial(self, trial: int) -> None:
+        """Pause a trial until somebody promotes it."""
+        self._core.pause_trial(trial, at_s=time.time())
+
+    def stop_trial(self, trial: int) -> None:
+        """End a trial that is not over."""
+        self._core.stop_trial(trial, at_s=time.time())
 
     def ask(self) -> FunctionTrial:
         """Return the next trial, to be told of its value; trials that were added come first."""

@@ -27,6 +27,7 @@ from weft.jobs.api.types.data import (
     ModelVersionDetail,
     ModelVersionView,
     ModelView,
+    NewModel,
 )
 from weft.jobs.data.datasets import (
     Dataset,
@@ -214,8 +215,11 @@ def _lineage(origin: Origin) -> ModelLineage:
 
 
 async def _add_model(call: ApiCall) -> ModelView:
+    return await add_model_of_job(call, call.body)
+
+
+async def add_model_of_job(call: ApiCall, asked: NewModel) -> ModelView:
     """Put a file of a job into the model store."""
-    asked = call.body
     found = await call.database.read(lambda c: need_job(c, asked.job, visible_to=call.identity.visible_to))
     call.identity.check_acts_on(found)
     if not found.attempt:

@@ -13,10 +13,13 @@ from starlette.responses import Response
 from weft.errors import UsageError
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.failures import ApiRefusal
+from weft.jobs.api.routes.data import add_model_of_job
 from weft.jobs.api.state import ApiCall
+from weft.jobs.api.types.data import ModelView, NewModel
 from weft.jobs.api.types.studies import (
     AddedTrial,
     AlgorithmsAnswer,
+    InteractionsAnswer,
     NewStudy,
     StudiesAnswer,
     StudyAnswer,
@@ -24,6 +27,8 @@ from weft.jobs.api.types.studies import (
     StudyCopy,
     StudyDetail,
     StudyEventsAnswer,
+    StudyModel,
+    TrialPromotion,
     TrialsAnswer,
 )
 from weft.jobs.studies import store
@@ -35,6 +40,7 @@ from weft.tune.results.views import trial_view
 from weft.tune.samplers.base import SEARCHERS
 from weft.tune.schedulers.registry import RULES, SCHEDULERS
 from weft.tune.study.config import StudyConfig, StudyError, convert_config
+from weft.tune.study.core import StudyCore
 from weft.tune.study.events import encode_event
 
 # Modern names of the ten of the old dialog, and those that have come since.
@@ -138,6 +144,12 @@ async def show(call: ApiCall) -> StudyDetail:
     return StudyDetail(found.view, config, front, told, shares, seen.events, _is_mine(call, found))
 
 
+async def list_interactions(call: ApiCall) -> InteractionsAnswer:
+    found = await _find(call)
+    seen = await _seen(call, found.id)
+    return InteractionsAnswer(await asyncio.to_thread(seen.interactions))
+
+
 async def list_trials(call: ApiCall) -> TrialsAnswer:
     found = await _find(call)
     seen = await _seen(call, found.id)
@@ -189,6 +201,13 @@ def _check(seen: SeenStudy, request: dict[str, Any]) -> None:
     state = seen.state.state
     allowed = {"stop": ("running", "paused"), "pause": ("running",), "resume": ("paused", "stopped")}
     verb = request["do"]
+    if "trial" in request:
+        core, number = StudyCore(seen.state), request["trial"]
+        if verb == "promote":
+            core.promotion_limit(number, request["until"])
+        else:
+            core.need_unfinished(number, "paused" if verb == "pause" else "stopped")
+        return
     if verb in allowed and state not in allowed[verb]:
         raise ApiRefusal(
             409,
@@ -226,6 +245,38 @@ async def add_trial(call: ApiCall) -> StudyAnswer:
     return await _ask(call, {"do": "add", "params": dict(body.params)})
 
 
+def _trial_request(call: ApiCall, verb: str) -> dict[str, Any]:
+    return {"do": verb, "trial": int(call.path["trial"])}
+
+
+async def promote_trial(call: ApiCall) -> StudyAnswer:
+    body: TrialPromotion = call.body
+    return await _ask(call, {**_trial_request(call, "promote"), "until": body.until})
+
+
+async def pause_trial(call: ApiCall) -> StudyAnswer:
+    return await _ask(call, _trial_request(call, "pause"))
+
+
+async def stop_trial(call: ApiCall) -> StudyAnswer:
+    return await _ask(call, _trial_request(call, "stop"))
+
+
+async def keep_model(call: ApiCall) -> ModelView:
+    """Put a file of the best trial's job into the model store."""
+    body: StudyModel = call.body
+    found = await _find(call, own=True)
+    seen = await _seen(call, found.id)
+    best = seen.state.best() if body.trial is None else seen.state.trials.get(body.trial)
+    jobs = await call.database.read(lambda c: store.trial_jobs(c, found.id))
+    told = None if best is None else jobs.get(best.number)
+    if told is None or told.job_id is None:
+        wanted = "a best trial" if body.trial is None else f"trial {body.trial} with a job of its own"
+        raise ApiRefusal(409, f"study {found.id} must have {wanted}, got none", code="wrong-state")
+    asked = NewModel(job=told.job_id, model=body.model, path=body.path, alias=body.alias)
+    return await add_model_of_job(call, asked)
+
+
 async def clone(call: ApiCall) -> StudyAnswer:
     found = await _find(call)
     seen = await _seen(call, found.id)
@@ -257,10 +308,15 @@ HANDLERS: Mapping[str, Handler] = {
     "remove_study": remove,
     "list_trials": list_trials,
     "list_study_events": list_events,
+    "list_interactions": list_interactions,
     "export_study": export,
     "add_trial": add_trial,
     "stop_study": stop,
     "pause_study": pause,
     "resume_study": resume,
     "clone_study": clone,
+    "promote_trial": promote_trial,
+    "pause_trial": pause_trial,
+    "stop_trial": stop_trial,
+    "keep_study_model": keep_model,
 }

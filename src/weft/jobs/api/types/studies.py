@@ -9,8 +9,10 @@ from msgspec import Meta
 
 from weft.documents import Document
 from weft.jobs.api.types.common import Id
+from weft.jobs.api.types.data import AliasName, DataName
 from weft.tune.results.importance import ParameterImportance
 from weft.tune.results.insights import StudyInsight
+from weft.tune.results.interactions import ParameterInteraction
 from weft.tune.results.views import StudyView, TrialView
 
 Number = Annotated[int, Meta(ge=0, le=2**53 - 1)]
@@ -93,11 +95,32 @@ class AddedTrial(Document, frozen=True):
     params: dict[str, Any]
 
 
+class TrialPromotion(Document, frozen=True):
+    """A promotion by hand: a paused trial goes on to its next rung, or as far as `until` says."""
+
+    until: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
+
+
+class StudyModel(Document, frozen=True):
+    """A file of a trial that becomes a version of a model: of the best one, unless `trial` names another."""
+
+    model: DataName
+    path: Annotated[str, Meta(min_length=1, max_length=1024)] = "model.onnx"
+    alias: AliasName | None = None
+    trial: Number | None = None
+
+
 class StudyCopy(Document, frozen=True):
     """Changes to the settings of a study for a new one, field by field, and whether it takes the trials over."""
 
     changes: dict[str, Any] = msgspec.field(default_factory=dict)
     warm: bool = False
+
+
+class InteractionsAnswer(msgspec.Struct, frozen=True):
+    """Interactions of pairs of parameters, the largest first; none while too few trials are complete."""
+
+    interactions: tuple[ParameterInteraction, ...]
 
 
 class AlgorithmsAnswer(msgspec.Struct, frozen=True):

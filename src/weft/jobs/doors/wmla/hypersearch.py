@@ -11,7 +11,7 @@ The misspelt names (`maxParalleJobNum`, `discreateStrVal`) are WMLA's own; the r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -19,6 +19,7 @@ from msgspec import Meta, field
 
 from weft.documents import describe_mismatch
 from weft.jobs.doors.wmla.arguments import ArgumentsError, ExecArguments, to_spec
+from weft.jobs.studies.algorithms import INSTALLED
 from weft.tune.study.config import StudyConfig, convert_config
 
 TRIAL = "weft.jobs.doors.wmla.trial"  # the module that each worker of a trial runs
@@ -31,6 +32,8 @@ ALGORITHMS = {
 }
 UNLIMITED = 1_000_000  # trials of a search without a bound
 MOST_VALUES = 1000  # of a parameter with steps between powers
+_ENDS = ("minDbVal", "maxDbVal", "minIntVal", "maxIntVal")
+_LISTS = ("discreteDbVal", "discreteIntVal")
 Number = int | float | str  # clients write numbers as text, too
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.-]{0,99}$")]
 
@@ -119,11 +122,18 @@ def parse_request(text: bytes) -> HypersearchRequest:
         ) from None
 
 
-def to_study(given: HypersearchRequest, execution: ExecArguments, *, main: str, name: str) -> StudyConfig:
-    """Return the study of a search; `main` is where its script lies in the code."""
+def to_study(
+    given: HypersearchRequest,
+    execution: ExecArguments,
+    *,
+    main: str,
+    name: str,
+    plugins: Collection[str] = (),
+) -> StudyConfig:
+    """Return the study of a search; `main` is where its script lies in the code, `plugins` what is installed."""
     wanted = given.algorithm
     small = _one_of(wanted.objective, ("minimize", "maximize"), "objective") == "minimize"
-    settings = _search(given)
+    settings = _search(given, plugins)
     resource = settings.get("resource")
     names = [*settings["space"], *([resource["name"]] if resource else [])]
     job = msgspec.to_builtins(to_spec(execution, main=main))
@@ -153,9 +163,9 @@ def _parallel(wanted: AlgorithmDefinition) -> int:
     return max(1, int(next((_number(one, "maxParalleJobNum") for one in told if one is not None), 1)))
 
 
-def _search(given: HypersearchRequest) -> dict[str, Any]:
+def _search(given: HypersearchRequest, plugins: Collection[str]) -> dict[str, Any]:
     """Return the space, the search and the schedule of an algorithm."""
-    algorithm = _one_of(given.algorithm.algorithm, tuple(ALGORITHMS), "algorithm")
+    algorithm = _one_of(given.algorithm.algorithm, (*ALGORITHMS, *plugins), "algorithm")
     options = {one.name: one.value for one in given.algorithm.options}
     listed = algorithm == "ExperimentGridSearch"
     if listed != bool(given.experiments) or listed == bool(given.parameters):
@@ -169,7 +179,25 @@ def _search(given: HypersearchRequest) -> dict[str, Any]:
     settings: dict[str, Any] = {"space": {one.name: domain(one) for one in given.parameters}}
     if "RandomSeed" in options:
         settings["seed"] = abs(int(_number(options["RandomSeed"], "RandomSeed")))
+    if algorithm not in ALGORITHMS:
+        return settings | _plugin(algorithm, given.parameters, options)
     return settings | _algorithm(algorithm, options)
+
+
+def _plugin(
+    algorithm: str, parameters: Sequence[HyperParameter], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the search of an installed algorithm, which reads parameters in WMLA's words, kinds in capitals."""
+    described = []
+    for one in parameters:
+        found = {key: value for key, value in msgspec.to_builtins(one).items() if value not in (None, [], ())}
+        kind = one.data_type.lower()
+        numbers = {key: _typed(found[key], kind, one.name) for key in _ENDS if key in found}
+        listed = {key: [_typed(v, kind, one.name) for v in found[key]] for key in _LISTS if key in found}
+        shape = "Range" if one.type.lower() == "range" else "Discrete"
+        described.append({**found, **numbers, **listed, "type": shape, "dataType": kind.upper()})
+    told = {name: str(value) for name, value in options.items()}
+    return {"search": {"name": INSTALLED, "algorithm": algorithm, "parameters": described, "options": told}}
 
 
 def _algorithm(algorithm: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,19 +19,17 @@ from weft.jobs.doors.wmla.answers import find_caller, guarded, json_answer
 from weft.jobs.doors.wmla.arguments import DOOR, find_main, parse_arguments
 from weft.jobs.doors.wmla.hypersearch import ALGORITHMS, parse_request, to_study
 from weft.jobs.doors.wmla.search_states import search_json
+from weft.jobs.store.events import add_audit, now_ms
 from weft.jobs.store.metrics import summaries
 from weft.jobs.store.snapshots import add_snapshot
 from weft.jobs.studies import store
+from weft.jobs.studies.algorithms import InstalledAlgorithm
 from weft.jobs.studies.begin import begin_study
 
 if TYPE_CHECKING:
     from weft.jobs.service.service import JobService
 
 MOST_DATA_BYTES = 4 << 20  # of the description of a search
-NO_PLUGINS = (
-    "an algorithm must be one of WMLA's own or a searcher in the Python of this service, got a plug-in; write a class "
-    "and name it by an entry point in the group weft.tune.searchers"
-)
 
 
 def search_routes(root: str, service: JobService, authenticate: Authenticate) -> list[BaseRoute]:
@@ -78,7 +78,8 @@ class SearchDoor:
             )
         main = find_main([file.path for file in snapshot.files], execution)
         name = given.name or f"{caller.user_name}-hpo-{time.time_ns()}"
-        config = to_study(given, execution, main=main, name=name)
+        plugins = await asyncio.to_thread(self._plugins)
+        config = to_study(given, execution, main=main, name=name, plugins=list(plugins))
         if await self._named(caller, name):
             raise DoorError("conflict", f"hpoName must be new, got {name}, which there is; take another")
         digest = await self._database.write(lambda connection: add_snapshot(connection, snapshot))
@@ -173,35 +174,112 @@ class SearchDoor:
 
     # -- algorithms ---------------------------------------------------------------------------------------------------
 
+    def _plugins(self) -> dict[str, InstalledAlgorithm]:
+        return {one.name: one for one in self._service.studies.algorithms.all()}
+
     async def algorithms(self, request: Request) -> Response:
         await find_caller(request, self._ask)
-        wanted = request.query_params.get("type", "BUILD_IN")
-        known = ALGORITHMS if wanted == "BUILD_IN" else {}
-        return json_answer([_algorithm_json(name) for name in known])
+        wanted = request.query_params.get("type", "BUILD_IN").upper()
+        if wanted not in ("BUILD_IN", "PLUGIN", "ALL"):
+            raise DoorError("bad", f"type must be BUILD_IN, PLUGIN or ALL, got {wanted[:40]!r}")
+        built = [_built_in(name) for name in ALGORITHMS] if wanted != "PLUGIN" else []
+        plugins = await asyncio.to_thread(self._plugins) if wanted != "BUILD_IN" else {}
+        return json_answer([*built, *map(_plugged_in, plugins.values())])
 
     async def show_algorithm(self, request: Request) -> Response:
         await find_caller(request, self._ask)
-        return json_answer(_algorithm_json(_known_algorithm(request)))
+        name = request.path_params["algorithm"]
+        if name in ALGORITHMS:
+            return json_answer(_built_in(name))
+        return json_answer(_plugged_in(await self._need_plugin(name)))
+
+    async def _need_plugin(self, name: str) -> InstalledAlgorithm:
+        plugins = await asyncio.to_thread(self._plugins)
+        if name not in plugins:
+            known = ", ".join((*ALGORITHMS, *plugins))
+            raise DoorError("not-found", f"an algorithm must be one of {known}, got {name[:80]!r}")
+        return plugins[name]
 
     async def install(self, request: Request) -> Response:
-        check_submitter(await find_caller(request, self._ask))
-        raise DoorError("bad", NO_PLUGINS)
+        """Install a plug-in algorithm from its description and its folder; administrators alone may."""
+        caller = await find_caller(request, self._ask)
+        _check_admin(caller)
+        algorithms = self._service.studies.algorithms
+        async with read_form(request) as parts:
+            if "data" not in parts:
+                raise DoorError("bad", "an algorithm must have the part data, got none; send {'name': ...}")
+            name = algorithm_name(parts["data"].read(MOST_DATA_BYTES))
+            if "file" not in parts:
+                raise DoorError(
+                    "bad",
+                    "an algorithm must have its folder as the part file, got a path on the server; send a tar",
+                )
+            if name in ALGORITHMS:
+                raise DoorError("conflict", f"name must be new, got {name}, which is built in; take another")
+            snapshot = await asyncio.to_thread(
+                add_archive, self._service.blobs, parts["file"], script_name="optimizer.py"
+            )
+        try:
+            await asyncio.to_thread(
+                algorithms.install,
+                name,
+                self._service.blobs,
+                snapshot,
+                user=caller.user_name,
+                now_ms=now_ms(),
+            )
+        except FileExistsError as error:
+            raise DoorError("conflict", str(error)) from None
+        await self._note(caller, "install algorithm", name)
+        return json_answer(name)
 
     async def remove_algorithm(self, request: Request) -> Response:
-        check_submitter(await find_caller(request, self._ask))
-        raise DoorError(
-            "conflict", f"an algorithm must be a plug-in to be removed, got {_known_algorithm(request)}"
-        )
+        caller = await find_caller(request, self._ask)
+        _check_admin(caller)
+        name = request.path_params["algorithm"]
+        if name in ALGORITHMS:
+            raise DoorError("conflict", f"an algorithm must be a plug-in to be removed, got {name}")
+        await self._need_plugin(name)
+        await asyncio.to_thread(self._service.studies.algorithms.remove, name)
+        await self._note(caller, "remove algorithm", name)
+        return json_answer(name)
+
+    async def _note(self, caller: Caller, verb: str, name: str) -> None:
+        await self._database.write(lambda c: add_audit(c, caller.user_name, verb, name))
 
 
-def _known_algorithm(request: Request) -> str:
-    name: str = request.path_params["algorithm"]
-    if name not in ALGORITHMS:
-        raise DoorError(
-            "not-found", f"an algorithm must be one of {', '.join(ALGORITHMS)}, got {name[:80]!r}"
+def algorithm_name(text: bytes) -> str:
+    """Return the name in the description of an algorithm: JSON, or a Python dictionary as WMLA's clients print it."""
+    try:
+        found = (
+            ast.literal_eval(text.decode()) if text.strip()[:1] == b"{" and b"'" in text else json.loads(text)
         )
+    except (ValueError, SyntaxError, UnicodeDecodeError, MemoryError, RecursionError):
+        found = None
+    name = found.get("name") if isinstance(found, dict) else None
+    if not isinstance(name, str):
+        raise DoorError("bad", "data must be a mapping with a name, got none; send {'name': 'mine'}")
     return name
 
 
-def _algorithm_json(name: str) -> dict[str, Any]:
+def _check_admin(caller: Caller) -> None:
+    if caller.role != "admin" or caller.job_id is not None:
+        raise DoorError(
+            "forbidden",
+            f"an algorithm must be installed and removed by an administrator, got {caller.user_name}",
+        )
+
+
+def _built_in(name: str) -> dict[str, Any]:
     return {"name": name, "type": "BUILD_IN", "description": ALGORITHMS[name]}
+
+
+def _plugged_in(one: InstalledAlgorithm) -> dict[str, Any]:
+    text = f"a plug-in of {one.user}"
+    return {
+        "name": one.name,
+        "type": "PLUGIN",
+        "description": text,
+        "createtime": one.installed_ms,
+        "state": "READY",
+    }

@@ -429,6 +429,11 @@ export interface InferenceRequest {
   outputs?: Record<string, unknown>[] | null;
 }
 
+/** Interactions of pairs of parameters, the largest first; none while too few trials are complete. */
+export interface InteractionsAnswer {
+  interactions: ParameterInteraction[];
+}
+
 /** Changes to a job; what is left out stays. */
 export interface JobChanges {
   priority?: number;
@@ -900,6 +905,15 @@ export interface ParameterImportance {
   high: number;
 }
 
+/** The interaction of two parameters: the share of their joint effect that is not a sum, with its spread. */
+export interface ParameterInteraction {
+  first: string;
+  second: string;
+  share: number;
+  low: number;
+  high: number;
+}
+
 /** The name under which a trained model is served; none: its own. */
 export interface PictureDeployBody {
   name?: string | null;
@@ -1306,6 +1320,14 @@ export interface StudyInsight {
   trials?: number[];
 }
 
+/** A file of a trial that becomes a version of a model: of the best one, unless `trial` names another. */
+export interface StudyModel {
+  model: string;
+  path?: string;
+  alias?: string | null;
+  trial?: number | null;
+}
+
 /** One study at a glance. */
 export interface StudyView {
   name: string;
@@ -1408,6 +1430,11 @@ export interface TrainingsAnswer {
   trainings: TrainingView[];
 }
 
+/** A promotion by hand: a paused trial goes on to its next rung, or as far as `until` says. */
+export interface TrialPromotion {
+  until?: number | null;
+}
+
 /** One trial. */
 export interface TrialView {
   number: number;
@@ -1419,6 +1446,7 @@ export interface TrialView {
   bracket?: number;
   starts?: number;
   given?: boolean;
+  held?: boolean;
   source?: string;
   parent?: number | null;
   message?: string;

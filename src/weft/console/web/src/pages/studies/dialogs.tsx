@@ -1,7 +1,7 @@
 /** Dialogs of a study: a trial by hand, and a clone with another space or budget. */
 import { useState } from "react";
 import { useLocation } from "wouter";
-import type { StudyAnswer, StudyDetail, TrialView } from "../../api/types";
+import type { ModelView, StudyAnswer, StudyDetail, TrialView } from "../../api/types";
 import { Button, Dialog, Field, Wrong } from "../../parts/controls";
 import { layout } from "../../parts/layout";
 import { useParam } from "../../text/address";
@@ -46,6 +46,28 @@ export function AddTrialDialog({ id, domains, trials, onClose }: { id: number; d
             )}
           </Field>
         ))}
+        {wrong ? <Wrong error={wrong} /> : null}
+      </div>
+    </Dialog>
+  );
+}
+
+export function KeepModelDialog({ id, detail, trial, onClose }: { id: number; detail: StudyDetail; trial: TrialView; onClose: () => void }) {
+  const ask = useAskStudy();
+  const [wrong, setWrong] = useState<unknown>(null);
+  const [form, setForm] = useState({ model: detail.study.name, path: "model.onnx", alias: "" });
+  async function keep(): Promise<void> {
+    const body = { model: form.model, path: form.path, alias: form.alias.trim() || null, trial: trial.number };
+    const done = await ask<ModelView>("POST", `/studies/${id}/model`, body, `it is kept as a version of ${form.model}`, setWrong);
+    if (done) onClose();
+  }
+  return (
+    <Dialog title="Keep the model" onClose={onClose} foot={<><Button onClick={onClose}>Cancel</Button><Button kind="primary" onClick={() => void keep()}>Keep</Button></>}>
+      <div className={css.form}>
+        <p className={layout.note}>An ONNX file that trial {trial.number} wrote to its outputs becomes the next version of a model.</p>
+        <Field label="Model"><input type="text" value={form.model} onChange={(event) => setForm({ ...form, model: event.target.value })} /></Field>
+        <Field label="File among the outputs"><input type="text" value={form.path} onChange={(event) => setForm({ ...form, path: event.target.value })} /></Field>
+        <Field label="Alias, such as production"><input type="text" value={form.alias} onChange={(event) => setForm({ ...form, alias: event.target.value })} /></Field>
         {wrong ? <Wrong error={wrong} /> : null}
       </div>
     </Dialog>

@@ -3,7 +3,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 import { get, send } from "../../api/client";
 import { useStream } from "../../api/stream";
-import type { StudiesAnswer, StudyDetail, StudyEventsAnswer, StudyView, TrialsAnswer, TrialView } from "../../api/types";
+import type { InteractionsAnswer, StudiesAnswer, StudyDetail, StudyEventsAnswer, StudyView, TrialsAnswer, TrialView } from "../../api/types";
 import { tell, tellError } from "../../parts/controls";
 import { addSpans, mergeTrials, type Span } from "../../text/studies";
 
@@ -98,6 +98,20 @@ export function verbsOf(state: string): Verb[] {
   if (state === "paused") return ["resume", "stop"];
   return state === "stopped" ? ["resume"] : [];
 }
+
+export type TrialVerb = "promote" | "pause" | "stop";
+
+/** Returns what a trial may be told, by its state. */
+export function trialVerbs(trial: TrialView): TrialVerb[] {
+  if (trial.source) return [];
+  if (trial.state === "running") return ["pause", "stop"];
+  if (trial.state === "waiting") return trial.held ? ["promote", "stop"] : ["pause", "stop"];
+  return trial.state === "paused" ? (trial.held ? ["promote", "stop"] : ["promote", "pause", "stop"]) : [];
+}
+
+/** Returns interactions of pairs of parameters; they are worked out anew for each number of completed trials. */
+export const useInteractions = (id: number, complete: number) =>
+  useQuery({ queryKey: ["study", id, "interactions", complete], queryFn: ({ signal }) => get<InteractionsAnswer>(`/studies/${id}/interactions`, {}, signal), placeholderData: (old) => old });
 
 /** Returns a function that asks something of a study, tells how it went, and reads the study again; a dialog shows itself what was wrong. */
 export function useAskStudy() {

@@ -10,7 +10,7 @@ import { Empty, Facts, Page, Skeleton } from "../../parts/layout";
 import { useParam } from "../../text/address";
 import { count, duration, number } from "../../text/format";
 import { valueOf } from "../../text/studies";
-import { AddTrialDialog, CloneStudyDialog } from "./dialogs";
+import { AddTrialDialog, CloneStudyDialog, KeepModelDialog } from "./dialogs";
 import { useAskStudy, useStudy, useStudyStream, useTrials, verbsOf, type Verb } from "./live";
 import css from "./studies.module.css";
 import { TrialPanel } from "./trial";
@@ -102,13 +102,14 @@ function Title({ detail }: { detail: StudyDetail }) {
   );
 }
 
-function Actions({ id, detail, trials, domains }: StudyProps) {
+function Actions({ id, detail, trials, domains, metric, small, chosen }: StudyProps) {
   const mayAct = useMayAct();
   const ask = useAskStudy();
   const [, go] = useLocation();
   const [open, setOpen] = useParam("open");
   const [sure, setSure] = useState(false);
   const own = mayAct && detail.mine;
+  const kept = trials.find((trial) => trial.number === chosen && trial.job_id) ?? bestOf(trials, metric, small);
   const verbs = own ? verbsOf(detail.study.state) : [];
   const tellVerb = (verb: Verb): void => void ask<StudyAnswer>("POST", `/studies/${id}/${verb}`, undefined, DONE[verb]);
   useKeys([
@@ -122,6 +123,7 @@ function Actions({ id, detail, trials, domains }: StudyProps) {
       {verbs.map((verb) => <Button key={verb} icon={verb === "resume" ? "play" : verb} onClick={() => tellVerb(verb)}>{WORDS[verb]}</Button>)}
       {own && <Button icon="plus" onClick={() => setOpen("add")}>Add trial</Button>}
       {mayAct && <Button icon="copy" onClick={() => setOpen("clone")}>Clone</Button>}
+      {own && kept && <Button icon="load" title={`The model of trial ${kept.number} goes to the model store`} onClick={() => setOpen("model")}>Keep model</Button>}
       <a className={css.csv} href={`/api/v1/studies/${id}/export`} download>CSV</a>
       {own && over && (
         <Button kind="danger" icon="trash" aria-label={sure ? "Remove: sure?" : "Remove"} title="Remove; its jobs stay" onBlur={() => setSure(false)} onClick={() => (sure ? void ask("DELETE", `/studies/${id}`, undefined, "removed").then((done) => done !== null && go("/studies")) : setSure(true))}>
@@ -129,6 +131,7 @@ function Actions({ id, detail, trials, domains }: StudyProps) {
         </Button>
       )}
       {open === "add" && own && <AddTrialDialog id={id} domains={domains} trials={trials} onClose={() => setOpen("")} />}
+      {open === "model" && own && kept && <KeepModelDialog id={id} detail={detail} trial={kept} onClose={() => setOpen("")} />}
       {open === "clone" && mayAct && <CloneStudyDialog id={id} detail={detail} onClose={() => setOpen("")} />}
     </>
   );

@@ -11,6 +11,15 @@ import { Plot, shape, useTones, type Frame, type Mark } from "../plot";
 import css from "../studies.module.css";
 import { bestOf, FilterChips, Insights, tipOf, useByNumber, useFilters, type StudyProps } from "../view";
 
+/** What a rule does where the study lets it act. */
+const ACTS: Record<string, string> = {
+  edge: "widen the range",
+  divergence: "keep below what diverged",
+  "no-matter": "fix the parameter",
+  overfitting: "stop such trials",
+  plateau: "end the study",
+};
+
 export default function ProgressTab(props: StudyProps) {
   const { detail, choose, id } = props;
   const mayAct = useMayAct() && detail.mine;
@@ -31,10 +40,10 @@ export default function ProgressTab(props: StudyProps) {
           choose={choose}
           onClone={mayAct ? () => setParams({ open: "clone" }) : undefined}
           onAct={(insight) =>
-            insight.rule === "plateau" && mayAct ? (
+            insight.rule in ACTS && mayAct ? (
               <label className={css.act}>
-                <input type="checkbox" checked={acts["plateau"] ?? false} onChange={(event) => void ask("PATCH", `/studies/${id}`, { act: { ...acts, plateau: event.target.checked } }, event.target.checked ? "the study ends itself at a plateau" : "it is advice alone")} />
-                end the study by itself
+                <input type="checkbox" checked={acts[insight.rule] ?? false} onChange={(event) => void ask("PATCH", `/studies/${id}`, { act: { ...acts, [insight.rule]: event.target.checked } }, event.target.checked ? `the study may ${ACTS[insight.rule]}` : "it is advice alone")} />
+                {ACTS[insight.rule]} by itself
               </label>
             ) : null
           }
