@@ -8,6 +8,7 @@
     python benchmarks/vision.py latency                          detectors at 640 x 480 by ONNX Runtime, two threads
     python benchmarks/vision.py loading                          JPEGs to batches, beside torch's DataLoader
     python benchmarks/vision.py first                            a classifier from 40 pictures
+    python benchmarks/vision.py hosts --rounds 3                 one virtual host and two, at 1 Gbit/s
 
 Training time is what the training loop takes: weights that are computed from pictures, augmentation and every step;
 not the start of Python, loading the pictures, the start of the device's libraries, the final evaluation or export.
@@ -264,7 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = ["bccd", "bccd-cpu", "cifar94", "cifar96", "latency", "loading", "first"]
+    kinds = ["bccd", "bccd-cpu", "cifar94", "cifar96", "latency", "loading", "first", "hosts"]
     parser.add_argument("what", nargs="?", choices=kinds)
     parser.add_argument("--data", default="", help="the data set's folder or file")
     parser.add_argument("--runs", type=int, default=1)
@@ -306,6 +307,10 @@ def main() -> None:
         loading(options.count, options.rounds, options.width, options.width * 3 // 4)
     elif options.what == "first":
         first()
+    elif options.what == "hosts":
+        from benchmarks.vision_harness.hosts import scaling
+
+        scaling(options.rounds)
     elif options.what is not None:
         trained(options)
     else:

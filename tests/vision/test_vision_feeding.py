@@ -27,7 +27,13 @@ from weft.vision.training.feeding.affines import (
 from weft.vision.training.feeding.batches import PictureSet
 from weft.vision.training.feeding.decoding import decode_picture
 from weft.vision.training.feeding.targets import box_targets, objects_of
-from weft.vision.training.feeding.warping import colour_batch, erase_batch, warp_batch, warp_picture
+from weft.vision.training.feeding.warping import (
+    colour_batch,
+    cut_picture,
+    erase_batch,
+    warp_batch,
+    warp_picture,
+)
 from weft.vision.training.mixing import mixed, soft_targets
 
 ALL = AugmentConfig(flip=True, vertical_flip=True, quarter_turns=True, rotate=20, zoom=0.3, translate=0.1)
@@ -49,6 +55,28 @@ def test_a_box_moves_with_its_pixels(seed: int, width: int, height: int) -> None
         return
     ys, xs = np.nonzero(bright)
     assert abs(np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]) - moved[0]).max() <= 1.5
+
+
+@given(seed=st.integers(0, 2**32), width=st.integers(40, 120), height=st.integers(40, 120))
+def test_a_straight_cut_is_the_map_up_to_half_a_pixel(seed: int, width: int, height: int) -> None:
+    generator = np.random.default_rng(seed)
+    ys, xs = np.indices((height, width))
+    picture = np.stack([xs, ys, (xs + ys) // 2], 2).astype(np.uint8)  # a pixel further is one step brighter
+    augment = AugmentConfig(flip=True, vertical_flip=True, crop=0.6, aspect=0.3)
+    matrix = random_maps(generator, np.array([[width, height]], float), (32, 48), "crop", augment)[0]
+    cut = np.full((32, 48, 3), 77, np.uint8)
+    assert cut_picture(picture, matrix, cut)
+    mapped = warp_picture(picture, matrix, (32, 48), pad=False)
+    assert abs(cut.astype(int) - mapped.astype(int)).max() <= 2
+
+
+def test_what_is_no_straight_cut_is_left_to_the_map() -> None:
+    target = np.full((8, 8, 3), 77, np.uint8)
+    picture = np.zeros((20, 20, 3), np.uint8)
+    turned, outside = np.array([[1.0, 0.1, 2], [-0.1, 1, 2]]), np.array([[1.0, 0, -3], [0, 1, 2]])
+    assert not cut_picture(picture, turned, target)
+    assert not cut_picture(picture, outside, target)
+    assert (target == 77).all()
 
 
 @given(seed=st.integers(0, 2**32))

@@ -51,7 +51,8 @@ def draw_shapes(drawn: Array, shapes: Sequence[LabelledShape]) -> None:
         if not shape.polygons:
             cv2.rectangle(drawn, (x0, y0), (x1, y1), colour, thick)
         sure = "" if shape.confidence is None else f" {shape.confidence:.0%}"
-        _caption(drawn, f"{shape.label}{sure}", (x0, max(0, y0 - 14)), colour)
+        number = "" if shape.track is None else f" {shape.track}"
+        _caption(drawn, f"{shape.label}{number}{sure}", (x0, max(0, y0 - 14)), colour)
 
 
 def _caption(drawn: Array, text: str, place: tuple[int, int], colour: tuple[int, int, int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from weft.errors import PictureError
 from weft.vision.inference.drawing import draw_prediction
 from weft.vision.inference.predictor import Prediction, Predictor
+from weft.vision.inference.tracking import ObjectTracker
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,10 @@ def caption_film(
     confidence: float | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[FrameFound]:
-    """Write a film with its predictions drawn in, and return them; frames in between show those of the last."""
+    """Write a film with its predictions drawn in, and return them; frames in between show those of the last.
+
+    Objects carry tracks: the same one has the same track in every frame.
+    """
     import av
 
     found: list[FrameFound] = []
@@ -44,11 +48,12 @@ def caption_film(
             # H.264 in the colours that browsers play needs even sides.
             out.width, out.height = stream.width // 2 * 2, stream.height // 2 * 2
             out.pix_fmt, out.time_base = "yuv420p", 1 / rate
-            last = Prediction()
+            last, tracker = Prediction(), ObjectTracker()
             for number, frame in enumerate(given.decode(stream)):
                 pixels = frame.to_ndarray(format="rgb24")
                 if number % every == 0:
                     last = predictor.predict([pixels], confidence=confidence)[0]
+                    last = replace(last, shapes=tracker.follow(last.shapes))
                     found.append(FrameFound(float(frame.time or 0.0), last))
                 shown = draw_prediction(pixels, last)[: out.height, : out.width]
                 captioned = av.VideoFrame.from_ndarray(shown, format="rgb24")

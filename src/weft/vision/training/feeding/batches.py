@@ -20,7 +20,13 @@ from weft.vision.records import LabelledPicture
 from weft.vision.training.feeding.affines import Fit, colour_maps, plain_maps, random_maps, scaled_source
 from weft.vision.training.feeding.decoding import decode_picture, has_opencv, stored_pictures, thread_count
 from weft.vision.training.feeding.targets import BoxTargets, PictureObjects, box_targets
-from weft.vision.training.feeding.warping import colour_batch, erase_batch, warp_batch, warp_picture
+from weft.vision.training.feeding.warping import (
+    colour_batch,
+    cut_picture,
+    erase_batch,
+    warp_batch,
+    warp_picture,
+)
 
 Array = np.ndarray[Any, Any]
 KEPT_BYTES = 2 << 30  # of decoded pictures in main memory; more are decoded anew each time
@@ -119,7 +125,8 @@ class PictureSet:
             flips = ((indices * 2654435761 >> 7) + epoch) % 2 == 1
         maps = random_maps(generator, self.sizes[indices], out, _fit(config), augment, flips)
         colours = colour_maps(generator, len(indices), augment)
-        pixels = self._warped(indices, maps, colours, out, config, device, pool)
+        straight = config.task == "classification"  # boxes would be half a pixel off
+        pixels = self._warped(indices, maps, colours, out, config, device, pool, straight=straight)
         if augment.erase:
             side = int(augment.erase if augment.erase >= 1 else augment.erase * min(out))
             centres = generator.integers(0, [out[1], out[0]], (len(indices), 2))
@@ -168,6 +175,8 @@ class PictureSet:
         config: VisionConfig,
         device: torch.device,
         pool: ThreadPoolExecutor | None,
+        *,
+        straight: bool = False,
     ) -> Tensor:
         pad = _fit(config) == "pad"
         sizes = self.sizes[indices]
@@ -182,8 +191,10 @@ class PictureSet:
             pixels = self._source(int(indices[place]), maps[place], out)
             stored = np.array([[pixels.shape[1], pixels.shape[0]]], float)
             source = scaled_source(maps[place : place + 1], sizes[place : place + 1], stored)[0]
-            row = warp_picture(pixels, source, out, pad=pad)
-            rows[place] = row if colours is None else _coloured(row, colours[place])
+            if not (straight and cut_picture(pixels, source, rows[place])):
+                rows[place] = warp_picture(pixels, source, out, pad=pad)
+            if colours is not None:
+                rows[place] = _coloured(rows[place], colours[place])
 
         if pool is None:
             for place in range(len(indices)):
@@ -198,7 +209,8 @@ class PictureSet:
             return pixels
         # As many pixels as the map reads one by one: fewer would blur, more would only take time.
         width, height = self.sizes[index]
-        step = np.sqrt(abs(np.linalg.det(matrix[:, :2])))
+        (across, turn, _), (other, down, _) = matrix.tolist()
+        step = abs(across * down - turn * other) ** 0.5
         return decode_picture(self.pictures[index].path, (int(height / step), int(width / step)))
 
 

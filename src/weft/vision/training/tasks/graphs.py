@@ -17,7 +17,7 @@ def graphed(module: LossModule, sample: tuple[Tensor, ...], dtype: torch.dtype |
     """
     kept = {name: value.clone() for name, value in module.named_buffers()}
     with torch.autocast("cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False):
-        replayed = torch.cuda.make_graphed_callables(module, sample)  # type: ignore[no-untyped-call]
+        replayed = torch.cuda.make_graphed_callables(module, sample)
     with torch.no_grad():
         for name, value in module.named_buffers():
             value.copy_(kept[name])
