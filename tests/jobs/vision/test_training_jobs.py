@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 from testing.jobs.web import ServiceThread, WebService
 
-from weft.vision.pictures.decoding import encode_png
+from weft.vision.pictures.decoding import decode, encode_png
 
 PATIENCE_S = 600.0
 RED, BLUE = (200, 30, 30), (30, 30, 200)
@@ -78,6 +81,9 @@ def tell(service: WebService, admin: httpx.Client) -> None:
     assert served.status_code == 201, served.text
     answer = predicted(admin, served.json()["name"], picture(BLUE, 7))
     assert answer["classified"][0]["label"] == "blue"
+    heat_and_collecting(admin, library, served.json()["name"])
+    a_film_is_captioned(admin, library, made.id)
+    a_custom_model_trains(admin)
     labelling = admin.post("/vision/datasets/colours/autolabel", json={"model": "colours", "confidence": 0.3})
     assert (labelling.status_code, labelling.json()["pictures"]) == (202, 2), labelling.text
     done = ended(admin, labelling.json()["job"]["id"])
@@ -89,11 +95,110 @@ def tell(service: WebService, admin: httpx.Client) -> None:
     admin.delete(f"/deployments/{served.json()['name']}")
 
 
-def predicted(client: httpx.Client, name: str, data: bytes) -> Any:
+def heat_and_collecting(admin: httpx.Client, library: Any, deployment: str) -> None:
+    """A heat map lies over the whole picture; a picture that the model is unsure of is kept where asked."""
+    wide = encode_png(np.full((60, 120, 3), RED, np.uint8))
+    answer = predicted(admin, deployment, wide, heat="true")
+    kind, _, encoded = answer["heatmap"].partition(",")
+    assert kind == "data:image/png;base64"
+    shown = decode(base64.b64decode(encoded))
+    assert shown.shape == (60, 120, 3)
+    refused = admin.post(
+        f"/vision/deployments/{deployment}/predict", content=wide, params={"heat": "no such label"}
+    )
+    assert refused.status_code == 422
+    assert "no such label" in refused.text
+    assert "heatmap" not in predicted(admin, deployment, wide)
+    doubtful = library.create("doubtful", user=None)
+    sure = predicted(admin, deployment, wide, collect="doubtful", below=0.0)
+    assert "collected" not in sure
+    unsure = predicted(admin, deployment, wide, collect="doubtful", below=1.0)
+    kept = library.file(unsure["collected"])
+    assert (kept.dataset, kept.state) == (doubtful.id, "auto")
+    assert kept.category == unsure["classified"][0]["label"]
+    again = predicted(admin, deployment, wide, collect="doubtful", below=1.0)
+    assert again["collected"] == unsure["collected"]
+    assert library.dataset(doubtful.id).counts.pictures == 1
+
+
+def a_custom_model_trains(admin: httpx.Client) -> None:
+    """Somebody's own train.py runs as a job; what is no such zip is refused."""
+    refused = admin.post("/vision/trainings/custom", params={"dataset": "colours"}, content=b"no zip")
+    assert (refused.status_code, "must be a zip" in refused.text) == (422, True), refused.text
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("mine/train.py", CUSTOM_TRAIN)
+        archive.writestr("mine/deploy.py", "class MyDeploy: pass")
+    begun = admin.post(
+        "/vision/trainings/custom",
+        params={"dataset": "colours", "name": "mine", "params": '{"steps": 3}'},
+        content=packed.getvalue(),
+    )
+    assert begun.status_code == 201, begun.text
+    assert (begun.json()["network"], begun.json()["model"]) == ("custom", None)
+    number = begun.json()["job"]["id"]
+    done = ended(admin, number)
+    assert done["state"] == "completed", (done["message"], admin.get(f"/jobs/{number}/logs").text[-2000:])
+    assert "12 labelled pictures, process of its own: True" in admin.get(f"/jobs/{number}/logs").text
+
+
+CUSTOM_TRAIN = """
+import os
+import sys
+from train_interface import TrainCallback
+
+class MyTrain(TrainCallback):
+    def onPreprocessing(self, labels, images, workspace_path, params):
+        print(f"{len(labels)} labelled pictures, process of its own: {'torch' not in sys.modules}")
+        self.steps = params["steps"]
+
+    def onTraining(self, monitor_handler):
+        for step in range(1, self.steps + 1):
+            monitor_handler.updateTrainMetrics(step, self.steps, 1 / step, step)
+
+    def onCompleted(self, model_path):
+        with open(os.path.join(model_path, "weights"), "w") as file:
+            file.write("done")
+"""
+
+
+def a_film_is_captioned(admin: httpx.Client, library: Any, dataset: str) -> None:
+    """A trained model looks at a film as a job; the film that comes out plays by ranges."""
+    import av
+
+    path = library.blobs.draft(".mp4")
+    with av.open(str(path), "w") as film:
+        stream: Any = film.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for _ in range(6):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), BLUE, np.uint8), format="rgb24")
+            film.mux(stream.encode(frame))
+        film.mux(stream.encode())
+    known = library.add_film(dataset, path, "blue.mp4")
+    begun = admin.post(f"/vision/files/{known.id}/inferences", json={"model": "colours", "every": 2})
+    assert begun.status_code == 202, begun.text
+    number = begun.json()["job"]["id"]
+    done = ended(admin, number)
+    assert done["state"] == "completed", (done["message"], admin.get(f"/jobs/{number}/logs").text[-2000:])
+    (listed,) = admin.get("/vision/inferences").json()["inferences"]
+    assert (listed["film"], listed["model"]) == (known.id, "colours@1")
+    found = admin.get(f"/vision/inferences/{number}").json()
+    assert len(found["frames"]) == 3
+    assert found["frames"][0]["classified"][0]["label"] == "blue"
+    played = admin.get(f"/vision/inferences/{number}/film", headers={"range": "bytes=0-99"})
+    assert (played.status_code, len(played.content)) == (206, 100)
+    assert played.content[4:8] == b"ftyp"
+    picture_id = next(one.id for one in library.files(dataset).files if one.kind == "picture")
+    refused = admin.post(f"/vision/files/{picture_id}/inferences", json={"model": "colours"})
+    assert refused.status_code == 422
+    assert "must be a film" in refused.text
+
+
+def predicted(client: httpx.Client, name: str, data: bytes, **asked: Any) -> Any:
     """Show a picture to a deployment as soon as it answers."""
     until = time.monotonic() + PATIENCE_S
     while True:
-        answer = client.post(f"/vision/deployments/{name}/predict", content=data)
+        answer = client.post(f"/vision/deployments/{name}/predict", content=data, params=asked)
         if answer.status_code == 200:
             return answer.json()
         assert answer.status_code == 503, answer.text

@@ -28,7 +28,7 @@ def serve_command(python: str, *, store: Path, model: str, alias: str, ready_fil
     """Return the command that serves what an alias means, on any port of this machine, and follows the alias."""
     return (
         *(python, "-P", "-m", "weft", "serve", f"{model}@{alias}", "--store", str(store)),
-        *("--host", "127.0.0.1", "--port", "0", "--no-grpc", "--ready-file", str(ready_file)),
+        *("--host", "127.0.0.1", "--port", "0", "--no-grpc", "--detect-url", "--ready-file", str(ready_file)),
     )
 
 

@@ -7,7 +7,10 @@ Hosts that do not share the folder have it carried to them, as other data that t
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from weft.vision.records import DatasetVersion
 
 KIND = "pictures:"
+FILM = "film:"  # and the id of its file: a folder with the film alone
 _PLACE = re.compile(r"pictures:([^@]{1,64})@(\d{1,9})")
 
 
@@ -75,6 +79,11 @@ class PictureData:
         """Return the folders of a job's data sets of pictures, by variable."""
         found = {}
         for name, place in spec.data.items():
+            if place.startswith(FILM):
+                user = await self._seen_as(job)
+                found[variable_of(name)] = str(
+                    await asyncio.to_thread(self._film, place.removeprefix(FILM), user)
+                )
             if not place.startswith(KIND):
                 continue
             match = _PLACE.fullmatch(place)
@@ -85,6 +94,24 @@ class PictureData:
             found[variable_of(name)] = str(await self.written(frozen))
             await self._note(job, name, frozen)
         return found
+
+    def _film(self, file_id: str, user: str | None) -> Path:
+        """Return the folder with a film that a user may see."""
+        path, _ = self._library.picture_path(file_id, user)
+        folder = self._folder / "films" / path.stem
+        if not folder.exists():
+            folder.parent.mkdir(0o711, parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(dir=folder.parent))
+            try:
+                os.link(path, draft / f"film{path.suffix}")
+            except OSError:  # on another file system
+                shutil.copyfile(path, draft / f"film{path.suffix}")
+            draft.chmod(0o755)
+            try:
+                draft.rename(folder)
+            except OSError:  # somebody else was quicker
+                shutil.rmtree(draft)
+        return folder
 
     async def written(self, frozen: FrozenPictures) -> Path:
         """Return the folder of a version, which is written where it is not there yet."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -22,10 +23,20 @@ class PredictionError(UsageError):
 
 
 async def predict(
-    deployments: Deployments, known: Deployment, picture: bytes, *, confidence: float = 0.25, top: int = 5
+    deployments: Deployments,
+    known: Deployment,
+    picture: bytes,
+    *,
+    confidence: float = 0.25,
+    top: int = 5,
+    heat: str = "",
 ) -> dict[str, Any]:
-    """Return what a served model sees in a picture: `classified`, or `detections`."""
+    """Return what a served model sees in a picture: `classified`, or `detections`.
+
+    `heat` is `true` or a label: a classifier then also tells where it saw the class, as `heatmap`.
+    """
     path = f"/v2/models/{known.model}/picture?confidence={confidence:g}&top={top}"
+    path += f"&heat={quote(heat, safe='')}" if heat else ""
     answer = await deployments.forward(known, "POST", path, picture, kind="application/octet-stream")
     if answer is None:
         raise PredictionError(

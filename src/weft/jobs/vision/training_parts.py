@@ -19,7 +19,7 @@ from weft.jobs.store.jobs import StoredJob
 from weft.jobs.store.snapshots import add_snapshot
 from weft.jobs.vision.autolabel import AutomaticLabels
 from weft.jobs.vision.models import PictureModel, TrainedModels
-from weft.jobs.vision.pictures import KIND, FrozenPictures, PictureData
+from weft.jobs.vision.pictures import FILM, KIND, FrozenPictures, PictureData
 from weft.jobs.vision.projects import find_project, may_deploy
 from weft.jobs.vision.trainings import DOCUMENT, LABELLING, STOP_FILE, TAG, TRAINING
 
@@ -52,7 +52,7 @@ class TrainingParts:
 
     async def bring(self, job: StoredJob, spec: JobSpec, folder: Path) -> Mapping[str, str]:
         """Bring the data sets of pictures that a job reads."""
-        if not any(place.startswith(KIND) for place in spec.data.values()):
+        if not any(place.startswith((KIND, FILM)) for place in spec.data.values()):
             return {}
         return await self.pictures.bring(job, spec, folder)
 
@@ -77,17 +77,22 @@ class TrainingParts:
                 made.model, made.reference, user_id=job.user_id, user_name=job.user_name
             )
 
-    async def snapshot(self, document: Mapping[str, Any], model: PictureModel | None = None) -> str:
-        """Keep a request, and the files of a model, as the code of a job; return its digest."""
-        contents = {DOCUMENT: json.dumps(document).encode()}
+    async def snapshot(
+        self,
+        document: Mapping[str, Any],
+        model: PictureModel | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> str:
+        """Keep a request, the files of a model, and others, as the code of a job; return its digest."""
+        contents = {DOCUMENT: json.dumps(document).encode(), **(files or {})}
         if model is not None:
             contents |= self.model_files(model)
-        files = []
+        kept = []
         for path, data in sorted(contents.items()):
             digest = hashlib.sha256(data).hexdigest()
             self._blobs.add(digest, data)
-            files.append(SnapshotFile(path, "file", digest, len(data)))
-        made = CodeSnapshot(tuple(files))
+            kept.append(SnapshotFile(path, "file", digest, len(data)))
+        made = CodeSnapshot(tuple(kept))
         return await self._database.write(lambda c: add_snapshot(c, made))
 
     def model_files(self, model: PictureModel) -> dict[str, bytes]:

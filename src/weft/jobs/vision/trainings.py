@@ -12,11 +12,13 @@ from weft.jobs.spec.model import ExportSpec, JobSpec, QueueSpec, ResourceSpec
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.vision.pictures import FrozenPictures
 
-TAG, TRAINING, LABELLING = "vision", "training", "autolabel"  # a tag of the jobs, and its values
+TAG = "vision"  # a tag of the jobs, whose values follow
+TRAINING, LABELLING, INFERENCE = "training", "autolabel", "film"
 DOCUMENT = "request.json"  # in the code of such a job
 MODEL_FOLDER = "model"  # among the outputs of a training
 STOP_FILE = "stop"  # in the model folder: a training that finds it ends and keeps the best state
 WORKER = "weft.jobs.vision.worker"
+CUSTOM_NETWORK = "custom"  # of a training by somebody's own train.py
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +58,9 @@ def training_spec(asked: TrainingRequest) -> JobSpec:
     }
     if asked.project_id is not None:
         tags["vision_project"] = str(asked.project_id)
+    own = asked.network == CUSTOM_NETWORK  # which makes no ONNX file
     return JobSpec(
-        run=("-m", WORKER, "train", DOCUMENT),
+        run=("-m", WORKER, "custom" if own else "train", DOCUMENT),
         name=asked.name,
         project=asked.project,
         workers=asked.workers,
@@ -65,7 +68,7 @@ def training_spec(asked: TrainingRequest) -> JobSpec:
         data={"pictures": asked.data.place},
         tags=tags,
         queue=QueueSpec(priority=asked.priority),
-        export=ExportSpec(model=asked.name, path=f"{MODEL_FOLDER}/model.onnx"),
+        export=None if own else ExportSpec(model=asked.name, path=f"{MODEL_FOLDER}/model.onnx"),
     )
 
 

@@ -1,4 +1,4 @@
-"""The worker of jobs about pictures: `python -m weft.jobs.vision.worker train|label request.json`.
+"""The worker of jobs about pictures: `python -m weft.jobs.vision.worker train|custom|label|film request.json`.
 
 It runs where jobs run, under plain Python, several workers or an elastic run, and reads nothing but its own files: the
 request beside it, the folder of its data set, and for labelling the model that came along with the code.
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from weft.vision.inference import Prediction
     from weft.vision.records import DatasetVersion, LabelledPicture
 
+CAPTIONED, FRAMES = "captioned.mp4", "frames.json"  # among the outputs of an inference on a film
+CUSTOM = "custom.zip"  # in the code of a job: a model in the form of PowerAI Vision
 LABELS = "labels.jsonl"  # among the outputs of a labelling
 BATCH = 16  # pictures that a model looks at together
 
@@ -32,12 +34,12 @@ def main(words: Sequence[str]) -> int:
         data, outputs = Path(os.environ["WEFT_DATA_PICTURES"]), Path(os.environ["WEFT_OUTPUTS"])
     except (ValueError, OSError, KeyError) as error:
         print(
-            f"weft: a worker must have train or label, a request, data and outputs, got: {error!r}",
+            f"weft: a worker must have train, custom, label or film, a request, data and outputs, got: {error!r}",
             file=sys.stderr,
         )
         return 2
     try:
-        {"train": train, "label": label}[kind](request, data, outputs)
+        {"train": train, "custom": custom, "label": label, "film": film}[kind](request, data, outputs)
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
@@ -62,6 +64,20 @@ def train(request: dict[str, Any], data: Path, outputs: Path) -> None:
     train_model(msgspec.structs.replace(config, data=str(data)), opened(request, data), outputs / "model")
 
 
+def custom(request: dict[str, Any], data: Path, outputs: Path) -> None:
+    """Train a custom model in a process of its own; its folder is `model` among the outputs."""
+    from weft.vision.custom.running import train_custom
+    from weft.vision.training.run import job_report
+
+    folder = outputs / "model"
+    version = opened(request, data)
+    results = train_custom(Path(CUSTOM), version, folder, params=request["params"], report=job_report)
+    about = {"name": version.name, "number": version.number, "digest": version.digest}
+    (folder / "results.json").write_text(
+        json.dumps({**results, "classes": [*version.categories, *version.labels], "data": about})
+    )
+
+
 def label(request: dict[str, Any], data: Path, outputs: Path) -> None:
     """Write what a model finds in pictures, a line for each, shared out among the workers."""
     import weft
@@ -79,6 +95,40 @@ def label(request: dict[str, Any], data: Path, outputs: Path) -> None:
             for picture, prediction in zip(batch, found, strict=True):
                 file.write(json.dumps(_line(picture, prediction, least, request["model"])) + "\n")
             weft.report(done / max(1, len(pictures)), f"{done} of {len(pictures)} pictures")
+
+
+def film(request: dict[str, Any], data: Path, outputs: Path) -> None:
+    """Write a film with what a model finds drawn in, and the same as data, frame by frame."""
+    import weft
+    from weft.vision.formats.documents import shape_document
+    from weft.vision.inference import Predictor
+    from weft.vision.inference.film import caption_film
+
+    source = next(path for path in sorted(data.iterdir()) if path.is_file())
+
+    def progress(done: int, total: int) -> None:
+        if done % 10 == 0 or done == total:
+            weft.report(done / max(done, total, 1), f"{done} of {total} frames")
+
+    found = caption_film(
+        Predictor(Path("model")),
+        source,
+        outputs / CAPTIONED,
+        every=int(request["every"]),
+        confidence=float(request["confidence"]),
+        progress=progress,
+    )
+    frames = [
+        {
+            "time_s": one.time_s,
+            "classified": [{"label": name, "confidence": score} for name, score in one.prediction.scores[:5]],
+            "shapes": [shape_document(shape) for shape in one.prediction.shapes],
+        }
+        for one in found
+    ]
+    part = outputs / f"{FRAMES}.part"
+    part.write_text(json.dumps({"model": request["model"], "frames": frames}))
+    part.replace(outputs / FRAMES)
 
 
 def _batches(pictures: Sequence[LabelledPicture]) -> Iterator[tuple[int, Sequence[LabelledPicture]]]:

@@ -8,12 +8,14 @@ The process sees the zip's files, the data and a workspace; whoever may submit j
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +25,20 @@ from weft.vision.records import DatasetVersion
 
 MARK = "weft-custom:"  # begins lines of a custom process that are for us
 CODE = "code"  # folder of the zip's files in a model folder
+
+
+def check_custom(data: bytes) -> None:
+    """Refuse bytes that are no zip with train.py and deploy.py in one folder; nothing is unpacked."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = [PurePosixPath(name) for name in archive.namelist()]
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise UsageError(f"a custom model must be a zip, got other bytes: {error}") from None
+    folders = {name.parent for name in names if name.name == "train.py"}
+    if not any(name.name == "deploy.py" and name.parent in folders for name in names):
+        raise UsageError(
+            "a custom model must be a zip with train.py and deploy.py in one folder, got one without; see the docs"
+        )
 
 
 def unpack_custom(archive: Path, folder: Path) -> Path:

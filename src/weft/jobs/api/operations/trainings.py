@@ -9,11 +9,12 @@ from weft.jobs.api.operations.model import (
     patch_operation,
     post_operation,
 )
-from weft.jobs.api.types import data, trainings
+from weft.jobs.api.types import data, inferences, trainings
 from weft.jobs.api.types.jobs import JobView
 
 _TRAINING = "/vision/trainings/{job:int}"
 _MODEL = "/vision/models/{model}"
+_INFERENCE = "/vision/inferences/{job:int}"
 _PROJECT = "/vision/projects/{project:int}"
 _BYTES = "application/octet-stream"
 
@@ -22,6 +23,9 @@ TRAININGS: tuple[ApiOperation, ...] = (
                   trainings.TrainingsAnswer),
     post_operation("begin_training", "/vision/trainings", "Train a model on a data set of pictures.",
                    trainings.TrainingView, trainings.NewTraining, once=True),
+    post_operation("begin_custom_training", "/vision/trainings/custom", "Train by a zip with train.py and deploy.py.",
+                   trainings.TrainingView, bytes, query=trainings.CustomTrainingQuery, body_media_type=_BYTES,
+                   audit="custom training"),
     get_operation("show_training", _TRAINING, "One training with its results.", trainings.TrainingDetail),
     post_operation("finish_training", f"{_TRAINING}/finish", "End a training now, and keep its best state.",
                    JobView, status=202, audit="finish training"),
@@ -52,4 +56,12 @@ TRAININGS: tuple[ApiOperation, ...] = (
                    access="read", status=200),
     post_operation("label_pictures", "/vision/datasets/{dataset}/autolabel", "Let a model label pictures, as a job.",
                    trainings.AutolabelAnswer, trainings.AutolabelBody, status=202, audit="label pictures"),
+    post_operation("begin_film_inference", "/vision/files/{file}/inferences", "Let a model look at a film, as a job.",
+                   inferences.FilmInference, inferences.FilmInferenceBody, status=202, audit="film inference"),
+    get_operation("list_film_inferences", "/vision/inferences", "Inferences on films, newest first.",
+                  inferences.FilmInferences),
+    get_operation("show_film_inference", _INFERENCE, "One inference with what was found in each frame.",
+                  inferences.FilmInferenceDetail),
+    get_operation("read_captioned_film", f"{_INFERENCE}/film", "The film with what was found drawn in, or a range.",
+                  bytes, media_type="video/mp4"),
 )  # fmt: skip

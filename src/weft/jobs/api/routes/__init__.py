@@ -18,6 +18,7 @@ MODULES = tuple(
         "stream",
         "studies",
         "vision",
+        "vision.inferences",
         "vision.models",
         "vision.projects",
         "vision.trainings",

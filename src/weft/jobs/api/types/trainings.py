@@ -37,6 +37,15 @@ class NewTraining(Document, frozen=True):
     project: Id | None = None  # that its model belongs to
 
 
+class CustomTrainingQuery(Document, frozen=True):
+    """A training by a zip with train.py and deploy.py, which is the body of the request."""
+
+    dataset: Annotated[str, Meta(min_length=1, max_length=64)]  # id or name
+    version: Annotated[int, Meta(ge=1)] | None = None  # none: the data set as it is now
+    name: PictureModelName | None = None  # of the model; none: of the data set
+    params: Annotated[str, Meta(max_length=20_000)] = "{}"  # JSON that onPreprocessing is given
+
+
 class TrainingExample(msgspec.Struct, frozen=True):
     """A picture that shows what a model finds, or what it should."""
 
@@ -174,10 +183,13 @@ class PictureProjectChanges(Document, frozen=True):
 
 
 class PredictQuery(Document, frozen=True):
-    """The least confidence of an answer, and the number of classes that are told."""
+    """The least confidence of an answer, the number of classes that are told, and the class of a heat map."""
 
     confidence: Confidence = 0.25
     top: Annotated[int, Meta(ge=1, le=1000)] = 5
+    collect: Annotated[str, Meta(max_length=64)] = ""  # a data set that takes pictures the model is unsure of
+    below: Confidence = 0.6  # the confidence under which it is
+    heat: Annotated[str, Meta(max_length=200)] = ""  # true: of the most probable class; or a label
 
 
 class PredictedClass(msgspec.Struct, frozen=True):
@@ -204,8 +216,11 @@ class PredictAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     classified: tuple[PredictedClass, ...] | None = None
     detections: tuple[PredictedBox, ...] | None = None
-    heatmap: str | None = None  # a picture as a data URL
+    heatmap: str | None = (
+        None  # PNG as a data URL, over the whole picture, clear where the class was not seen
+    )
     outputs: Any = None  # of models of another kind
+    collected: str | None = None  # id of the file, where the picture was taken into a data set
 
 
 class AutolabelBody(Document, frozen=True):

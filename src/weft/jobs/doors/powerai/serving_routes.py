@@ -145,11 +145,16 @@ class ServingPart(TrainingPart):
         top = asked.get("clsnum", "")
         if top and not (top.isdecimal() and 1 <= int(top) <= 1000):
             raise DoorError("bad", f"clsnum must be a whole number from 1 to 1000, got {top[:40]!r}")
+        heat = asked.get("containHeatMap", "").lower() == "true"
         answer = await predict(
-            self.service.data.deployments, found, picture, confidence=confidence, top=int(top) if top else 5
+            self.service.data.deployments,
+            found,
+            picture,
+            confidence=confidence,
+            top=int(top) if top else 5,
+            heat="true" if heat else "",
         )
         digest = hashlib.md5(picture, usedforsecurity=False).hexdigest()
-        heat = asked.get("containHeatMap", "").lower() == "true"
         return json_answer(
             inference_json(answer, numbered_id("webapi", found.id), md5=digest, image=image, heatmap=heat)
         )

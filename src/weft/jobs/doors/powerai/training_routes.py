@@ -36,22 +36,12 @@ from weft.jobs.doors.powerai.base import (
 from weft.jobs.doors.powerai.identities import missing, number_of, numbered_id, plain_id
 from weft.jobs.doors.powerai.strategies import training_config
 from weft.jobs.lifecycle import ENDED
-from weft.jobs.spec.model import ResourceSpec
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.store.listing import JobFilter, list_jobs
 from weft.jobs.store.metrics import history, summaries
+from weft.jobs.vision.beginning import JobOwner, begin_training
 from weft.jobs.vision.models import PictureModel
-from weft.jobs.vision.trainings import (
-    TAG,
-    TRAINING,
-    TrainingRequest,
-    check_config,
-    is_training,
-    model_name,
-    task_and_network,
-    training_document,
-    training_spec,
-)
+from weft.jobs.vision.trainings import TAG, TRAINING, is_training, model_name
 
 KEPT = "powerai-dltask.json"  # in a job's folder
 MOST_POINTS = 500  # of a curve in a status
@@ -82,21 +72,16 @@ class TrainingPart(PowerAiPart):
         trainings = self.service.trainings
         data = await trainings.pictures.frozen(reference, None, seen_as(caller))
         task, arch, config = training_config(body, data.pictures)
-        checked = check_config(config, task, arch)
-        task, network = task_and_network(checked, data)
         project = body.get("project_group_id")
-        asked = TrainingRequest(
-            data=data,
-            name=model_name(name),
-            task=task,
-            network=network,
-            config={**checked, "task": task},
-            resources=ResourceSpec(),
+        number = await begin_training(
+            self.service,
+            JobOwner(caller.user_id, caller.user_name),
+            data,
+            model_name(name),
+            config,
+            task,
+            arch,
             project_id=number_of("project", str(project)) if project else None,
-        )
-        snapshot = await trainings.snapshot(training_document(asked))
-        (number,) = await self.service.submit(
-            training_spec(asked), user_id=caller.user_id, user_name=caller.user_name, snapshot=snapshot
         )
         kept = {key: body.get(key) for key in ("usage", "nn_arch", "strategy")}
         await asyncio.to_thread(keep_document, self.service.folder, number, KEPT, kept)

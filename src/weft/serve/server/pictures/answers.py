@@ -5,9 +5,11 @@ Pure: arrays in, plain data out.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import cv2
 import numpy as np
 
 from weft.serve.card import Card
@@ -16,6 +18,8 @@ from weft.serve.server.refusal import RefusalError
 
 if TYPE_CHECKING:
     from weft.serve.server.pictures.pictures import Geometry
+
+HEAT_SIDE = 256  # pixels of the longer side of a heat map
 
 
 def classes(outputs: Mapping[str, Array], card: Card, top: int = 5) -> list[dict[str, Any]]:
@@ -56,6 +60,36 @@ def detections(
         hidden = (labels[order] == labels[best]) & (_overlaps(boxes[best], boxes[order]) > overlap)
         order = order[~hidden]
     return [_detection(card, geometry, boxes[one], int(labels[one]), float(certain[one])) for one in found]
+
+
+def heat_map(outputs: Mapping[str, Array], card: Card, geometry: Geometry, label: str = "") -> str | None:
+    """Return where a class was seen as a PNG in a data URL, to be laid over the whole picture; None: not told.
+
+    The model gives `heat`, rows x classes x height x width of 0..1 over its input. The class is the most probable one,
+    or the one of a label. The PNG has the picture's proportions, at most 256 pixels a side, and is clear where nothing
+    was seen.
+    """
+    heat = outputs.get("heat")
+    if heat is None or heat.ndim != 4 or card.picture is None:
+        return None
+    if label and label not in card.labels:
+        raise RefusalError(400, f"heat must be true or one of the model's labels, got {label[:80]!r}")
+    place = card.labels.index(label) if label else int(_scores(outputs, card)[0].argmax())
+    shrink = min(1.0, HEAT_SIDE / max(geometry.width, geometry.height))
+    width, height = max(1, round(geometry.width * shrink)), max(1, round(geometry.height * shrink))
+    cells = heat[0, place].astype(np.float32)
+    # The input's cell under each pixel of the PNG, bilinear; what the model was not shown stays clear.
+    xs = ((np.arange(width) + 0.5) / shrink * geometry.across + geometry.left) / card.picture.width
+    ys = ((np.arange(height) + 0.5) / shrink * geometry.down + geometry.top) / card.picture.height
+    across = np.broadcast_to(xs * cells.shape[1] - 0.5, (height, width)).astype(np.float32)
+    down = np.broadcast_to((ys * cells.shape[0] - 0.5)[:, None], (height, width)).astype(np.float32)
+    spread = cv2.remap(cells, across, down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    shown = ((xs >= 0) & (xs <= 1))[None] & ((ys >= 0) & (ys <= 1))[:, None]
+    levels = np.where(shown, np.clip(spread, 0, 1) * 255, 0).astype(np.uint8)
+    pixels = np.dstack([cv2.applyColorMap(levels, cv2.COLORMAP_TURBO), levels // 4 * 3])
+    done, encoded = cv2.imencode(".png", pixels)
+    assert done
+    return "data:image/png;base64," + base64.b64encode(encoded.tobytes()).decode()
 
 
 def plain(outputs: Mapping[str, Array]) -> dict[str, Any]:

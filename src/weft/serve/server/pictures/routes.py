@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from weft.serve.server.inference import outputs_by_name
 from weft.serve.server.models.model import Model
-from weft.serve.server.pictures.answers import classes, detections, plain
+from weft.serve.server.pictures.answers import classes, detections, heat_map, plain
 from weft.serve.server.pictures.fetching import fetch
 from weft.serve.server.pictures.pictures import Geometry, row_of
 from weft.serve.server.protocols.bodies import Head
@@ -148,7 +148,12 @@ def picture_input(model: Model) -> TensorSpec:
 
 def _shown(request: Request, model: Model, outputs: dict[str, Array], geometry: Geometry) -> Any:
     if model.card.task == "classify":
-        return classes(outputs, model.card, int(_number(request, "top", 5, 1000)))
+        found = classes(outputs, model.card, int(_number(request, "top", 5, 1000)))
+        heat = request.query_params.get("heat", "") if request.scope["query_string"] else ""
+        if heat in ("", "false"):
+            return found
+        shown = heat_map(outputs, model.card, geometry, "" if heat == "true" else heat)
+        return {"classified": found, **({"heatmap": shown} if shown is not None else {})}
     if model.card.task == "detect":
         return detections(
             outputs,

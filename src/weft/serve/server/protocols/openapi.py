@@ -73,6 +73,7 @@ _PICTURE: dict[str, Schema] = {
 _FOUND = list[dict[str, Any]]
 _MODEL, _URL, _TOP = Query("model"), Query("url", required=True), Query("top", int)
 _BOXES = (Query("confidence", float), Query("overlap", float))
+_HEAT = Query("heat")  # true, or a label: the answer is {classified, heatmap}, a PNG in a data URL
 _INFERENCE = "Inference. With Inference-Header-Content-Length, the bytes of the tensors follow the JSON."
 
 
@@ -133,16 +134,23 @@ OPERATIONS = (
     Operation(
         "post", "/detect_upload", "Objects in a picture.", _FOUND, query=(_MODEL, *_BOXES), content=_PICTURE
     ),
-    Operation("get", "/classify_url", "Classes of a picture at a URL.", _FOUND, query=(_URL, _MODEL, _TOP)),
     Operation(
-        "post", "/classify_upload", "Classes of a picture.", _FOUND, query=(_MODEL, _TOP), content=_PICTURE
+        "get", "/classify_url", "Classes of a picture at a URL.", Any, query=(_URL, _MODEL, _TOP, _HEAT)
+    ),
+    Operation(
+        "post",
+        "/classify_upload",
+        "Classes of a picture.",
+        Any,
+        query=(_MODEL, _TOP, _HEAT),
+        content=_PICTURE,
     ),
     Operation(
         "post",
         "/v2/models/{name}/picture",
         "A picture, answered by the task of the model.",
         Any,
-        query=(_TOP, *_BOXES),
+        query=(_TOP, _HEAT, *_BOXES),
         content=_PICTURE,
     ),
     Operation("get", "/metrics", "Figures for Prometheus.", str, media_type="text/plain"),

@@ -301,6 +301,41 @@ export interface FilesAnswer {
   truncated: boolean;
 }
 
+/** An inference on a film at a glance. */
+export interface FilmInference {
+  job: JobView;
+  film: string;
+  film_name: string;
+  dataset: string;
+  model: string;
+  captioned: string | null;
+}
+
+/** A film to be looked at by a trained model. */
+export interface FilmInferenceBody {
+  model: string;
+  confidence?: number;
+  every?: number;
+  gpus?: number;
+  cpus?: number;
+}
+
+/** An inference with its answers: `time_s`, `classified` and `shapes` of each frame that was looked at. */
+export interface FilmInferenceDetail {
+  job: JobView;
+  film: string;
+  film_name: string;
+  dataset: string;
+  model: string;
+  captioned: string | null;
+  frames: Record<string, unknown>[];
+}
+
+/** Inferences on films, newest first. */
+export interface FilmInferences {
+  inferences: FilmInference[];
+}
+
 /** A recent finding, with its job. */
 export interface FindingOfJob {
   job: number;
@@ -1061,6 +1096,7 @@ export interface PredictAnswer {
   detections?: PredictedBox[] | null;
   heatmap?: string | null;
   outputs?: unknown;
+  collected?: string | null;
 }
 
 /** An object that was found, in pixels of the upright picture. */

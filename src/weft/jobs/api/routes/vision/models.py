@@ -13,6 +13,7 @@ from starlette.responses import FileResponse, Response
 from weft.jobs.api.binding import Handler, read_body
 from weft.jobs.api.failures import ApiRefusal
 from weft.jobs.api.routes.deployments import deployment_view, may_change_deployment
+from weft.jobs.api.routes.vision.caller import user_of, vision_of
 from weft.jobs.api.routes.vision.trainings import example_response, trainings_of
 from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.data import DeploymentView
@@ -24,7 +25,9 @@ from weft.jobs.api.types.trainings import (
     PredictAnswer,
     TrainingExample,
 )
+from weft.jobs.data.deployments import Deployment
 from weft.jobs.data.models import deployments_of
+from weft.jobs.vision.collecting import collect_picture, is_doubtful
 from weft.jobs.vision.models import PictureModel
 from weft.jobs.vision.predictions import PredictionError, predict
 from weft.jobs.vision.projects import find_project, may_deploy
@@ -146,11 +149,31 @@ async def _predict(call: ApiCall) -> PredictAnswer:
     known = await deployments.find(call.path["deployment"])
     try:
         answer = await predict(
-            deployments, known, picture, confidence=call.query.confidence, top=call.query.top
+            deployments,
+            known,
+            picture,
+            confidence=call.query.confidence,
+            top=call.query.top,
+            heat=call.query.heat,
         )
     except PredictionError as error:
         raise ApiRefusal(error.status, str(error)) from None
+    if call.query.collect and is_doubtful(answer, call.query.below):
+        answer["collected"] = await _collect(call, known, picture, answer)
     return msgspec.convert(answer, PredictAnswer)
+
+
+async def _collect(call: ApiCall, known: Deployment, picture: bytes, answer: Mapping[str, Any]) -> str:
+    """Take a picture into a data set, with what the model makes of it as automatic labels."""
+    if "write" not in call.identity.scopes:
+        raise ApiRefusal(403, "a token must have the scope write to collect pictures, got one without")
+    user, reference, name = user_of(call), call.query.collect, call.identity.name
+    model = f"{known.model}@{known.version}"
+    added = await vision_of(call).call(
+        lambda library: collect_picture(library, reference, picture, answer, model, user=user, by=name)
+    )
+    await asyncio.to_thread(vision_of(call).changed, added.dataset, file=added.id)
+    return added.id
 
 
 HANDLERS: Mapping[str, Handler] = {

@@ -10,13 +10,14 @@ from typing import Any
 
 from starlette.responses import FileResponse, Response
 
-from weft.jobs.api.binding import Handler
+from weft.jobs.api.binding import Handler, read_body
 from weft.jobs.api.failures import ApiRefusal, not_found
 from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.jobs import JobView
 from weft.jobs.api.types.trainings import (
     AutolabelAnswer,
     AutolabelBody,
+    CustomTrainingQuery,
     NewTraining,
     TrainingDetail,
     TrainingExample,
@@ -29,6 +30,7 @@ from weft.jobs.spec.model import ResourceSpec
 from weft.jobs.store.jobs import StoredJob, need_job
 from weft.jobs.store.listing import JobFilter, list_jobs
 from weft.jobs.vision.autolabel import LabellingRequest, labelling_document, labelling_spec
+from weft.jobs.vision.beginning import JobOwner, begin_custom, begin_training
 from weft.jobs.vision.models import EXAMPLES, PictureModel, list_examples
 from weft.jobs.vision.training_parts import TrainingParts
 from weft.jobs.vision.trainings import (
@@ -36,16 +38,13 @@ from weft.jobs.vision.trainings import (
     MODEL_FOLDER,
     TAG,
     TRAINING,
-    TrainingRequest,
     check_config,
     is_training,
     model_name,
-    task_and_network,
-    training_document,
-    training_spec,
 )
 
 MOST_TRAININGS = 500
+MOST_CUSTOM_BYTES = 64 << 20  # of a custom model's zip
 
 
 def trainings_of(call: ApiCall) -> TrainingParts:
@@ -98,25 +97,39 @@ def _fields(job: StoredJob, view: JobView, model: PictureModel | None) -> dict[s
 
 async def _begin(call: ApiCall) -> TrainingView:
     body: NewTraining = call.body
-    config = check_config(body.config, body.task, body.model)
+    check_config(body.config, body.task, body.model)  # before a version is frozen for it
     data = await trainings_of(call).pictures.frozen(body.dataset, body.version, seen_as(call))
-    task, network = task_and_network(config, data)
-    asked = TrainingRequest(
-        data=data,
-        name=body.name or model_name(data.name),
-        task=task,
-        network=network,
-        config={**config, "task": task},
+    number = await begin_training(
+        call.state.jobs,
+        JobOwner(call.identity.user_id, call.identity.name),
+        data,
+        body.name or model_name(data.name),
+        body.config,
+        body.task,
+        body.model,
         workers=body.workers,
         resources=ResourceSpec(gpus=body.gpus, cpus=body.cpus, memory=body.memory, lms=body.lms),
         project_id=body.project,
         priority=body.priority,
     )
-    snapshot = await trainings_of(call).snapshot(training_document(asked))
-    who = call.identity
-    (number,) = await call.state.jobs.submit(
-        training_spec(asked), user_id=who.user_id, user_name=who.name, snapshot=snapshot
-    )
+    job = await call.database.read(lambda c: need_job(c, number))
+    return TrainingView(**_fields(job, (await show_jobs(call, [job]))[0], None))
+
+
+async def _begin_custom(call: ApiCall) -> TrainingView:
+    """Train by somebody's own code: whoever may submit jobs may, and it runs as theirs."""
+    query: CustomTrainingQuery = call.query
+    try:
+        params = json.loads(query.params)
+    except ValueError:
+        params = None
+    if not isinstance(params, dict):
+        raise ApiRefusal(422, f"params must be an object in JSON, got {query.params[:80]!r}")
+    archive = await read_body(call.request, MOST_CUSTOM_BYTES)
+    data = await trainings_of(call).pictures.frozen(query.dataset, query.version, seen_as(call))
+    owner = JobOwner(call.identity.user_id, call.identity.name)
+    name = query.name or model_name(data.name)
+    number = await begin_custom(call.state.jobs, owner, data, name, archive, params)
     job = await call.database.read(lambda c: need_job(c, number))
     return TrainingView(**_fields(job, (await show_jobs(call, [job]))[0], None))
 
@@ -218,6 +231,7 @@ async def _label(call: ApiCall) -> AutolabelAnswer:
 HANDLERS: Mapping[str, Handler] = {
     "list_trainings": _list,
     "begin_training": with_vision(_begin),
+    "begin_custom_training": with_vision(_begin_custom),
     "show_training": _show,
     "finish_training": _finish,
     "read_training_example": _example,

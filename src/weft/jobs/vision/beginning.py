@@ -1,0 +1,120 @@
+"""The beginning of jobs about pictures: what is asked for becomes a document, a snapshot and a queued job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.jobs.spec.model import JobSpec, ResourceSpec
+from weft.jobs.vision.models import PictureModel
+from weft.jobs.vision.pictures import FILM, FrozenPictures
+from weft.jobs.vision.trainings import (
+    CUSTOM_NETWORK,
+    DOCUMENT,
+    INFERENCE,
+    TAG,
+    WORKER,
+    TrainingRequest,
+    check_config,
+    task_and_network,
+    training_document,
+    training_spec,
+)
+from weft.jobs.vision.worker import CUSTOM
+
+if TYPE_CHECKING:
+    from weft.jobs.service.service import JobService
+
+
+@dataclass(frozen=True)
+class JobOwner:
+    """The user whom a job is begun for."""
+
+    user_id: int
+    user_name: str
+
+
+async def begin_training(
+    service: JobService,
+    owner: JobOwner,
+    data: FrozenPictures,
+    name: str,
+    config: Mapping[str, Any],
+    task: str | None,
+    network: str | None,
+    **more: Any,
+) -> int:
+    """Queue a training on a version of a data set and return its job; `more` are fields of a TrainingRequest."""
+    checked = check_config(config, task, network)
+    task, network = task_and_network(checked, data)
+    asked = TrainingRequest(
+        data=data, name=name, task=task, network=network, config={**checked, "task": task}, **more
+    )
+    snapshot = await service.trainings.snapshot(training_document(asked))
+    (number,) = await service.submit(
+        training_spec(asked), user_id=owner.user_id, user_name=owner.user_name, snapshot=snapshot
+    )
+    return number
+
+
+async def begin_custom(
+    service: JobService,
+    owner: JobOwner,
+    data: FrozenPictures,
+    name: str,
+    archive: bytes,
+    params: Mapping[str, Any],
+) -> int:
+    """Queue a training by a custom model's zip and return its job: its code runs as the job's, with its rights."""
+    from weft.vision.custom.running import check_custom
+
+    check_custom(archive)
+    asked = TrainingRequest(data=data, name=name, task=CUSTOM_NETWORK, network=CUSTOM_NETWORK)
+    document = {**training_document(asked), "params": dict(params)}
+    snapshot = await service.trainings.snapshot(document, files={CUSTOM: archive})
+    (number,) = await service.submit(
+        training_spec(asked), user_id=owner.user_id, user_name=owner.user_name, snapshot=snapshot
+    )
+    return number
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilmRequest:
+    """An inference on a film as somebody asks for it."""
+
+    film: str  # id of its file
+    name: str
+    dataset: str
+    model: PictureModel
+    confidence: float
+    every: int  # frames: the first of so many is looked at
+    resources: ResourceSpec
+
+
+def film_spec(asked: FilmRequest) -> JobSpec:
+    """Return the job that writes a captioned film."""
+    return JobSpec(
+        run=("-m", WORKER, "film", DOCUMENT),
+        name=f"film-{asked.model.model}"[:100],
+        project="vision",
+        resources=asked.resources,
+        data={"pictures": f"{FILM}{asked.film}"},
+        tags={
+            TAG: INFERENCE,
+            "dataset": asked.dataset,
+            "film": asked.film,
+            "film_name": asked.name[:200],
+            "model": asked.model.reference,
+        },
+    )
+
+
+async def begin_film(service: JobService, owner: JobOwner, asked: FilmRequest) -> int:
+    """Queue an inference on a film and return its job."""
+    document = {"model": asked.model.reference, "confidence": asked.confidence, "every": asked.every}
+    snapshot = await service.trainings.snapshot(document, asked.model)
+    (number,) = await service.submit(
+        film_spec(asked), user_id=owner.user_id, user_name=owner.user_name, snapshot=snapshot
+    )
+    return number
