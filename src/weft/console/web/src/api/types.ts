@@ -1174,7 +1174,7 @@ export interface ReasonView {
   earliest_ms: number | null;
 }
 
-/** Metrics from output lines; each named group of the expression is one, as `prefix/name` where there is a prefix. */
+/** Metrics from output lines; each named group of the expression is one, as `prefix/name` with a prefix. */
 export interface RegexSource {
   kind: "regex";
   pattern: string;
