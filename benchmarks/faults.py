@@ -58,8 +58,8 @@ def figures(outcomes: Sequence[EpisodeOutcome], prefix: str = "") -> dict[str, f
     found: dict[str, float] = {
         "faults": len(faults),
         "hangs": sum(outcome.hangs for outcome in outcomes),
-        "failed": sum(outcome.code != 0 for outcome in outcomes),
-        "lost": sum(o.verdict.lost + o.verdict.missing for o in outcomes if o.code == 0),
+        "failed": sum(outcome.failed for outcome in outcomes),
+        "lost": sum(o.verdict.lost + o.verdict.missing for o in outcomes if not o.failed),
         "doubled": sum(outcome.verdict.doubled for outcome in outcomes),
         "different": sum(outcome.verdict.different for outcome in outcomes),
         "left": sum(outcome.processes_left + outcome.shared_memory_left for outcome in outcomes),

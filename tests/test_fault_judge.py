@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.faults_harness.judge import StepLine, Verdict, judge
+from benchmarks.faults_harness.judge import StepLine, Verdict, ended_too_late, judge
 
 
 def line(
@@ -48,3 +48,11 @@ def test_the_last_step_before_a_death_may_be_done_again_and_no_other() -> None:
 
 def test_a_step_that_nobody_applied_is_missing() -> None:
     assert not judge([*WHOLE[:2], line(2, 1, 4, 5), line(2, 2, 6, 7)], 8).sound
+
+
+def test_a_kill_after_the_last_step_is_told_from_one_before() -> None:
+    about_to = line(2, 1, checksum=None)
+    assert not ended_too_late([*WHOLE, about_to], [2.5], last_step=2)
+    assert not ended_too_late(WHOLE, [0.9], last_step=1)
+    assert ended_too_late(WHOLE, [0.2, 1.1], last_step=1)
+    assert not ended_too_late(WHOLE, [], last_step=1)

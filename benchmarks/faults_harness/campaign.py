@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.faults_harness.episode import SIGNALS, Episode, HangError
-from benchmarks.faults_harness.judge import Verdict, judge
+from benchmarks.faults_harness.judge import Verdict, ended_too_late, judge
 from benchmarks.faults_harness.script import SAMPLES, STEPS_PER_EPOCH
 
 GAP_S = 0.3  # at most, between the two harms of a pair
@@ -63,11 +63,16 @@ class EpisodeOutcome:
     processes_left: int
     shared_memory_left: int
     hangs: int
+    killed_done: bool = False  # a worker was killed after the last step: the run has to fail then
+
+    @property
+    def failed(self) -> bool:
+        return self.code != 0 and not (self.code == 1 and self.killed_done)
 
     @property
     def sound(self) -> bool:
         left = self.processes_left + self.shared_memory_left
-        return self.code == 0 and self.verdict.sound and not left and not self.hangs
+        return not self.failed and self.verdict.sound and not left and not self.hangs
 
 
 @dataclass
@@ -121,6 +126,7 @@ class Campaign:
             processes_left=len(left),
             shared_memory_left=len(shared),
             hangs=hangs,
+            killed_done=ended_too_late(episode.lines, episode.killed_at, self.last_step),
         )
         self.outcomes.append(outcome)
         return outcome

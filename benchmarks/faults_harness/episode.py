@@ -51,6 +51,7 @@ class Episode(ABC):
         self._offsets: dict[Path, int] = {}
         self.slow = False  # it took long to recover at least once
         self._harmed: set[str] = set()  # workers that may be there, and will not stay
+        self.killed_at: list[float] = []  # times at which workers were killed, in seconds since 1970
         folder.mkdir(parents=True)
         flags = (
             "--run-dir",
@@ -137,6 +138,7 @@ class Episode(ABC):
         if process is not None:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(SIGNALS[how])
+                self.killed_at += [time.time()] if how == "kill" else []
 
     def mend(self) -> None:  # noqa: B027 (nothing to mend is the usual case)
         """Undo what does not mend itself, once the run goes on."""

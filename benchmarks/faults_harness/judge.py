@@ -66,6 +66,14 @@ def judge(lines: Iterable[StepLine], samples: int) -> Verdict:
     )
 
 
+def ended_too_late(lines: Iterable[StepLine], killed_at: Iterable[float], last_step: int) -> bool:
+    """Return whether a worker was killed when the last step was done; such a run has to fail."""
+    done_at = min(
+        (line.t for line in lines if line.step >= last_step and line.checksum is not None), default=None
+    )
+    return done_at is not None and any(killed >= done_at for killed in killed_at)
+
+
 def _of_newest_view(done: Sequence[StepLine]) -> list[StepLine]:
     return [line for line in done if line.view == done[-1].view]
 
