@@ -61,6 +61,7 @@ RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "model list": (("--store", "store"), ()),
     "model tag": (("--store", "store"), ("m@9", "canary")),
     "model untag": (("--store", "store"), ("m@canary",)),
+    "model history": (("--store", "store"), ("m",)),
     "model pull": (("--store", "store", "-o", "pulled.onnx"), ("m",)),
     "model rm": (("--store", "store"), ("m@1",)),
     "model verify": (("--store", "store"), ("m",)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import shutil
@@ -105,6 +107,38 @@ def test_a_person_tries_models(page: Page, server: Server) -> None:
 
     page.goto(f"{server.url}/docs")
     expect(page.locator("details", has_text="/v2/models/{name}/infer").first).to_be_visible()
+
+
+def test_what_is_filled_in_for_a_model_can_be_asked_as_it_is(page: Page, server: Server) -> None:
+    """Several inputs, words, flags and open lengths; what the page shows as code gives the same answer."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=60_000)
+    page.goto(server.url)
+    for name, inputs in (("mixed", 3), ("words", 1), ("double", 1)):
+        page.select_option("#model", name)
+        expect(page.locator("#inputs textarea")).to_have_count(inputs)
+        expect(page.locator("#facts")).to_contain_text("version 1")
+        page.click("#send")
+        expect(page.locator("#took")).to_contain_text("answered in")
+        assert page.locator(".error").count() == 0
+    page.select_option("#model", "words")
+    page.fill("#values", "1, 2, 3")
+    page.click("#send")
+    expect(page.locator("#took")).to_contain_text("answered in")
+    expect(page.locator("#shape-0")).to_have_value("1, 3")
+    page.fill("#shape-0", "one")
+    page.click("#send")
+    expect(page.locator(".error")).to_contain_text("must be 2 whole numbers, got one")
+
+    page.select_option("#model", "double")
+    page.fill("#values", "1, 2, 3, 4")
+    code = (page.locator("#snippets").text_content() or "").partition("\n\n")
+    assert code[0].startswith(f'curl -s {server.url}/v2/models/double/infer -d \'{{"inputs":[{{')
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(code[2], {})
+    assert "[[2., 4., 6., 8.]]" in said.getvalue()
 
 
 def test_the_page_asks_for_a_key(page: Page, start: Starter, onnx_models: Path) -> None:

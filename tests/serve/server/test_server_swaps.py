@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import threading
@@ -95,6 +96,27 @@ def test_an_alias_moves_and_models_come_and_go_with_no_failed_request(
             client.infer("other0", {"x": ROW})
     assert load.failures == []
     assert set(load.seen) == {2.0, 3.0}
+    assert server.stop() == 0
+
+
+def test_counters_of_a_version_stay_when_another_takes_its_place_and_go_on_when_it_is_back(
+    store: Store, start: Starter
+) -> None:
+    server = start("m@production", "--store", str(store.folder), "--poll-s", "0.05")
+
+    def answered() -> dict[str, float]:
+        text = server.call("GET", "/metrics").body.decode()
+        return {
+            v: float(n) for v, n in re.findall(r'weft_requests_total{model="m",version="(.)"} (.*)', text)
+        }
+
+    with server.client() as client:
+        for version, times in ((1, 2), (2, 3), (1, 4)):
+            store.tag(f"m@{version}", "production")
+            until(lambda number=str(version): client.metadata("m")["versions"] == [number])  # type: ignore[misc]
+            for _ in range(times):
+                assert client.infer("m", {"x": ROW})["y"][0, 0] == version + 1
+    assert answered() == {"1": 6.0, "2": 3.0}
     assert server.stop() == 0
 
 

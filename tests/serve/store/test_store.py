@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,34 @@ def test_forgetting_an_alias_keeps_the_version(store: Store, model: Path) -> Non
     with pytest.raises(ModelError, match=r"must have the alias 'old', got versions 1; aliases latest"):
         store.untag("scaled@old")
     assert store.resolve("scaled@1").version == 1
+
+
+def test_the_history_of_aliases_tells_what_each_has_meant(store: Store, model: Path) -> None:
+    store.push(model, "m", ["production"])
+    store.push(model, "m")
+    store.tag("m@2", "production")
+    store.tag("m@2", "production")  # nothing changes
+    store.tag("m@1", "production")
+    store.untag("m@production")
+    found = store.history("m")
+    assert [(change.alias, change.version) for change in found] == [
+        ("production", 1),
+        ("production", 2),
+        ("production", 1),
+        ("production", 0),
+    ]
+    assert [change.at for change in found] == sorted(change.at for change in found)
+    with pytest.raises(ModelError, match="nobody"):
+        store.history("nobody")
+
+
+def test_a_catalogue_without_a_history_is_read(store: Store, model: Path) -> None:
+    store.push(model, "m", ["production"])
+    path = store.folder / "m" / "catalogue.json"
+    older = {key: value for key, value in json.loads(path.read_text()).items() if key != "history"}
+    path.write_text(json.dumps(older))
+    assert store.history("m") == ()
+    assert store.resolve("m@production").version == 1
 
 
 def test_a_version_with_an_alias_is_not_removed(store: Store, model: Path) -> None:

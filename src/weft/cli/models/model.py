@@ -131,6 +131,21 @@ def untag(model: str, store: Path | None, as_json: bool) -> None:
     _print([_store(store).untag(model)], as_json)
 
 
+@command.command("history")
+@click.argument("model", type=NAME, metavar="NAME")
+@_store_option(PossibleFolder())
+@_json_option
+def history(model: str, store: Path | None, as_json: bool) -> None:
+    """Print which versions the aliases of NAME have meant, and since when."""
+    changes = _store(store).history(model)
+    if as_json:
+        click.echo(json.dumps([asdict(change) for change in changes]))
+        return
+    for change in changes:
+        meaning = f"version {change.version}" if change.version else "forgotten"
+        click.echo(f"{change.at}  {change.alias:12} {meaning}")
+
+
 @command.command("pull")
 @click.argument("model", type=NAME, metavar="NAME[@VERSION]")
 @click.option("-o", "--output", default=".", help="A file, or a folder that exists (here).")

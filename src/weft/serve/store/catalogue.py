@@ -20,6 +20,7 @@ from weft.errors import ModelError
 LATEST = "latest"  # always the newest version
 LONGEST_NUMBER = 9  # digits of a version
 MODEL = "model.onnx"  # the first file of every version
+CHANGES_KEPT = 1000  # of the aliases of a name: a catalogue stays small
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 # Endings of files of weights, as exporters name them. A name is kept by `pull`, so no other may come in.
@@ -59,12 +60,22 @@ class VersionRecord:
         return hashlib.sha256(lines.encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class AliasChange:
+    """One change of an alias: the version that it means since then, 0 if it was forgotten (ISO 8601, UTC)."""
+
+    alias: str
+    version: int
+    at: str
+
+
 class CatalogueFile(msgspec.Struct, frozen=True):
     """A catalogue as it lies in its JSON file."""
 
     next: int
     aliases: dict[str, int]
     versions: dict[int, VersionRecord]
+    history: tuple[AliasChange, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,26 +86,31 @@ class Catalogue:
     next: int = 1
     versions: Mapping[int, VersionRecord] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     aliases: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    history: tuple[AliasChange, ...] = ()  # of the aliases, oldest first
 
     def pushed(self, record: VersionRecord, aliases: Iterable[str] = ()) -> Catalogue:
+        found = replace(self, next=self.next + 1, versions={**self.versions, self.next: record})
         for alias in aliases:
-            check_alias(alias)
-        return replace(
-            self,
-            next=self.next + 1,
-            versions={**self.versions, self.next: record},
-            aliases={**self.aliases, **dict.fromkeys(aliases, self.next)},
-        )
+            found = found.tagged(self.next, alias, record.created)
+        return found
 
-    def tagged(self, version: int, alias: str) -> Catalogue:
+    def tagged(self, version: int, alias: str, at: str = "") -> Catalogue:
         check_alias(alias)
         self._known(version)
-        return replace(self, aliases={**self.aliases, alias: version})
+        if self.aliases.get(alias) == version:
+            return self
+        return replace(
+            self, aliases={**self.aliases, alias: version}, history=self._changed(alias, version, at)
+        )
 
-    def untagged(self, alias: str) -> Catalogue:
+    def untagged(self, alias: str, at: str = "") -> Catalogue:
         if alias not in self.aliases:
             raise ModelError(f"{self.name} must have the alias {alias!r}, got {self._choices()}")
-        return replace(self, aliases={key: value for key, value in self.aliases.items() if key != alias})
+        rest = {key: value for key, value in self.aliases.items() if key != alias}
+        return replace(self, aliases=rest, history=self._changed(alias, 0, at))
+
+    def _changed(self, alias: str, version: int, at: str) -> tuple[AliasChange, ...]:
+        return (*self.history, AliasChange(alias, version, at))[-CHANGES_KEPT:]
 
     def removed(self, versions: Iterable[int]) -> Catalogue:
         gone = set(versions)
@@ -138,6 +154,7 @@ class Catalogue:
             "next": self.next,
             "aliases": dict(sorted(self.aliases.items())),
             "versions": {str(number): asdict(record) for number, record in sorted(self.versions.items())},
+            "history": [asdict(change) for change in self.history],
         }
         return json.dumps(data, indent=1) + "\n"
 
@@ -152,13 +169,15 @@ class Catalogue:
                 check_alias(alias)
                 if version not in data.versions:
                     raise ModelError(f"the alias {alias!r} must mean a version, got {version}")
+            for change in data.history:
+                check_alias(change.alias)
             if data.versions and not 0 < min(data.versions) <= max(data.versions) < data.next:
                 raise ModelError(f"versions must be from 1 to {data.next - 1}, got others")
         except (ValueError, RecursionError) as error:
             raise ModelError(
                 f"the catalogue of {name} cannot be read: {error}; mend its catalogue.json, or take the folder away"
             ) from error
-        return cls(name, data.next, data.versions, data.aliases)
+        return cls(name, data.next, data.versions, data.aliases, data.history)
 
 
 def split_reference(reference: str) -> tuple[str, str | None]:

@@ -28,6 +28,7 @@ from weft.serve.onnx_file import external_files
 from weft.serve.store.catalogue import (
     LATEST,
     MODEL,
+    AliasChange,
     Catalogue,
     StoredFile,
     VersionRecord,
@@ -84,6 +85,14 @@ class Store:
         if not catalogue.versions:
             raise self._unknown(name)
         return self._entry(catalogue, catalogue.find(which))
+
+    def history(self, name: str) -> tuple[AliasChange, ...]:
+        """The changes of the aliases of a name, oldest first."""
+        check_name(name)
+        found = self._read(name)
+        if not found.versions:
+            raise self._unknown(name)
+        return found.history
 
     def verify(self, reference: str | Entry) -> Entry:
         """Read every byte of a version again and compare it with what was pushed."""
@@ -155,7 +164,7 @@ class Store:
         name, which = split_reference(reference)
         with self._changing(name) as catalogue:
             version = catalogue.find(which)
-            return self._entry(self._write(catalogue.tagged(version, alias)), version)
+            return self._entry(self._write(catalogue.tagged(version, alias, _now())), version)
 
     def untag(self, reference: str) -> Entry:
         """Forget the alias in `name@alias`; the version stays."""
@@ -164,7 +173,7 @@ class Store:
             raise ModelError(f"an alias to forget must be named NAME@ALIAS, got {reference!r}")
         with self._changing(name) as catalogue:
             version = catalogue.aliases.get(alias, 0)
-            return self._entry(self._write(catalogue.untagged(alias)), version)
+            return self._entry(self._write(catalogue.untagged(alias, _now())), version)
 
     def rm(self, reference: str, *, every: bool = False) -> tuple[Entry, ...]:
         """Remove the version `name@3`, or every version of `name`; not one that an alias means."""
@@ -198,7 +207,7 @@ class Store:
                 ) from error
         read_card(draft / MODEL)  # the source may have changed since it was looked at
         sync(draft)
-        return VersionRecord(tuple(files), datetime.now(UTC).isoformat(timespec="milliseconds"))
+        return VersionRecord(tuple(files), _now())
 
     def _publish(self, draft: Path, name: str, record: VersionRecord, aliases: Sequence[str]) -> Entry:
         with locked(self.folder / ".lock"):
@@ -287,6 +296,10 @@ def _sweep_versions(home: Path, catalogue: Catalogue) -> None:
     for path in home.iterdir():
         if path.name.isdecimal() and int(path.name) not in catalogue.versions:
             shutil.rmtree(path)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _changed(entry: Entry, file: StoredFile, found: StoredFile) -> ModelError:

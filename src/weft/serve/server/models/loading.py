@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Protocol
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from weft.serve.server.models.model import QUICK_S, Model, Pace, size_of
 from weft.serve.server.models.onnx_runner import Runner, splits_by_rows
 from weft.serve.server.models.queue import Feeds
 from weft.serve.server.models.row_check import RowCheck, check_rows
+from weft.serve.server.models.tally import Tally
 from weft.serve.server.options import ModelOptions
 from weft.serve.server.protocols.tensors import NUMPY
 
@@ -40,7 +42,13 @@ class Seen:
         return self.one_s * self.rows / self.many_s if self.rows > 1 and self.many_s else 1.0
 
 
-def load(name: str, version: str, build: Build, options: ModelOptions) -> Callable[[], Model]:
+class MakeModel(Protocol):
+    """Makes a model that is loaded; its figures are added to those of the same version before."""
+
+    def __call__(self, tally: Tally | None = None) -> Model: ...
+
+
+def load(name: str, version: str, build: Build, options: ModelOptions) -> MakeModel:
     """Make the replicas and warm them up; what comes back makes the model, on the event loop."""
     runners = [build(options)]
     seen = warm_up(name, runners[0], options)
@@ -57,7 +65,7 @@ def load(name: str, version: str, build: Build, options: ModelOptions) -> Callab
     pace = Pace()
     if seen.size:
         pace.saw(seen.size, seen.one_s)
-    return lambda: Model(name, version, runners, options, pace, limit.reason)
+    return lambda tally=None: Model(name, version, runners, options, pace, limit.reason, tally)
 
 
 def _limit(runner: Runner, options: ModelOptions, seen: Seen) -> BatchLimit:

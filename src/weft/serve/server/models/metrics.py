@@ -41,17 +41,19 @@ class Tallies(Collector):
         )
         rows = CounterMetricFamily("weft_rows", "Rows computed.", labels=_LABELS)
         waiting = GaugeMetricFamily("weft_waiting", "Requests in the queue.", labels=_LABELS)
-        for model in models:
-            tally, labels = model.tally, (model.name, model.version)
+        tallies = self._repository.tallies()
+        for name, version, tally in tallies:
+            labels = (name, version)
             requests.add_metric(labels, tally.successes)
             cancelled.add_metric(labels, tally.cancelled)
             rows.add_metric(labels, tally.rows)
-            waiting.add_metric(labels, model.queue.waiting)
             for status, count in sorted(tally.failures.items()):
                 failures.add_metric((*labels, str(status)), count)
+        for model in models:
+            waiting.add_metric((model.name, model.version), model.queue.waiting)
         yield from (requests, failures, cancelled, rows, waiting, self._loaded(models))
         for name, text, pick in _HISTOGRAMS:
-            yield _histogram(name, text, models, pick)
+            yield _histogram(name, text, tallies, pick)
         yield GaugeMetricFamily("weft_in_flight", "Requests at the door.", value=self._in_flight())
 
     def _loaded(self, models: list[Model]) -> Metric:
@@ -75,9 +77,11 @@ def exposition(collector: Collector, ready: bool) -> bytes:
     return generate_latest(registry)
 
 
-def _histogram(name: str, text: str, models: list[Model], pick: Callable[[Tally], Histogram]) -> Metric:
+def _histogram(
+    name: str, text: str, tallies: list[tuple[str, str, Tally]], pick: Callable[[Tally], Histogram]
+) -> Metric:
     family = HistogramMetricFamily(name, text, labels=_LABELS)
-    for model in models:
-        found = pick(model.tally)
-        family.add_metric((model.name, model.version), found.buckets(), sum_value=found.total)
+    for model, version, tally in tallies:
+        found = pick(tally)
+        family.add_metric((model, version), found.buckets(), sum_value=found.total)
     return family

@@ -35,6 +35,7 @@ class Model:
         options: ModelOptions,
         pace: Pace,
         batch_reason: str = "",
+        tally: Tally | None = None,
     ) -> None:
         first = runners[0]
         self.name = name
@@ -48,7 +49,7 @@ class Model:
         self.output_names = [spec.name for spec in first.outputs]
         self.batches = options.max_batch > 1 and splits_by_rows(first)
         self.batch_reason = batch_reason  # why runs may hold as many rows as they may
-        self.tally = Tally()
+        self.tally = tally or Tally()
         self.queue = RequestQueue(runners, options, self.tally, pace.saw)
         self._pace = pace
         self._inline = options.delay_ms == 0

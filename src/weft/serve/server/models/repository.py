@@ -21,6 +21,7 @@ from weft.serve.server import logs
 from weft.serve.server.models.loading import load
 from weft.serve.server.models.model import Model
 from weft.serve.server.models.sources import Found, ModelSource, StoreSource
+from weft.serve.server.models.tally import Tally
 from weft.serve.server.options import ModelOptions, Traffic
 from weft.serve.server.refusal import RefusalError
 from weft.serve.store import Store
@@ -35,6 +36,9 @@ class IndexEntry(TypedDict):
     version: str
     state: str  # READY, LOADING or UNAVAILABLE
     reason: str
+
+
+TALLIES_KEPT = 100  # of a name: versions whose figures are still told after others took their place
 
 
 class LoadScreen(Protocol):
@@ -68,7 +72,17 @@ class ModelPlace:
     )  # versions that did not load: stamp, reason
     reason: str = ""
     told: str = ""  # the last reason that was logged
+    tallies: dict[str, Tally] = field(default_factory=dict)  # of all versions that were ever loaded
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def tally(self, version: str) -> Tally:
+        """The figures of a version, which go on where they were when it is loaded again."""
+        found = self.tallies.pop(version, None) or Tally()
+        self.tallies[version] = found
+        gone = [each for each in self.tallies if each not in self.versions and each != version]
+        for each in gone[: max(0, len(self.tallies) - TALLIES_KEPT)]:
+            del self.tallies[each]
+        return found
 
 
 @dataclass(frozen=True)
@@ -167,6 +181,11 @@ class Repository:
 
     def loaded(self) -> list[Model]:
         return [model for place in self._places.values() for model in place.versions.values()]
+
+    def tallies(self) -> list[tuple[str, str, Tally]]:
+        """The figures of every version that is or was loaded: counters do not go when a version does."""
+        places = self._places.items()
+        return [(name, version, tally) for name, place in places for version, tally in place.tallies.items()]
 
     def traffic(self, name: str) -> Traffic:
         self.model(name)
@@ -341,7 +360,7 @@ class Repository:
             place.failed[found.version] = (found.stamp, place.reason)
             return before
         place.stamps[found.version] = found.stamp
-        model = make()
+        model = make(place.tally(found.version))
         logs.event(
             "loaded",
             model=name,
