@@ -153,12 +153,13 @@ def test_a_job_that_began_again_is_judged_by_what_came_since(advised_store: Data
     falling = [1 / (step + 1) for step in range(30)]
     keep(advised_store, "val_loss", falling)
     keep(advised_store, "val_loss", falling[:12], sequence=1)
-    told = {
-        restarted: advised_store.submit(
-            lambda c, again=restarted: gather_evidence(c, 1, since_ms=0, now_ms=now_ms(), restarted=again)
-        ).result(60)
-        for restarted in (False, True)
-    }
+
+    def evidence(restarted: bool) -> Evidence:
+        return advised_store.ask(
+            lambda c: gather_evidence(c, 1, since_ms=0, now_ms=now_ms(), restarted=restarted)
+        )
+
+    told = {restarted: evidence(restarted) for restarted in (False, True)}
     assert [len(told[which].curves["val_loss"]) for which in (False, True)] == [42, 12]
     rules = {which: {one.rule for one in advise(told[which], Thresholds())} for which in told}
     assert "plateau" in rules[False]

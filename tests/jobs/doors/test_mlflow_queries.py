@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import sqlalchemy as sa
 from weft.jobs.doors.access import Caller, DoorError
 from weft.jobs.doors.mlflow import records, runs
 from weft.jobs.doors.mlflow.filters import parse_filter, parse_orders
+from weft.jobs.doors.mlflow.handlers import Tracking
 from weft.jobs.doors.mlflow.messages import CreateRun, KeyValue, LogBatch, MetricPoint
 from weft.jobs.doors.mlflow.queries import find_runs
 from weft.jobs.store import tables
@@ -79,5 +82,6 @@ def test_both_databases_sort_alike(names: Any) -> None:
 
 def test_points_of_a_run_that_was_removed_after_it_was_checked_are_refused(database: Database) -> None:
     batch = records.LoggedBatch(LogBatch("7", (MetricPoint("loss", 1.0, 1),)))
+    service: Any = SimpleNamespace(database=database)
     with pytest.raises(DoorError, match="a job must exist, got 7"):
-        database.submit(batch.write_points).result()
+        asyncio.run(Tracking(service).write_points(batch))

@@ -192,14 +192,14 @@ class Tracking:
         batch = records.LoggedBatch(asked)
         if batch.only_points:  # readers check it meanwhile: what only one may do at a time is the writing
             await self._read(lambda connection: batch.check(connection, caller))
-            new = await self._write_points(batch)
+            new = await self.write_points(batch)
         else:
             new = await self._write(lambda connection: batch.write(connection, caller))
         if new:
             self._publish(batch)
         return {}
 
-    async def _write_points(self, batch: records.LoggedBatch) -> bool:
+    async def write_points(self, batch: records.LoggedBatch) -> bool:
         """Write points together with those of other requests; return whether they are new."""
         points = batch.points
         if points is None:

@@ -5,7 +5,7 @@ import { makeQueryClient } from "../api/queries";
 import type { JobDetail, JobView } from "../api/types";
 import { actionsOf, placed } from "./jobs/actions";
 import { columnsOf, hiddenFrom, templateOf } from "./jobs/columns";
-import { statesOf } from "./jobs/jobs";
+import { awaitsHeadline, statesOf } from "./jobs/jobs";
 import { timeOf, whyOf, workersOf } from "./jobs/row";
 import { changesOf } from "./job/dialogs";
 import { cells } from "./job/files";
@@ -52,6 +52,9 @@ describe("a job that is moved in the queue", () => {
 });
 
 describe("a job in the list", () => {
+  it("is asked for again while its curve is being made", () => {
+    expect([awaitsHeadline(job()), awaitsHeadline(job({ attempt: 0 })), awaitsHeadline(job({ headline: { name: "loss", last: 1, values: [] } }))]).toEqual([true, false, false]);
+  });
   it("says how long it will still take", () => expect(timeOf(job(), 600_000)).toBe("10 m, 10 m left"));
   it("says why it waits, its place and its earliest start", () => {
     const reason = { why: "priority", text: "others are before it", place: 3, earliest_ms: 240_000 };

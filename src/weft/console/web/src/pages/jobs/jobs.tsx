@@ -40,6 +40,13 @@ export function JobsPage() {
   const list = useJobs({ state: statesOf(state), project, user, q, sort });
   const queues = useQuery({ queryKey: ["queues"], queryFn: () => get<QueuesAnswer>("/queues"), enabled: queue });
   useRefresh(["jobs"], [["jobs"], ["queues"]], 2000);
+  // The service makes curves of long lists behind the first answer: they are there when it is asked again.
+  const unmade = list.data?.pages.some((page) => page.jobs.some(awaitsHeadline)) ?? false;
+  useEffect(() => {
+    if (!unmade) return undefined;
+    const waits = [1000, 4000].map((wait) => setTimeout(() => void list.refetch(), wait));
+    return () => waits.forEach(clearTimeout);
+    }, [unmade]);
   const first = list.data?.pages[0];
   const jobs = useMemo(
     () =>
@@ -136,6 +143,11 @@ export function JobsPage() {
       )}
     </Page>
   );
+}
+
+/** Returns whether a job has run and its curve is not in the list yet; a job that logs nothing looks the same. */
+export function awaitsHeadline(job: JobView): boolean {
+  return job.attempt > 0 && job.headline === null;
 }
 
 /** Returns the states that the address names; a group's name stands for all of its states. */

@@ -10,7 +10,7 @@ const GIB = 2 ** 30;
 /** Returns limits in words: "8 cores, 2 GPUs, weight 2", or "no limit". */
 export function limitsOf(quota: UserQuota | undefined): string {
   const { cpus = null, memory_bytes: memory = null, gpus = null, weight = 1 } = quota ?? {};
-  const parts = [cpus !== null && `${number(cpus)} cores`, memory !== null && bytes(memory), gpus !== null && `${number(gpus)} GPUs`, weight !== 1 && `weight ${number(weight)}`];
+  const parts = [cpus !== null && `${number(cpus)} ${cpus === 1 ? "core" : "cores"}`, memory !== null && bytes(memory), gpus !== null && `${number(gpus)} ${gpus === 1 ? "GPU" : "GPUs"}`, weight !== 1 && `weight ${number(weight)}`];
   return parts.filter(Boolean).join(", ") || "no limit";
 }
 

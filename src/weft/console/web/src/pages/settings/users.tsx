@@ -56,7 +56,7 @@ export function Users() {
               <td>{ago(user.created_ms)}</td>
               <td>{user.has_password ? "password, link" : "link"}</td>
               <td>
-                <Button small kind="quiet" aria-label={`quota of ${user.name}`} onClick={() => setLimited(user)}>{limitsOf(user.quota)}</Button>
+                <Button small kind="quiet" aria-label={`${limitsOf(user.quota)}: quota of ${user.name}`} onClick={() => setLimited(user)}>{limitsOf(user.quota)}</Button>
               </td>
               <td>{percent(user.usage ?? 0)}</td>
               <td className={css.end}>
