@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft.collectives.modes import explore
-from weft.files import cache_folder, write_whole
+from weft.files import cache_folder, data_folder, write_whole
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -32,3 +32,17 @@ def test_a_table_of_modes_that_is_damaged_counts_as_none(
     assert explore.load("key") == '{"local": {}}'
     (cache_folder("modes") / "key.json").write_text('{"local": {')
     assert explore.load("key") == ""
+
+
+def test_what_is_kept_for_good_is_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.jobs.client.address import default_data_folder
+    from weft.serve.store.entry import default_store
+    from weft.tune.study.home import studies_folder
+    from weft.vision.library.library import default_library
+
+    for name in ("WEFT_HOME", "WEFT_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    found = [default_data_folder(), default_store().parent, studies_folder().parent, default_library().parent]
+    assert found == [tmp_path / "weft"] * 4
+    assert data_folder({}) == Path.home() / ".local" / "share" / "weft"

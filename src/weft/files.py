@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there: drafts, locks, and the folder for what can be made again.
+"""Files and folders that are whole or not there: drafts and locks; the folders of the user for data and for caches.
 
 Whatever makes a folder makes a draft of it, moves what is whole to its place, and removes nothing but its own draft.
 Each draft has a lock beside it, which its maker holds while alive and the system releases when the maker dies. So the
@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -38,6 +38,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
 def cache_folder(kind: str) -> Path:
     """Return the folder for one kind of data that is kept from run to run and can be made again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / kind
+
+
+def data_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of this user for what Weft keeps for good: models, studies, data sets, the jobs service."""
+    return Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "weft"
 
 
 @contextmanager

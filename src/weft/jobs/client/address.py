@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from weft.errors import ConnectError, UsageError
-from weft.files import locked
+from weft.files import data_folder, locked
 
 URL_VARIABLE, TOKEN_VARIABLE, HOME_VARIABLE = "WEFT_URL", "WEFT_TOKEN", "WEFT_HOME"
 SERVICE_FILE = "service.json"
@@ -76,7 +76,7 @@ def default_data_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the data folder of `weft up`: WEFT_HOME, else weft in the user's folder for data."""
     if given := environment.get(HOME_VARIABLE):
         return Path(given)
-    return Path(environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "weft"
+    return data_folder(environment)
 
 
 def credentials_path(environment: Mapping[str, str] = os.environ) -> Path:

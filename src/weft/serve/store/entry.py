@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from weft.files import data_folder
 from weft.serve.card import Card, read_card
 from weft.serve.store.catalogue import VersionRecord
 
@@ -54,5 +55,4 @@ def default_store() -> Path:
     """$WEFT_STORE, else a folder of the user's own."""
     if chosen := os.environ.get("WEFT_STORE"):
         return Path(chosen)
-    data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "weft" / "models"
+    return data_folder() / "models"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from weft.files import data_folder
 from weft.text import suggestion
 from weft.tune.study.config import StudyError
 from weft.tune.study.journal import FILE
@@ -14,8 +15,7 @@ from weft.tune.study.journal import FILE
 def studies_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of all studies: studies in WEFT_HOME, else in weft in the user's folder for data."""
     given = environ.get("WEFT_HOME")
-    data = Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return (Path(given) if given else data / "weft") / "studies"
+    return (Path(given) if given else data_folder(environ)) / "studies"
 
 
 def list_studies(folder: Path) -> list[str]:

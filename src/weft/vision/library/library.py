@@ -12,7 +12,6 @@ name the user; a user of None is whoever has the folder, or an administrator, wh
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from weft.errors import PictureError
+from weft.files import data_folder
 from weft.vision.augment.applying import apply_change
 from weft.vision.augment.planning import AugmentStep, plan_change
 from weft.vision.films.frames import capture_frames, frame_times
@@ -57,8 +57,7 @@ User = str | None
 
 def default_library() -> Path:
     """Return the folder of the user's own library."""
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "weft" / "vision"
+    return data_folder() / "vision"
 
 
 class Library:
