@@ -17,7 +17,13 @@ from hypothesis import HealthCheck, settings
 from testing.forking.server import ForkServer
 from testing.shell import Shell
 
-pytest_plugins = ["testing.cluster.fixtures", "testing.failures", "testing.order", "testing.slowest"]
+pytest_plugins = [
+    "testing.cluster.fixtures",
+    "testing.failures",
+    "testing.garbage",
+    "testing.order",
+    "testing.slowest",
+]
 
 # On a busy machine any example may take long.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,6 +36,7 @@ if hasattr(ctypes.CDLL(None), "prctl"):
 
 # Python starts these once per process, when first needed, and ends them itself.
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+ENDING_S = 20.0  # what is just ending may take so long on busy cores
 
 
 @pytest.fixture
@@ -83,10 +90,10 @@ def _children() -> set[int]:
 def _leaked(pids: set[int]) -> list[psutil.Process]:
     processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     processes = [process for process in processes if not _helper(process)]
-    _, alive = psutil.wait_procs(processes, timeout=1.0)  # one may just be ending
+    _, alive = psutil.wait_procs(processes, timeout=ENDING_S)
     for process in alive:
         process.kill()  # or it would trouble the tests to come
-    psutil.wait_procs(alive, timeout=1.0)
+    psutil.wait_procs(alive, timeout=ENDING_S)
     return alive
 
 
@@ -99,7 +106,7 @@ def _helper(process: psutil.Process) -> bool:
 
 
 def _ended(thread: threading.Thread) -> bool:
-    thread.join(1.0)
+    thread.join(ENDING_S)
     return not thread.is_alive()
 
 

@@ -5,7 +5,7 @@
     serve.png      the page of `weft serve` in a browser, with a digit that was dropped on it
     console-*.png  pages of the jobs service, with the jobs of the made-up team of testing/console
 
-Needs root for the virtual cluster, and chromium; `tools/setup.sh system` installs what is missing.
+Needs root for the virtual cluster, and chromium; `tools/setup.sh system` and `browser` install what is missing.
 """
 
 from __future__ import annotations
@@ -79,16 +79,14 @@ def serve(folder: Path) -> None:
 
 
 def _photograph(url: str, picture: Path) -> None:
-    from playwright.sync_api import expect, sync_playwright
+    from playwright.sync_api import expect
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+    with chromium() as browser:
         page = browser.new_page(viewport={"width": 900, "height": 620}, device_scale_factor=2)
         page.goto(url)
         page.set_input_files("#file", str(picture))
         expect(page.locator("#answer .bar").first).to_contain_text("7", timeout=60_000)
         page.screenshot(path=str(PICTURES / "serve.png"))
-        browser.close()
 
 
 def console(folder: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_page_is_readable_by_all(browser: Browser, many: str, name: str) -> No
         page.get_by_text(expected).first.wait_for(state="attached")
         problems = {"light": accessibility_problems(page)}
         page.emulate_media(color_scheme="dark")
-        problems["dark"] = accessibility_problems(page)
+        problems["dark"] = accessibility_problems(page, "cat.color")  # nothing else has changed
         page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
         problems["telephone"] = accessibility_problems(page)
         assert problems == {"light": [], "dark": [], "telephone": []}

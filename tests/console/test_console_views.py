@@ -155,6 +155,7 @@ def test_an_elastic_job_is_scaled_and_a_job_is_cloned(fresh: str, page: Page) ->
         expect(page.get_by_text(f"asked for {workers} worker")).to_be_visible()
     else:
         page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()  # or the key would be the dialog's
     page.keyboard.press("c")
     page.get_by_label("Priority").fill("80")
     with page.expect_request("**/clone") as request:

@@ -23,14 +23,6 @@ def cells() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(autouse=True)
-def patience() -> None:
-    """Cores may be busy: what a test waits for comes late, not never."""
-    from playwright.sync_api import expect
-
-    expect.set_options(timeout=60_000)
-
-
 def open_picture(page: Page, url: str, number: int, search: str = "") -> Locator:
     """Open a picture and return the stage, when the picture is drawn."""
     from playwright.sync_api import expect

@@ -6,41 +6,40 @@ import contextlib
 import io
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from testing.console.browser import CHROMIUM, PATIENCE_MS, chromium
 from testing.serving.pictures import picture
 from testing.serving.server import Server, Starter
 
 if TYPE_CHECKING:
-    from playwright.sync_api import FilePayload, Page
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    from playwright.sync_api import Browser, FilePayload, Page
 
 pytestmark = [
     pytest.mark.clients,
     pytest.mark.skipif(
         CHROMIUM is None and os.environ.get("CI") != "true",
-        reason="needs chromium: apt-get install chromium, or tools/setup.sh system",
+        reason="needs chromium: apt-get install chromium-headless-shell, or tools/setup.sh browser",
     ),
 ]
 
 
-@pytest.fixture
-def page() -> Iterator[Page]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        opened = browser.new_page()
-        opened.set_default_timeout(60_000)
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
         yield opened
-        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context()
+    opened = context.new_page()
+    opened.set_default_timeout(PATIENCE_MS)
+    yield opened
+    context.close()
 
 
 def test_a_model_chosen_again_leaves_what_was_typed(page: Page, server: Server) -> None:
@@ -49,7 +48,7 @@ def test_a_model_chosen_again_leaves_what_was_typed(page: Page, server: Server) 
 
     late: list[Route] = []
     page.goto(server.url)
-    expect(page.locator("#expects")).to_contain_text("x FP32 [-1,4]", timeout=60_000)
+    expect(page.locator("#expects")).to_contain_text("x FP32 [-1,4]")
     page.route("**/v2/models/double", lambda route: late.append(route))
     with page.expect_request("**/v2/models/double"):
         page.select_option("#model", "double")
@@ -63,7 +62,6 @@ def test_a_model_chosen_again_leaves_what_was_typed(page: Page, server: Server) 
 def test_a_person_tries_models(page: Page, server: Server) -> None:
     from playwright.sync_api import expect
 
-    expect.set_options(timeout=60_000)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
@@ -149,8 +147,8 @@ def test_the_page_asks_for_a_key(page: Page, start: Starter, onnx_models: Path) 
     _, key = add_key(start.folder / "keys.json", "me")
     server = start(str(onnx_models / "double.onnx"), "--keys", "keys.json")
     page.goto(server.url)
-    expect(page.locator(".error")).to_contain_text("a key must be given", timeout=60_000)
+    expect(page.locator(".error")).to_contain_text("a key must be given")
     page.click("summary")
     page.fill("#key", key)
     page.press("#key", "Tab")
-    expect(page.locator("#model option")).to_have_count(1, timeout=60_000)
+    expect(page.locator("#model option")).to_have_count(1)
