@@ -105,7 +105,7 @@ def test_init_works_under_other_launchers(shell: Shell, launcher: str, command: 
         cwd=shell.folder,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=120,
         check=False,
     )
     assert sorted(done.stdout.splitlines()) == [f"{launcher} 0 2", f"{launcher} 1 2"], done.stderr

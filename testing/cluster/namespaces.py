@@ -49,7 +49,7 @@ def enter_namespace(descriptor: int) -> None:
 def missing_rights() -> str | None:
     """Why no machine can be made here, if so; root in a container may not be enough."""
     trial = ["unshare", "--net", "--pid", "--fork", "--mount-proc", "true"]
-    done = subprocess.run(trial, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(trial, capture_output=True, text=True, timeout=60, check=False)
     return done.stderr.strip() if done.returncode else None
 
 
@@ -130,7 +130,7 @@ class Machine:
             for process in self._started:
                 process.wait()
             with suppress(subprocess.TimeoutExpired):
-                self._holder.wait(10)
+                self._holder.wait(60)
         self._holder.kill()
         self._holder.wait()
         for pipe in (self._holder.stdin, self._holder.stdout):

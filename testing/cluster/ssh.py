@@ -14,7 +14,7 @@ def new_key(path: Path) -> str:
     """Write a key pair, replacing an old one; returns the public half."""
     path.unlink(missing_ok=True)
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.stem, "-f", str(path)]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=20)
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=60)
     return " ".join(path.with_suffix(".pub").read_text().split()[:2])
 
 

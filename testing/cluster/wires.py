@@ -61,6 +61,6 @@ def carry_out(tool: str, lines: list[str], holder: int) -> None:
             stderr=subprocess.STDOUT,
             text=True,
         )
-    output, _ = process.communicate("\n".join(lines) + "\n", timeout=20)
+    output, _ = process.communicate("\n".join(lines) + "\n", timeout=60)
     if process.returncode != 0:
         raise RuntimeError(f"{tool} failed: {output.strip()}\n" + "\n".join(lines))

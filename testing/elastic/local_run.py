@@ -101,7 +101,7 @@ class LocalRun:
             self.output, _ = self._process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             self._process.terminate()
-            self.output, _ = self._process.communicate(timeout=30)
+            self.output, _ = self._process.communicate(timeout=120)
             raise AssertionError(f"the run must end, got {self.output}") from None
         self.code = self._process.returncode
         return self

@@ -45,7 +45,7 @@ class WebService:
     def client(self, token: str | None = None, **more: Any) -> httpx.Client:
         """A client with a token, or one that is not logged in."""
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        made = httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=30, **more)
+        made = httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=120, **more)
         self.clients.append(made)
         return made
 

@@ -136,13 +136,13 @@ class PodProcess:
         """End the pod and wait for it."""
         self.kill()
         self._holder.kill()
-        self._reader.join(20)
+        self._reader.join(60)
 
 
 def missing_rights() -> str | None:
     """Return why no pod can be run here, if so."""
     trial = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]
-    done = subprocess.run([*trial, "true"], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([*trial, "true"], capture_output=True, text=True, timeout=60, check=False)
     return done.stderr.strip() if done.returncode else None
 
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from testing.cluster.cluster import VirtualCluster
 from testing.cluster.namespaces import entered
-from testing.cluster.waiting import wait_until
+from testing.cluster.waiting import PATIENCE_S, wait_until
 
 PYTHON = sys.executable
 
@@ -44,8 +44,8 @@ with socket.create_server(("0.0.0.0", 5000)) as server:
 def ssh(
     cluster: VirtualCluster, host: str, *command: str, on: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    argv: list[str | Path] = ["ssh", "-F", cluster.ssh_config, "-o", "ConnectTimeout=1", host, *command]
-    return cluster.run(argv, on=on, check=False, timeout=20)
+    argv: list[str | Path] = ["ssh", "-F", cluster.ssh_config, "-o", "ConnectTimeout=5", host, *command]
+    return cluster.run(argv, on=on, check=False, timeout=PATIENCE_S)
 
 
 def serve(cluster: VirtualCluster, host: str, code: str) -> subprocess.Popen[str]:
@@ -68,7 +68,7 @@ def bytes_per_second(cluster: VirtualCluster, host: str, size: int) -> float:
     with serve(cluster, host, SINK) as server, connect(cluster, host) as connection:
         connection.sendall(bytes(size))
         connection.close()
-        return float(server.communicate(timeout=30)[0])
+        return float(server.communicate(timeout=120)[0])
 
 
 @pytest.mark.parametrize("start", ["head", "h1", "h4"])
@@ -101,7 +101,7 @@ def test_a_command_keeps_folder_environment_input_and_status(
 def test_a_signal_reaches_the_command_itself(shared_cluster: VirtualCluster) -> None:
     with shared_cluster.popen(["sleep", "60"], on="h1") as process:
         process.send_signal(signal.SIGINT)
-        assert process.wait(5) == -signal.SIGINT
+        assert process.wait(PATIENCE_S) == -signal.SIGINT
     assert shared_cluster.processes("h1") == []
 
 
@@ -173,7 +173,7 @@ def test_kill_is_a_power_loss(cluster: VirtualCluster) -> None:
     with serve(cluster, "h1", ECHO) as server, connect(cluster, "h1") as connection:
         on_host = [process.pid for process in cluster.host("h1").running.processes()]
         cluster.kill("h1")
-        assert server.wait(1) == -signal.SIGKILL
+        assert server.wait(PATIENCE_S) == -signal.SIGKILL
         assert not any(map(psutil.pid_exists, on_host))
         connection.settimeout(0.5)
         with pytest.raises(TimeoutError):  # nobody said good-bye
@@ -247,7 +247,7 @@ def test_nothing_outlives_a_crash(own_temporary: None, new_cluster: Callable[...
         tree = psutil.Process(crashing.pid).children(recursive=True)
         crashing.kill()
     assert len(tree) >= 8  # a holder and a first process for each machine, and the command
-    assert psutil.wait_procs(tree, timeout=10)[1] == []
+    assert psutil.wait_procs(tree, timeout=PATIENCE_S)[1] == []
     assert folder.is_dir()
     alive = new_cluster(1)
     assert not folder.exists()

@@ -127,7 +127,7 @@ def test_all_peers_change_at_the_same_piece(monkeypatch: pytest.MonkeyPatch, siz
 
     def maker(index: int) -> Callable[[], Mode]:
         shared = arena.Arena(opened[index], index=index, pids=[os.getpid()] * size, slab_bytes=far)
-        return lambda: shm.SharedMemory(shared, timeout_s=10, near_bytes=near)
+        return lambda: shm.SharedMemory(shared, timeout_s=60, near_bytes=near)
 
     def work(mode: Mode) -> list[Tensor]:
         results = []
@@ -158,7 +158,7 @@ def test_a_group_that_another_one_follows_soon_does_not_measure(
         store=HashStore(),
         members=(GroupMember(rank=0, host="m", name="h", pid=os.getpid(), address=""),),
         index=0,
-        timeout_s=5.0,
+        timeout_s=60.0,
         describe=lambda peer, what: what,
         lives=lambda peer: True,
         whole_world=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from testing.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import Bench
-from tests.collectives.groups.test_breaking import DEATH_S, GRACE_S, SOON_S, told
+from tests.collectives.groups.test_breaking import GRACE_S, SOON_S, told
 from tests.collectives.modes.mode_contract import BETWEEN_HOSTS, CASES, LEAVING
 
 from weft.collectives.modes.messages.mpi_world import MpiOffer, offer_from, why_not
@@ -124,16 +124,14 @@ def test_torch_on_four_hosts(bench: Bench, shared_cluster: VirtualCluster, mode:
 @pytest.mark.mpi
 @needs_mpirun
 @pytest.mark.parametrize(
-    ("how", "timeout_s", "grace_s", "within_s", "what"),
+    ("how", "timeout_s", "grace_s", "what"),
     [
-        ("killed", 30, GRACE_S, DEATH_S, "died"),
-        ("leaves", 30, GRACE_S, SOON_S, "gave up"),
-        ("stopped", 2, "6", SOON_S, r"did not come within 2 s \(timed out\)"),
+        ("killed", 30, GRACE_S, "died"),
+        ("leaves", 30, GRACE_S, "gave up"),
+        ("stopped", 2, "6", r"did not come within 2 s \(timed out\)"),
     ],
 )
-def test_survivors_name_who_broke_it(
-    bench: Bench, how: str, timeout_s: int, grace_s: str, within_s: int, what: str
-) -> None:
+def test_survivors_name_who_broke_it(bench: Bench, how: str, timeout_s: int, grace_s: str, what: str) -> None:
     options = (*UNDER_MPI, "--grace", grace_s)
     done = bench.runs("breaking.py", 3, how, "1", str(timeout_s), "all_reduce", options=options)
     found = told(done.stdout)
@@ -142,7 +140,7 @@ def test_survivors_name_who_broke_it(
         kind, took, message = found[rank]
         assert kind == "PeerError"
         assert re.fullmatch(rf"rank 1 on \S+ {what} during all_reduce\(float32\[1000, 1000\], SUM\)", message)
-        assert took <= within_s
+        assert took <= SOON_S
 
 
 @pytest.mark.mpi
@@ -167,7 +165,7 @@ def test_a_rank_that_hangs_on_another_host_is_named(bench: Bench, shared_cluster
         "all_reduce",
         options=(*OWN_FOLDERS, "--mode", "mpi", "--grace", "5"),
     )
-    output, errors = process.communicate(timeout=55)
+    output, errors = process.communicate(timeout=120)
     found = told(output)
     assert found.keys() >= {0, 1, 2}, output + errors
     for kind, took, message in found.values():

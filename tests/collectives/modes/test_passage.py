@@ -66,13 +66,13 @@ def test_who_waits_for_the_last_has_waited_for_all(mover: PassageMover) -> None:
 
     ended = threading.Event()
     passage = mover.post([first(), second()])
-    assert ended.wait(10)  # the second has ended its steps, but not its passage
+    assert ended.wait(60)  # the second has ended its steps, but not its passage
     waiter = threading.Thread(target=passage.wait)
     waiter.start()
     waiter.join(0.05)
     assert waiter.is_alive()
     late.came = True
-    waiter.join(10)
+    waiter.join(60)
     assert not waiter.is_alive()
 
 

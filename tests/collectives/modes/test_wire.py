@@ -163,7 +163,7 @@ def rings(size: int, wires: list[str]) -> Iterator[list[Background]]:
             addresses,
             index=index,
             secret=secret,
-            timeout_s=5,
+            timeout_s=60,
             describe=lambda peer, what: f"peer {peer} {what}",
         )
         return Ring(mesh), mesh

@@ -102,14 +102,14 @@ def test_a_trace_of_a_run_that_is_ended(bench: Bench) -> None:
     assert process.stdout is not None
     assert "waiting" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=40)
+    process.communicate(timeout=120)
     assert ranks_in(events_of(bench.shell.folder / "out.json")) == {"rank 0", "rank 1"}
 
 
 def test_a_trace_and_a_report_of_several_hosts(bench: Bench, shared_cluster: VirtualCluster) -> None:
     options = ("--trace", "out.json", "--report", "3", "--mode", "shm,ring")
     process = bench.starts_on(shared_cluster, "h1:2,h2:1", "watched.py", "well", options=options)
-    output, errors = process.communicate(timeout=55)
+    output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, output + errors
     events = events_of(bench.shell.folder / "out.json")
     assert ranks_in(events) == {"rank 0", "rank 1", "rank 2"}
@@ -184,7 +184,7 @@ def test_light_wires_have_their_own_allowance(
     process = bench.starts_on(
         shared_cluster, "h1:2,h2:1,h3:1", "wrong.py", "none", "0", "always", "1000x1000", options=options
     )
-    output, errors = process.communicate(timeout=55)
+    output, errors = process.communicate(timeout=120)
     assert told(output, "1000x1000") == ["nothing"] * 4, output + errors
     found = re.search(r"weft: 5 all_reduces verified, largest relative error ([\d.e-]+)", errors)
     assert found, errors

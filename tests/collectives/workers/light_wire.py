@@ -10,7 +10,7 @@ import torch.distributed as dist
 import weft
 
 wire, tolerance = sys.argv[1], float(sys.argv[2])
-world = weft.init(wire=wire if "init" in sys.argv else None, timeout_s=20)
+world = weft.init(wire=wire if "init" in sys.argv else None, timeout_s=60)
 assert world.backend == "weft"
 COUNT = 700_001
 

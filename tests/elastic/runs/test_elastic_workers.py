@@ -255,5 +255,5 @@ def test_ctrl_c_ends_everything(start: Start) -> None:
     run = start("1:2", 2, "--epochs", "500", "--pause", "0.02")
     run.await_event("stepped", worker="localhost/1.0")
     os.kill(run.pid, signal.SIGINT)
-    run.finish(timeout=30)
+    run.finish(timeout=120)
     assert run.code == 130, run.output

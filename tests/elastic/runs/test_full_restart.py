@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from testing.cluster.waiting import wait_until
+from testing.cluster.waiting import PATIENCE_S, wait_until
 from testing.elastic.local_run import LocalRun, undisturbed
 from testing.forking.server import ForkServer
 
@@ -71,7 +71,7 @@ def workers_of(run: LocalRun) -> list[int]:
 def kill(pids: list[int]) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
+    psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=PATIENCE_S)
 
 
 def test_everything_is_killed_and_started_again_with_another_number_of_workers(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_what_is_made_in_vain_is_given_up_and_discarded_when_it_is_there() -> No
     lost, go_on, discarded = threading.Event(), threading.Event(), threading.Event()
 
     def make() -> str:
-        go_on.wait(20)  # as in C++: nothing interrupts it
+        go_on.wait(60)  # as in C++: nothing interrupts it
         return "made"
 
     with roll.interruptible(lost.is_set):
@@ -130,7 +130,7 @@ def test_what_is_made_in_vain_is_given_up_and_discarded_when_it_is_there() -> No
         with pytest.raises(PeerError, match="a member was lost"):
             roll.unless_in_vain(make, discard=lambda made: discarded.set())
     go_on.set()
-    assert discarded.wait(20)
+    assert discarded.wait(60)
 
 
 def test_what_is_made_in_time_is_returned_and_its_errors_are_raised() -> None:

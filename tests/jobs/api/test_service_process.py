@@ -66,7 +66,7 @@ def test_the_service_starts_answers_and_ends(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=f"process {process.pid}"), locked_data(data):
             pass
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert not (data / "service.json").exists()
     finally:
         process.kill()

@@ -29,7 +29,7 @@ class Message(dict[str, Any]):
 
 @contextmanager
 def listening(client: httpx.Client, topics: str, **headers: str) -> Iterator[Iterator[Message]]:
-    with client.stream("GET", "/stream", params={"topics": topics}, headers=headers, timeout=30) as answer:
+    with client.stream("GET", "/stream", params={"topics": topics}, headers=headers, timeout=120) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"] == "text/event-stream"
         yield _messages(answer)
@@ -130,7 +130,7 @@ def test_streams_end_with_the_service(start_web: StartWeb) -> None:
         reader = threading.Thread(target=read)
         reader.start()
         web.loop.call_soon_threadsafe(web.running.state.hub.close)
-        assert ended.wait(10)
+        assert ended.wait(60)
         reader.join()
 
 

@@ -127,5 +127,5 @@ def serve() -> Iterator[Callable[..., str]]:
 
 def client_of(address: str, name: str) -> httpx.Client:
     return httpx.Client(
-        base_url=address, headers={"Authorization": f"Bearer {name}"}, trust_env=False, timeout=20
+        base_url=address, headers={"Authorization": f"Bearer {name}"}, trust_env=False, timeout=60
     )

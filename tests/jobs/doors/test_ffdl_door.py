@@ -135,7 +135,7 @@ def test_a_training_is_halted_and_followed_by_a_socket(
     path = curl.json("/v1/models", *SEND, status=201)["location"]
     url = address.replace("http", "ws") + f"{path}/logs?follow=true"
     with connect(url, additional_headers={"Authorization": "Bearer ann"}, proxy=None) as socket:
-        assert socket.recv(timeout=30) == "begun\n"
+        assert socket.recv(timeout=120) == "begun\n"
         assert curl.json(path, "-X", "PATCH", "-d", '{"status": "halt"}', status=202)["model_id"] in path
         assert list(socket) == []  # it is closed when the training has ended
     assert _status(curl, path) == "HALTED"

@@ -153,7 +153,7 @@ def test_a_search_that_takes_for_ever_is_ended(run_dir: Path, monkeypatch: pytes
     (run_dir / "rank-0.log").write_text("fine\n" + "a" * 40 + "!\n")
     began = time.monotonic()
     page = LogReader(run_dir).page(0, grep="(a+)+$")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     assert page.next == "0"
     assert not page.complete
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,10 +103,8 @@ def test_ends_while_no_service_runs_are_found(office: Office) -> None:
         office.kill(service)
         office.go()
         await office.desk.appears(office.desk.path(number, "run", "outcome.json"))
-        began_s = time.monotonic()
         office.open()
         assert (await office.desk.reach(number)).state == "completed"
-        assert time.monotonic() - began_s < 20
 
     asyncio.run(story())
 

@@ -78,10 +78,10 @@ def test_every_module_of_tables_is_declared() -> None:
 
 def test_a_write_that_fails_undoes_nothing_but_itself(database: Database) -> None:
     held = threading.Event()
-    results = [database.submit(lambda c: held.wait(10))]  # the others gather behind it, into one transaction
+    results = [database.submit(lambda c: held.wait(60))]  # the others gather behind it, into one transaction
     results += [database.submit(lambda c, n=name: c.execute(add_host(n))) for name in ("a", "b", "a", "c")]  # type: ignore[misc]
     held.set()
-    errors = [result.exception(timeout=10) for result in results]
+    errors = [result.exception(timeout=60) for result in results]
     assert [type(error) for error in errors] == [
         type(None),
         type(None),

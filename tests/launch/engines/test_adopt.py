@@ -157,7 +157,7 @@ def test_nothing_is_left_when_it_is_killed_itself(adopt: Start) -> None:
     process = adopt(sys.executable, "-c", SLEEPER, "stubborn")
     both = family(process)
     process.kill()
-    wait_until(lambda: gone(both), "the worker and its child are gone", timeout_s=5)
+    wait_until(lambda: gone(both), "the worker and its child are gone")
 
 
 def test_a_signal_to_all_its_processes_reaches_the_worker_once(adopt: Start) -> None:

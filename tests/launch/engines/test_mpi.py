@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from testing.cluster.cluster import VirtualCluster
-from testing.cluster.waiting import wait_until
+from testing.cluster.waiting import PATIENCE_S, wait_until
 from testing.shell import Shell
 from tests.launch.engines.test_local import SLEEPER as LOCAL_SLEEPER
 from tests.launch.engines.test_local import pids_from
@@ -113,8 +113,8 @@ def test_nothing_outlives_a_launcher_that_is_signalled(shell: Shell, number: sig
     process = shell.start("run", "--engine", "mpi", "-n", "2", shell.script(LOCAL_SLEEPER))
     workers = pids_from(process, 2)
     process.send_signal(number)
-    assert process.wait(10) == (-9 if number == signal.SIGKILL else 128 + number)
-    assert psutil.wait_procs(workers, timeout=5)[1] == []
+    assert process.wait(PATIENCE_S) == (-9 if number == signal.SIGKILL else 128 + number)
+    assert psutil.wait_procs(workers, timeout=PATIENCE_S)[1] == []
 
 
 def test_a_worker_asked_to_end_gets_its_time(shell: Shell) -> None:
@@ -126,7 +126,7 @@ def test_a_worker_asked_to_end_gets_its_time(shell: Shell) -> None:
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(2)]
     process.send_signal(signal.SIGTERM)
-    lines += process.communicate(timeout=10)[0].splitlines(keepends=True)
+    lines += process.communicate(timeout=PATIENCE_S)[0].splitlines(keepends=True)
     assert sorted(lines) == ["[0] saved\n", "[0] up\n", "[1] saved\n", "[1] up\n"]
 
 
@@ -181,13 +181,13 @@ def test_one_host_that_is_not_this_one(on_four: Launcher) -> None:
 def test_nothing_is_left_on_any_host_when_the_launcher_is_killed(on_four: Launcher, text: str) -> None:
     process = on_four.start_sleepers(text, 8, "--engine", "mpi", "--per-host", "2", *OWN_FOLDERS)
     process.kill()
-    wait_until(lambda: on_four.left() == [], "all hosts are empty", timeout_s=5)
+    wait_until(lambda: on_four.left() == [], "all hosts are empty")
 
 
 def test_ctrl_c_ends_the_workers_of_all_hosts(on_four: Launcher) -> None:
     process = on_four.start_sleepers(SLEEPER, 8, "--engine", "mpi", "--per-host", "2", *OWN_FOLDERS)
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 130
+    assert process.wait(PATIENCE_S) == 130
     assert on_four.left() == []
 
 
@@ -195,6 +195,6 @@ def test_a_host_that_is_cut_off_is_named(cluster: VirtualCluster, tmp_path: Path
     launcher = Launcher(cluster, tmp_path)
     process = launcher.start_sleepers(SLEEPER, 4, "--engine", "mpi", *OWN_FOLDERS)
     cluster.cut("h3")
-    _, err = process.communicate(timeout=15)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert "weft: failed: host h3 (ranks 2): lost: no sign of life" in err

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from testing.cluster.slurm import Slurm
-from testing.cluster.waiting import wait_until
+from testing.cluster.waiting import PATIENCE_S, wait_until
 from testing.shell import WEFT, Shell
 from tests.launch.engines.test_ssh import SLEEPER, STUBBORN
 from tests.launch.sites import sites
@@ -262,8 +262,8 @@ def test_nothing_is_left_when_the_launcher_is_signalled(
         pid = job.stdout.readline().strip()
         assert all(" up " in job.stdout.readline() for _ in range(8))
         slurm.run(["kill", f"-{number}", pid])
-        job.communicate(timeout=10)
-    wait_until(lambda: left(slurm) == [], "all nodes are empty", timeout_s=5)
+        job.communicate(timeout=PATIENCE_S)
+    wait_until(lambda: left(slurm) == [], "all nodes are empty")
 
 
 def test_the_batch_script_runs(slurm: Slurm, tmp_path: Path) -> None:
@@ -273,9 +273,7 @@ def test_the_batch_script_runs(slurm: Slurm, tmp_path: Path) -> None:
     job = slurm.run(["sbatch", "--parsable", "job.sh"], cwd=tmp_path).stdout.strip()
     output = tmp_path / f"train-{job}.out"
     state = ["squeue", "--noheader", f"--jobs={job}", "--format=%T"]
-    wait_until(
-        lambda: slurm.run(state).stdout.strip() in ("", "COMPLETED"), "the job has ended", timeout_s=20
-    )
+    wait_until(lambda: slurm.run(state).stdout.strip() in ("", "COMPLETED"), "the job has ended")
     lines = [json.loads(line[4:]) for line in output.read_text().splitlines() if line[:1] == "["]
     assert sorted(line[0] for line in lines) == ["0", "1", "2", "3"], output.read_text()
     assert len({line[5] for line in lines}) == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from testing.cluster.cluster import VirtualCluster
-from testing.cluster.waiting import wait_until
+from testing.cluster.waiting import PATIENCE_S, wait_until
 from testing.shell import WEFT
 
 from weft.launch.engines.local import agent_argv
@@ -205,15 +205,15 @@ def test_no_process_outlives_the_launcher_on_any_host(on_four: Launcher, number:
     process = on_four.start_sleepers(STUBBORN + SLEEPER, 8, "--per-host", "2")
     assert len(on_four.left()) >= 16
     process.send_signal(number)
-    wait_until(lambda: not on_four.left(), "every process of the run to end", timeout_s=5.0)
+    wait_until(lambda: not on_four.left(), "every process of the run to end")
 
 
 def test_a_cut_cable_ends_the_run_at_both_ends(on_own_four: Launcher) -> None:
     process = on_own_four.start_sleepers(STUBBORN + SLEEPER, 4)
     on_own_four.cluster.cut("h2")
     # The host that is cut off ends its own workers.
-    wait_until(lambda: not on_own_four.left(), "every process of the run to end", timeout_s=5.0)
-    _, err = process.communicate(timeout=10)
+    wait_until(lambda: not on_own_four.left(), "every process of the run to end")
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert "host h2 (ranks 1): lost: no sign of life" in err
 
@@ -221,7 +221,7 @@ def test_a_cut_cable_ends_the_run_at_both_ends(on_own_four: Launcher) -> None:
 def test_a_host_that_loses_power_ends_the_run(on_own_four: Launcher) -> None:
     process = on_own_four.start_sleepers(SLEEPER, 4)
     on_own_four.cluster.kill("h4")
-    _, err = process.communicate(timeout=15)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert "host h4 (ranks 3): lost" in err
     survivors = [line for name in ("h1", "h2", "h3") for _, line in on_own_four.cluster.processes(name)]
@@ -243,7 +243,7 @@ def test_a_restart_goes_on_without_a_host_that_is_lost(on_own_four: Launcher, lo
     """As torchrun does with --nnodes MIN:MAX, but as soon as the host is known to be lost; the leader's, too."""
     process = on_own_four.start_sleepers(RESTARTED, 4, "--nnodes", "3:4", "--max-restarts", "1")
     on_own_four.cluster.kill(lost)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     assert "restart 1 of 1 with 3 workers" in err
     said = sorted(line.partition("] ")[2] for line in out.splitlines() if "restart 1" in line)
@@ -257,7 +257,7 @@ def test_a_restart_needs_as_many_hosts_as_were_asked_for(on_own_four: Launcher) 
     process = on_own_four.start_sleepers(RESTARTED, 4, "--nnodes", "3:4", "--max-restarts", "3")
     on_own_four.cluster.kill("h4")
     on_own_four.cluster.kill("h3")
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert "lost" in err
 
@@ -267,9 +267,9 @@ def test_a_killed_agent_leaves_nothing_on_its_host(on_own_four: Launcher) -> Non
     agents = [pid for pid, line in on_own_four.cluster.processes("h2") if "weft.launch.agent.agent" in line]
     for pid in agents:
         os.kill(pid, signal.SIGKILL)
-    _, err = process.communicate(timeout=15)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert "host h2 (ranks 1): lost" in err
-    wait_until(lambda: not on_own_four.left(), "every process of the run to end", timeout_s=5.0)
+    wait_until(lambda: not on_own_four.left(), "every process of the run to end")
 
 
 @pytest.mark.parametrize(

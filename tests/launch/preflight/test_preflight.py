@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from testing.cluster.cluster import VirtualCluster
+from testing.cluster.waiting import PATIENCE_S
 from testing.shell import WEFT
 
 from weft.launch.preflight import progress_on
@@ -32,7 +33,7 @@ class Bench:
     def weft(self, verb: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         # /run is a host's own, so that clusters of other tests share no connection with this one.
         variables = {"XDG_CACHE_HOME": str(self.folder / "cache"), "XDG_RUNTIME_DIR": "/run", **env}
-        return self.cluster.run([WEFT, verb, *args], env=variables, cwd=self.folder, check=False, timeout=50)
+        return self.cluster.run([WEFT, verb, *args], env=variables, cwd=self.folder, check=False, timeout=120)
 
     def check(self, *args: str, code: int, hosts: str | None = None, **env: str) -> dict[str, Any]:
         done = self.weft("check", "-H", hosts or self.names, "--json", *args, **env)
@@ -249,7 +250,7 @@ def test_a_host_lost_while_links_are_measured(bench: Bench) -> None:
         assert process.stdout.readline() == "measuring\n"
         (agent,) = [pid for pid, argv in bench.cluster.processes("h3") if "weft.launch.agent.agent" in argv]
         psutil.Process(agent).kill()
-        report, complaints = process.communicate("go on\n", timeout=15)
+        report, complaints = process.communicate("go on\n", timeout=PATIENCE_S)
     (failure,) = [line for line in report.splitlines() if line.startswith("✗ ssh  ")]
     assert "h3      the agent must stay, got its end" in failure, complaints
     assert report.endswith("\n1 failure; a run would not start\n")

@@ -89,7 +89,7 @@ class Gate:
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         self.entered.release()
-        assert self.go.acquire(timeout=30)
+        assert self.go.acquire(timeout=120)
         x = feeds["x"]
         self.runs.append(len(x))
         if (x[:, 0] == -1).any():
