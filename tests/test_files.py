@@ -38,11 +38,9 @@ def test_what_is_kept_for_good_is_in_one_folder(tmp_path: Path, monkeypatch: pyt
     from weft.jobs.client.address import default_data_folder
     from weft.serve.store.entry import default_store
     from weft.tune.study.home import studies_folder
-    from weft.vision.library.library import default_library
 
     for name in ("WEFT_HOME", "WEFT_STORE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    found = [default_data_folder(), default_store().parent, studies_folder().parent, default_library().parent]
-    assert found == [tmp_path / "weft"] * 4
+    assert [default_data_folder(), default_store().parent, studies_folder().parent] == [tmp_path / "weft"] * 3
     assert data_folder({}) == Path.home() / ".local" / "share" / "weft"

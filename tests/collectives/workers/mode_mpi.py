@@ -26,7 +26,7 @@ def world_of(name: str) -> MpiWorld:
 def together(count: int, work: Callable[[Any], Any]) -> list[Any]:
     result = None
     if rank < count:
-        mode = Mpi(everyone.mpi, everyone.communicator(range(count), 60), timeout_s=60)
+        mode = Mpi(everyone.mpi, everyone.communicator(range(count), 10), timeout_s=10)
         try:
             result = work(mode)
         finally:
