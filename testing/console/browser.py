@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "src" / "weft" / "console" / "web"
 # The shell draws no window of its own around a page, which takes two thirds of a browser's time.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
+CHROMIUM = next((found for name in BROWSERS if (found := shutil.which(name))), None)
 WIDE, NARROW = (1360, 850), (400, 820)
 PATIENCE_MS = 60_000  # for what a page is to show: cores may be busy
 
