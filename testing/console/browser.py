@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ WEB = ROOT / "src" / "weft" / "console" / "web"
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next((found for name in BROWSERS if (found := shutil.which(name))), None)
 WIDE, NARROW = (1360, 850), (400, 820)
+OF_COLOURS = ("color-contrast", "link-in-text-block")  # rules of axe by which another theme may fail
 PATIENCE_MS = 60_000  # for what a page is to show: cores may be busy
 
 needs_browser = [
@@ -85,13 +86,13 @@ def made_up_service(jobs: int, *words: str) -> Iterator[str]:
             process.kill()
 
 
-def accessibility_problems(page: Page, rules: str = "") -> list[str]:
-    """Return what axe finds on a page by all its rules, or by those of one tag: its rule and the elements."""
+def accessibility_problems(page: Page, rules: Sequence[str] = ()) -> list[str]:
+    """Return what axe finds on a page by all its rules, or by some: its rule and the elements."""
     # Colours that were changed a moment ago are drawn before they are judged.
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     if not page.evaluate("'axe' in window"):
         page.evaluate((WEB / "node_modules" / "axe-core" / "axe.min.js").read_text())
-    options: dict[str, Any] = {"resultTypes": ["violations"]} | ({"runOnly": [rules]} if rules else {})
+    options: dict[str, Any] = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
     found: dict[str, Any] = page.evaluate("(options) => axe.run(document, options)", options)
     return [
         f"{violation['id']}: {node['html'][:160]} ({node['failureSummary']})"
