@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from weft.collectives.members import Arrangement, Layout, Stretch, arrange, in_turns
-from weft.collectives.modes.mode import Background, Bounds, Mode, Pending, even_bounds, streams
+from weft.collectives.modes.mode import Background, Bounds, Mode, Pending, even_bounds, streams, takes_many
 from weft.collectives.modes.serial_thread import SerialThread
 from weft.collectives.reduction import Reduction
 
@@ -71,6 +71,16 @@ class Hierarchy:
             self._down(values)
         else:
             self._pipelined(values, reduction)
+
+    def all_reduce_together(
+        self, tensors: Sequence[Tensor], reduction: Reduction, after: Callable[[list[Tensor]], None]
+    ) -> bool:
+        """Reduce flat tensors of one type in place, without a copy of all; return False where no mode can."""
+        whole = self._whole
+        if whole is None or not takes_many(whole):
+            return False
+        whole.all_reduce_many(tensors, reduction, after)
+        return True
 
     def reduce_scatter(self, values: Tensor, bounds: Bounds, reduction: Reduction) -> None:
         """Our part gets the reduced values; the rest of the tensor is undefined afterwards."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.collectives.modes.mode import Mode, even_bounds, streams
+from weft.collectives.modes.mode import Mode, even_bounds, streams, takes_many
 from weft.collectives.reduction import Reduction
 from weft.errors import PeerError
 
@@ -36,6 +37,34 @@ def everyone_gets_the_same_sum(together: Together, size: int) -> None:
         expected = torch.arange(count, dtype=torch.float32) * 0.1 * size + sum(range(size))
         assert torch.allclose(results[0][position], expected)
         assert all(torch.equal(result[position], results[0][position]) for result in results)
+
+
+def several_as_one(together: Together, size: int) -> None:
+    """Tensors of all sizes, larger than a piece and empty ones among them, in a mode that takes many at once."""
+    counts = [3, 0, 1000, 70_001, 5, 300_000, 17, 64, 1]
+
+    def work(mode: Mode) -> list[Tensor] | None:
+        if not takes_many(mode):
+            return None
+        made = []
+        for name, dtype in (("SUM", torch.float32), ("MAX", torch.int32), ("PRODUCT", torch.float64)):
+            given = [(torch.arange(count) % 7 + mode.index + 1).to(dtype) for count in counts]
+            mode.all_reduce_many(given, Reduction(name), lambda parts: torch._foreach_mul_(parts, 2))
+            made += given
+        return made
+
+    results = together(size, work)
+    if results[0] is None:
+        return
+    values = [torch.arange(count) % 7 for count in counts]
+    product = [math.prod(value + index + 1 for index in range(size)) for value in values]
+    expected = [value * size + sum(range(1, size + 1)) for value in values] + [
+        value + size for value in values
+    ]
+    for found in results:
+        assert len(found) == 3 * len(counts)
+        for one, wanted in zip(found, [*expected, *product], strict=True):
+            assert torch.equal(one, torch.as_tensor(wanted * 2).to(one.dtype))
 
 
 def types_and_operators(together: Together) -> None:
@@ -210,6 +239,7 @@ CASES: dict[str, Callable[[Together], None]] = {
         f"everyone_gets_the_same_sum_{size}": partial(everyone_gets_the_same_sum, size=size)
         for size in (2, 3, 4)
     },
+    **{f"several_as_one_{size}": partial(several_as_one, size=size) for size in (2, 3)},
     "types_and_operators": types_and_operators,
     "parts_are_reduced_and_gathered": parts_are_reduced_and_gathered,
     "a_broadcast_reaches_everyone": a_broadcast_reaches_everyone,

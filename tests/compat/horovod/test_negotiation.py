@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from weft.compat.horovod.negotiation.coordinator import Coordinator
 from weft.compat.horovod.negotiation.messages import (
     GLOBAL_SET,
+    AgreedBatch,
     AgreedOps,
     OpKind,
     OpRequest,
@@ -46,6 +47,7 @@ class Rank:
     executed: list[list[str]] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
     sent_in_full: int = 0
+    heard_batches: int = 0
     values: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
@@ -60,6 +62,9 @@ class Rank:
     def hear(self, message: object) -> ReadyOps | None:
         if isinstance(message, SendAgain):
             return self.names.again(message.numbers)
+        if isinstance(message, AgreedBatch):
+            self.heard_batches += 1
+            message = AgreedOps(self.names.batches.executions(message.number))
         assert isinstance(message, AgreedOps)
         for execution in message.executions:
             batch = []
@@ -77,7 +82,7 @@ class Rank:
                 if op.error:
                     self.errors[key[1]] = op.error
             self.executed.append(batch)
-        self.names.forget(message)
+        self.names.follow(message)
         return None
 
 
@@ -107,16 +112,20 @@ class World:
 @settings(max_examples=150)
 @given(
     size=st.integers(1, 5),
-    steps=st.integers(1, 4),
+    steps=st.integers(1, 8),
     names=st.integers(1, 12),
     capacity=st.sampled_from([0, 1, 3, 1024]),
     fusion=st.sampled_from([0, 64, BIG]),
+    with_set=st.booleans(),
     seed=st.integers(0, 10**6),
 )
 def test_any_order_of_arrivals_gives_one_order_of_execution(
-    size: int, steps: int, names: int, capacity: int, fusion: int, seed: int
+    size: int, steps: int, names: int, capacity: int, fusion: int, with_set: bool, seed: int
 ) -> None:
-    """Names recur in every step, in another order on every rank, in batches of any size; a part is in a smaller set."""
+    """Names recur in every step, in another order on every rank, in parts of any size; some are in a smaller set.
+
+    In later steps some ranks submit everything at once, as a batch, while others may not.
+    """
     draw = random.Random(seed)
     world = World(size, capacity=capacity, fusion_bytes=fusion)
     halves = tuple(range((size + 1) // 2))
@@ -124,16 +133,18 @@ def test_any_order_of_arrivals_gives_one_order_of_execution(
     assert {rank.values["add_process_set.noname.1"] for rank in world.ranks} == {1}
     for rank in world.ranks:
         rank.executed.clear()
-    for _ in range(steps):
+    for step in range(steps):
+        together = [draw.random() < 0.8 for _ in range(size)] if step > 1 else [step < 4] * size
         todo = {}
         for number in range(size):
             mine = [allreduce(str(name), rows=name + 1) for name in range(names)]
-            mine += [allreduce(str(name), set_id=1) for name in range(3)] if number in halves else []
+            small = [allreduce(str(name), set_id=1) for name in range(3)]
+            mine += small if number in halves and with_set else []
             draw.shuffle(mine)
             todo[number] = mine
         while todo:
             number = draw.choice(list(todo))
-            count = draw.randint(1, len(todo[number]))
+            count = len(todo[number]) if together[number] else draw.randint(1, len(todo[number]))
             batch, todo[number] = todo[number][:count], todo[number][count:]
             if not todo[number]:
                 del todo[number]
@@ -145,12 +156,65 @@ def test_any_order_of_arrivals_gives_one_order_of_execution(
         assert not rank.in_flight
         assert not rank.errors
         flat = [name for batch in rank.executed for name in batch]
-        assert len(flat) == steps * (names + 3 * (rank.number in halves))
+        assert len(flat) == steps * (names + 3 * (rank.number in halves and with_set))
     first = [batch for batch in world.ranks[0].executed if batch[0].startswith("0:")]
     for rank in world.ranks:
         assert [batch for batch in rank.executed if batch[0].startswith("0:")] == first
         if rank.number in halves:
             assert rank.executed == world.ranks[0].executed
+    assert world.coordinator.idle
+
+
+def step_of(count: int) -> list[OpRequest]:
+    return [allreduce(str(name)) for name in range(count)]
+
+
+def test_a_step_that_recurs_travels_as_one_number() -> None:
+    world = World(3)
+    for _ in range(3):  # in full, by numbers, and by numbers again: these have a number now
+        world.everyone(*step_of(10))
+    assert [rank.heard_batches for rank in world.ranks] == [0, 0, 0]
+    for rank, order in enumerate(([3, 1, 0, 2], [0, 1, 2, 3], [1, 3, 2, 0])):
+        world.coordinator.receive(rank, world.ranks[rank].submit(*(step_of(10)[i] for i in order)))
+    world.settle()  # other names than before: they are spelled out
+    assert [rank.heard_batches for rank in world.ranks] == [0, 0, 0]
+    for rank in range(3):
+        ready = world.ranks[rank].submit(*step_of(10)[::-1])
+        assert ready.batch >= 0
+        assert not ready.numbers
+        world.coordinator.receive(rank, ready)
+    world.settle()
+    assert [rank.heard_batches for rank in world.ranks] == [1, 1, 1]
+    assert len({str(rank.executed) for rank in world.ranks}) == 1
+
+
+@pytest.mark.parametrize("late", ["numbers", "mismatch", "join", "stall", "other batch"])
+def test_a_batch_is_spelled_out_where_others_do_not_say_it(late: str) -> None:
+    world = World(2)
+    for _ in range(3):
+        world.everyone(*step_of(4))
+    for _ in range(3):
+        world.everyone(*step_of(2))
+    world.tell(0, *step_of(4), now=10.0)
+    match late:
+        case "numbers":
+            world.tell(1, *step_of(4)[:3])
+            world.tell(1, *step_of(4)[3:])
+        case "mismatch":
+            world.tell(1, allreduce("0", rows=9), *step_of(4)[1:])
+            assert all("Mismatched shapes" in rank.errors["allreduce.0"] for rank in world.ranks)
+        case "join":
+            world.tell(1, OpRequest(OpKind.JOIN, GLOBAL_SET, "join"))
+            world.tell(0, OpRequest(OpKind.JOIN, GLOBAL_SET, "join"))
+        case "stall":
+            assert world.coordinator.oldest() == 10.0
+            assert world.coordinator.missing(80.0, 60.0) == {1: [f"allreduce.{name}" for name in range(4)]}
+            world.tell(1, *step_of(4))
+        case "other batch":
+            world.tell(1, *step_of(2))
+            world.tell(1, *step_of(4)[2:])
+    assert not world.ranks[0].in_flight or late == "join"
+    assert world.ranks[0].executed == world.ranks[1].executed
     assert world.coordinator.idle
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,7 +48,46 @@ class WeftGroup(CopyOperations, Barriers, GlooTraffic):
 
         return self._submit(call, run, opts, tensors)
 
-    allreduce_coalesced = allreduce
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
+        reduction = _reduction(opts, tensors)
+
+        def run() -> None:
+            if not self._all_reduce_many(tensors, reduction, lambda parts: self._after(parts, reduction)):
+                for tensor in tensors:
+                    self._all_reduce(tensor, reduction)
+
+        if any(tensor.is_sparse for tensor in tensors):
+            return self.allreduce(tensors, opts)
+        return self._submit(Call("all_reduce", tensors, reduction.name), run, opts, tensors)
+
+    def allreduce_many(self, tensors: list[Tensor], opts: Any, after: Callable[[list[Tensor]], None]) -> bool:
+        """Reduce flat tensors of one type in place, `after` on each part; return False where they must be packed.
+
+        The caller waits: this is no operation of torch.distributed.
+        """
+        reduction = _reduction(opts, tensors[:1])
+        done: list[bool] = []
+        call = Call("all_reduce", tensors, reduction.name)
+        run = partial(self._all_reduce_many, tensors, reduction, after)
+        self._submit(call, lambda: done.append(run()), opts, tensors).wait()
+        return done[0]
+
+    def _all_reduce_many(
+        self, tensors: Sequence[Tensor], reduction: Reduction, after: Callable[[list[Tensor]], None]
+    ) -> bool:
+        first = tensors[0].dtype if tensors else None
+        if reduction.factor is not None or any(each.dtype != first or not each.is_cpu for each in tensors):
+            return False
+        values = [flat(tensor) for tensor in tensors]
+        if not self._hierarchy.all_reduce_together(values, reduction, after):
+            return False
+        for value, tensor in zip(values, tensors, strict=True):
+            put_back(value, tensor)
+        return True
+
+    def _after(self, parts: Sequence[Tensor], reduction: Reduction) -> None:
+        for part in parts:
+            reduction.after(part, self._size)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> Work:
         reduction = _reduction(opts, tensors)

@@ -7,11 +7,12 @@ makes a call raise `PeerError`; the mode is useless afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Protocol, TypeGuard
 
+import torch
 from torch import Tensor
 
 from weft.collectives.reduction import Reduction
@@ -85,6 +86,45 @@ class Streaming(Background, Protocol):
 def streams(mode: object) -> TypeGuard[Streaming]:
     """Return whether a mode can have several reduce-scatters and all-gathers under way."""
     return hasattr(mode, "start_all_gather")
+
+
+class ManyAtOnce(Mode, Protocol):
+    """A mode that reduces several tensors as one without copying them together first."""
+
+    def all_reduce_many(
+        self, tensors: Sequence[Tensor], reduction: Reduction, after: Callable[[list[Tensor]], None]
+    ) -> None:
+        """Reduce flat tensors of one type in place; `after` is given each part of them once it is reduced."""
+        ...
+
+
+def takes_many(mode: object) -> TypeGuard[ManyAtOnce]:
+    """Return whether a mode reduces several tensors as one."""
+    return hasattr(mode, "all_reduce_many")
+
+
+def batches(tensors: Sequence[Tensor], most_bytes: int) -> Iterator[list[Tensor]]:
+    """Give flat tensors in their order, as many at a time as have `most_bytes` together; large ones come in parts."""
+    batch: list[Tensor] = []
+    room = most_bytes
+    for tensor in tensors:
+        nbytes = tensor.nbytes
+        if nbytes > most_bytes:
+            if batch:
+                yield batch
+                batch, room = [], most_bytes
+            *whole, rest = torch.split(tensor, most_bytes // tensor.element_size())
+            for part in whole:
+                yield [part]
+            tensor, nbytes = rest, rest.nbytes
+        if nbytes > room:
+            yield batch
+            batch, room = [], most_bytes
+        if nbytes:
+            batch.append(tensor)
+            room -= nbytes
+    if batch:
+        yield batch
 
 
 @lru_cache(maxsize=1024)  # a tensor goes in many chunks of the same size

@@ -18,7 +18,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from weft.collectives.modes.mode import Bounds, even_bounds
+from weft.collectives.modes.mode import Bounds, batches, even_bounds
 from weft.collectives.modes.peers import DimensionPeers
 from weft.collectives.modes.shared_memory.arena import GIVEN_UP, Arena, open_together, slab_bytes, unlink
 from weft.collectives.modes.shared_memory.extent import FIRST, LEAST_BYTES, SlabExtent
@@ -31,6 +31,7 @@ SMALL_BYTES = 1 << 15  # up to here every rank reduces everything, however many 
 BLOCK_BYTES = 1 << 18  # reduced at once: slabs, result and tensor of a block stay in the second-level cache
 SLOTS = 32  # at most as many pieces after another before the first place is used again
 VIEWS_KEPT = 1024
+BATCHES_KEPT = 256  # divisions of places among several tensors
 _WIDE_BIT = 63  # of the word of a meeting, which signatures leave free
 _NOT_WIDE = (1 << _WIDE_BIT) - 1
 
@@ -90,6 +91,7 @@ class SharedMemory:
         self._others = [peer for peer in range(self.size) if peer != self.index]
         # Everyone's place, by its first byte and what it holds: to make views takes longer than a small reduction.
         self._views: dict[tuple[int, torch.dtype, int], tuple[list[Tensor], int]] = {}
+        self._parts: dict[tuple[int, torch.dtype, tuple[int, ...]], list[list[Tensor]]] = {}
 
     @classmethod
     def connect(cls, peers: DimensionPeers) -> SharedMemory:
@@ -158,18 +160,21 @@ class SharedMemory:
 
     def _places(self, piece: Tensor, doing: int) -> list[Tensor]:
         """Where each peer's values of the next piece go; `doing` is what is done with them."""
-        begin = self._turns.next(piece.nbytes, wide=self._wide)
-        key = (begin, piece.dtype, piece.numel())
+        return self._places_of(piece.dtype, piece.numel(), piece.nbytes, doing)[1]
+
+    def _places_of(self, dtype: torch.dtype, count: int, nbytes: int, doing: int) -> tuple[int, list[Tensor]]:
+        """Return the first byte of the next piece in each slab, and where each peer's values of it go."""
+        begin = self._turns.next(nbytes, wide=self._wide)
+        key = (begin, dtype, count)
         if (found := self._views.get(key)) is None:
             if len(self._views) == VIEWS_KEPT:
                 self._views.clear()
-            end = begin + piece.nbytes
-            views = [slab[begin:end].view(piece.dtype) for slab in self._slabs]
+            views = [slab[begin : begin + nbytes].view(dtype) for slab in self._slabs]
             if not views:
                 raise PeerError(self._describe(self._others[0] if self._others else self.index, GIVEN_UP))
-            found = self._views[key] = (views, signature("piece", piece.dtype, piece.numel()))
+            found = self._views[key] = (views, signature("piece", dtype, count))
         self._what = found[1] ^ doing
-        return found[0]
+        return begin, found[0]
 
     def _pieces(self, values: Tensor) -> Sequence[Tensor]:
         if values.nbytes <= self._most_bytes:
@@ -188,6 +193,45 @@ class SharedMemory:
                 bounds = even_bounds(piece.numel(), self.size)
                 places = self._reduce_part(piece, bounds, reduction, publish=True)
                 self._take_parts(piece, bounds, places)
+
+    def all_reduce_many(
+        self, tensors: Sequence[Tensor], reduction: Reduction, after: Callable[[list[Tensor]], None]
+    ) -> None:
+        """Reduce tensors of one type as if they lay side by side, which they do in the slabs alone.
+
+        `after` is given the reduced tensors, or parts of them, while they are still in the cache.
+        """
+        for batch in batches(tensors, self._most_bytes):
+            if self.size == 2 and len(batch) > 1:
+                self._reduce_batch(batch, reduction)
+            elif len(batch) > 1:
+                counts = [values.numel() for values in batch]
+                together = torch.cat(batch)
+                self.all_reduce(together, reduction)
+                torch._foreach_copy_(batch, list(torch.split(together, counts)))
+            else:
+                self.all_reduce(batch[0], reduction)
+            after(batch)
+
+    def _reduce_batch(self, batch: list[Tensor], reduction: Reduction) -> None:
+        counts = tuple([values.numel() for values in batch])
+        dtype, count = batch[0].dtype, sum(counts)
+        nbytes = count * batch[0].element_size()
+        begin, places = self._places_of(dtype, count, nbytes, signature(reduction.name))
+        key = (begin, dtype, counts)
+        if (parts := self._parts.get(key)) is None:
+            if len(self._parts) == BATCHES_KEPT:
+                self._parts.clear()
+            parts = self._parts[key] = [list(torch.split(place, list(counts))) for place in places]
+        torch._foreach_copy_(parts[self.index], batch)
+        self._meet()
+        theirs = parts[1 - self.index]
+        if reduction.name in ("SUM", "AVG") and dtype is not torch.bool:
+            torch._foreach_add_(batch, theirs)  # a + b is b + a, to the bit
+            return
+        for values, other in zip(batch, theirs, strict=True):
+            left, right = (values, other) if self.index == 0 else (other, values)
+            reduction.combine(left, right, values)
 
     def _all_reduce_two(self, piece: Tensor, reduction: Reduction) -> None:
         places = self._places(piece, signature(reduction.name))
@@ -303,3 +347,4 @@ class SharedMemory:
         self._arena.close()
         self._slabs = ()
         self._views.clear()
+        self._parts.clear()

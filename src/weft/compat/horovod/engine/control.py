@@ -15,6 +15,7 @@ import msgspec
 
 from weft.collectives.modes.tcp.mesh import listen
 from weft.compat.horovod.negotiation.messages import (
+    AgreedBatch,
     AgreedOps,
     AllDrained,
     RankDrained,
@@ -33,7 +34,7 @@ CHUNK_BYTES = 1 << 18
 
 encode = msgspec.msgpack.Encoder().encode
 _from_rank = msgspec.msgpack.Decoder(ReadyOps | StopRequest | RankDrained)
-_from_coordinator = msgspec.msgpack.Decoder(AgreedOps | SendAgain | StopAll | AllDrained)
+_from_coordinator = msgspec.msgpack.Decoder(AgreedOps | AgreedBatch | SendAgain | StopAll | AllDrained)
 
 
 class RankFacts(msgspec.Struct, frozen=True, array_like=True):

@@ -1,15 +1,15 @@
 """The engine: a thread that negotiates and a thread that carries out, both asleep while there is nothing to do.
 
 Operations that are submitted within a cycle (a millisecond), or while others are carried out, are told to the
-coordinator together, and so are fused; one that somebody waits for is told at once. Rank 0's negotiating thread is the
-coordinator as well.
+coordinator together, and so are fused; a cycle goes on while more come. One that somebody waits for is told at once, by
+the thread that waits, which also carries out what is agreed on: to wake another thread takes longer than to negotiate.
+At rank 0 whoever tells or hears something is the coordinator as well.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import queue
 import selectors
 import threading
 import time
@@ -22,10 +22,12 @@ from weft.compat.horovod.engine.execution import AgreedWork, Execute
 from weft.compat.horovod.engine.operations import HandleTable, HorovodOp
 from weft.compat.horovod.engine.timeline import NegotiationTimeline
 from weft.compat.horovod.engine.transport import DataTransport
+from weft.compat.horovod.engine.work_queue import WorkQueue
 from weft.compat.horovod.errors import SHUT_DOWN, HorovodInternalError
 from weft.compat.horovod.negotiation.coordinator import Coordinator
 from weft.compat.horovod.negotiation.messages import (
     GLOBAL_SET,
+    AgreedBatch,
     AgreedOp,
     AgreedOps,
     AllDrained,
@@ -45,6 +47,10 @@ from weft.compat.horovod.settings import HorovodSettings
 
 logger = logging.getLogger("horovod")
 AS_BEFORE = AgreedOp("")  # an operation that was agreed on by its number
+TOLD_BY_CALLER = (
+    2048  # new operations at most: a message of more might wait for a reader, and the caller with it
+)
+LONGEST_CYCLES = 10  # that a cycle goes on while more is submitted
 HELD_BYTES = 16 << 20  # new operations of this size are told at once, even while others are carried out
 DRAIN_S = 10.0  # at the end, for all ranks to carry out what was agreed on
 JOIN_NAME = "join"
@@ -83,7 +89,8 @@ class HorovodEngine:
         self._hurried = False  # somebody waits for what is new
         self._stop_asked: str | None = None
         self._drained_here = False
-        self._agreed: queue.SimpleQueue[AgreedWork | None] = queue.SimpleQueue()
+        self._agreed = WorkQueue(self._carry_out, self._on_end, handles)
+        self._desk = threading.RLock()  # held by who tells or hears: names, the coordinator, connections
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopped = threading.Event()  # nothing more will be agreed on
         self._closable = threading.Event()  # nobody needs this rank's connections any more
@@ -96,7 +103,7 @@ class HorovodEngine:
         self._over = False
         self._threads = [
             threading.Thread(target=self._negotiate, name="weft-horovod-negotiate", daemon=True),
-            threading.Thread(target=self._carry_out, name="weft-horovod-execute", daemon=True),
+            threading.Thread(target=self._agreed.serve, name="weft-horovod-execute", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -104,7 +111,7 @@ class HorovodEngine:
     # -- for the process's threads --------------------------------------------------------------------
 
     def submit(self, op: HorovodOp, *, hurry: bool = False) -> None:
-        """Take in an operation; `hurry`: somebody is about to wait for it."""
+        """Take in an operation; `hurry`: `wait` is called for it next, and tells it."""
         key = op.request.set_id, op.request.name
         with self._lock:
             if self.failure is not None:
@@ -120,24 +127,31 @@ class HorovodEngine:
             for tensor in op.inputs:
                 self._new_bytes += tensor.nbytes
             crossed = before < HELD_BYTES <= self._new_bytes
-            wake = not self._noticed or crossed or (hurry and not self._hurried)
-            self._noticed = True
-            self._hurried = self._hurried or hurry
+            wake = (not self._noticed and not hurry) or crossed
+            self._noticed = self._noticed or wake
         if wake:
             os.eventfd_write(self._wake, 1)
 
     def wait(self, op: HorovodOp) -> Any:
         """Return the result of an operation once it is there, or raise what it failed with."""
         if not op.done:
-            if self._new and not self._hurried:
-                with self._lock:
-                    self._hurried = True
-                with suppress(OSError):  # closed meanwhile
-                    os.eventfd_write(self._wake, 1)
-            self.handles.wait(op)
+            if self._new:
+                self._tell_now()
+            self._agreed.help_until_done(op)
         if op.error is not None:
             raise op.error
         return op.result
+
+    def _tell_now(self) -> None:
+        """Tell the coordinator of what is new from the thread that waits for it; much of it is left to the other."""
+        if len(self._new) > TOLD_BY_CALLER:
+            self._hurried = True
+            with suppress(OSError):  # closed meanwhile
+                os.eventfd_write(self._wake, 1)
+            return
+        with self._desk:
+            if self._new and self._tell_new(time.monotonic()) and self.rank == 0:
+                self._send_decisions()
 
     def stop(self) -> None:
         """Stop all ranks, wait until all have carried out what was agreed on, and let go of everything."""
@@ -147,7 +161,7 @@ class HorovodEngine:
                 transport.abort()
         self._over = True
         os.eventfd_write(self._wake, 1)
-        self._agreed.put(None)
+        self._agreed.close()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(DRAIN_S)
@@ -194,34 +208,45 @@ class HorovodEngine:
         for rank, channel in self._control.channels.items():
             selector.register(channel, selectors.EVENT_READ, rank)
         send_at: float | None = None  # when the cycle is over
+        seen, longest = 0, 0.0  # what was new then, and how long the cycle may go on
         stop_told = False
         while not self._over:
             ready = selector.select(self._timeout(send_at))
-            came = False
-            for key, _ in ready:
-                if key.data is None:
-                    with suppress(BlockingIOError):
-                        os.eventfd_read(self._wake)
-                else:
-                    came = self._hear_from(key.data, self._control.channels[key.data], selector) or came
-            now = time.monotonic()
-            if self._new:
-                if send_at is None:
-                    send_at = now + self.settings.cycle_s
+            with self._desk:
+                came = False
+                for key, _ in ready:
+                    if key.data is None:
+                        with suppress(BlockingIOError):
+                            os.eventfd_read(self._wake)
+                    else:
+                        came = self._hear_from(key.data, self._control.channels[key.data], selector) or came
+                now = time.monotonic()
+                count = len(self._new)
+                if not count:
+                    send_at = None
+                elif send_at is None:
+                    send_at, longest = (
+                        now + self.settings.cycle_s,
+                        now + LONGEST_CYCLES * self.settings.cycle_s,
+                    )
+                    seen = count
+                elif now >= send_at and count != seen and now < longest:
+                    send_at, seen = now + self.settings.cycle_s, count
                 much = self._new_bytes >= HELD_BYTES
-                if self._hurried or much or (now >= send_at and not self._to_do):
+                over = send_at is not None and now >= send_at and not self._to_do
+                if count and (self._hurried or much or over):
                     send_at = None
                     came = self._tell_new(now) or came
-            if self._stop_asked is not None and not stop_told:
-                stop_told = True
-                self._to_coordinator(StopRequest(self._stop_asked))
-            if self._stopped.is_set() and self._drained_here:
-                self._drained_here = False
-                self._to_coordinator(RankDrained())
-            if self.rank == 0:
-                if came:
-                    self._send_decisions()
-                self._look_for_stalls(now)
+                if self._stop_asked is not None and not stop_told:
+                    stop_told = True
+                    self._to_coordinator(StopRequest(self._stop_asked))
+                if self._stopped.is_set() and self._drained_here:
+                    self._drained_here = False
+                    self._to_coordinator(RankDrained())
+                if self.rank == 0:
+                    if came:
+                        self._send_decisions()
+                    self._look_for_stalls(now)
         selector.close()
 
     def _timeout(self, send_at: float | None) -> float | None:
@@ -290,7 +315,8 @@ class HorovodEngine:
                     return False
                 now = time.monotonic()
                 if self.timeline.on:
-                    self.timeline.arrivals(rank, message, self._coordinator.request_of, now)
+                    spelled_out = self._coordinator.spelled_out(message)
+                    self.timeline.arrivals(rank, spelled_out, self._coordinator.request_of, now)
                 self._coordinator.receive(rank, message, now)
                 return True
             case StopRequest(reason):
@@ -361,22 +387,27 @@ class HorovodEngine:
     def _obey(self, message: ToRank) -> None:
         match message:
             case AgreedOps():
-                with self._lock:
-                    self._to_do += len(message.executions)
-                for execution in message.executions:
-                    self._agreed.put(self._resolve(execution))
-                self._names.forget(message)
+                self._take_on(message.executions)
+                self._names.follow(message)
+            case AgreedBatch(number):
+                self._take_on(self._names.batches.executions(number))
             case SendAgain(numbers):
                 self._to_coordinator(self._names.again(numbers))
                 if self.rank == 0:
                     self._send_decisions()
             case StopAll(reason):
                 self._stopped.set()
-                self._agreed.put(None)
+                self._agreed.close()
                 if reason:  # somebody is lost: what is under way would wait for them
                     self.fail(HorovodInternalError(reason))
             case AllDrained():
                 self._closable.set()
+
+    def _take_on(self, executions: Sequence[Execution]) -> None:
+        with self._lock:
+            self._to_do += len(executions)
+        for execution in executions:
+            self._agreed.put(self._resolve(execution))
 
     def _resolve(self, execution: Execution) -> AgreedWork:
         """Find this rank's operations of an execution."""
@@ -393,23 +424,27 @@ class HorovodEngine:
             found.append((agreed, op))
         return AgreedWork(execution.kind, execution.set_id, tuple(found))
 
-    # -- the executing thread -------------------------------------------------------------------------
+    # -- the executing thread, or one that waits ------------------------------------------------------
 
-    def _carry_out(self) -> None:
-        while (work := self._agreed.get()) is not None:
-            if self.failure is not None:
-                continue
-            try:
-                self._do(work)
-                with self._lock:
-                    self._to_do -= 1
-                    wake = not self._to_do and bool(self._new)
-                if wake:
-                    os.eventfd_write(self._wake, 1)
-            except BaseException as error:
-                self._finish(work, error)
-                self._ask_to_stop(str(error) or type(error).__name__)
-                self.fail(error)
+    def _carry_out(self, work: AgreedWork) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self._do(work)
+            with self._lock:
+                self._to_do -= 1
+                wake = not self._to_do and bool(self._new)
+            if wake:
+                os.eventfd_write(self._wake, 1)
+        except BaseException as error:
+            self._finish(work, error)
+            self._ask_to_stop(str(error) or type(error).__name__)
+            self.fail(error)
+            if isinstance(error, KeyboardInterrupt):  # in the thread that waits
+                raise
+
+    def _on_end(self) -> None:
+        """Everything that was agreed on before the end was carried out."""
         if self.failure is None:
             self._fail_all(None)
         self._drained_here = True

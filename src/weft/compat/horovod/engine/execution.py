@@ -18,6 +18,7 @@ from weft.compat.horovod.engine.transport import DataTransport, bytes_of
 from weft.compat.horovod.negotiation.messages import AgreedOp, OpKind, OpRequest, ReduceKind
 
 SMALL_BYTES = 64 << 10  # tensors below this are scaled together, in the fusion buffer
+TINY_BYTES = 2 << 10  # tensors below this, on the average, are quicker to pack than to reduce one by one
 KEPT_LAYOUTS = 16  # of fusion buffers
 
 
@@ -65,6 +66,7 @@ class Execute:
         self._transports, self._ranks_of = transports, ranks_of
         self._buffers = FusionBuffers()
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._packed: set[int] = set()  # transports, by identity, that want tensors side by side
 
     def run(self, work: AgreedWork) -> None:
         """Carry out work that moves data, and put results where operations expect them."""
@@ -133,19 +135,43 @@ class Execute:
         after: ScaleFactor,
     ) -> None:
         """Reduce tensors of one type as one. What is small is scaled together, what is large on its way."""
-        counts = tuple(values.numel() for values in inputs)
-        whole, parts = self._buffers.parts(counts, inputs[0].dtype, inputs[0].device)
-        small = whole.nbytes < SMALL_BYTES * len(inputs)
-        flat_in = [values.view(-1) for values in inputs]
+        in_place = all(map(operator.is_, inputs, outputs))
+        flat_out = [out.view(-1) for out in outputs]
+        flat_in = flat_out if in_place else [values.view(-1) for values in inputs]
+        tiny = sum(values.nbytes for values in flat_in) < TINY_BYTES * len(flat_in)
+        if before.is_one and not tiny and inputs[0].is_cpu and self._directly(transport):
+            if not in_place:
+                torch._foreach_copy_(flat_out, flat_in)
+            if transport.allreduce_many(flat_out, op, after.apply_to):
+                return
+            self._packed.add(id(transport))
+            flat_in = flat_out
+        self._in_buffer(flat_in, flat_out, transport, op, before, after)
+
+    def _directly(self, transport: DataTransport) -> bool:
+        """Return whether a transport may take tensors as they are: it was not seen to refuse."""
+        return id(transport) not in self._packed
+
+    def _in_buffer(
+        self,
+        flat_in: list[Tensor],
+        flat_out: list[Tensor],
+        transport: DataTransport,
+        op: int,
+        before: ScaleFactor,
+        after: ScaleFactor,
+    ) -> None:
+        """Reduce tensors side by side in a buffer."""
+        counts = tuple(values.numel() for values in flat_in)
+        whole, parts = self._buffers.parts(counts, flat_in[0].dtype, flat_in[0].device)
+        small = whole.nbytes < SMALL_BYTES * len(flat_in)
         if before.is_one or small:
-            torch._foreach_copy_(parts, flat_in)
+            torch.cat(flat_in, out=whole)
             before.apply_(whole)
         else:
             for part, values in zip(parts, flat_in, strict=True):
                 before.apply_into(part, values)
         transport.allreduce(whole, op)
-        in_place = all(map(operator.is_, inputs, outputs))
-        flat_out = flat_in if in_place else [out.view(-1) for out in outputs]
         if after.is_one or small:
             after.apply_(whole)
             torch._foreach_copy_(flat_out, parts)

@@ -56,7 +56,13 @@ class HandleTable:
                 op.done = True
             self._changed.notify_all()
 
-    def wait(self, op: HorovodOp) -> None:
-        if not op.done:
-            with self._changed:
-                self._changed.wait_for(lambda: op.done)
+    def nudge(self) -> None:
+        """Let those who wait see whether there is something for them to do."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, op: HorovodOp, or_else: Callable[[], bool] = lambda: False) -> None:
+        """Return when an operation is done, or there is something else to do."""
+        with self._changed:
+            while not op.done and not or_else():
+                self._changed.wait()

@@ -24,6 +24,18 @@ class ScaleFactor:
         if not self.is_one:
             self.apply_into(values, values)
 
+    def apply_to(self, parts: list[Tensor]) -> None:
+        """Scale tensors of one type in place."""
+        if self.is_one:
+            return
+        if not parts[0].is_floating_point():
+            for part in parts:
+                self.apply_(part)
+        elif self.factor == 1.0:
+            torch._foreach_div_(parts, self.divisor)
+        else:
+            torch._foreach_mul_(parts, self.factor / self.divisor)
+
     def apply_into(self, out: Tensor, values: Tensor) -> None:
         """Put scaled values into `out`, which has the same type."""
         if self.is_one:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,6 +37,9 @@ class DataTransport(Protocol):
     def allreduce(self, values: Tensor, op: int) -> None:
         """Reduce flat values in place."""
 
+    def allreduce_many(self, tensors: list[Tensor], op: int, after: Callable[[list[Tensor]], None]) -> bool:
+        """Reduce flat tensors in place, `after` on each part; return False where they must be packed for it."""
+
     def broadcast(self, values: Tensor, root: int) -> None:
         """Give everyone the bytes of the member `root`, in place."""
 
@@ -62,6 +65,10 @@ class AloneTransport:
 
     def allreduce(self, values: Tensor, op: int) -> None:
         return None
+
+    def allreduce_many(self, tensors: list[Tensor], op: int, after: Callable[[list[Tensor]], None]) -> bool:
+        after(tensors)
+        return True
 
     def broadcast(self, values: Tensor, root: int) -> None:
         return None
@@ -106,6 +113,9 @@ class GroupTransport:
     def allreduce(self, values: Tensor, op: int) -> None:
         options = CallOptions(_OPERATORS[ReduceKind(op)])
         self._group.allreduce([values], options).wait()
+
+    def allreduce_many(self, tensors: list[Tensor], op: int, after: Callable[[list[Tensor]], None]) -> bool:
+        return bool(self._group.allreduce_many(tensors, CallOptions(_OPERATORS[ReduceKind(op)]), after))
 
     def broadcast(self, values: Tensor, root: int) -> None:
         self._group.broadcast([values], CallOptions(rootRank=root)).wait()

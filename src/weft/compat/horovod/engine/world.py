@@ -54,6 +54,9 @@ class HorovodWorld:
         self._settings = HorovodSettings()
         self._counters: Counter[tuple[int, str]] = Counter()  # unnamed operations, by set and kind
         self._told = False
+        self.known_requests: dict[
+            tuple[str, int | None, str | None], OpRequest
+        ] = {}  # of reductions, in this world
 
     # -- coming and going -----------------------------------------------------------------------------
 
@@ -94,6 +97,7 @@ class HorovodWorld:
         self._engine, self._place = engine, place
         self._cross = cross_place(control.roster, place.rank)
         self._counters.clear()
+        self.known_requests = {}
         global_process_set.attach(engine, GLOBAL_SET)
         assert self._places is not None
         announce(os.environ, place, self._cross, elastic=not isinstance(self._places, FixedPlaces))
@@ -137,6 +141,7 @@ class HorovodWorld:
         if engine is None:
             return
         engine.stop()
+        self.known_requests = {}
         for each in (*self._sets, global_process_set):
             each.attach(None, None)
         self._sets = []
@@ -204,6 +209,7 @@ class HorovodWorld:
         engine.submit(op, hurry=True)
         engine.wait(op)
         self._sets = [each for each in self._sets if each.process_set_id != number]
+        self.known_requests = {}
         given.attach(None, None)
         return True
 

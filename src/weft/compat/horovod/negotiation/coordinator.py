@@ -11,14 +11,17 @@ and forgets those that were not used for longest; a rank that still uses a forgo
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from weft.compat.horovod.negotiation.batches import CoordinatorBatches
 from weft.compat.horovod.negotiation.checks import mismatch, refused_with_join
 from weft.compat.horovod.negotiation.fusion import DecidedOp, fuse, fusion_key
 from weft.compat.horovod.negotiation.messages import (
     GLOBAL_SET,
+    AgreedBatch,
     AgreedOp,
     AgreedOps,
     Execution,
@@ -69,23 +72,68 @@ class Coordinator:
         self._next_set = 1
         self._again: list[tuple[int, int]] = []  # rank and number
         self._forgotten: list[int] = []
+        self._batches = CoordinatorBatches()
+        self._complete_batches: list[int] = []
 
     # -- what ranks say -----------------------------------------------------------------------------
 
     def receive(self, rank: int, ready: ReadyOps, now: float = 0.0) -> None:
         """Note what a rank has become ready for."""
+        if ready.batch >= 0:
+            self._receive_batch(rank, ready.batch, now)
+        if self._batches and (ready.numbers or ready.requests):
+            self._spell_out(ready)
         for number in ready.numbers:
-            known = self._numbered.get(number)
-            if known is None:
-                self._again.append((rank, number))
-            else:
-                self._numbered.move_to_end(number)
-                self._note(rank, known.request, number, now)
+            self._receive_number(rank, number, now)
         for request in ready.requests:
             if request.kind == OpKind.JOIN:
                 self._join(rank)
             else:
                 self._note(rank, request, -1, now)
+
+    def _receive_number(self, rank: int, number: int, now: float) -> None:
+        known = self._numbered.get(number)
+        if known is None:
+            self._again.append((rank, number))
+        else:
+            self._numbered.move_to_end(number)
+            self._note(rank, known.request, number, now)
+
+    def _receive_batch(self, rank: int, batch: int, now: float) -> None:
+        """Note that a rank is ready for a batch; where others speak of its requests otherwise, spell it out."""
+        members = self._batches.members(batch)
+        spoken_of = self._pending and any(self._key(number) in self._pending for number in members)
+        if self._joined or spoken_of or not self._batches.may_wait(batch):
+            self._expand(self._batches.touching(members))
+            for number in members:
+                self._receive_number(rank, number, now)
+        elif self._batches.wait(rank, batch, now) == self.size:
+            self._batches.done(batch)
+            self._complete_batches.append(batch)
+            for number in members:
+                self._numbered.move_to_end(number)
+
+    def _key(self, number: int) -> tuple[int, str] | None:
+        known = self._numbered.get(number)
+        return (known.request.set_id, known.request.name) if known is not None else None
+
+    def _spell_out(self, ready: ReadyOps) -> None:
+        """Spell out the waiting batches with one of these operations, and all if a rank joins."""
+        if any(request.kind == OpKind.JOIN for request in ready.requests):
+            self._expand(self._batches.waiting_since(math.inf))
+            return
+        keys = [(request.set_id, request.name) for request in ready.requests]
+        self._expand(self._batches.touching([*ready.numbers, *(self._numbers.get(key, -1) for key in keys)]))
+
+    def _expand(self, taken: Iterable[tuple[int, list[int], float]]) -> None:
+        for batch, ranks, since in taken:
+            for rank in ranks:
+                for number in self._batches.members(batch):
+                    self._receive_number(rank, number, since)
+
+    def spelled_out(self, ready: ReadyOps) -> ReadyOps:
+        """Return a message without a batch."""
+        return ready if ready.batch < 0 else ReadyOps(self._batches.members(ready.batch))
 
     def _note(self, rank: int, request: OpRequest, number: int, now: float) -> None:
         key = request.set_id, request.name
@@ -129,6 +177,9 @@ class Coordinator:
             for rank in sorted({rank for rank, _ in self._again}):
                 letters.append((rank, SendAgain(tuple(number for to, number in self._again if to == rank))))
             self._again = []
+        batches, self._complete_batches = self._complete_batches, []
+        for told in map(AgreedBatch, batches):
+            letters += [(rank, told) for rank in range(self.size)]
         members = dict(self.sets)  # before a set is removed by what is decided now
         by_set: dict[int, list[DecidedOp]] = {}
         for key in self._complete:
@@ -148,7 +199,8 @@ class Coordinator:
     ) -> list[Letter]:
         forgotten, self._forgotten = tuple(self._forgotten), []
         if all(each.set_id == GLOBAL_SET for each in executions):
-            everyone = AgreedOps(tuple(executions), forgotten)
+            batch = self._batches.number(executions) if not forgotten and not self._joined else -1
+            everyone = AgreedOps(tuple(executions), forgotten, batch)
             return [(rank, everyone) for rank in range(self.size)]
         letters: list[Letter] = []
         for rank in range(self.size):
@@ -219,6 +271,8 @@ class Coordinator:
 
     def _forget(self, number: int) -> None:
         """Forget a number. What is pending under it goes on: it has the request itself."""
+        self._expand(self._batches.touching([number]))
+        self._batches.forget(number)
         request = self._numbered.pop(number).request
         key = request.set_id, request.name
         if self._numbers.get(key) == number:
@@ -238,18 +292,22 @@ class Coordinator:
     @property
     def idle(self) -> bool:
         """Whether nobody waits for anybody."""
-        return not self._pending and not self._joined
+        return not self._pending and not self._joined and not self._batches
 
     def arrivals(self) -> Iterable[tuple[str, PendingOp]]:
         """Return the operations that are not complete, by name."""
+        self._expand(self._batches.waiting_since(math.inf))
         return [(name, pending) for (_, name), pending in self._pending.items()]
 
     def oldest(self) -> float | None:
         """Return since when the longest-waiting operation waits."""
-        return min((pending.since for pending in self._pending.values()), default=None)
+        first = min((pending.since for pending in self._pending.values()), default=None)
+        batch = self._batches.oldest()
+        return batch if first is None else first if batch is None else min(first, batch)
 
     def missing(self, now: float, after_s: float, *, again: bool = False) -> dict[int, list[str]]:
         """Return, by rank, the operations that others have waited for longer than this; each is named once."""
+        self._expand(self._batches.waiting_since(now - after_s))
         found: dict[int, list[str]] = {}
         for (set_id, name), pending in self._pending.items():
             if now - pending.since < after_s or (pending.warned and not again):

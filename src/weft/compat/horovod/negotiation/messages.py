@@ -119,6 +119,7 @@ class ReadyOps(ToCoordinator, frozen=True, array_like=True, tag="ready"):
 
     numbers: tuple[int, ...] = ()  # those agreed on before
     requests: tuple[OpRequest, ...] = ()  # in full
+    batch: int = -1  # the number of a batch that was agreed on before; nothing else is said then
 
 
 class StopRequest(ToCoordinator, frozen=True, array_like=True, tag="stop"):
@@ -140,6 +141,13 @@ class AgreedOps(ToRank, frozen=True, array_like=True, tag="agreed"):
 
     executions: tuple[Execution, ...]
     forgotten: tuple[int, ...] = ()
+    batch: int = -1  # that these executions have together from now on
+
+
+class AgreedBatch(ToRank, frozen=True, array_like=True, tag="batch"):
+    """A batch to be carried out as it was before."""
+
+    number: int
 
 
 class SendAgain(ToRank, frozen=True, array_like=True, tag="again"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from weft.compat.horovod.negotiation.batches import RankBatches
 from weft.compat.horovod.negotiation.messages import AgreedOp, AgreedOps, OpRequest, ReadyOps
 
 OpKey = tuple[int, str]  # process set and name
@@ -16,6 +17,7 @@ class RankNames:
         self._known: dict[OpKey, tuple[OpRequest, int]] = {}
         self._keys: dict[int, OpKey] = {}
         self._sent: dict[int, OpRequest] = {}  # by number, until it is agreed on
+        self.batches = RankBatches()
 
     def ask(self, requests: Iterable[OpRequest]) -> ReadyOps:
         """Return the message that tells the coordinator of new requests, by their numbers where they have one."""
@@ -23,12 +25,13 @@ class RankNames:
         in_full: list[OpRequest] = []
         for request in requests:
             known = self._known.get((request.set_id, request.name))
-            if known is not None and known[0] == request:
+            if known is not None and (known[0] is request or known[0] == request):
                 numbers.append(known[1])
                 self._sent[known[1]] = request
             else:
                 in_full.append(request)
-        return ReadyOps(tuple(numbers), tuple(in_full))
+        batch = self.batches.find(numbers) if not in_full and len(numbers) > 1 else None
+        return ReadyOps(tuple(numbers), tuple(in_full)) if batch is None else ReadyOps(batch=batch)
 
     def again(self, numbers: Iterable[int]) -> ReadyOps:
         """Return the message with requests in full, whose numbers the coordinator has forgotten."""
@@ -46,9 +49,11 @@ class RankNames:
             self._known[key] = request, op.number
             self._keys[op.number] = key
 
-    def forget(self, agreed: AgreedOps) -> None:
-        """Forget the numbers that the coordinator has forgotten, once its executions are understood."""
+    def follow(self, agreed: AgreedOps) -> None:
+        """Learn the batch and forget the numbers that a message names, once its executions are understood."""
+        self.batches.learn(agreed.batch, agreed.executions)
         for number in agreed.forgotten:
+            self.batches.forget(number)
             key = self._keys.pop(number, None)
             if key is not None and self._known.get(key, (None, -1))[1] == number:
                 del self._known[key]

@@ -30,6 +30,8 @@ COPIED_TYPES = REDUCED_TYPES | {
     torch.int8: "int8",
     torch.int16: "int16",
 }
+REDUCE_KINDS = frozenset(ReduceKind)
+REQUESTS_KEPT = 4096  # of names, to be used again
 Finish = Callable[[HorovodOp], Any]
 
 
@@ -44,7 +46,7 @@ def reduce_kind(op: int | None, average: bool | None) -> int:
         return ReduceKind.AVERAGE if average else ReduceKind.SUM
     if op is None:
         return ReduceKind.AVERAGE
-    if op not in tuple(ReduceKind):
+    if op not in REDUCE_KINDS:
         raise ValueError(f"op must be one of {', '.join(kind.name for kind in ReduceKind)}, got {op!r}")
     return op
 
@@ -93,7 +95,7 @@ def submit(
     hurry: bool,
 ) -> HorovodOp:
     """Hand an operation to the engine."""
-    plain = [tensor.detach() for tensor in inputs]
+    plain = [tensor.detach() if tensor.requires_grad else tensor for tensor in inputs]
     op = HorovodOp(request, plain, plain if in_place else None, finish)
     if request.device != "cpu":
         devices = {tensor.device for tensor in plain}
@@ -125,6 +127,10 @@ def allreduce(
     hurry: bool = False,
 ) -> HorovodOp:
     """Submit a reduction of one tensor, or of a group."""
+    key = word, process_set.process_set_id, name
+    known = world.known_requests.get(key)
+    if known is not None and _as_before(known, tensors, op, prescale, postscale):
+        return submit(known, tensors, in_place=in_place, finish=finish, hurry=hurry)
     ranks = members_of(process_set)
     dtypes = check_tensors(tensors, reduced=True)
     if op == ReduceKind.ADASUM:
@@ -143,7 +149,27 @@ def allreduce(
         float(prescale),
         float(postscale),
     )
+    if name is not None and op != ReduceKind.ADASUM and len(world.known_requests) < REQUESTS_KEPT:
+        world.known_requests[key] = request
     return submit(request, tensors, in_place=in_place, finish=finish, hurry=hurry)
+
+
+def _as_before(
+    known: OpRequest, tensors: Sequence[Tensor], op: int, prescale: float, postscale: float
+) -> bool:
+    """Return whether tensors are such as an earlier request describes, so that nothing is to be checked again."""
+    if known.op != op or known.prescale != prescale or known.postscale != postscale:
+        return False
+    if len(known.shapes) != len(tensors) or known.device != "cpu":
+        return False
+    for tensor, dtype, shape in zip(tensors, known.dtypes, known.shapes, strict=True):
+        if not isinstance(tensor, Tensor) or REDUCED_TYPES.get(tensor.dtype) != dtype:
+            return False
+        if tensor.shape != shape or not tensor.is_cpu or tensor.layout is not torch.strided:
+            return False
+        if not tensor.is_contiguous():
+            return False
+    return True
 
 
 def _check_adasum(tensors: Sequence[Tensor], ranks: Sequence[int], process_set: ProcessSet) -> None:
