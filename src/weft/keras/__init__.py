@@ -4,7 +4,7 @@
     model.compile(optimizer=weft.keras.distribute(keras.optimizers.Adam()), loss=...)
     model.fit(*weft.keras.shard(x, y), callbacks=[weft.keras.together()])
 
-On Keras's torch backend.
+On Keras's backends torch, tensorflow and jax.
 """
 
 from weft.keras.training import distribute, first_only, shard, together

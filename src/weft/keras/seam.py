@@ -1,42 +1,34 @@
 """The seam in Keras 3 where gradients are reduced: `apply` of one optimizer, set on the instance.
 
-A saved model names the optimizer's own class then, and loads anywhere.
+All backends come by it: torch's trainer calls it, TensorFlow's `apply_gradients` and JAX's `stateless_apply` end in it.
+A saved model names the optimizer's own class, and loads anywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 from weft.errors import UsageError
+from weft.keras.backends import Reduce, keras_on, reduce_in_step
 
-Reduce = Callable[[list[Any]], list[Any]]  # of gradients; None stays None
 _MARK = "_weft_reduces"
 
 
-def keras_on_torch() -> Any:
-    """Return Keras, or refuse: it is missing, too old, or on a backend that is not served."""
-    try:
-        keras: Any = import_module("keras")
-    except ImportError:
-        raise UsageError("Keras must be installed, got none; pip install 'keras>=3'") from None
-    if int(keras.__version__.split(".")[0]) < 3:
-        raise UsageError(f"Keras must be version 3 or newer, got {keras.__version__}; pip install 'keras>=3'")
-    if keras.backend.backend() != "torch":
-        raise UsageError(
-            f"Keras must run on its torch backend here, got {keras.backend.backend()}; set KERAS_BACKEND=torch"
-        )
-    return keras
-
-
-def reduce_before_apply(optimizer: Any, reduce: Reduce, passes: int = 1, average_passes: bool = False) -> Any:
+def reduce_before_apply(
+    optimizer: Any,
+    reduce: Reduce,
+    passes: int = 1,
+    average_passes: bool = False,
+    keep: Callable[[Any, Any], Any] | None = None,
+) -> Any:
     """Have an optimizer reduce its gradients before it applies them, after so many backward passes; returns it.
 
+    `keep` is given a variable and its gradient, and returns what is applied where nothing is to be reduced, else None.
     Under mixed_float16 Keras puts another optimizer around this one, which scales losses and looks at the gradients
     first: that one reduces, or an overflow on one rank would leave the others waiting.
     """
-    keras = keras_on_torch()
+    keras = keras_on()
     optimizer = keras.optimizers.get(optimizer)
     policy = keras.config.dtype_policy().name
     if policy == "mixed_float16" and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
@@ -44,15 +36,44 @@ def reduce_before_apply(optimizer: Any, reduce: Reduce, passes: int = 1, average
     if getattr(optimizer, _MARK, False):
         return optimizer
     original = optimizer.apply
-    waiting = _Passes(passes, average_passes)
+    reduce_all = reduce_in_step(reduce)
+    add: Callable[[Sequence[Any]], list[Any] | None]
+    if keras.backend.backend() == "torch":
+        add = _Passes(passes, average_passes).add
+    else:
+        add = _passes_by_keras(optimizer, passes, average_passes)
 
     def apply(grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
-        summed = waiting.add(grads)
-        return None if summed is None else original(reduce(summed), trainable_variables)
+        summed = add(grads)
+        if summed is None:
+            return None
+        kept = [None] * len(summed)
+        if keep is not None:
+            variables = trainable_variables or optimizer._trainable_variables
+            kept = [keep(variable, grad) for variable, grad in zip(variables, summed, strict=True)]
+        reduced = reduce_all([grad if own is None else None for grad, own in zip(summed, kept, strict=True)])
+        together = [grad if own is None else own for grad, own in zip(reduced, kept, strict=True)]
+        return original(together, trainable_variables)
 
     optimizer.apply = apply
     setattr(optimizer, _MARK, True)
     return optimizer
+
+
+def _passes_by_keras(
+    optimizer: Any, passes: int, average: bool
+) -> Callable[[Sequence[Any]], list[Any] | None]:
+    """Have Keras gather the gradients of several passes, whose mean it takes; a compiled step has no state of ours."""
+    if passes == 1:
+        return list
+    if optimizer.built or optimizer.gradient_accumulation_steps:
+        raise UsageError(
+            "an optimizer that gathers gradients of several passes must be new and without "
+            "gradient_accumulation_steps, got one that is in use; make another"
+        )
+    optimizer.gradient_accumulation_steps = passes
+    factor = 1 if average else passes
+    return lambda grads: [None if grad is None else grad * factor for grad in grads]
 
 
 class _Passes:
@@ -84,22 +105,3 @@ def _sum(before: Any, grad: Any) -> Any:
     if before is None or grad is None:
         return grad if before is None else before
     return before + grad
-
-
-def tensors_of(variables: Sequence[Any]) -> list[Any]:
-    """Return the memory of Keras variables as torch tensors, each once."""
-    found = {id(variable): variable for variable in variables}
-    return [variable.value.data for variable in found.values()]
-
-
-def build_optimizer(model: Any) -> None:
-    """Make the variables of a model's optimizer, if they are not there."""
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None and not optimizer.built:
-        optimizer.build(model.trainable_variables)
-
-
-def all_variables(model: Any) -> list[Any]:
-    """Return the variables of a model and of its optimizer, in an order that all ranks have."""
-    optimizer = getattr(model, "optimizer", None)
-    return [*model.variables, *(optimizer.variables if optimizer is not None else ())]

@@ -7,7 +7,8 @@ from typing import Any
 
 from weft import context
 from weft.errors import UsageError
-from weft.keras.seam import all_variables, build_optimizer, keras_on_torch, reduce_before_apply, tensors_of
+from weft.keras.backends import broadcast_all, keras_on
+from weft.keras.seam import reduce_before_apply
 
 
 def distribute(optimizer: Any, passes: int = 1) -> Any:
@@ -18,18 +19,11 @@ def distribute(optimizer: Any, passes: int = 1) -> Any:
     return reduce_before_apply(optimizer, _average, passes)
 
 
-def _average(grads: list[Any]) -> list[Any]:
-    """Average gradients over the workers of `weft.init()`, all in one message."""
+def _average(grads: list[Any], part: int) -> list[Any]:
+    """Average gradients over the workers of `weft.init()`, all of a part in one message."""
     from weft.collectives.arrays import allreduce_n
 
-    if context.size() == 1:
-        return grads
-    given = [index for index, grad in enumerate(grads) if grad is not None]
-    reduced = allreduce_n([grads[index].detach() for index in given], "avg")
-    result = list(grads)
-    for index, grad in zip(given, reduced, strict=True):
-        result[index] = grad
-    return result
+    return grads if context.size() == 1 else allreduce_n(grads, "avg")
 
 
 def shard(*arrays: Any) -> Any:
@@ -49,21 +43,30 @@ def first_only(callbacks: Iterable[Any]) -> list[Any]:
 
 def together() -> Any:
     """Return the callback that starts all workers with the variables of rank 0, and averages what epochs report."""
-    base: Any = keras_on_torch().callbacks.Callback
+    base: Any = keras_on().callbacks.Callback
 
     class Together(base):  # type: ignore[misc]
         """Keeps the workers of a run together; put it before callbacks that look at metrics."""
 
+        def set_model(self, model: Any) -> None:
+            super().set_model(model)
+            without_xla(model)
+
         def on_train_begin(self, logs: Any = None) -> None:
             if context.size() > 1:
-                build_optimizer(self.model)
-                _broadcast(tensors_of(all_variables(self.model)))
+                broadcast_all(self.model, _broadcast)
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             if logs and context.size() > 1:
                 logs.update(_averages(logs))
 
     return Together()
+
+
+def without_xla(model: Any) -> None:
+    """Have TensorFlow not compile a model's step by XLA, which cannot call out of it."""
+    if keras_on().backend.backend() == "tensorflow" and getattr(model, "jit_compile", False):
+        model.jit_compile = False
 
 
 def _broadcast(tensors: list[Any]) -> None:

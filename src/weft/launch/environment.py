@@ -115,7 +115,10 @@ def thread_variables(placement: Placement | None) -> dict[str, str | int]:
     """Thread counts that fit the worker's cores."""
     if placement is None:
         return {}
-    threads: dict[str, str | int] = {"OMP_NUM_THREADS": placement.threads}
+    threads: dict[str, str | int] = {
+        "OMP_NUM_THREADS": placement.threads,
+        "TF_NUM_INTRAOP_THREADS": placement.threads,  # TensorFlow has threads of its own
+    }
     if placement.shared:
         # A thread that spins while it waits takes the core its neighbour needs; on two shared cores that
         # slowed a small training twentyfold.

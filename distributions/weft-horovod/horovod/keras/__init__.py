@@ -1,4 +1,4 @@
-"""Horovod for Keras 3 on its torch backend: `import horovod.keras as hvd`."""
+"""Horovod for Keras 3 on its backends: `import horovod.keras as hvd`."""
 
 from horovod.keras import callbacks, elastic
 from weft.compat.horovod.keras import *  # noqa: F403

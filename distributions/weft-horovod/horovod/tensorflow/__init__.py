@@ -1,6 +1,13 @@
-"""Refuses horovod.tensorflow, and names the way."""
+"""Horovod for TensorFlow 2: `import horovod.tensorflow as hvd`."""
 
-raise ImportError(
-    "horovod.tensorflow is not there, as Weft's backend works on torch tensors; "
-    "use horovod.torch, or horovod.keras with Keras 3 and KERAS_BACKEND=torch"
-)
+from typing import Any
+
+from weft.compat.horovod import tensorflow as _tensorflow
+from weft.compat.horovod.tensorflow import *  # noqa: F403
+from weft.compat.horovod.tensorflow import __all__ as _names
+
+__all__ = list(_names)
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_tensorflow, name)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Keras 3 on its torch backend: `horovod.keras`, then `weft.keras`, against one process with the whole batch."""
+"""Keras 3 on any backend: `horovod.keras`, then `weft.keras`, against one process with the whole batch."""
 
 import sys
 from pathlib import Path
@@ -83,9 +83,21 @@ again = hvd.load_model(path)
 again.fit(x[mine], y[mine], batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
 same_everywhere(again)
 
+if keras.backend.backend() == "tensorflow":
+    import horovod.tensorflow.keras as names
+
+    assert names.DistributedOptimizer is hvd.DistributedOptimizer
+    assert names.callbacks.MetricAverageCallback is hvd.callbacks.MetricAverageCallback
 summed = make(1)
 fit(summed, hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), backward_passes_per_step=2), mine, BATCH)
 same_everywhere(summed)
+partial = make(1)
+local = partial.layers[-1]
+own = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.01), local_layers=[local])
+fit(partial, own, mine, BATCH, epochs=1)
+everyone = hvd.allgather_object(partial.get_weights())
+assert np.array_equal(everyone[0][0], everyone[1][0])  # of the first layer, and not of the last
+assert not np.array_equal(everyone[0][-1], everyone[1][-1])
 assert hvd.allreduce(float(R), op=hvd.Sum) == sum(range(N))
 assert hvd.allgather(np.ones((R + 1, 2))).shape == (N * (N + 1) // 2, 2)
 try:

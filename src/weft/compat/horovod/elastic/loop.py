@@ -48,12 +48,19 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], object]) -> Callable[..
                 result = func(state, *args, **kwargs)
                 finish()
                 return result
-            except HorovodInternalError as error:
+            except HostsUpdatedInterrupt as interrupt:
+                skip_sync = interrupt.skip_sync
+            except Exception as error:
+                if not _is_lost_member(error):
+                    raise
                 logger.info("going back to the last commit: %s", error)
                 state.restore()
                 skip_sync = False
-            except HostsUpdatedInterrupt as interrupt:
-                skip_sync = interrupt.skip_sync
             reset_first = True
 
     return wrapper
+
+
+def _is_lost_member(error: Exception) -> bool:
+    """Return whether a member was lost; TensorFlow and JAX wrap what is raised within a step."""
+    return isinstance(error, HorovodInternalError) or HorovodInternalError.__name__ in str(error)

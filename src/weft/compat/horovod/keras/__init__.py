@@ -1,8 +1,6 @@
-"""`horovod.keras`, for Keras 3 on its torch backend."""
+"""`horovod.keras`, for Keras 3 on its backends torch, tensorflow and jax."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from weft.compat.horovod.basics import (
     cross_rank,
@@ -27,7 +25,11 @@ from weft.compat.horovod.basics import (
 from weft.compat.horovod.engine.process_sets import ProcessSet, global_process_set
 from weft.compat.horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
 from weft.compat.horovod.keras import callbacks, elastic
-from weft.compat.horovod.keras.optimizer import DistributedOptimizer, load_model
+from weft.compat.horovod.keras.optimizer import (
+    DistributedOptimizer,
+    PartialDistributedOptimizer,
+    load_model,
+)
 from weft.compat.horovod.keras.values import (
     allgather,
     allreduce,
@@ -38,14 +40,6 @@ from weft.compat.horovod.keras.values import (
 from weft.compat.horovod.torch.compression import Compression
 from weft.compat.horovod.torch.functions import allgather_object, broadcast_object
 from weft.compat.horovod.torch.ops import Adasum, Average, Sum, barrier, join
-
-
-def PartialDistributedOptimizer(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 (Horovod's name)
-    """Refuse: layers whose gradients stay local are not there."""
-    raise NotImplementedError(
-        "PartialDistributedOptimizer is not there; use DistributedOptimizer for all layers"
-    )
-
 
 __all__ = [
     "Adasum",

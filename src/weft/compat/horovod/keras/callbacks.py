@@ -10,9 +10,10 @@ import torch
 from weft.compat.horovod.engine.world import world
 from weft.compat.horovod.keras.values import broadcast_model
 from weft.compat.horovod.torch import ops
-from weft.keras.seam import keras_on_torch
+from weft.keras.backends import keras_on, synced
+from weft.keras.training import without_xla
 
-_keras = keras_on_torch()
+_keras = keras_on()
 _Callback: Any = _keras.callbacks.Callback
 _Checkpoint: Any = _keras.callbacks.ModelCheckpoint
 
@@ -23,6 +24,10 @@ class BroadcastGlobalVariablesCallback(_Callback):  # type: ignore[misc]
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
         self._root_rank, self._done = root_rank, False
+
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)
+        without_xla(model)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if not self._done:
@@ -83,10 +88,13 @@ class LearningRateScheduleCallback(_Callback):  # type: ignore[misc]
 
     def _set(self, rate: float) -> None:
         optimizer = self.model.optimizer
+        synced(self.model)
         before = float(optimizer.learning_rate)
         optimizer.learning_rate = rate
         momentum = getattr(optimizer, "momentum", None)
-        if self.momentum_correction and isinstance(momentum, float) and momentum and before:
+        # A compiled step of TensorFlow or JAX has the momentum as a constant.
+        corrects = self.momentum_correction and _keras.backend.backend() == "torch"
+        if corrects and isinstance(momentum, float) and momentum and before:
             self._momentum = momentum
             optimizer.momentum = momentum * rate / before
 
@@ -96,6 +104,7 @@ class LearningRateScheduleCallback(_Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if logs is not None:
+            synced(self.model)
             logs["lr"] = float(self.model.optimizer.learning_rate)
 
 

@@ -9,9 +9,9 @@ from weft.compat.horovod.elastic.state import ObjectState
 from weft.compat.horovod.engine.world import world
 from weft.compat.horovod.keras.values import broadcast_model
 from weft.compat.horovod.torch.functions import broadcast_object
-from weft.keras.seam import all_variables, build_optimizer, keras_on_torch, tensors_of
+from weft.keras.backends import keras_on, put_values, values_of
 
-_Callback: Any = keras_on_torch().callbacks.Callback
+_Callback: Any = keras_on().callbacks.Callback
 
 
 class KerasState(ObjectState):
@@ -20,26 +20,21 @@ class KerasState(ObjectState):
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         self.model = model
         self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
-        self._saved_tensors: list[Any] = []
+        self._saved_values: list[Any] = []
         super().__init__(broadcast_object, lambda: world.place.rank, **kwargs)
-        self._save_tensors()
-
-    def _save_tensors(self) -> None:
-        build_optimizer(self.model)
-        self._saved_tensors = [tensor.clone() for tensor in tensors_of(all_variables(self.model))]
+        self._saved_values = values_of(self.model)
 
     def save(self) -> None:
-        self._save_tensors()
+        self._saved_values = values_of(self.model)
         super().save()
 
     def restore(self) -> None:
-        for tensor, kept in zip(tensors_of(all_variables(self.model)), self._saved_tensors, strict=True):
-            tensor.copy_(kept)
+        put_values(self.model, self._saved_values)
         super().restore()
 
     def sync(self) -> None:
         broadcast_model(self.model, 0)
-        self._save_tensors()
+        self._saved_values = values_of(self.model)
         super().sync()
 
 

@@ -10,7 +10,8 @@ from weft.compat.horovod.negotiation.messages import ReduceKind
 from weft.compat.horovod.torch import ops
 from weft.compat.horovod.torch.compression import Compression
 from weft.compat.horovod.torch.ops import Average, Sum
-from weft.keras.seam import keras_on_torch, reduce_before_apply
+from weft.keras.backends import keras_on
+from weft.keras.seam import reduce_before_apply
 
 
 def DistributedOptimizer(  # noqa: N802 (a function there, too)
@@ -27,9 +28,14 @@ def DistributedOptimizer(  # noqa: N802 (a function there, too)
     num_groups: int = 0,
     groups: Any = None,
     process_set: ProcessSet = global_process_set,
+    local_layers: Any = (),
+    scale_local_gradients: bool = True,
     **other: Any,
 ) -> Any:
-    """Have an optimizer reduce its gradients over all ranks of a set; returns the same optimizer."""
+    """Have an optimizer reduce its gradients over all ranks of a set; returns the same optimizer.
+
+    Gradients of local layers stay those of each rank, divided by the number of ranks unless that is not wanted.
+    """
     if op not in (Average, Sum):
         raise ValueError(f"op must be Average or Sum, got {ReduceKind(op).name}")
     if gradient_predivide_factor != 1.0 and op != Average:
@@ -40,27 +46,44 @@ def DistributedOptimizer(  # noqa: N802 (a function there, too)
     if gradient_predivide_factor != 1.0:
         factors = 1.0 / gradient_predivide_factor, gradient_predivide_factor
 
-    def reduce(grads: list[Any]) -> list[Any]:
+    def reduce(grads: list[Any], part: int) -> list[Any]:
         if world.place.size == 1 or not process_set.included():
             return grads
-        given = [index for index, grad in enumerate(grads) if grad is not None]
-        packed = [compression.compress(grads[index].detach().contiguous()) for index in given]
+        packed = [compression.compress(grad.contiguous()) for grad in grads]
         made = ops.synchronize(
             ops.grouped_allreduce_async(
                 [tensor for tensor, _ in packed],
                 None,
-                f"keras.{name or 'gradients'}",
+                f"keras.{name or 'gradients'}.{part}",
                 op,
                 *factors,
                 process_set,
             )
         )
-        result = list(grads)
-        for index, reduced, (_, ctx) in zip(given, made, packed, strict=True):
-            result[index] = compression.decompress(reduced, ctx)
-        return result
+        pairs = zip(made, packed, strict=True)
+        return [compression.decompress(reduced, ctx) for reduced, (_, ctx) in pairs]
 
-    return reduce_before_apply(optimizer, reduce, backward_passes_per_step, average_aggregated_gradients)
+    layers = local_layers if isinstance(local_layers, (list, tuple)) else [local_layers]
+
+    def keep(variable: Any, grad: Any) -> Any:
+        if grad is None or not any(variable is own for layer in layers for own in layer.trainable_variables):
+            return None
+        return grad / world.place.size if scale_local_gradients and op == Average else grad
+
+    return reduce_before_apply(
+        optimizer,
+        reduce,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+        keep if layers else None,
+    )
+
+
+def PartialDistributedOptimizer(  # noqa: N802
+    optimizer: Any, name: str | None = None, local_layers: Any = (), **options: Any
+) -> Any:
+    """Have an optimizer reduce its gradients over all ranks, but for those of local layers."""
+    return DistributedOptimizer(optimizer, name, local_layers=local_layers, **options)
 
 
 def load_model(
@@ -71,7 +94,7 @@ def load_model(
     **options: Any,
 ) -> Any:
     """Load a model whose optimizer reduces gradients again."""
-    keras = keras_on_torch()
+    keras = keras_on()
     known = {kind.__name__: kind for kind in custom_optimizers or ()} | dict(custom_objects or {})
     model = keras.models.load_model(filepath, custom_objects=known, **options)
     if getattr(model, "optimizer", None) is not None:

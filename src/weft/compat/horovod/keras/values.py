@@ -11,17 +11,27 @@ from weft.compat.horovod.torch.compression import Compression
 from weft.compat.horovod.torch.functions import broadcast_parameters
 from weft.compat.horovod.torch.ops import Average
 from weft.compat.horovod.torch.submission import reduce_kind
-from weft.keras.seam import all_variables, build_optimizer, tensors_of
+from weft.keras.arrays import to_torch
+from weft.keras.backends import broadcast_all, keras_on
 
 
 def _tensor(value: Any) -> torch.Tensor:
-    return value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    if isinstance(value, torch.Tensor):
+        return value
+    return to_torch(keras_on().ops.convert_to_numpy(value) if _is_foreign(value) else value)
+
+
+def _is_foreign(value: Any) -> bool:
+    """Return whether a value is a tensor of another framework, on which Keras runs."""
+    return not isinstance(value, (int, float, list, tuple)) and bool(keras_on().ops.is_tensor(value))
 
 
 def _like(made: torch.Tensor, given: Any) -> Any:
     """Return a result in the form that was given: a tensor for a tensor, an array or a number else."""
     if isinstance(given, torch.Tensor):
         return made
+    if _is_foreign(given):
+        return keras_on().ops.convert_to_tensor(made.numpy())
     return made.item() if made.dim() == 0 else made.numpy()
 
 
@@ -73,6 +83,8 @@ def broadcast_global_variables(root_rank: int, model: Any = None) -> None:
 
 def broadcast_model(model: Any, root_rank: int) -> None:
     """Give everyone the variables of one rank's model and of its optimizer."""
-    build_optimizer(model)
-    tensors = tensors_of(all_variables(model))
-    broadcast_parameters([(f"keras.{index}", tensor) for index, tensor in enumerate(tensors)], root_rank)
+
+    def broadcast_tensors(tensors: list[torch.Tensor]) -> None:
+        broadcast_parameters([(f"keras.{index}", tensor) for index, tensor in enumerate(tensors)], root_rank)
+
+    broadcast_all(model, broadcast_tensors)

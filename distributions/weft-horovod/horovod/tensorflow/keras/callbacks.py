@@ -1,0 +1,6 @@
+"""Callbacks, under the name of their own module."""
+
+from weft.compat.horovod.keras.callbacks import *  # noqa: F403
+from weft.compat.horovod.keras.callbacks import __all__ as _names
+
+__all__ = list(_names)
