@@ -66,7 +66,7 @@ def main(words: list[str]) -> None:
             "search": "random",
             "schedule": "asha",
             "resource": {"name": "epochs", "min": 1, "max": 9},
-            "budget": {"trials": max(10, options.kills)},
+            "budget": {"trials": max(10, 4 * options.kills)},  # more than are done between kills
             "parallel": 2,
         }
         (home / "study.json").write_text(json.dumps(settings))
