@@ -1,21 +1,22 @@
 """Measures the labelling page in chromium, on the made-up service: python -m benchmarks.vision_harness.label_page
 
-Prints the time from the key for the next picture to its drawing, and the time between drawings while one of 1,000
-shapes is dragged.
+Prints the time from the key for the next picture to its drawing, and the times between drawings while one of 1,000
+shapes is dragged, while the picture is panned, and while it is zoomed.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from testing.console.browser import chromium, made_up_service, open_page
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
-PICTURES, SHAPES, MOVES = 15, 1000, 60
+PICTURES, SHAPES, MOVES = 30, 1000, 60
 
 # From the key to the second frame after the next picture is there and decoded.
 NEXT = """() => new Promise((done) => {
@@ -46,8 +47,8 @@ def next_picture_ms(page: Page, url: str) -> list[float]:
     return times
 
 
-def drag_frames_ms(page: Page, url: str) -> list[float]:
-    """Return the times between frames while a shape among many is dragged."""
+def many_shapes(page: Page, url: str) -> Locator:
+    """Open a picture with many shapes and return its stage."""
     shapes = [
         {"id": f"s{number}", "label": "RBC", "box": [x, y, x + 12, y + 12]}
         for number in range(SHAPES)
@@ -62,28 +63,49 @@ def drag_frames_ms(page: Page, url: str) -> list[float]:
     stage = page.get_by_role("application")
     stage.locator("[data-shape=s999]").wait_for()
     page.keyboard.press("s")
+    page.wait_for_timeout(1000)
+    return stage
+
+
+def frames_ms(page: Page, move: Callable[[int], None]) -> list[float]:
+    """Return the times between frames during so many moves."""
+    page.evaluate(FRAMES)
+    for step in range(MOVES):
+        move(step)
+    found: list[float] = page.evaluate("window.frames_ms")
+    return found[1:]
+
+
+def moved_frames_ms(page: Page, stage: Locator) -> dict[str, list[float]]:
+    """Return the times between frames while a shape among many is dragged, and the picture panned and zoomed."""
     box = stage.locator("[data-shape=s500]").bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.evaluate(FRAMES)
-    for step in range(MOVES):
-        page.mouse.move(x + step, y + step / 2)
-    page.mouse.up()
-    found: list[float] = page.evaluate("window.frames_ms")
+    found = {}
+    for name, button in (("drag", "left"), ("pan", "middle")):
+        page.mouse.move(x, y)
+        page.mouse.down(button=button)  # type: ignore[arg-type]
+        found[name] = frames_ms(page, lambda step: page.mouse.move(x + step, y + step / 2))
+        page.mouse.up(button=button)  # type: ignore[arg-type]
+        page.wait_for_timeout(800)
+    found["zoom"] = frames_ms(page, lambda step: page.mouse.wheel(0, -40 if step < MOVES / 2 else 40))
     return found
+
+
+def spread(name: str, times: list[float]) -> dict[str, float]:
+    """Return the median and the 95th percentile of times."""
+    ordered = sorted(times)
+    return {
+        f"{name}_p50_ms": round(statistics.median(ordered), 1),
+        f"{name}_p95_ms": round(ordered[int(0.95 * (len(ordered) - 1))], 1),
+    }
 
 
 def main() -> None:
     with made_up_service(3) as url, chromium() as browser, open_page(browser) as page:
-        pictures, frames = next_picture_ms(page, url), drag_frames_ms(page, url)
-    figures = {
-        "next_picture_median_ms": round(statistics.median(pictures), 1),
-        "next_picture_p90_ms": round(sorted(pictures)[int(0.9 * len(pictures))], 1),
-        "drag_of_1000_median_frame_ms": round(statistics.median(frames), 1),
-        "drag_of_1000_p95_frame_ms": round(sorted(frames)[int(0.95 * len(frames))], 1),
-    }
+        figures = spread("next_picture", next_picture_ms(page, url))
+        for name, times in moved_frames_ms(page, many_shapes(page, url)).items():
+            figures |= spread(f"{name}_of_{SHAPES}_frame", times)
     print(json.dumps(figures))
 
 

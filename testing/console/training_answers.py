@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from testing.console import vision_world as made
 from testing.console.world import World, now_ms
 
@@ -85,14 +85,23 @@ def show_training(world: World, request: Request) -> trainings.TrainingDetail:
         raise HTTPException(404, f"there is no training {job}")
     done = world.jobs[job]["state"] == "completed"
     url = f"/api/v1/vision/trainings/{job}/examples"
-    examples = tuple(trainings.TrainingExample(f"example {one}", f"{url}/{one}") for one in range(1, 7))
+    examples = (trainings.TrainingExample("examples.json", f"{url}/examples.json"),)
     return trainings.TrainingDetail(
         **_training(world, job), config={}, examples=examples, results=_results() if done else {}
     )
 
 
 def read_training_example(world: World, request: Request) -> Response:
-    return Response(made.picture(int(request.path_params["name"]), 256), media_type="image/jpeg")
+    """What a model finds in six pictures, as a training writes it."""
+    if request.query_params or request.path_params["name"] != "examples.json":
+        raise HTTPException(422, "an example must be one of the training's, got another")
+    pictures = [
+        {"picture": f"cells-{number}", "name": f"BloodImage_{number:05d}.jpg", "detections": [
+            {"label": one["label"], "confidence": 0.9, "box": one["box"]} for one in made.cells(number)
+        ]}
+        for number in range(6)
+    ]  # fmt: skip
+    return JSONResponse({"score": 0.9, "pictures": pictures})
 
 
 read_model_example = read_training_example
@@ -125,7 +134,7 @@ def list_trained_models(world: World, request: Request) -> trainings.PictureMode
 def show_trained_model(world: World, request: Request) -> trainings.PictureModelDetail:
     version = int(request.path_params["model"].partition("@")[2] or 2)
     url = f"/api/v1/vision/models/cells@{version}/examples"
-    examples = tuple(trainings.TrainingExample(f"example {one}", f"{url}/{one}") for one in range(1, 5))
+    examples = (trainings.TrainingExample("examples.json", f"{url}/examples.json"),)
     return trainings.PictureModelDetail(
         **_model(world, version), results=_results(), examples=examples, classes=CLASSES
     )

@@ -61,7 +61,7 @@ PAGES = {
     "auto-label": ("/vision/data/cells?do=autolabel", "Confidence from"),
     "trainings": ("/vision/trainings", "cells@2"),
     "training": (f"/vision/trainings/{RUNNING}", "What it finds now"),
-    "trained models": ("/vision/models", "map50"),
+    "trained models": ("/vision/models", "mAP@.5"),
     "trained model": ("/vision/models/cells@2", "Worst mistakes"),
     "tokens": ("/settings", "laptop"),
     "secrets": ("/settings/secrets", "HF_TOKEN"),

@@ -108,6 +108,53 @@ def test_polygons_are_drawn_and_their_vertices_edited(page: Page, cells: str) ->
     assert ring[2] == pytest.approx([512, 384], abs=4)
 
 
+def test_the_wheel_zooms_to_the_cursor_and_space_pans(page: Page, cells: str) -> None:
+    from playwright.sync_api import expect
+
+    stage = open_picture(page, cells, 38)
+    scale = stage.locator("output")
+    fitted = str(scale.text_content())
+    whole = stage.locator("img").bounding_box()
+    at = place(page, stage, 0.25, 0.75)
+    page.mouse.move(*at)
+    page.mouse.wheel(0, -600)
+    expect(scale).not_to_have_text(fitted)
+    assert place(page, stage, 0.25, 0.75) == pytest.approx(at, abs=1)
+    page.keyboard.down(" ")
+    page.mouse.down()
+    page.mouse.move(at[0] + 60, at[1] - 30, steps=3)
+    page.mouse.up()
+    page.keyboard.up(" ")
+    assert place(page, stage, 0.25, 0.75) == pytest.approx((at[0] + 60, at[1] - 30), abs=1)
+    expect(page.get_by_role("group", name="Shapes").get_by_role("img")).to_have_count(
+        0
+    )  # a hand draws nothing
+    page.keyboard.press("Home")
+    expect(scale).to_have_text(fitted)
+    assert stage.locator("img").bounding_box() == whole
+
+
+def test_a_shape_is_dragged_and_follows_the_pointer(page: Page, cells: str) -> None:
+    from playwright.sync_api import expect
+
+    stage = open_picture(page, cells, 41)
+    drag(page, stage, (0.2, 0.2), (0.4, 0.4))
+    page.keyboard.press("s")
+    start, end = place(page, stage, 0.3, 0.3), place(page, stage, 0.5, 0.6)
+    page.mouse.move(*start)
+    page.mouse.down()
+    page.mouse.move(*end, steps=4)
+    moved = page.get_by_role("group", name="Dragged").get_by_role("img")
+    expect(moved).to_have_count(1)
+    box = moved.bounding_box()
+    assert box is not None
+    middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert middle == pytest.approx(end, abs=2)
+    page.mouse.up()
+    saved(page)
+    assert labels(page, cells, 41)["shapes"][0]["box"] == pytest.approx([256, 240, 384, 336], abs=4)
+
+
 def test_a_brush_paints_a_mask_and_an_eraser_takes_it_away(page: Page, cells: str) -> None:
     from playwright.sync_api import expect
 
@@ -318,7 +365,8 @@ def test_a_training_is_begun_watched_live_and_ended_with_its_best(page: Page, ce
     chart = page.get_by_test_id("chart").first.get_by_role("img")
     first = chart.get_attribute("aria-label")
     expect(chart).not_to_have_attribute("aria-label", str(first))  # the curve moves by itself
-    expect(page.get_by_role("img", name="example 1")).to_be_visible()
+    example = page.get_by_role("link", name=re.compile(r"^BloodImage_00001.jpg: \d+ found"))
+    expect(example.locator("rect").first).to_be_visible()  # what it finds is drawn over the picture
     page.get_by_role("button", name="End now, keep the best").click()
     expect(page.get_by_role("group", name="Confusion matrix")).to_contain_text("840")
     slider = page.get_by_role("region", name="Threshold").get_by_role("slider")

@@ -17,6 +17,7 @@ export interface FileFilters {
   query?: string | undefined;
   sort?: string | undefined;
   kind?: string | undefined;
+  parent?: string | undefined; // the film whose frames are meant
 }
 
 /** A data set as the service answers it: counts that have defaults are always there. */
@@ -25,6 +26,13 @@ export type Dataset = Omit<VisionDataset, "counts" | "labels" | "categories"> & 
   labels: Required<LabelView>[];
   categories: Required<LabelView>[];
 };
+
+/** Returns the address of the labelling page: whole pictures where only those are labelled, else objects. */
+export function labelPath(set: Dataset, search: Record<string, string> = {}): string {
+  const whole = set.categories.length > 0 && set.labels.every((one) => one.pictures === 0);
+  const query = new URLSearchParams({ ...search, ...(whole ? { mode: "pictures" } : {}) }).toString();
+  return `/vision/label/${encodeURIComponent(set.id)}${query && `?${query}`}`;
+}
 
 export const PAGE = 200;
 const part = encodeURIComponent;

@@ -151,7 +151,8 @@ function options(
       bands.push({ series: [series.length + 1, series.length], fill: faint(tone, crowded ? 0.08 : 0.16) });
       series.push(edge, edge);
     }
-    series.push({ stroke: tone, width: 1.6, points: { show: false }, ...(dash ? { dash } : {}) });
+    const alone = line.curve.steps.length === 1; // one point makes no line
+    series.push({ stroke: tone, width: 1.6, points: alone ? { show: true, size: 7, fill: tone } : { show: false }, ...(dash ? { dash } : {}) });
   }
   const ink = colour("--ink-3");
   const grid = { stroke: colour("--line"), width: 1 };

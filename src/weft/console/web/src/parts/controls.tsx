@@ -82,11 +82,14 @@ export function Tabs({ label, tabs, open }: { label: string; tabs: { key: string
   );
 }
 
-export function Dialog({ title, onClose, children, foot }: { title: string; onClose: () => void; children: ReactNode; foot?: ReactNode }) {
+export function Dialog({ title, onClose, children, foot, wide = false }: { title: string; onClose: () => void; children: ReactNode; foot?: ReactNode; wide?: boolean }) {
   const box = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const dialog = box.current;
-    if (dialog && !dialog.open) dialog.showModal();
+    if (dialog && !dialog.open) {
+      dialog.showModal();
+      dialog.scrollTop = 0; // the focus may be on a button at its end
+    }
     return () => dialog?.close();
   }, []);
   return (
@@ -94,6 +97,7 @@ export function Dialog({ title, onClose, children, foot }: { title: string; onCl
       ref={box}
       className={css.dialog}
       aria-label={title}
+      data-wide={wide || undefined}
       onClose={onClose}
       onClick={(event) => event.target === box.current && onClose()}
     >

@@ -45,7 +45,7 @@ export interface Editor {
 
 export type Action =
   | { readonly do: "down" | "move" | "up"; readonly at: Point; readonly reach?: number; readonly add?: boolean }
-  | { readonly do: "close-polygon" | "cancel" | "undo" | "redo" | "delete" | "select-all" | "next-vertex" | "insert-vertex" | "accept" | "reject" | "show-all" }
+  | { readonly do: "close-polygon" | "cancel" | "undo" | "redo" | "delete" | "select-all" | "next-vertex" | "insert-vertex" | "accept" | "reject" | "accept-category" | "reject-category" | "show-all" }
   | { readonly do: "tool"; readonly tool: Tool }
   | { readonly do: "label"; readonly label: string }
   | { readonly do: "radius"; readonly radius: number }
@@ -55,7 +55,8 @@ export type Action =
   | { readonly do: "cycle"; readonly by: 1 | -1 }
   | { readonly do: "hide" | "lock"; readonly ids: readonly string[] }
   | { readonly do: "nudge"; readonly by: Point; readonly resize?: boolean }
-  | { readonly do: "add"; readonly shapes: readonly Shape[]; readonly offset?: Point }
+  | { readonly do: "add"; readonly shapes: readonly Shape[]; readonly offset?: Point; readonly tracks?: boolean }
+  | { readonly do: "track"; readonly track: string | null }
   | { readonly do: "assisted"; readonly polygons: readonly (readonly Point[])[] }
   | { readonly do: "replace"; readonly sheet: Sheet }
   | { readonly do: "rebase"; readonly base: Sheet; readonly theirs: Sheet }
@@ -77,25 +78,53 @@ export function isShown(editor: Editor, shape: Shape): boolean {
   return !editor.hidden.has(shape.id) && (shape.confidence === null || shape.confidence >= editor.threshold);
 }
 
-/** Returns the shapes that are on the page, the dragged ones where they are now; others are the same objects as before. */
+/** Returns the shapes that are on the page, where they were before a drag; others are the same objects as before. */
+export function settledShapes(editor: Editor): readonly Shape[] {
+  return sheetOf(editor).shapes.filter((shape) => isShown(editor, shape));
+}
+
+/** Returns the shapes that are on the page, the dragged ones where they are now. */
 export function shownShapes(editor: Editor): readonly Shape[] {
   const { draft } = editor;
-  const shown = sheetOf(editor).shapes.filter((shape) => isShown(editor, shape));
-  if (!draft || draft.kind === "box" || draft.kind === "polygon" || draft.kind === "stroke" || draft.kind === "marquee") return shown;
-  return shown.map((shape) => dragged(editor, draft, shape));
+  const shown = settledShapes(editor);
+  return draft && isDrag(draft) ? shown.map(dragger(editor, draft)) : shown;
+}
+
+type Drag = Extract<Draft, { kind: "move" | "handle" | "vertex" }>;
+const isDrag = (draft: Draft): draft is Drag => draft.kind === "move" || draft.kind === "handle" || draft.kind === "vertex";
+
+/** What a drag changes: a stage draws these shapes apart, so that all others stand still. */
+export interface Lifted {
+  readonly ids: readonly string[];
+  readonly by: Point; // how far they have moved as they are
+  readonly changed: Shape | null; // the one whose handle or vertex is pulled, as it is now
+}
+
+export function lifted(editor: Editor): Lifted | null {
+  const { draft } = editor;
+  if (!draft || !isDrag(draft)) return null;
+  if (draft.kind === "move") return { ids: editor.selected.filter((id) => !editor.locked.has(id)), by: moveBy(editor, draft.from, draft.to), changed: null };
+  const shape = sheetOf(editor).shapes.find((one) => one.id === draft.id);
+  return shape ? { ids: [shape.id], by: [0, 0], changed: dragger(editor, draft)(shape) } : null;
 }
 
 export function selectedShapes(editor: Editor): readonly Shape[] {
-  return sheetOf(editor).shapes.filter((shape) => editor.selected.includes(shape.id));
+  if (editor.selected.length === 0) return [];
+  const chosen = new Set(editor.selected);
+  return sheetOf(editor).shapes.filter((shape) => chosen.has(shape.id));
 }
 
-function dragged(editor: Editor, draft: Draft, shape: Shape): Shape {
-  if (draft.kind === "move" && editor.selected.includes(shape.id) && !editor.locked.has(shape.id)) return moveShape(shape, moveBy(editor, draft.from, draft.to));
-  if (draft.kind === "handle" && shape.id === draft.id) return byHand({ ...shape, box: boxShape("", "", pullHandle(shape.box, draft.handle, draft.to)).box });
-  if (draft.kind === "vertex" && shape.id === draft.id) {
-    return withRing(shape, draft.place.ring, moveVertex(shape.polygons[draft.place.ring] ?? [], draft.place.index, draft.to));
+/** Returns what a drag makes of each shape. */
+function dragger(editor: Editor, draft: Drag): (shape: Shape) => Shape {
+  if (draft.kind === "move") {
+    const free = new Set(editor.selected.filter((id) => !editor.locked.has(id)));
+    const by = moveBy(editor, draft.from, draft.to);
+    return (shape) => (free.has(shape.id) ? moveShape(shape, by) : shape);
   }
-  return shape;
+  if (draft.kind === "handle") {
+    return (shape) => (shape.id === draft.id ? byHand({ ...shape, box: boxShape("", "", pullHandle(shape.box, draft.handle, draft.to)).box }) : shape);
+  }
+  return (shape) => (shape.id === draft.id ? withRing(shape, draft.place.ring, moveVertex(shape.polygons[draft.place.ring] ?? [], draft.place.index, draft.to)) : shape);
 }
 
 function moveBy(editor: Editor, from: Point, to: Point): Point {
@@ -115,7 +144,8 @@ function changeShapes(editor: Editor, shapes: readonly Shape[]): Editor {
 }
 
 function mapSelected(editor: Editor, one: (shape: Shape) => Shape): Editor {
-  return changeShapes(editor, sheetOf(editor).shapes.map((shape) => (editor.selected.includes(shape.id) && !editor.locked.has(shape.id) ? one(shape) : shape)));
+  const free = new Set(editor.selected.filter((id) => !editor.locked.has(id)));
+  return changeShapes(editor, sheetOf(editor).shapes.map((shape) => (free.has(shape.id) ? one(shape) : shape)));
 }
 
 function add(editor: Editor, shape: Shape): Editor {
@@ -151,7 +181,10 @@ export function act(editor: Editor, action: Action): Editor {
     case "insert-vertex": return insertAfter(editor);
     case "accept": return changeShapes(editor, accepted(editor));
     case "reject": return reject(editor);
-    case "add": return addAll(editor, action.shapes, action.offset ?? [0, 0]);
+    case "accept-category": return judgeCategory(editor, sheetOf(editor).category);
+    case "reject-category": return judgeCategory(editor, null);
+    case "add": return addAll(editor, action.shapes, action.offset ?? [0, 0], action.tracks ?? false);
+    case "track": return mapSelected(editor, (shape) => ({ ...byHand(shape), track: action.track }));
     case "assisted": return assisted(editor, action.polygons);
     case "replace": return settle({ ...change(editor, action.sheet), draft: null });
     case "rebase": return settle({ ...editor, history: mapHistory(editor.history, (sheet) => mergeSheets(action.base, sheet, action.theirs).sheet) });
@@ -280,7 +313,7 @@ function up(editor: Editor, at: Point): Editor {
   if (draft.kind === "marquee") return endMarquee(without, draft.from, at);
   const unmoved = draft.kind === "move" && distance(draft.from, draft.to) === 0;
   if (unmoved) return without;
-  return changeShapes(without, sheetOf(editor).shapes.map((shape) => dragged(editor, draft, shape)));
+  return changeShapes(without, sheetOf(editor).shapes.map(dragger(editor, draft)));
 }
 
 function endBox(editor: Editor, draft: Draft & { kind: "box" }): Editor {
@@ -346,7 +379,10 @@ function nudge(editor: Editor, by: Point, resize: boolean): Editor {
       return withRing(shape, ring, moveVertex(shape.polygons[ring]!, index, insidePicture([vertex[0] + by[0], vertex[1] + by[1]], editor.size)));
     });
   }
-  if (!resize) return mapSelected(editor, (shape) => moveShape(shape, moveBy(editor, [0, 0], by)));
+  if (!resize) {
+    const allowed = moveBy(editor, [0, 0], by);
+    return mapSelected(editor, (shape) => moveShape(shape, allowed));
+  }
   return mapSelected(editor, (shape) => {
     if (shape.polygons.length || shape.mask) return shape;
     const corner = insidePicture([Math.max(shape.box[0] + 1, shape.box[2] + by[0]), Math.max(shape.box[1] + 1, shape.box[3] + by[1])], editor.size);
@@ -390,8 +426,19 @@ function reject(editor: Editor): Editor {
   return settle(changeShapes(editor, sheetOf(editor).shapes.filter((shape) => !those.has(shape.id))));
 }
 
-function addAll(editor: Editor, shapes: readonly Shape[], offset: Point): Editor {
-  const fitted = shapes.flatMap((shape) => fitShape(moveShape(shape, offset), editor.size, freshId()) ?? []);
+/** Ends the doubt about a category that a model chose: a person takes it, or takes it away. */
+function judgeCategory(editor: Editor, category: string | null): Editor {
+  const sheet = sheetOf(editor);
+  return sheet.category_confidence === null ? editor : change(editor, { ...sheet, category, category_confidence: null });
+}
+
+/** Adds copies of shapes; those of another frame of the same film stay in their tracks, which have one box a frame. */
+function addAll(editor: Editor, shapes: readonly Shape[], offset: Point, tracks: boolean): Editor {
+  const taken = new Set(sheetOf(editor).shapes.map((shape) => shape.track));
+  const fitted = shapes.flatMap((shape) => {
+    const made = fitShape(moveShape(shape, offset), editor.size, freshId());
+    return made ? { ...made, track: tracks && !taken.has(shape.track) ? shape.track : null } : [];
+  });
   if (fitted.length === 0) return editor;
   return { ...changeShapes(editor, [...sheetOf(editor).shapes, ...fitted]), selected: fitted.map((shape) => shape.id), vertex: null };
 }

@@ -11,7 +11,7 @@ export interface Press {
 export type Command =
   | "tool-select" | "tool-box" | "tool-polygon" | "tool-brush" | "tool-eraser" | "tool-grabcut" | "tool-wand"
   | "undo" | "redo" | "copy" | "cut" | "paste" | "duplicate" | "select-all" | "delete" | "cancel" | "repeat"
-  | "next-object" | "previous-object" | "hide" | "show-all" | "lock" | "next-vertex" | "insert-vertex"
+  | "next-object" | "previous-object" | "hide" | "show-all" | "lock" | "track" | "next-vertex" | "insert-vertex"
   | "next" | "previous" | "next-unlabelled" | "save" | "accept" | "reject" | "review" | "classify" | "focus-label"
   | "zoom-in" | "zoom-out" | "fit" | "crosshair" | "smaller" | "larger" | "press" | "help";
 
@@ -53,6 +53,7 @@ export const KEYMAP: readonly KeyRow[] = [
   row("Objects", "hide", "h", "Hide or show"),
   row("Objects", "show-all", "shift+h", "Show all"),
   row("Objects", "lock", "l", "Lock or unlock"),
+  row("Objects", "track", "t", "Track it over the frames of a film, or not"),
   row("Objects", "accept", "y", "Accept auto labels that are shown"),
   row("Objects", "reject", "x", "Delete auto labels that are shown"),
   row("Objects", "focus-label", "j", "Name the label"),

@@ -45,6 +45,7 @@ export interface Standing {
 
 const DELAY_MS = 400; // after the last change of a picture
 const LONGEST_WAIT_MS = 15_000;
+const PAUSE_MS = 30; // between looks at a request that is on its way
 
 /** Saves the labels of pictures, one request a picture at a time. */
 export class Outbox {
@@ -104,6 +105,16 @@ export class Outbox {
     clearTimeout(this.timer);
     await Promise.all([...this.entries.keys()].map((file) => this.send(file)));
     if (this.failures) this.later(wait(this.failures));
+  }
+
+  /** Resolves when the service has all that waited, also what was on its way already: true; or cannot have it now: false. */
+  async settled(): Promise<boolean> {
+    while (this.entries.size) {
+      await this.flush();
+      if (this.failures || [...this.entries.values()].some((one) => one.theirs || one.problem)) return false;
+      if (this.entries.size) await new Promise((done) => setTimeout(done, PAUSE_MS));
+    }
+    return true;
   }
 
   /** Ends a conflict: with labels that are then saved over theirs, or with theirs where `mine` is null. */

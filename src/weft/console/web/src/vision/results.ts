@@ -44,6 +44,42 @@ export interface Results {
   readonly threshold: number;
 }
 
+/** What a model finds in one picture that it did not learn from. */
+export interface Example {
+  readonly picture: string;
+  readonly name: string;
+  readonly category?: string;
+  readonly confidence?: number;
+  readonly detections?: readonly { readonly label: string; readonly confidence: number; readonly box: readonly [number, number, number, number] }[];
+}
+
+/** Returns the examples of an examples.json; what is none is left out. */
+export function readExamples(found: unknown): readonly Example[] {
+  const rows = list<Example>((found as { pictures?: unknown } | null)?.pictures);
+  return rows.filter((one) => typeof one?.picture === "string" && typeof one.name === "string");
+}
+
+/** Returns how long a training still takes, in milliseconds: by its progress, and no longer than it was allowed to. */
+export function timeLeft(took_ms: number, progress: number | null, config: Record<string, unknown>): number | null {
+  if (!progress || progress <= 0.02) return null;
+  const byProgress = (took_ms * (1 - progress)) / progress;
+  const most = (config["schedule"] as { max_minutes?: number | null } | undefined)?.max_minutes;
+  return most ? Math.min(byProgress, Math.max(0, most * 60_000 - took_ms)) : byProgress;
+}
+
+const SCORES: Record<string, string> = { map50: "mAP@.5", map50_95: "mAP@.5:.95", accuracy: "Accuracy", top5: "Top 5", loss: "Loss", auroc: "AUROC" };
+
+/** Returns how people write the name of a figure: "map50_95" is mAP@.5:.95. */
+export function scoreWord(name: string): string {
+  return SCORES[name] ?? name.replaceAll("_", " ");
+}
+
+/** Returns a figure between 0 and 1 with three decimals, and others as they are. */
+export function scoreText(value: number | null | undefined): string {
+  if (value === null || value === undefined) return "–";
+  return value >= 0 && value <= 1 ? value.toFixed(3) : String(Number(value.toPrecision(4)));
+}
+
 const list = <T>(value: unknown): readonly T[] => (Array.isArray(value) ? (value as T[]) : []);
 
 /** Returns what a page shows of a results.json. */

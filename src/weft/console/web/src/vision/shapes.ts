@@ -52,8 +52,13 @@ export function maskShape(id: string, label: string, mask: RunLengths): Shape | 
   return box && { ...boxShape(id, label, box), mask };
 }
 
-/** Returns a shape as a person's: what was corrected by hand no longer has a model's confidence. */
-export const byHand = (shape: Shape): Shape => (shape.confidence === null ? shape : { ...shape, confidence: null });
+export const INTERPOLATED = "interpolation"; // the model of boxes that a track put between two that were drawn
+
+/** Returns a shape as a person's: what was corrected by hand has no model's confidence, and no track puts it elsewhere. */
+export function byHand(shape: Shape): Shape {
+  if (shape.confidence === null && shape.model !== INTERPOLATED) return shape;
+  return { ...shape, confidence: null, model: shape.model === INTERPOLATED ? null : shape.model };
+}
 
 export function moveShape(shape: Shape, by: Point): Shape {
   if (by[0] === 0 && by[1] === 0) return shape;

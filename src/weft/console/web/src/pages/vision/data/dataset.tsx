@@ -4,7 +4,7 @@ import { useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send, url } from "../../../api/client";
 import { useMayAct } from "../../../api/queries";
-import { datasetPath, invalidateDataset, useDataset, type Dataset } from "../../../api/vision";
+import { datasetPath, invalidateDataset, labelPath, running, useDataset, useTasks, type Dataset } from "../../../api/vision";
 import { Button, ButtonLink, Dialog, Field, Tabs, tell, tellError, Wrong } from "../../../parts/controls";
 import { layout, Page, Skeleton } from "../../../parts/layout";
 import { useParam } from "../../../text/address";
@@ -16,6 +16,7 @@ import { AutolabelDialog } from "./autolabel";
 import css from "./data.module.css";
 import { PicturesTab } from "./grid";
 import { HealthTab } from "./health";
+import { LabellingBar } from "./labelling";
 import { LabelsTab } from "./labels";
 import { FilmsTab } from "./films";
 import { DropZone, ImportButton, TaskBars, UploadBar, useUploads } from "./upload";
@@ -27,13 +28,17 @@ export default function VisionDatasetPage({ dataset, tab }: { dataset: string; t
   const found = useDataset(dataset);
   const mayAct = useMayAct();
   const uploads = useUploads(dataset);
+  const tasks = useTasks();
   const [dialog, setDialog] = useParam("do");
+  const [labelling, setLabelling] = useParam("labelling");
   if (found.error) return <Page name="Data set" title="Data set"><Wrong error={found.error} /></Page>;
   if (!found.data) return <Page name="Data set" title="Data set"><Skeleton lines={6} /></Page>;
   const set = found.data;
   const base = `/vision/data/${encodeURIComponent(dataset)}`;
   const counts = { pictures: set.counts.pictures, labels: set.labels.length + set.categories.length, films: set.counts.films, versions: set.newest_version, health: undefined };
   const close = (): void => setDialog("");
+  const empty = set.counts.pictures + set.counts.films === 0;
+  const busy = uploads.items.some((item) => item.state === "waiting" || item.state === "sending") || (tasks.data?.tasks ?? []).some((task) => task.dataset === set.id && running(task));
   return (
     <DropZone onFiles={mayAct ? uploads.add : () => tell("viewers import nothing", true)}>
       <Page
@@ -45,9 +50,9 @@ export default function VisionDatasetPage({ dataset, tab }: { dataset: string; t
             {mayAct && <ImportButton onFiles={uploads.add} />}
             {mayAct && <ImportButton onFiles={uploads.add} folder />}
             <Button icon="settings" onClick={() => setDialog("more")}>More</Button>
-            {mayAct && <Button icon="magic" onClick={() => setDialog("autolabel")}>Auto-label</Button>}
-            {mayAct && <Button icon="studies" onClick={() => setDialog("train")}>Train</Button>}
-            <ButtonLink kind="primary" icon="tag" to={`/vision/label/${encodeURIComponent(dataset)}`}>Label</ButtonLink>
+            {mayAct && !empty && <Button icon="magic" onClick={() => setDialog("autolabel")}>Auto-label</Button>}
+            {mayAct && !empty && <Button icon="studies" onClick={() => setDialog("train")}>Train</Button>}
+            {!empty && <ButtonLink kind="primary" icon="tag" to={labelPath(set)}>Label</ButtonLink>}
           </>
         }
       >
@@ -55,7 +60,8 @@ export default function VisionDatasetPage({ dataset, tab }: { dataset: string; t
         <Tabs label="Data set" open={tab} tabs={TABS.map((key) => ({ key, text: `${key[0]!.toUpperCase()}${key.slice(1)}`, to: key === "pictures" ? base : `${base}/${key}`, count: counts[key] }))} />
         <UploadBar uploads={uploads} />
         <TaskBars dataset={dataset} />
-        {tab === "pictures" && <PicturesTab set={set} />}
+        {labelling && <LabellingBar set={set} job={Number(labelling)} onClose={() => setLabelling("")} />}
+        {tab === "pictures" && <PicturesTab set={set} busy={busy} />}
         {tab === "labels" && <LabelsTab set={set} />}
         {tab === "films" && <FilmsTab set={set} />}
         {tab === "versions" && <VersionsTab set={set} />}

@@ -4,15 +4,17 @@ import { useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send } from "../../../api/client";
 import { useMayAct } from "../../../api/queries";
-import { thumbnailUrl, useDatasets, type Dataset } from "../../../api/vision";
-import { Button, Dialog, Field, Wrong } from "../../../parts/controls";
+import { thumbnailUrl, useDatasets, type Dataset, type Sent } from "../../../api/vision";
+import { Button, Dialog, Field, tell, tellError, Wrong } from "../../../parts/controls";
 import { Icon } from "../../../parts/icons";
 import { Bar, Empty, layout, Page, Skeleton } from "../../../parts/layout";
 import { useParam } from "../../../text/address";
 import { ago, count, plural } from "../../../text/format";
 import { submitted } from "../../settings/parts";
+import { nameFor } from "../../../vision/uploads";
 import { VisionTabs } from "../places";
 import css from "./data.module.css";
+import { DropZone, handOver, ImportButton } from "./upload";
 
 export default function VisionDatasetsPage() {
   const list = useDatasets();
@@ -20,7 +22,20 @@ export default function VisionDatasetsPage() {
   const [adding, setAdding] = useParam("new");
   const [text, setText] = useParam("q");
   const sets = (list.data?.datasets ?? []).filter((set) => `${set.name} ${set.description}`.toLowerCase().includes(text.toLowerCase()));
+  const client = useQueryClient();
+  const [, go] = useLocation();
+  const drop = (files: readonly Sent[]): void => {
+    if (!mayAct) return tell("viewers import nothing", true);
+    const name = nameFor(files, (list.data?.datasets ?? []).map((set) => set.name));
+    send<Dataset>("POST", "/vision/datasets", { name }).then((made) => {
+      void client.invalidateQueries({ queryKey: ["vision", "datasets"] });
+      handOver(made.id, files);
+      go(`/vision/data/${encodeURIComponent(made.id)}`);
+    }, tellError);
+    return undefined;
+  };
   return (
+    <DropZone onFiles={drop}>
     <Page name="Vision" title="Vision" actions={mayAct && <Button kind="primary" icon="plus" onClick={() => setAdding("1")}>New data set</Button>}>
       <VisionTabs open="data" />
       {list.error ? <Wrong error={list.error} /> : null}
@@ -28,9 +43,11 @@ export default function VisionDatasetsPage() {
       {list.data && list.data.datasets.length === 0 && (
         <Empty
           title="No pictures yet"
-          text="A data set is a heap of pictures with their labels. Make one and drop pictures, films, a zip or folders of classes on it; or import from the terminal what COCO, YOLO, Pascal VOC or IBM's tools have written:"
+          text="Drop pictures, films, a zip or a folder anywhere on this page: they become a data set, with the labels that COCO, YOLO, Pascal VOC or IBM's tools have written, or with folders as categories. From the terminal:"
           commands={["weft vision data import cells ./pictures"]}
-        />
+        >
+          {mayAct && <p className={css.row}><ImportButton onFiles={drop} /><ImportButton onFiles={drop} folder /></p>}
+        </Empty>
       )}
       {list.data && list.data.datasets.length > 6 && <input type="search" aria-label="Find data sets" placeholder="Find data sets" value={text} onChange={(event) => setText(event.target.value)} />}
       <ul className={css.cards}>
@@ -38,6 +55,7 @@ export default function VisionDatasetsPage() {
       </ul>
       {adding && <NewDialog onClose={() => setAdding("")} />}
     </Page>
+    </DropZone>
   );
 }
 

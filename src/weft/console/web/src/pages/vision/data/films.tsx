@@ -74,8 +74,8 @@ export default function FilmPage({ film }: { film: string }) {
   const every = submitted((form) => void capture({ every_s: Number(form.get("every")) }));
   const taken = [...(frames.data?.files ?? [])].sort((a, b) => (a.time_s ?? 0) - (b.time_s ?? 0));
   return (
-    <Page name={detail.data.name} title={<><Link href={`/vision/data/${encodeURIComponent(dataset)}/films`}>Films</Link> / {detail.data.name}</>} actions={taken[0] && <ButtonLink kind="primary" icon="tag" to={`/vision/label/${encodeURIComponent(dataset)}/${encodeURIComponent(taken[0].id)}`}>Label frames</ButtonLink>}>
-      <TaskBars dataset={dataset} />
+    <Page name={detail.data.name} title={<><Link href={`/vision/data/${encodeURIComponent(dataset)}/films`}>Films</Link> / {detail.data.name}</>} actions={taken[0] && <ButtonLink kind="primary" icon="tag" to={`/vision/label/${encodeURIComponent(dataset)}/${encodeURIComponent(taken[0].id)}?film=${encodeURIComponent(film)}`}>Label frames</ButtonLink>}>
+      <TaskBars dataset={dataset} problems={false} />
       <video ref={video} className={css.film} src={filmUrl(film)} poster={thumbnailUrl(film, 1024)} controls preload="metadata" muted onError={() => setBroken(true)} aria-label={detail.data.name} />
       {broken && <p className={layout.note}>This browser does not play the film; frames can be taken from it all the same.</p>}
       {mayAct && (
@@ -101,7 +101,7 @@ export default function FilmPage({ film }: { film: string }) {
 
 function Frame({ frame, dataset }: { frame: VisionFile; dataset: string }) {
   return (
-    <Link href={`/vision/label/${encodeURIComponent(dataset)}/${encodeURIComponent(frame.id)}`} aria-label={`frame at ${number(frame.time_s)} s, ${stateOf(frame)}`}>
+    <Link href={`/vision/label/${encodeURIComponent(dataset)}/${encodeURIComponent(frame.id)}?film=${encodeURIComponent(frame.parent ?? "")}`} aria-label={`frame at ${number(frame.time_s)} s, ${stateOf(frame)}`}>
       <img src={thumbnailUrl(frame.id, 128)} alt="" loading="lazy" />
       <small>{number(frame.time_s)} s</small>
     </Link>

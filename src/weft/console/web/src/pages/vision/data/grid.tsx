@@ -21,7 +21,7 @@ const STATES = [["all", "All"], ["unlabelled", "Unlabelled"], ["labelled", "Labe
 const SORTS = [["added", "Oldest first"], ["-added", "Newest first"], ["name", "Name"], ["confidence", "Least confident"], ["-updated", "Changed last"]] as const;
 const TILE = 164;
 
-export function PicturesTab({ set }: { set: Dataset }) {
+export function PicturesTab({ set, busy }: { set: Dataset; busy: boolean }) {
   const [state, setState] = useParam("state", "all");
   const [label, setLabel] = useParam("label");
   const [category, setCategory] = useParam("category");
@@ -40,8 +40,10 @@ export function PicturesTab({ set }: { set: Dataset }) {
     { keys: "Escape", label: "Select none", run: () => setChosen(new Set()) },
   ]);
   if (set.counts.pictures + set.counts.films === 0)
-    return (
-      <Empty title="Drop pictures here" text="Pictures, films, a zip, or folders: folders of classes become categories, and labels that lie beside pictures (COCO, YOLO, Pascal VOC, IBM) are read. Or from the terminal:" commands={[`weft vision data import ${set.name} PICTURES`]} />
+    return busy ? <Skeleton lines={6} /> : (
+      <div className={css.welcome}>
+        <Empty title="Drop pictures here" text="Pictures, films, a zip, or folders: folders of classes become categories, and labels that lie beside pictures (COCO, YOLO, Pascal VOC, IBM) are read. Or from the terminal:" commands={[`weft vision data import ${set.name} PICTURES`]} />
+      </div>
     );
   return (
     <>

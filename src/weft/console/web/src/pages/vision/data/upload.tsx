@@ -7,7 +7,7 @@ import type { VisionTask } from "../../../api/types";
 import { Button, tell, tellError } from "../../../parts/controls";
 import { Bar, layout } from "../../../parts/layout";
 import { count, plural } from "../../../text/format";
-import { categoryOf, dropped, summary, type Item } from "../../../vision/uploads";
+import { categoryOf, dropped, packed, summary, type Item } from "../../../vision/uploads";
 import css from "./data.module.css";
 
 const AT_ONCE = 4;
@@ -17,6 +17,10 @@ export interface Uploads {
   add: (files: readonly Sent[]) => void;
   clear: () => void;
 }
+
+// Files that were dropped where there was no data set yet, until the page of the new one takes them.
+const handed = new Map<string, readonly Sent[]>();
+export const handOver = (dataset: string, files: readonly Sent[]): void => void handed.set(dataset, files);
 
 /** Sends files a few at once and tells how far each is. */
 export function useUploads(dataset: string): Uploads {
@@ -41,13 +45,19 @@ export function useUploads(dataset: string): Uploads {
         });
     }
   }, [client, dataset, set]);
-  const add = useCallback((files: readonly Sent[]) => {
+  const put = useCallback((files: readonly Sent[]) => {
     const first = known.current;
     known.current += files.length;
     setItems((old) => [...old, ...files.map((sent) => ({ name: sent.name, share: 0, state: "waiting", problem: null }) as const)]);
     queue.current.push(...files.map((sent, offset) => ({ index: first + offset, sent })));
     pump();
   }, [pump]);
+  const add = useCallback((files: readonly Sent[]) => void packed(files).then(put, tellError), [put]);
+  useEffect(() => {
+    const files = handed.get(dataset);
+    handed.delete(dataset);
+    if (files) add(files);
+  }, [dataset, add]);
   const clear = useCallback(() => {
     known.current = 0;
     setItems([]);
@@ -119,24 +129,28 @@ export function UploadBar({ uploads }: { uploads: Uploads }) {
 }
 
 /** Background work of a data set: imports, augmentations, frames, auto-labels. */
-export function TaskBars({ dataset }: { dataset: string }) {
+export function TaskBars({ dataset, problems = true }: { dataset: string; problems?: boolean }) {
   const client = useQueryClient();
   const tasks = useTasks();
   const mine = (tasks.data?.tasks ?? []).filter((task) => task.dataset === dataset);
   const active = mine.filter(running);
   const before = useRef(0);
+  const far = active.reduce((sum, task) => sum + task.done, 0);
+  // Pictures appear while they are imported, and once more when all is done.
   useEffect(() => {
-    if (active.length < before.current) invalidateDataset(client, dataset);
+    if (active.length < before.current || far > 0) invalidateDataset(client, dataset);
     before.current = active.length;
-  }, [active.length, client, dataset]);
+  }, [active.length, far, client, dataset]);
   const failed = mine.find((task) => task.state === "failed" || task.problems.length > 0);
   return (
     <>
       {active.map((task) => <TaskBar key={task.id} task={task} />)}
-      {active.length === 0 && failed && <TaskProblems key={failed.id} task={failed} />}
+      {problems && active.length === 0 && failed && <TaskProblems key={failed.id} task={failed} />}
     </>
   );
 }
+
+const TASK_WORDS: Record<string, string> = { import: "Reading what was sent", augment: "Making changed pictures", frames: "Taking frames", clone: "Copying" };
 
 function TaskBar({ task }: { task: VisionTask }) {
   const client = useQueryClient();
@@ -144,8 +158,8 @@ function TaskBar({ task }: { task: VisionTask }) {
   return (
     <section className={css.progress} aria-label={task.kind}>
       <div className={css.row}>
-        <b>{task.kind}</b>
-        <span className={layout.note}>{task.total ? `${count(task.done)} of ${count(task.total)}` : count(task.done)} {task.message}</span>
+        <b>{TASK_WORDS[task.kind] ?? task.kind}</b>
+        <span className={layout.note}>{task.total ? `${count(task.done)} of ${count(task.total)}` : task.done ? count(task.done) : "starting"} {task.message}</span>
         <Button small kind="quiet" icon="stop" aria-label={`stop ${task.kind}`} onClick={() => void send("DELETE", `/vision/tasks/${task.id}`).then(() => client.invalidateQueries({ queryKey: ["vision", "tasks"] }), tellError)} />
       </div>
       <Bar share={share} label={`${task.kind}: ${Math.round(share * 100)} %`} />

@@ -36,7 +36,7 @@ export function VersionsTab({ set }: { set: Dataset }) {
       {wrong ? <Wrong error={wrong} /> : null}
       {list.error ? <Wrong error={list.error} /> : null}
       {list.isPending && <Skeleton />}
-      {list.data && versions.length === 0 && <Empty title="No version yet" text="A training freezes one by itself, so that what a model learned from can always be said. From the terminal:" commands={[`weft vision data version ${set.name}`]} />}
+      {list.data && versions.length === 0 && <Empty title="No version yet" text="A training freezes one by itself, so that what a model learned from can always be said. From the terminal:" commands={[`weft vision data versions ${set.name} --freeze`]} />}
       {versions.length > 0 && (
         <Card title="Versions">
           <div className={layout.scroll} tabIndex={0} role="group" aria-label="Versions of the data set">

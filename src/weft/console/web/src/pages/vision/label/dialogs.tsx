@@ -12,7 +12,7 @@ const GROUPS: readonly KeyRow["group"][] = ["Tools", "Edit", "Objects", "Picture
 
 export function KeySheet({ onClose }: { onClose: () => void }) {
   return (
-    <Dialog title="Keys of this page" onClose={onClose}>
+    <Dialog title="Keys of this page" onClose={onClose} wide>
       <div className={css.sheet}>
         {GROUPS.map((group) => (
           <section key={group} aria-label={group}>

@@ -1,11 +1,12 @@
 /** The labelling page: which picture of which data set is open is in its address, as is the filter of the strip. */
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useMemo } from "react";
 import { useLocation } from "wouter";
 import { get } from "../../../api/client";
 import { useMayAct } from "../../../api/queries";
+import { useStream } from "../../../api/stream";
 import { datasetPath, fileQuery, useDataset, useFiles } from "../../../api/vision";
-import type { VisionFile, VisionFiles } from "../../../api/types";
+import type { VisionFile, VisionFileDetail, VisionFiles } from "../../../api/types";
 import { ButtonLink, Segments, tell, tellError, Wrong } from "../../../parts/controls";
 import { Empty, Page, Skeleton } from "../../../parts/layout";
 import { useParam } from "../../../text/address";
@@ -20,16 +21,28 @@ export default function LabelPage({ dataset, file }: { dataset: string; file: st
   const [state, setState] = useParam("state", "all");
   const [label] = useParam("label");
   const [query] = useParam("query");
+  const [film] = useParam("film");
   const [location, go] = useLocation();
   const data = useDataset(dataset);
   const mayAct = useMayAct();
-  const list = useFiles(dataset, { state, label, query });
-  const rows = useMemo(() => (list.data?.pages.flatMap((page) => page.files) ?? []).filter((row) => row.kind !== "film"), [list.data]);
+  const list = useFiles(dataset, { state, label, query, parent: film || undefined });
+  const rows = useMemo(() => {
+    const found = (list.data?.pages.flatMap((page) => page.files) ?? []).filter((row) => row.kind !== "film");
+    return film ? found.sort((a, b) => (a.time_s ?? 0) - (b.time_s ?? 0)) : found; // frames come as they are in their film
+  }, [list.data, film]);
   const total = Math.max(rows.length, (list.data?.pages[0]?.total ?? 0));
   const current = file ?? rows[0]?.id ?? "";
   const index = rows.findIndex((row) => row.id === current);
   const detail = useQuery({ ...fileQuery(current), enabled: current !== "", placeholderData: keepPreviousData });
-  usePrefetch([rows[index + 1]?.id, rows[index - 1]?.id, rows[index + 2]?.id]);
+  usePrefetch(index < 0 ? [detail.data?.next ?? undefined, detail.data?.previous ?? undefined] : [rows[index + 1]?.id, rows[index - 1]?.id, rows[index + 2]?.id]);
+
+  // What somebody else saved is seen at once, unless there is something of one's own that waits.
+  const client = useQueryClient();
+  useStream(["vision"], ({ kind, data: told }) => {
+    if (kind !== "vision" || told["dataset"] !== dataset) return;
+    const known = client.getQueryData<VisionFileDetail>(fileQuery(current).queryKey);
+    if (told["file"] === current && known && Number(told["revision"]) > known.revision) void client.invalidateQueries({ queryKey: fileQuery(current).queryKey });
+  });
 
   const base = `/vision/label/${encodeURIComponent(dataset)}`;
   const link = useCallback((id: string) => `${base}/${encodeURIComponent(id)}${window.location.search}`, [base]);
@@ -39,9 +52,11 @@ export default function LabelPage({ dataset, file }: { dataset: string; file: st
   }, [list]);
 
   async function step(by: 1 | -1): Promise<void> {
-    const next = rows[index + by];
-    if (next) open(next.id);
-    else if (by === 1 && list.hasNextPage) {
+    // A picture that is far down the list may not be in what was read of it; its neighbours are known all the same.
+    const neighbour = by === 1 ? detail.data?.next : detail.data?.previous;
+    const next = index < 0 ? neighbour : rows[index + by]?.id;
+    if (next) open(next);
+    else if (by === 1 && index >= 0 && list.hasNextPage) {
       const more = await list.fetchNextPage();
       open(more.data?.pages.flatMap((page) => page.files)[index + 1]?.id);
     } else tell(by === 1 ? "this is the last picture" : "this is the first picture");
@@ -94,8 +109,9 @@ export default function LabelPage({ dataset, file }: { dataset: string; file: st
           place={index >= 0 ? `${index + 1} of ${total}` : ""}
           back={back}
           mayEdit={mayAct}
-          before={rows[index - 1]?.id ?? null}
+          before={(index < 0 ? detail.data.previous : rows[index - 1]?.id) ?? null}
           onStep={(by) => void step(by)}
+          onOpen={open}
           onNextUnlabelled={(done) => void nextUnlabelled(done)}
         />
       )}

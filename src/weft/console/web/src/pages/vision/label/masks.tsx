@@ -1,6 +1,6 @@
 /** Masks over a picture, on a canvas as large as the picture: pixels are too many for elements. */
 import { useEffect, useRef } from "react";
-import type { Size } from "../../../vision/geometry";
+import type { Point, Size } from "../../../vision/geometry";
 import { decodeRuns } from "../../../vision/masks";
 import type { Shape } from "../../../vision/shapes";
 import type { Colours } from "../../../vision/colours";
@@ -8,7 +8,7 @@ import css from "./label.module.css";
 
 const OPACITY = 120; // of 255
 
-export function MaskCanvas({ shapes, size, colours, style }: { shapes: readonly Shape[]; size: Size; colours: Colours; style: React.CSSProperties }) {
+export function MaskCanvas({ shapes, size, colours, by }: { shapes: readonly Shape[]; size: Size; colours: Colours; by?: Point }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const masked = shapes.filter((shape) => shape.mask);
   // The same masks are the same objects: nothing is painted again for a box that moved.
@@ -23,7 +23,7 @@ export function MaskCanvas({ shapes, size, colours, style }: { shapes: readonly 
     for (const shape of masked) paint(context, shape, colours(shape.label));
   });
   if (masked.length === 0) return null;
-  return <canvas ref={canvas} className={css.masks} width={size.width} height={size.height} style={style} data-testid="masks" />;
+  return <canvas ref={canvas} className={css.masks} width={size.width} height={size.height} data-view="picture" style={by && { translate: `calc(${by[0]}px * var(--scale)) calc(${by[1]}px * var(--scale))` }} data-testid="masks" />;
 }
 
 function paint(context: CanvasRenderingContext2D, shape: Shape, colour: string): void {

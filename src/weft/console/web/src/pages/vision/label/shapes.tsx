@@ -6,8 +6,6 @@ import { spokenShape, type Shape } from "../../../vision/shapes";
 import type { Colours } from "../../../vision/colours";
 import css from "./label.module.css";
 
-const MOST_NAMES = 120; // beside shapes; more would hide the picture
-
 const path = (ring: readonly Point[]): string => `M${ring.map(([x, y]) => `${x} ${y}`).join("L")}Z`;
 const rect = (box: Box): { x: number; y: number; width: number; height: number } => ({ x: box[0], y: box[1], width: width(box), height: height(box) });
 
@@ -39,9 +37,15 @@ const OneShape = memo(function OneShape({ shape, colour, selected, named }: OneP
   );
 });
 
-export const Shapes = memo(function Shapes({ shapes, selected, colours }: { shapes: readonly Shape[]; selected: readonly string[]; colours: Colours }) {
+interface ShapesProps {
+  shapes: readonly Shape[];
+  selected: readonly string[];
+  colours: Colours;
+  named: boolean;
+}
+
+export const Shapes = memo(function Shapes({ shapes, selected, colours, named }: ShapesProps) {
   const chosen = new Set(selected);
-  const named = shapes.length <= MOST_NAMES;
   return (
     <>
       {shapes.map((shape) => (

@@ -1,15 +1,19 @@
-/** The stage: the picture, its shapes, and the pointer over them. Zoom, pan and the crosshair draw no shape again. */
-import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
+/** The stage: the picture, its shapes, and the pointer over them. What stands still is not drawn again while a shape is dragged. */
+import { useEffect, useMemo, useRef, useState } from "react";
 import type { Colours } from "../../../vision/colours";
-import { selectedShapes, shownShapes, type Action, type Editor } from "../../../vision/editor";
-import type { Point, Size } from "../../../vision/geometry";
-import { fit, keepInSight, pan, toPicture, toScreen, zoomAt, type Viewport } from "../../../vision/viewport";
+import { lifted, selectedShapes, settledShapes, type Action, type Editor } from "../../../vision/editor";
+import type { Point } from "../../../vision/geometry";
+import type { Shape } from "../../../vision/shapes";
+import { toPicture, toScreen } from "../../../vision/viewport";
 import { plural } from "../../../text/format";
 import css from "./label.module.css";
 import { MaskCanvas } from "./masks";
 import { DraftShape, Handles, Shapes } from "./shapes";
+import { useView } from "./useView";
 
 const REACH = 6; // CSS pixels within which an edge, a vertex or the border is meant
+const MOST_NAMES = 120; // beside shapes; more would hide the picture
+const NONE: readonly string[] = [];
 
 export interface StageApi {
   zoom(factor: number): void;
@@ -29,40 +33,16 @@ interface StageProps {
   crosshair: boolean;
   mayEdit: boolean;
   api: React.RefObject<StageApi | null>;
-  onShown?: () => void;
 }
 
-export function Stage({ editor, act, picture, name, colours, crosshair, mayEdit, api, onShown }: StageProps) {
+export function Stage({ editor, act, picture, name, colours, crosshair, mayEdit, api }: StageProps) {
   const box = useRef<HTMLDivElement>(null);
   const lines = useRef<HTMLDivElement>(null);
-  const [room, setRoom] = useState<Size>({ width: 800, height: 600 });
-  const [view, setView] = useState<Viewport>(() => fit(editor.size, room));
   const [panning, setPanning] = useState(false);
-  const fitted = useRef(true);
   const pointers = useRef(new Map<number, Point>());
   const cursor = useRef<Point | null>(null); // on the stage
   const { size } = editor;
-
-  useLayoutEffect(() => {
-    const host = box.current!;
-    const measure = (): void => setRoom({ width: host.clientWidth, height: host.clientHeight });
-    measure();
-    const watcher = new ResizeObserver(measure);
-    watcher.observe(host);
-    return () => watcher.disconnect();
-  }, []);
-  useLayoutEffect(() => {
-    fitted.current = true;
-    setView(fit(size, room));
-    // Another picture is shown whole; the same one keeps its view when the window changes.
-    // eslint-disable-next-line react-hooks/exhaustive-deps
-  }, [picture, size.width, size.height]);
-  useLayoutEffect(() => setView((old) => (fitted.current ? fit(size, room) : keepInSight(old, size, room))), [room, size]);
-
-  const zoom = useCallback((at: Point, factor: number) => {
-    fitted.current = false;
-    setView((old) => zoomAt(old, at, factor, size, room));
-  }, [size, room]);
+  const view = useView(box, picture, size);
 
   const drawCross = (at: Point | null): void => {
     cursor.current = at;
@@ -71,39 +51,22 @@ export function Stage({ editor, act, picture, name, colours, crosshair, mayEdit,
     host.style.setProperty("--x", `${at?.[0] ?? -9}px`);
     host.style.setProperty("--y", `${at?.[1] ?? -9}px`);
   };
-  const newest = useRef({ view, room });
-  newest.current = { view, room };
   useEffect(() => {
-    const middle = (): Point => [newest.current.room.width / 2, newest.current.room.height / 2];
+    const middle = (): Point => [view.room().width / 2, view.room().height / 2];
     api.current = {
-      zoom: (factor) => zoom(cursor.current ?? middle(), factor),
-      fit: () => {
-        fitted.current = true;
-        setView(fit(size, newest.current.room));
-      },
+      zoom: (factor) => view.zoom(cursor.current ?? middle(), factor),
+      fit: view.fit,
       moveCross: ([dx, dy]) => {
-        const now = newest.current.view;
-        const [x, y] = toPicture(now, cursor.current ?? middle());
+        const [x, y] = toPicture(view.now(), cursor.current ?? middle());
         const next: Point = [Math.min(size.width, Math.max(0, Math.round(x) + dx)), Math.min(size.height, Math.max(0, Math.round(y) + dy))];
-        drawCross(toScreen(now, next));
+        drawCross(toScreen(view.now(), next));
         return next;
       },
-      cross: () => toPicture(newest.current.view, cursor.current ?? middle()),
-      reach: () => REACH / newest.current.view.scale,
+      cross: () => toPicture(view.now(), cursor.current ?? middle()),
+      reach: () => REACH / view.now().scale,
     };
   });
-
-  // React listens to wheels passively: the page would scroll.
-  useEffect(() => {
-    const host = box.current!;
-    const wheel = (event: WheelEvent): void => {
-      event.preventDefault();
-      const bounds = host.getBoundingClientRect();
-      zoom([event.clientX - bounds.left, event.clientY - bounds.top], Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0015)));
-    };
-    host.addEventListener("wheel", wheel, { passive: false });
-    return () => host.removeEventListener("wheel", wheel);
-  }, [zoom]);
+  const there = (at: Point): { at: Point; reach: number } => ({ at: toPicture(view.now(), at), reach: REACH / view.now().scale });
 
   const space = useHeldSpace();
   const place = (event: React.PointerEvent): Point => {
@@ -123,7 +86,7 @@ export function Stage({ editor, act, picture, name, colours, crosshair, mayEdit,
       return;
     }
     if (event.button === 1 || event.button === 2 || space.current || !mayEdit) setPanning(true);
-    else if (event.button === 0) act({ do: "down", at: toPicture(view, at), reach: REACH / view.scale, add: event.shiftKey });
+    else if (event.button === 0) act({ do: "down", ...there(at), add: event.shiftKey });
   }
 
   function onMove(event: React.PointerEvent): void {
@@ -134,18 +97,17 @@ export function Stage({ editor, act, picture, name, colours, crosshair, mayEdit,
       movePan(event.pointerId, before, at);
       return;
     }
-    if (editor.draft && (before || editor.draft.kind === "polygon")) act({ do: "move", at: toPicture(view, at), reach: REACH / view.scale });
+    if (editor.draft && (before || editor.draft.kind === "polygon")) act({ do: "move", ...there(at) });
   }
 
   /** One pointer pans; two fingers zoom as they part. */
   function movePan(id: number, before: Point, at: Point): void {
     const other = [...pointers.current].find(([key]) => key !== id)?.[1];
     pointers.current.set(id, at);
-    fitted.current = false;
-    if (!other) setView((old) => pan(old, [at[0] - before[0], at[1] - before[1]], size, room));
+    if (!other) view.pan([at[0] - before[0], at[1] - before[1]]);
     else {
       const far = (point: Point): number => Math.max(1, Math.hypot(point[0] - other[0], point[1] - other[1]));
-      zoom([(at[0] + other[0]) / 2, (at[1] + other[1]) / 2], far(at) / far(before));
+      view.zoom([(at[0] + other[0]) / 2, (at[1] + other[1]) / 2], far(at) / far(before));
     }
   }
 
@@ -155,13 +117,20 @@ export function Stage({ editor, act, picture, name, colours, crosshair, mayEdit,
       if (pointers.current.size === 0) setPanning(false);
       return;
     }
-    if (known) act({ do: "up", at: toPicture(view, place(event)) });
+    if (known) act({ do: "up", ...there(place(event)) });
   }
 
-  const shapes = shownShapes(editor);
+  const { history, hidden, threshold, selected } = editor;
+  // eslint-disable-next-line react-hooks/exhaustive-deps
+  const shapes = useMemo(() => settledShapes(editor), [history.now, hidden, threshold]);
+  const up = lifted(editor);
+  const away = useSame(up?.ids ?? NONE);
+  const standing = useMemo(() => without(shapes, away), [shapes, away]);
+  const raised = useMemo(() => only(shapes, away), [shapes, away]);
   const chosen = selectedShapes(editor);
-  const one = chosen.length === 1 ? shapes.find((shape) => shape.id === chosen[0]!.id) : undefined;
-  const placed = { transform: `translate(${view.x}px, ${view.y}px) scale(${view.scale})`, width: size.width, height: size.height };
+  const one = chosen.length === 1 ? (up?.changed ?? shapes.find((shape) => shape.id === chosen[0]!.id)) : undefined;
+  const sides = { width: size.width, height: size.height };
+  const named = shapes.length <= MOST_NAMES;
   const drawing = editor.tool !== "select" && mayEdit;
   return (
     <div
@@ -181,23 +150,51 @@ export function Stage({ editor, act, picture, name, colours, crosshair, mayEdit,
       onDoubleClick={() => act({ do: "close-polygon" })}
       onContextMenu={(event) => event.preventDefault()}
     >
-      <img className={css.picture} src={picture} alt="" draggable={false} style={placed} data-sharp={view.scale > 3 || undefined} onLoad={onShown} />
-      <MaskCanvas shapes={shapes} size={size} colours={colours} style={placed} />
-      <svg className={css.layer} width={room.width} height={room.height} style={{ "--inverse": 1 / view.scale } as React.CSSProperties}>
-        <g role="group" aria-label="Shapes" transform={`translate(${view.x} ${view.y}) scale(${view.scale})`}>
-          <Shapes shapes={shapes} selected={editor.selected} colours={colours} />
-          <DraftShape draft={editor.draft} colour={colours(editor.label)} radius={editor.radius} />
-          {one && <Handles shape={one} vertex={editor.vertex} locked={editor.locked.has(one.id) || !mayEdit} />}
+      <img className={css.picture} src={picture} alt="" decoding="sync" draggable={false} style={sides} data-view="picture" />
+      <MaskCanvas shapes={standing} size={size} colours={colours} />
+      {up && <MaskCanvas shapes={raised} size={size} colours={colours} by={up.by} />}
+      <svg className={css.layer} data-view="layer" aria-hidden={shapes.length === 0 || undefined}>
+        <g role="group" aria-label="Shapes" data-view="group">
+          <Shapes shapes={standing} selected={selected} colours={colours} named={named} />
         </g>
       </svg>
-      <div ref={lines} className={css.crosshair} data-off={!crosshair || !drawing || undefined} aria-hidden="true">
+      <svg className={css.layer} data-view="layer">
+        <g data-view="group">
+          {up && (
+            <g role="group" aria-label="Dragged" transform={`translate(${up.by[0]} ${up.by[1]})`}>
+              <Shapes shapes={up.changed ? [up.changed] : raised} selected={selected} colours={colours} named={named} />
+            </g>
+          )}
+          <DraftShape draft={editor.draft} colour={colours(editor.label)} radius={editor.radius} />
+          {one && <g transform={up ? `translate(${up.by[0]} ${up.by[1]})` : undefined}><Handles shape={one} vertex={editor.vertex} locked={editor.locked.has(one.id) || !mayEdit} /></g>}
+        </g>
+      </svg>
+      <div ref={lines} className={css.crosshair} data-cross data-off={!crosshair || !drawing || undefined} aria-hidden="true">
         <i />
         <i />
-        {(editor.tool === "brush" || editor.tool === "eraser") && <b style={{ width: editor.radius * 2 * view.scale, height: editor.radius * 2 * view.scale }} />}
+        {(editor.tool === "brush" || editor.tool === "eraser") && <b style={{ "--diameter": `${editor.radius * 2}px` } as React.CSSProperties} />}
       </div>
-      <output className={css.scale}>{Math.round(view.scale * 100)} %</output>
+      <output className={css.scale} />
     </div>
   );
+}
+
+/** Returns the same list as before while its members are. */
+function useSame(ids: readonly string[]): readonly string[] {
+  const kept = useRef(ids);
+  if (kept.current.length !== ids.length || kept.current.some((id, index) => id !== ids[index])) kept.current = ids;
+  return kept.current;
+}
+
+function without(shapes: readonly Shape[], away: readonly string[]): readonly Shape[] {
+  if (away.length === 0) return shapes;
+  const gone = new Set(away);
+  return shapes.filter((shape) => !gone.has(shape.id));
+}
+
+function only(shapes: readonly Shape[], ids: readonly string[]): readonly Shape[] {
+  const wanted = new Set(ids);
+  return wanted.size ? shapes.filter((shape) => wanted.has(shape.id)) : [];
 }
 
 /** Returns whether the space bar is held now: it makes the pointer a hand. */
@@ -209,12 +206,13 @@ function useHeldSpace(): React.RefObject<boolean> {
       held.current = event.type === "keydown";
     };
     const lost = (): void => void (held.current = false);
-    window.addEventListener("keydown", key);
-    window.addEventListener("keyup", key);
+    // The keys of the page come first and let no key go further.
+    window.addEventListener("keydown", key, { capture: true });
+    window.addEventListener("keyup", key, { capture: true });
     window.addEventListener("blur", lost);
     return () => {
-      window.removeEventListener("keydown", key);
-      window.removeEventListener("keyup", key);
+      window.removeEventListener("keydown", key, { capture: true });
+      window.removeEventListener("keyup", key, { capture: true });
       window.removeEventListener("blur", lost);
     };
   }, []);

@@ -1,4 +1,5 @@
 /** Tools above the picture, and what they are set to. */
+import { memo } from "react";
 import { Button, Segments } from "../../../parts/controls";
 import type { IconName } from "../../../parts/icons";
 import type { Action, Editor, Tool } from "../../../vision/editor";
@@ -15,9 +16,10 @@ const keyOf = (command: string): string => KEYMAP.find((row) => row.command === 
 
 interface ToolsProps {
   editor: Editor;
+  drafting: boolean;
   act: (action: Action) => void;
   mode: "objects" | "pictures";
-  onMode: (mode: "objects" | "pictures") => void;
+  onMode: (mode: string) => void;
   tolerance: number;
   onTolerance: (value: number) => void;
   onRepeat: () => void;
@@ -26,7 +28,7 @@ interface ToolsProps {
   mayEdit: boolean;
 }
 
-export function Tools({ editor, act, mode, onMode, tolerance, onTolerance, onRepeat, onHelp, onZoom, mayEdit }: ToolsProps) {
+export const Tools = memo(function Tools({ editor, drafting, act, mode, onMode, tolerance, onTolerance, onRepeat, onHelp, onZoom, mayEdit }: ToolsProps) {
   const painting = editor.tool === "brush" || editor.tool === "eraser";
   return (
     <div className={css.tools} role="toolbar" aria-label="Labelling">
@@ -40,7 +42,7 @@ export function Tools({ editor, act, mode, onMode, tolerance, onTolerance, onRep
       )}
       {mayEdit && (
         <div className={css.group}>
-          <Button kind="quiet" icon="undo" aria-label="Undo" title="Undo (ctrl+z)" disabled={!mayUndo(editor.history) && !editor.draft} onClick={() => act({ do: "undo" })} />
+          <Button kind="quiet" icon="undo" aria-label="Undo" title="Undo (ctrl+z)" disabled={!mayUndo(editor.history) && !drafting} onClick={() => act({ do: "undo" })} />
           <Button kind="quiet" icon="redo" aria-label="Redo" title="Redo (ctrl+shift+z)" disabled={!mayRedo(editor.history)} onClick={() => act({ do: "redo" })} />
           <Button kind="quiet" icon="repeat" aria-label="Repeat the shapes of the picture before" title="Repeat the shapes of the picture before (r)" onClick={onRepeat} />
         </div>
@@ -67,4 +69,4 @@ export function Tools({ editor, act, mode, onMode, tolerance, onTolerance, onRep
       <Button kind="quiet" icon="keyboard" aria-label="Keys of this page" title="Keys (?)" onClick={onHelp} className={css.push!} />
     </div>
   );
-}
+});

@@ -22,6 +22,8 @@ interface CommandsOf {
   onCrosshair: () => void;
   onSave: () => void;
   onReview: () => void;
+  onTrack: () => void;
+  onJudge: (how: "accept" | "reject") => void;
 }
 
 const LOOKING: ReadonlySet<Command> = new Set<Command>(["next", "previous", "next-unlabelled", "zoom-in", "zoom-out", "fit", "crosshair", "help", "hide", "show-all", "next-object", "previous-object", "cancel", "classify", "copy"]);
@@ -102,12 +104,12 @@ function run(of: CommandsOf, command: Command): void {
     case "redo":
     case "delete":
     case "cancel":
-    case "accept":
-    case "reject":
     case "select-all":
     case "show-all":
     case "next-vertex":
     case "insert-vertex": return act({ do: command });
+    case "accept":
+    case "reject": return of.onJudge(command);
     case "next-object": return act({ do: "cycle", by: 1 });
     case "previous-object": return act({ do: "cycle", by: -1 });
     case "hide":
@@ -124,6 +126,7 @@ function run(of: CommandsOf, command: Command): void {
     case "next-unlabelled": return of.onNextUnlabelled();
     case "save": return of.onSave();
     case "review": return of.onReview();
+    case "track": return of.onTrack();
     case "classify": return of.onMode();
     case "focus-label": return of.field.current?.focus();
     case "zoom-in": return api.current?.zoom(1.25);

@@ -49,9 +49,12 @@ function keepSaved(client: QueryClient, file: string, revision: number, sheet: S
   const now = { ...rowOf(sheet), revision, review: (review ?? "") as VisionFile["review"] };
   client.setQueryData<VisionFileDetail>(["vision", "file", file], (old) => old && { ...old, ...now, shapes: sheet.shapes.map(shapeView) });
   const row = (old: VisionFile): VisionFile => (old.id === file ? { ...old, ...now } : old);
-  client.setQueriesData<{ pages: VisionFiles[]; pageParams: unknown[] }>({ queryKey: ["vision", "files"] }, (old) =>
-    old?.pages ? { ...old, pages: old.pages.map((page) => (page.files.some((one) => one.id === file) ? { ...page, files: page.files.map(row) } : page)) } : old,
-  );
+  const changed = (page: VisionFiles): VisionFiles => (page.files.some((one) => one.id === file) ? { ...page, files: page.files.map(row) } : page);
+  // Lists are read page by page; the frames of a film are one page alone.
+  client.setQueriesData<{ pages: VisionFiles[]; pageParams: unknown[] } | VisionFiles>({ queryKey: ["vision", "files"] }, (old) => {
+    if (!old) return old;
+    return "pages" in old ? { ...old, pages: old.pages.map(changed) } : changed(old);
+  });
 }
 
 /** Returns what a list of files says about labels. */

@@ -15,9 +15,10 @@ import type { Outbox, SaveState } from "../../../vision/outbox";
 import { sameSheet, type Shape, type Sheet } from "../../../vision/shapes";
 import { ConflictDialog, KeySheet } from "./dialogs";
 import css from "./label.module.css";
-import { AutoPanel, LabelList, ObjectList } from "./side";
+import { AutoPanel, CategoryPanel, LabelList, ObjectList } from "./side";
 import { Stage, type StageApi } from "./stage";
 import { Tools } from "./tools";
+import { TrackPanel, useTracks } from "./tracks";
 import { useCommands } from "./useCommands";
 import { useOutbox } from "./useOutbox";
 
@@ -25,6 +26,7 @@ const FALLBACK = "object"; // the label of shapes in a data set that has none ye
 const SAVE_WORDS: Record<SaveState, string> = {
   saved: "Saved", unsaved: "Not saved yet", saving: "Saving", offline: "Offline", conflict: "Two changed this", refused: "Refused",
 };
+const NO_NAMES: readonly string[] = [FALLBACK];
 const MOST_EDITORS = 60; // pictures whose undo is kept
 
 interface Server {
@@ -47,10 +49,11 @@ interface WorkbenchProps {
   mayEdit: boolean;
   before: string | null; // the picture whose shapes R repeats
   onStep: (by: 1 | -1) => void;
+  onOpen: (file: string) => void;
   onNextUnlabelled: (done: readonly string[]) => void;
 }
 
-export function Workbench({ dataset, file, place, back, mayEdit, before, onStep, onNextUnlabelled }: WorkbenchProps) {
+export function Workbench({ dataset, file, place, back, mayEdit, before, onStep, onOpen, onNextUnlabelled }: WorkbenchProps) {
   const client = useQueryClient();
   const session = useSession();
   const api = useRef<StageApi | null>(null);
@@ -61,7 +64,8 @@ export function Workbench({ dataset, file, place, back, mayEdit, before, onStep,
   const [crosshair, setCrosshair] = useState(true);
   const [tolerance, setTolerance] = useState(24);
   const [help, setHelp] = useState(false);
-  const [added, setAdded] = useState<readonly string[]>([]); // labels that are new in this page
+  // Names that are new in this page; the service may not have them yet.
+  const [added, setAdded] = useState<{ readonly labels: readonly string[]; readonly categories: readonly string[] }>({ labels: [], categories: [] });
   const { outbox, standing } = useOutbox(session.data?.user.name ?? "", {
     onSaved: (saved, revision, sheet, review) => change((old) => (old.file === saved ? { ...old, server: { revision, sheet, review } } : old)),
     onMerged: (merged, base, theirs) => {
@@ -70,8 +74,8 @@ export function Workbench({ dataset, file, place, back, mayEdit, before, onStep,
     },
   });
 
-  const names = useMemo(() => known(dataset.labels, added), [dataset.labels, added]);
-  const categories = useMemo(() => known(dataset.categories, added), [dataset.categories, added]);
+  const names = useMemo(() => known(dataset.labels, added.labels), [dataset.labels, added.labels]);
+  const categories = useMemo(() => known(dataset.categories, added.categories), [dataset.categories, added.categories]);
   const colours = useMemo(() => coloursOf(mode === "pictures" ? dataset.categories : dataset.labels), [mode, dataset.labels, dataset.categories]);
 
   function opened(one: VisionFileDetail, keep: Partial<Editor>): Bench {
@@ -89,6 +93,10 @@ export function Workbench({ dataset, file, place, back, mayEdit, before, onStep,
   if (current.current.file !== file.id) {
     visited.current.set(current.current.file, current.current);
     if (visited.current.size > MOST_EDITORS) visited.current.delete(visited.current.keys().next().value!);
+    current.current = opened(file, current.current.editor);
+  } else if (file.revision > current.current.server.revision && !outbox.pending(file.id) && !current.current.editor.draft) {
+    // Somebody else saved, or a track was filled; there is nothing of mine that it could clash with.
+    visited.current.delete(file.id);
     current.current = opened(file, current.current.editor);
   }
   const bench = current.current;
@@ -135,7 +143,7 @@ export function Workbench({ dataset, file, place, back, mayEdit, before, onStep,
       const old = kept ? sheetOf(kept.editor) : (outbox.pending(from)?.mine ?? sheetFrom(await client.fetchQuery(fileQuery(from))));
       if (mode === "pictures") act({ do: "category", category: old.category });
       else if (old.shapes.length === 0) tell("the picture before has no shapes");
-      else act({ do: "add", shapes: old.shapes });
+      else act({ do: "add", shapes: old.shapes, tracks: file.kind === "frame" });
     } catch (error) {
       tellError(error);
     }
@@ -148,13 +156,25 @@ export function Workbench({ dataset, file, place, back, mayEdit, before, onStep,
     } else act({ do: "label", label: name });
   }
 
+  /** Accepts or deletes what a model chose: shapes, or the category of the whole picture, after which the next one comes. */
+  function judge(how: "accept" | "reject"): void {
+    if (mode !== "pictures") return act({ do: how });
+    const doubtful = sheet.category_confidence !== null;
+    act({ do: `${how}-category` });
+    if (doubtful && how === "accept") onStep(1);
+    return undefined;
+  }
+
   function addName(name: string): void {
-    setAdded((old) => [...old, name]);
-    const entries = (all: readonly { name: string }[]): VisionLabelsChange["labels"] => [...all.map((one) => ({ name: one.name })), { name }];
-    const body: VisionLabelsChange = mode === "objects" ? { labels: entries(dataset.labels) } : { categories: entries(dataset.categories) };
+    const kind = mode === "pictures" ? "categories" : "labels";
+    setAdded((old) => ({ ...old, [kind]: [...old[kind], name] }));
+    const entries = [...(kind === "labels" ? names : categories), name].map((one) => ({ name: one }));
+    const body: VisionLabelsChange = kind === "labels" ? { labels: entries } : { categories: entries };
     send("PUT", datasetPath(dataset.id, "/labels"), body).then(() => void client.invalidateQueries({ queryKey: ["vision", "dataset", dataset.id] }), tellError);
     pick(name);
   }
+
+  const tracks = useTracks({ file, editor, act, outbox });
 
   const done = (): readonly string[] => [...visited.current.values()].filter((one) => sheetOf(one.editor).shapes.length > 0 || sheetOf(one.editor).category).map((one) => one.file);
   useCommands({
@@ -163,7 +183,18 @@ export function Workbench({ dataset, file, place, back, mayEdit, before, onStep,
     onMode: () => setMode(mode === "objects" ? "pictures" : "objects"), onCrosshair: () => setCrosshair((old) => !old),
     onSave: () => void outbox.flush().then(() => outbox.now().state === "saved" && tell("saved")),
     onReview: () => change((old) => ({ ...old, review: old.review === "approved" ? "" : "approved" })),
+    onJudge: judge,
+    onTrack: () => (tracks ? tracks.toggle() : tell("frames of films have tracks; this is a picture")),
   });
+
+  // What stands beside the picture is not drawn again while something is dragged on it.
+  const still = useStill(editor);
+  const onPick = useStable(pick);
+  const onNew = useStable(addName);
+  const onJudge = useStable(judge);
+  const onRepeat = useStable(() => void repeat());
+  const onHelp = useStable(() => setHelp(true));
+  const onZoom = useStable((factor: number | null) => (factor === null ? api.current?.fit() : api.current?.zoom(factor)));
 
   useEffect(() => {
     document.title = `${file.name} · Weft`;
@@ -185,16 +216,20 @@ export function Workbench({ dataset, file, place, back, mayEdit, before, onStep,
           <Button small title="Next without labels (n)" onClick={() => onNextUnlabelled([...done(), file.id])}>Next unlabelled</Button>
         </div>
       </header>
-      <Tools editor={editor} act={act} mode={mode === "pictures" ? "pictures" : "objects"} onMode={setMode} tolerance={tolerance} onTolerance={setTolerance} onRepeat={() => void repeat()} onHelp={() => setHelp(true)} onZoom={(factor) => (factor === null ? api.current?.fit() : api.current?.zoom(factor))} mayEdit={mayEdit} />
+      <Tools editor={still} drafting={editor.draft !== null} act={act} mode={mode === "pictures" ? "pictures" : "objects"} tolerance={tolerance} onMode={setMode} onTolerance={setTolerance} onRepeat={onRepeat} onHelp={onHelp} onZoom={onZoom} mayEdit={mayEdit} />
       <Stage editor={mode === "pictures" ? { ...editor, tool: "select" } : editor} act={mode === "pictures" ? ignoreDrawing(act) : act} picture={pictureUrl(bench.file)} name={file.name} colours={colours} crosshair={crosshair} mayEdit={mayEdit} api={api} />
       <aside className={css.side} aria-label="Labels">
         {mode === "pictures" ? (
-          <LabelList title="Category" names={categories} active={sheet.category} colours={colours} mayEdit={mayEdit} onPick={pick} onNew={addName} field={field} />
+          <>
+            <LabelList title="Category" names={categories} active={sheet.category} colours={colours} mayEdit={mayEdit} onPick={onPick} onNew={onNew} field={field} />
+            <CategoryPanel sheet={sheet} onJudge={onJudge} mayEdit={mayEdit} />
+          </>
         ) : (
           <>
-            <LabelList title="Labels" names={names.length ? names : [FALLBACK]} active={selectedLabel(editor)} colours={colours} mayEdit={mayEdit} onPick={pick} onNew={addName} field={field} />
-            <AutoPanel editor={editor} act={act} mayEdit={mayEdit} />
-            <ObjectList editor={editor} act={act} colours={colours} mayEdit={mayEdit} />
+            <LabelList title="Labels" names={names.length ? names : NO_NAMES} active={selectedLabel(still)} colours={colours} mayEdit={mayEdit} onPick={onPick} onNew={onNew} field={field} />
+            <AutoPanel editor={still} act={act} mayEdit={mayEdit} />
+            {tracks && <TrackPanel tracks={tracks} editor={still} file={file.id} colours={colours} mayEdit={mayEdit} onOpen={onOpen} />}
+            <ObjectList editor={still} act={act} colours={colours} mayEdit={mayEdit} />
           </>
         )}
       </aside>
@@ -214,6 +249,21 @@ export function Workbench({ dataset, file, place, back, mayEdit, before, onStep,
       )}
     </>
   );
+}
+
+/** Returns the editor as it was before anything was dragged: the same object while only the draft changes. */
+function useStill(editor: Editor): Editor {
+  const kept = useRef(editor);
+  const keys = Object.keys(editor) as (keyof Editor)[];
+  if (keys.some((key) => key !== "draft" && editor[key] !== kept.current[key])) kept.current = editor;
+  return kept.current;
+}
+
+/** Returns one function that calls the newest. */
+function useStable<A extends readonly unknown[], R>(newest: (...given: A) => R): (...given: A) => R {
+  const now = useRef(newest);
+  now.current = newest;
+  return useCallback((...given: A) => now.current(...given), []);
 }
 
 /** Puts labels into the outbox, unless they are as the service has them, or as they are on their way. */

@@ -3,18 +3,20 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "wouter";
 import { get, send, url } from "../../../api/client";
 import { useMayAct } from "../../../api/queries";
-import type { DeploymentView, PictureModelDetail, PictureModelsAnswer, PictureModelView, PictureProjectsAnswer } from "../../../api/types";
+import type { DeploymentView, PictureModelDetail, PictureModelsAnswer, PictureModelView } from "../../../api/types";
 import { Button, ButtonLink, Chip, Chips, Command, Segments, tell, tellError, Wrong } from "../../../parts/controls";
 import { Card, Empty, Facts, layout, Page, Skeleton } from "../../../parts/layout";
 import { toneClass } from "../../../parts/state";
 import { useParam } from "../../../text/address";
-import { ago, number } from "../../../text/format";
-import { readResults } from "../../../vision/results";
+import { ago } from "../../../text/format";
+import { readResults, scoreText, scoreWord } from "../../../vision/results";
 import data from "../data/data.module.css";
 import { VisionTabs } from "../places";
+import { ExamplesCard } from "../train/examples";
 import { ResultsView } from "../train/results";
 import { Sure } from "../../settings/parts";
 import css from "../train/train.module.css";
+import { ProjectChoice } from "./project";
 import { TryPanel } from "./try";
 
 const TONES = { production: "green", rejected: "orange", untested: "grey" } as const;
@@ -46,7 +48,7 @@ function ModelCard({ model }: { model: PictureModelView }) {
     <Link href={modelPath(model.reference)} className={data.card}>
       <div className={data.about}>
         <h2>{model.reference}</h2>
-        <p><b>{model.score === null ? "–" : number(model.score)}</b> <span className={layout.note}>{model.score_name}</span></p>
+        <p><b className={css.score}>{scoreText(model.score)}</b> <span className={layout.note}>{scoreWord(model.score_name)}</span></p>
         <p className={layout.note}>{model.task}, {model.network}; on {model.dataset_name}@{model.dataset_version}</p>
         <p><span className={toneClass(TONES[model.status])}>{model.status}</span>{model.deployments.length > 0 && <span className={layout.note}> · served</span>}</p>
         <p className={layout.note}>{model.user}, {ago(model.created_ms)}</p>
@@ -59,7 +61,6 @@ export default function VisionModelPage({ reference }: { reference: string }) {
   const client = useQueryClient();
   const mayAct = useMayAct();
   const found = useQuery({ queryKey: ["vision", "model", reference], queryFn: () => get<PictureModelDetail>(modelPath(reference)) });
-  const projects = useQuery({ queryKey: ["vision", "projects"], queryFn: () => get<PictureProjectsAnswer>("/vision/projects") });
   if (found.error) return <Page name="Model" title="Model"><VisionTabs open="models" /><Wrong error={found.error} /></Page>;
   if (!found.data) return <Page name="Model" title="Model"><Skeleton lines={6} /></Page>;
   const model = found.data;
@@ -75,7 +76,7 @@ export default function VisionModelPage({ reference }: { reference: string }) {
       title={<><Link href="/vision/models">Models</Link> / {model.reference}</>}
       actions={
         <>
-          <a className={data.format} href={url(modelPath(reference, "/onnx"))} download>ONNX</a>
+          <a className={data.format} href={url(modelPath(reference, "/onnx"))} download>Export as ONNX</a>
           {mayAct && !served && <Button kind="primary" icon="out" onClick={() => ask(`${model.model} is being started`, send<DeploymentView>("POST", modelPath(reference, "/deploy"), {}))}>Deploy</Button>}
           {served && <ButtonLink to={`/deployments?open=${encodeURIComponent(served)}`} icon="out">Served as {served}</ButtonLink>}
         </>
@@ -84,29 +85,22 @@ export default function VisionModelPage({ reference }: { reference: string }) {
       <Card title="Card">
         <div className={data.stack}>
           <Facts facts={[
-            [model.score_name || "Score", model.score === null ? "–" : number(model.score)], ["Task", model.task], ["Network", model.network],
+            [scoreWord(model.score_name || "Score"), scoreText(model.score)], ["Task", model.task], ["Network", model.network],
             ["Data", <Link href={`/vision/data/${encodeURIComponent(model.dataset)}/versions`}>{model.dataset_name}@{model.dataset_version}</Link>],
             model.job !== null && ["Training", <Link href={`/vision/trainings/${model.job}`}>{model.job}</Link>], ["By", model.user], ["Made", ago(model.created_ms)], ["Classes", model.classes.join(", ") || "–"],
           ]} />
           {mayChange && (
             <div className={data.row}>
               <Segments label="What it is good for" value={model.status} options={[["untested", "Untested"], ["production", "Production"], ["rejected", "Rejected"]] as const} onChange={(status) => ask(`it is ${status}`, send("PATCH", modelPath(reference), { status }))} />
-              {(projects.data?.projects.length ?? 0) > 0 && (
-                <select aria-label="Project" value={model.project ?? ""} onChange={(event) => ask("moved", send("PATCH", modelPath(reference), { project: event.target.value ? Number(event.target.value) : null }))}>
-                  <option value="">no project</option>
-                  {projects.data!.projects.map((one) => <option key={one.id} value={one.id}>{one.name}</option>)}
-                </select>
-              )}
+              <ProjectChoice model={model} path={modelPath(reference)} />
               {model.deployments.length === 0 && <Sure word="Remove" label={`remove ${reference}`} onSure={() => ask("removed", send("DELETE", modelPath(reference)))} />}
             </div>
           )}
-          <Command text={`weft vision deploy ${model.reference}`} />
+          <Command text={`weft deployment deploy ${model.model} ${model.reference}`} />
         </div>
       </Card>
       {served && <TryPanel deployment={served} />}
-      {model.examples.length > 0 && (
-        <Card title="What it finds"><ul className={css.examples}>{model.examples.map((one) => <li key={one.name}><img src={one.url} alt={one.name} loading="lazy" /></li>)}</ul></Card>
-      )}
+      <ExamplesCard examples={model.examples} active={false} dataset={model.dataset} classes={model.classes} />
       {results && <ResultsView results={results} dataset={model.dataset} />}
     </Page>
   );

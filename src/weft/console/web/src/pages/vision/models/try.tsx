@@ -2,7 +2,6 @@
 import { useEffect, useRef, useState } from "react";
 import { ApiError, csrfToken, url } from "../../../api/client";
 import type { PredictAnswer, PredictedBox } from "../../../api/types";
-import { CodeText } from "../../../parts/code";
 import { Button, copyText, Segments, Wrong } from "../../../parts/controls";
 import { Bar, Card, layout } from "../../../parts/layout";
 import { number, percent, plural } from "../../../text/format";
@@ -18,7 +17,24 @@ export function exampleCode(kind: "curl" | "python", address: string): string {
   return `import requests\n\nwith open("picture.jpg", "rb") as file:\n    answer = requests.post(\n        "${address}",\n        params={"confidence": 0.25},\n        headers={"Authorization": f"Bearer {token}"},\n        data=file,\n    )\nprint(answer.json())`;
 }
 
-async function predict(deployment: string, file: File): Promise<PredictAnswer> {
+const PATIENCE_MS = 180_000; // for a server that was started a moment ago
+const PAUSE_MS = 700;
+
+/** Returns the answer of a served model; one that is being started is waited for. */
+async function predict(deployment: string, file: File, onStarting: () => void): Promise<PredictAnswer> {
+  const until = performance.now() + PATIENCE_MS;
+  for (;;) {
+    try {
+      return await ask(deployment, file);
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 503 || performance.now() > until) throw error;
+      onStarting();
+      await new Promise((done) => setTimeout(done, PAUSE_MS));
+    }
+  }
+}
+
+async function ask(deployment: string, file: File): Promise<PredictAnswer> {
   const response = await fetch(url(`/vision/deployments/${encodeURIComponent(deployment)}/predict`, { confidence: LEAST, top: 10 }), {
     method: "POST", body: file, headers: { "x-weft-csrf": csrfToken(), "content-type": "application/octet-stream" },
   });
@@ -32,6 +48,7 @@ export function TryPanel({ deployment }: { deployment: string }) {
   const [over, setOver] = useState(false);
   const [picture, setPicture] = useState<{ address: string; width: number; height: number } | null>(null);
   const [answer, setAnswer] = useState<PredictAnswer | null>(null);
+  const [starting, setStarting] = useState(false);
   const [took, setTook] = useState(0);
   const [wrong, setWrong] = useState<unknown>(null);
   const [confidence, setConfidence] = useState(0.25);
@@ -43,6 +60,7 @@ export function TryPanel({ deployment }: { deployment: string }) {
     if (!file) return;
     setWrong(null);
     setAnswer(null);
+    setStarting(false);
     const address = URL.createObjectURL(file);
     try {
       const image = new Image();
@@ -50,7 +68,7 @@ export function TryPanel({ deployment }: { deployment: string }) {
       await image.decode();
       setPicture({ address, width: image.naturalWidth, height: image.naturalHeight });
       const began = performance.now();
-      setAnswer(await predict(deployment, file));
+      setAnswer(await predict(deployment, file, () => setStarting(true)));
       setTook(performance.now() - began);
     } catch (error) {
       setWrong(error instanceof DOMException ? new Error(`${file.name} must be a picture that this browser shows, got something else`) : error);
@@ -94,9 +112,9 @@ export function TryPanel({ deployment }: { deployment: string }) {
             {answer?.classified?.filter((one) => one.confidence >= Math.min(confidence, answer.classified![0]?.confidence ?? 0)).map((one) => <Answer key={one.label} label={one.label} confidence={one.confidence} />)}
             {found.slice(0, 20).map((one, index) => <Answer key={index} label={one.label} confidence={one.confidence} />)}
           </ul>
-          {!answer && !wrong && picture && <p className={layout.note}>It looks…</p>}
+          {!answer && !wrong && picture && <p className={layout.note}>{starting ? "The model is being started; the answer comes as soon as it runs." : "It looks…"}</p>}
           <Segments label="As code" value={kind} options={[["curl", "curl"], ["python", "Python"]] as const} onChange={setKind} />
-          <CodeText text={exampleCode(kind, address)} />
+          <pre className={css.code} tabIndex={0} aria-label="the same as code">{exampleCode(kind, address)}</pre>
           <div><Button small icon="copy" onClick={() => void copyText(exampleCode(kind, address))}>Copy</Button></div>
         </div>
       </div>

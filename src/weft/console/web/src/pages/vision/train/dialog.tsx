@@ -35,7 +35,7 @@ export function TrainDialog({ set, onClose }: { set: Dataset; onClose: () => voi
   const [, go] = useLocation();
   const [task, setTask] = useState<Task>(() => likelyTask(set));
   const [pace, setPace] = useState<"accurate" | "fast" | "first">("accurate");
-  const [form, setForm] = useState({ name: "", version: "", epochs: "", lr: "", batch: "", size: "", minutes: "", early: true, workers: "1", gpus: "0" });
+  const [form, setForm] = useState({ name: "", version: "", epochs: "", lr: "", batch: "", size: "", minutes: "", network: "", early: true, workers: "1", gpus: "0" });
   const [wrong, setWrong] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);
   const paces = task === "classification" ? PACES : PACES.slice(0, 2);
@@ -45,7 +45,7 @@ export function TrainDialog({ set, onClose }: { set: Dataset; onClose: () => voi
   function begin(): void {
     setBusy(true);
     const body: NewTraining = {
-      dataset: set.id, task, model: networkOf(task, pace), config: trainingConfig({ ...form, pace: task === "classification" ? pace : "accurate" }),
+      dataset: set.id, task, model: form.network.trim() || networkOf(task, pace), config: trainingConfig({ ...form, pace: task === "classification" ? pace : "accurate" }),
       version: form.version ? Number(form.version) : null, name: form.name || null, workers: /^\d+$/.test(form.workers) ? Number(form.workers) : form.workers, gpus: Number(form.gpus) || 0,
     };
     send<TrainingView>("POST", "/vision/trainings", body, { "idempotency-key": crypto.randomUUID() }).then(
@@ -73,9 +73,10 @@ export function TrainDialog({ set, onClose }: { set: Dataset; onClose: () => voi
         <p className={layout.note}>It takes at least 5 labelled pictures of each class{task === "classification" ? ", and two classes" : ""}. The data set is frozen as a version first.</p>
         <details>
           <summary>Settings</summary>
-          <div className={css.two}>
+          <div className={css.settings}>
             {field("name", "Name of the model", { placeholder: set.name })}
             {field("version", "Version of the data set", { placeholder: "as it is now", inputMode: "numeric" })}
+            {field("network", "Network", { placeholder: "chosen by itself" })}
             {field("epochs", "Epochs", { placeholder: "chosen by itself", inputMode: "decimal" })}
             {field("lr", "Learning rate", { placeholder: "chosen by itself", inputMode: "decimal" })}
             {field("batch", "Batch", { placeholder: "chosen by itself", inputMode: "numeric" })}

@@ -4,7 +4,7 @@ import { Link } from "wouter";
 import { thumbnailUrl } from "../../../api/vision";
 import { Card, Facts, layout } from "../../../parts/layout";
 import { count, number, percent } from "../../../text/format";
-import { atThreshold, curvePath, shareOfRow, type Mistake, type Results } from "../../../vision/results";
+import { atThreshold, curvePath, scoreText, scoreWord, shareOfRow, type Mistake, type Results } from "../../../vision/results";
 import data from "../data/data.module.css";
 import css from "./train.module.css";
 
@@ -13,7 +13,7 @@ const share = (value: number | null | undefined): string => (value === null || v
 export function ResultsView({ results, dataset }: { results: Results; dataset: string }) {
   return (
     <div className={data.stack}>
-      <Card title="Figures"><Facts facts={Object.entries(results.metrics).map(([name, value]) => [name, number(value)] as const)} /></Card>
+      <Card title="Figures"><Facts facts={Object.entries(results.metrics).map(([name, value]) => [scoreWord(name), scoreText(value)] as const)} /></Card>
       {results.sweep.length > 0 && <ThresholdCard results={results} />}
       <div className={data.two}>
         {results.confusion && <ConfusionCard confusion={results.confusion} />}
@@ -75,11 +75,13 @@ function CurvesCard({ curves }: { curves: Results["curves"] }) {
       <svg viewBox="-12 -4 116 116" className={css.curves} role="img" aria-label={`Precision over recall: ${curves.map((one) => `${one.label} ${number(one.average_precision)}`).join(", ")}`}>
         <path d="M0 0V100H100M0 50H100M50 0V100M100 0V100M0 0H100" className={css.axes} />
         {curves.map((curve, index) => <path key={curve.label} d={curvePath(curve)} style={{ stroke: `var(--line-${(index % 8) + 1})` }} />)}
-        <text x="50" y="109" textAnchor="middle">recall</text>
-        <text transform="translate(-5 50) rotate(-90)" textAnchor="middle">precision</text>
+        {[0, 0.5, 1].map((at) => <text key={at} x={at * 100} y="106" textAnchor="middle">{at}</text>)}
+        {[0.5, 1].map((at) => <text key={at} x="-2" y={101.5 - at * 100} textAnchor="end">{at}</text>)}
+        <text x="75" y="106" textAnchor="middle">recall</text>
+        <text transform="translate(-5 74) rotate(-90)" textAnchor="middle">precision</text>
       </svg>
       <ul className={css.legend}>
-        {curves.map((curve, index) => <li key={curve.label}><i style={{ background: `var(--line-${(index % 8) + 1})` }} />{curve.label} <b>{number(curve.average_precision)}</b></li>)}
+        {curves.map((curve, index) => <li key={curve.label}><i style={{ background: `var(--line-${(index % 8) + 1})` }} />{curve.label} <b>{scoreText(curve.average_precision)}</b></li>)}
       </ul>
     </Card>
   );
@@ -99,8 +101,8 @@ function ClassesCard({ classes }: { classes: Results["classes"] }) {
                 <td className={layout.number}>{count(one.objects ?? one.pictures ?? 0)}</td>
                 <td className={layout.number}>{share(one.precision)}</td>
                 <td className={layout.number}>{share(one.recall)}</td>
-                <td className={layout.number}>{number(detects ? one.map50 : one.f1)}</td>
-                {detects && <td className={layout.number}>{number(one.map50_95)}</td>}
+                <td className={layout.number}>{scoreText(detects ? one.map50 : one.f1)}</td>
+                {detects && <td className={layout.number}>{scoreText(one.map50_95)}</td>}
               </tr>
             ))}
           </tbody>

@@ -9,12 +9,12 @@ import { Button, ButtonLink, tell, tellError, Wrong } from "../../../parts/contr
 import { Bar, Card, Empty, Facts, layout, Page, Skeleton } from "../../../parts/layout";
 import { ACTIVE, ENDED, StateMark } from "../../../parts/state";
 import { ago, duration, number, percent } from "../../../text/format";
-import { readResults } from "../../../vision/results";
+import { readResults, scoreText, scoreWord, timeLeft } from "../../../vision/results";
 import { ChartTools, MetricCharts } from "../../job/curves";
 import data from "../data/data.module.css";
 import { VisionTabs } from "../places";
+import { ExamplesCard } from "./examples";
 import { ResultsView } from "./results";
-import css from "./train.module.css";
 
 export function TrainingsPage() {
   const list = useQuery({ queryKey: ["vision", "trainings"], queryFn: () => get<TrainingsAnswer>("/vision/trainings") });
@@ -70,7 +70,7 @@ export default function TrainingPage({ id }: { id: number }) {
   const training = found.data;
   const { state, progress, started_ms, ended_ms } = training.job;
   const active = ACTIVE.includes(state);
-  const left = active && progress && progress > 0.02 && started_ms ? ((Date.now() - started_ms) * (1 - progress)) / progress : null;
+  const left = active && started_ms ? timeLeft(Date.now() - started_ms, progress, training.config) : null;
   const names = (job.data?.metrics ?? []).map((metric) => metric.name).filter((name) => SHOWN.test(name));
   const finish = (): void => void send("POST", `/vision/trainings/${id}/finish`).then(() => {
     tell("it ends now and keeps its best state");
@@ -91,19 +91,15 @@ export default function TrainingPage({ id }: { id: number }) {
       <Card>
         <Facts facts={[
           ["Data", <Link href={`/vision/data/${encodeURIComponent(training.dataset)}/versions`}>{training.dataset_name}@{training.version}</Link>], ["Task", training.task], ["Network", training.network],
-          training.score !== null && [training.score_name, number(training.score)], left !== null && ["Left", duration(left)],
-          started_ms !== null && ["Took", duration((ended_ms ?? Date.now()) - started_ms)], training.job.message !== null && ["Message", training.job.message],
+          training.score !== null && [scoreWord(training.score_name), scoreText(training.score)], left !== null && ["Left", duration(left)],
+          started_ms !== null && ["Took", duration((ended_ms ?? Date.now()) - started_ms)], training.job.message !== null && state !== "completed" && ["Message", training.job.message],
           training.job.reason !== null && !active && ["Waits", training.job.reason.text],
         ]} />
         {active && <Bar share={progress ?? 0} label={`${percent(progress ?? 0)} done`} />}
       </Card>
       {job.data && names.length > 0 && <><ChartTools /><MetricCharts job={job.data} names={names} /></>}
-      {active && names.length === 0 && <p className={layout.note}>Curves appear with its first steps.</p>}
-      {training.examples.length > 0 && (
-        <Card title={active ? "What it finds now" : "What it finds"} extra={<span className={layout.note}>in pictures that it did not learn from</span>}>
-          <ul className={css.examples}>{training.examples.map((one) => <li key={one.name}><img src={`${one.url}${active ? `?at=${Math.floor(Date.now() / 4000)}` : ""}`} alt={one.name} loading="lazy" /></li>)}</ul>
-        </Card>
-      )}
+      {active && names.length === 0 && <Card title={state === "running" ? "It reads the pictures" : "It waits for its turn"}><p className={layout.note}>Curves and examples appear here by themselves with its first steps.</p><Skeleton lines={4} /></Card>}
+      <ExamplesCard examples={training.examples} active={active} dataset={training.dataset} classes={[]} />
       {results && <div className={data.stack}><ResultsView results={results} dataset={training.dataset} /></div>}
     </Page>
   );

@@ -1,9 +1,10 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { act, makeEditor, sheetOf, shownShapes, type Action, type Editor, type Tool } from "./editor";
-import type { Point } from "./geometry";
-import { runsArea } from "./masks";
-import { boxShape, kindOf, polygonShape, spokenShape, type Shape } from "./shapes";
+import { act, lifted, makeEditor, settledShapes, sheetOf, shownShapes, type Action, type Editor, type Tool } from "../editor";
+import type { Point } from "../geometry";
+import { runsArea } from "../masks";
+import { boxShape, kindOf, polygonShape, spokenShape, type Shape } from "../shapes";
+import { drawnIn, freshTrack, nearestShape, toFill, tracksOf } from "../tracks";
 
 const SIZE = { width: 200, height: 100 };
 const run = (editor: Editor, ...actions: Action[]): Editor => actions.reduce(act, editor);
@@ -173,4 +174,62 @@ describe("assist", () => {
     expect(done.assist).toBeNull();
     expect(sheetOf(done).shapes[0]).toMatchObject({ label: "cat", polygons: [[[20, 20], [60, 20], [40, 60]]] });
   });
+});
+
+describe("a drag among many shapes", () => {
+  const many = Array.from({ length: 3 }, (_, number) => boxShape(`s${number}`, "RBC", [number * 30, 10, number * 30 + 20, 30]));
+  const begun = (...actions: Action[]): Editor => actions.reduce(act, makeEditor({ width: 200, height: 100 }, { category: null, category_confidence: null, shapes: many }, { tool: "select" }));
+
+  it("lifts what is dragged and leaves the same objects in place", () => {
+    const before = begun({ do: "select", ids: ["s1"] });
+    const editor = act(act(before, { do: "down", at: [40, 20], reach: 1 }), { do: "move", at: [50, 25] });
+    expect(lifted(editor)).toEqual({ ids: ["s1"], by: [10, 5], changed: null });
+    expect(settledShapes(editor).every((shape, index) => shape === many[index])).toBe(true);
+    expect(sheetOf(act(editor, { do: "up", at: [50, 25] })).shapes[1]!.box).toEqual([40, 15, 60, 35]);
+  });
+
+  it("shows the shape whose corner is pulled as it is now", () => {
+    const editor = act(act(begun({ do: "select", ids: ["s0"] }), { do: "down", at: [20, 30], reach: 2 }), { do: "move", at: [26, 40] });
+    expect(lifted(editor)?.changed?.box).toEqual([0, 10, 26, 40]);
+    expect(lifted(act(editor, { do: "up", at: [26, 40] }))).toBeNull();
+  });
+
+  it("lifts no shape that is locked", () => {
+    const editor = begun({ do: "select-all" }, { do: "lock", ids: ["s2"] }, { do: "down", at: [5, 20], reach: 1 }, { do: "move", at: [5, 25] });
+    expect(lifted(editor)?.ids).toEqual(["s0", "s1"]);
+  });
+});
+
+describe("tracks", () => {
+  const between: Shape = { ...boxShape("a", "ball", [0, 0, 10, 10]), track: "ball 1", model: "interpolation" };
+  const frame = (shapes: Shape[]): Editor => makeEditor({ width: 100, height: 100 }, { category: null, category_confidence: null, shapes }, { tool: "select" });
+
+  it("makes a box that was put between one's own when it is corrected", () => {
+    const editor = act(act(frame([between]), { do: "select", ids: ["a"] }), { do: "nudge", by: [3, 0] });
+    expect(sheetOf(editor).shapes[0]).toMatchObject({ track: "ball 1", model: null, box: [3, 0, 13, 10] });
+  });
+
+  it("keeps the track of what comes from another frame, once in each", () => {
+    const once = act(frame([]), { do: "add", shapes: [between], tracks: true });
+    const twice = act(once, { do: "add", shapes: [between], tracks: true });
+    expect(sheetOf(twice).shapes.map((shape) => [shape.track, shape.model])).toEqual([["ball 1", null], [null, null]]);
+    expect(sheetOf(act(frame([]), { do: "add", shapes: [between] })).shapes[0]!.track).toBeNull();
+  });
+
+  it("counts what was drawn and what a filling would put between", () => {
+    const drawn = { ...between, model: null };
+    const frames = [0, 1, 2, 3, 4].map((time_s) => ({ file: `f${time_s}`, time_s, shapes: time_s === 1 || time_s === 4 ? [drawn] : time_s === 2 ? [between] : [] }));
+    const [track] = tracksOf(frames);
+    expect(track!.marks.map((one) => one.mark)).toEqual(["none", "drawn", "between", "none", "drawn"]);
+    expect([drawnIn(track!), toFill(track!)]).toEqual([2, 2]);
+    expect(nearestShape(frames, "ball 1", 0)).toBe(drawn);
+    expect(freshTrack("ball", ["ball 1"])).toBe("ball 2");
+  });
+});
+
+it("takes a category that a model chose, or takes it away, and both can be undone", () => {
+  const doubtful = makeEditor({ width: 10, height: 10 }, { category: "ill", category_confidence: 0.7, shapes: [] });
+  expect(sheetOf(act(doubtful, { do: "accept-category" }))).toMatchObject({ category: "ill", category_confidence: null });
+  expect(sheetOf(act(doubtful, { do: "reject-category" }))).toMatchObject({ category: null, category_confidence: null });
+  expect(sheetOf(act(act(doubtful, { do: "reject-category" }), { do: "undo" })).category).toBe("ill");
 });

@@ -1,12 +1,12 @@
 // @vitest-environment node
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { allowedMove, boxAround, crossesItself, inRing, nearestEdge, pullHandle, ringArea, snapToBorder, type Point } from "./geometry";
-import { arrowOf, commandOf, digitOf, KEYMAP, written } from "./keymap";
-import { decodeRuns, encodeRuns, noBits, packCounts, runsArea, runsBox, runsHave, stroke, unpackCounts, withStroke } from "./masks";
-import { changesInWords, mergeSheets } from "./merge";
-import { Outbox, type SaveAnswer, type Shelf, type Unsaved } from "./outbox";
-import { boxShape, EMPTY_SHEET, fitShape, moveShape, polygonShape, sameSheet, spokenShape, type Sheet } from "./shapes";
-import { fit, pan, toPicture, toScreen, zoomAt } from "./viewport";
+import { allowedMove, boxAround, crossesItself, inRing, nearestEdge, pullHandle, ringArea, snapToBorder, type Point } from "../geometry";
+import { arrowOf, commandOf, digitOf, KEYMAP, written } from "../keymap";
+import { decodeRuns, encodeRuns, noBits, packCounts, runsArea, runsBox, runsHave, stroke, unpackCounts, withStroke } from "../masks";
+import { changesInWords, mergeSheets } from "../merge";
+import { Outbox, type SaveAnswer, type Shelf, type Unsaved } from "../outbox";
+import { boxShape, EMPTY_SHEET, fitShape, moveShape, polygonShape, sameSheet, spokenShape, type Sheet } from "../shapes";
+import { fit, pan, toPicture, toScreen, zoomAt } from "../viewport";
 
 const sheet = (...shapes: ReturnType<typeof boxShape>[]): Sheet => ({ ...EMPTY_SHEET, shapes });
 const box = (id: string, left: number = 0, label: string = "cat"): ReturnType<typeof boxShape> => boxShape(id, label, [left, 0, left + 10, 10]);
@@ -167,6 +167,24 @@ describe("the outbox", () => {
     answer({ revision: 5 });
     await vi.advanceTimersByTimeAsync(1);
     expect(outbox.now()).toMatchObject({ state: "saved", waiting: 0 });
+  });
+
+  it("says when the service has all, also what was on its way, and when it cannot", async () => {
+    let answer: (value: SaveAnswer) => void = () => undefined;
+    const outbox = new Outbox(shelf, "u.", () => new Promise<SaveAnswer>((done) => (answer = done)), away);
+    outbox.put(unsaved(sheet(box("a", 5))));
+    await vi.advanceTimersByTimeAsync(500); // it is being sent
+    const told = vi.fn();
+    void outbox.settled().then(told);
+    await vi.advanceTimersByTimeAsync(200);
+    expect(told).not.toHaveBeenCalled();
+    answer({ revision: 4 });
+    await vi.advanceTimersByTimeAsync(200);
+    expect(told).toHaveBeenCalledWith(true);
+    const gone = new Outbox(shelf, "v.", () => Promise.reject(new TypeError("away")), away);
+    gone.put(unsaved(sheet(box("a", 5))));
+    expect(await gone.settled()).toBe(false);
+    gone.stop();
   });
 
   it("puts changes together where they do not clash, and asks where they do", async () => {

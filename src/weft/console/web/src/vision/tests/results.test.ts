@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { atThreshold, curvePath, readResults, shareOfRow, trainingConfig } from "./results";
+import { atThreshold, curvePath, readExamples, readResults, scoreText, scoreWord, shareOfRow, timeLeft, trainingConfig } from "../results";
 
 describe("results of a model", () => {
   it("are read as far as they are there", () => {
@@ -21,4 +21,18 @@ describe("results of a model", () => {
     expect(trainingConfig({ ...form, pace: "first" })).toEqual({ schedule: { epochs: 0 } });
     expect(trainingConfig({ ...form, epochs: "12", lr: "0.01", early: true })).toEqual({ schedule: { epochs: 12, early_stop: 5 }, optimizer: { lr: 0.01 } });
   });
+});
+
+it("tells how long a training takes, and no more than it may", () => {
+  expect(timeLeft(60_000, 0.25, {})).toBe(180_000);
+  expect(timeLeft(60_000, 0.25, { schedule: { max_minutes: 2 } })).toBe(60_000);
+  expect(timeLeft(600_000, 0.25, { schedule: { max_minutes: 2 } })).toBe(0);
+  expect([timeLeft(1000, 0.01, {}), timeLeft(1000, null, {})]).toEqual([null, null]);
+});
+
+it("reads examples and names figures as people write them", () => {
+  const one = { picture: "a", name: "a.jpg", detections: [] };
+  expect(readExamples({ score: 1, pictures: [one, { name: "no picture" }] })).toEqual([one]);
+  expect([readExamples(null), readExamples({}), readExamples([])]).toEqual([[], [], []]);
+  expect([scoreWord("map50_95"), scoreWord("odd_one"), scoreText(0.91234), scoreText(12), scoreText(null)]).toEqual(["mAP@.5:.95", "odd one", "0.912", "12", "–"]);
 });
