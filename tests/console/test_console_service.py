@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from testing.console.browser import needs_browser, open_page
+from testing.console.service import weft_up
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -25,21 +23,6 @@ for step in range({steps}):
     print('step', step, flush=True)
     time.sleep(0.05)
 """
-
-
-@contextmanager
-def weft_up(data: Path) -> Iterator[str]:
-    """The log-in link of a service with its data in a folder."""
-    command = [sys.executable, "-m", "weft", "up", "--data", str(data), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as service:
-        assert service.stdout is not None
-        try:
-            yield next(
-                found[0] for line in service.stdout if (found := re.search(r"http://\S+#link=\S+", line))
-            )
-        finally:
-            service.terminate()
-            service.communicate(timeout=60)
 
 
 def specification(name: str, steps: int) -> str:
