@@ -4,6 +4,7 @@
     bench.svg      `weft bench` on two local workers beside Gloo
     serve.png      the page of `weft serve` in a browser, with a digit that was dropped on it
     console-*.png  pages of the jobs service, with the jobs of the made-up team of testing/console
+    vision-*.png   its pages of pictures: labelling, a training, a model that is tried
 
 Needs root for the virtual cluster, and chromium; `tools/setup.sh system` and `browser` install what is missing.
 """
@@ -21,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from testing.cluster.cluster import VirtualCluster
 from testing.console.browser import chromium, made_up_service, open_page
+from testing.console.vision_world import picture
 from testing.elastic.watched import Watched
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -107,10 +109,36 @@ def console(folder: Path) -> None:
                 page.screenshot(path=str(PICTURES / f"console-{name}.png"))
 
 
+def vision(folder: Path) -> None:
+    """Photograph labelling, a training in the dark, and a deployed model that is shown a picture."""
+    with made_up_service(400) as url, chromium() as browser:
+        with open_page(browser, size=(1180, 720)) as page:
+            page.goto(f"{url}/vision/label/cells/cells-1")
+            page.get_by_role("region", name="Auto labels").wait_for()
+            page.get_by_role("group", name="Shapes").get_by_role("img").first.wait_for()
+            page.wait_for_timeout(1500)
+            page.screenshot(path=str(PICTURES / "vision-label.png"))
+        with open_page(browser, size=(1180, 900), dark=True) as page:
+            page.goto(f"{url}/vision/trainings/389")
+            page.get_by_role("link", name=re.compile("BloodImage_00001.jpg: .* found")).wait_for()
+            page.wait_for_timeout(1500)
+            page.screenshot(path=str(PICTURES / "vision-training.png"))
+        with open_page(browser, size=(1180, 900)) as page:
+            page.goto(f"{url}/vision/models/cells@2")
+            page.get_by_role("button", name="Deploy", exact=True).click()
+            tried = page.get_by_role("region", name="Try it")
+            page.get_by_label("Picture to try").set_input_files(
+                {"name": "blood.jpg", "mimeType": "image/jpeg", "buffer": picture(3)}
+            )
+            tried.get_by_role("group", name="What it found").get_by_role("img").first.wait_for()
+            page.get_by_text("is being started").wait_for(state="detached")
+            page.screenshot(path=str(PICTURES / "vision-try.png"))
+
+
 def main() -> None:
     PICTURES.mkdir(exist_ok=True)
-    wanted = sys.argv[1:] or ["timeline", "bench", "serve", "console"]
-    for make in (timeline, bench, serve, console):
+    wanted = sys.argv[1:] or ["timeline", "bench", "serve", "console", "vision"]
+    for make in (timeline, bench, serve, console, vision):
         if make.__name__ in wanted:
             with tempfile.TemporaryDirectory() as folder:
                 make(Path(folder))
