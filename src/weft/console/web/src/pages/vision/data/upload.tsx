@@ -141,6 +141,11 @@ export function TaskBars({ dataset, problems = true }: { dataset: string; proble
     if (active.length < before.current || far > 0) invalidateDataset(client, dataset);
     before.current = active.length;
   }, [active.length, far, client, dataset]);
+  // A short task may begin and end between two looks: one that has ended is news, too.
+  const ended = mine.filter((task) => !running(task)).map((task) => task.id).join();
+  useEffect(() => {
+    if (ended) invalidateDataset(client, dataset);
+  }, [ended, client, dataset]);
   const failed = mine.find((task) => task.state === "failed" || task.problems.length > 0);
   return (
     <>
