@@ -30,7 +30,7 @@ export function Listed({ state, empty, head, children }: { state: { error: unkno
   if (state.isPending) return <Skeleton />;
   if (empty) return <p className={layout.note}>{empty}</p>;
   return (
-    <div className={layout.scroll}>
+    <div className={layout.scroll} tabIndex={0} role="group" aria-label={`List by ${head[0]?.toLowerCase() ?? "name"}`}>
       <table className={layout.table}>
         <thead>
           <tr>
