@@ -12,7 +12,7 @@ from typing import Any
 
 from testing.shell import WEFT, Shell
 
-START_S = 60.0  # for the service to answer, on busy cores
+START_S = 120.0  # for the service to answer, on busy cores
 
 
 @dataclass
