@@ -1,4 +1,4 @@
-"""Measures the labelling page in chromium, on the made-up service: python -m benchmarks.vision_harness.label_page
+"""Measures the labelling page in chromium, on the made-up service: python benchmarks/vision_pages.py
 
 Prints the time from the key for the next picture to its drawing, and the times between drawings while one of 1,000
 shapes is dragged, while the picture is panned, and while it is zoomed.
@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import claims
 from testing.console.browser import chromium, made_up_service, open_page
 
 if TYPE_CHECKING:
@@ -93,20 +98,23 @@ def moved_frames_ms(page: Page, stage: Locator) -> dict[str, list[float]]:
 
 
 def spread(name: str, times: list[float]) -> dict[str, float]:
-    """Return the median and the 95th percentile of times."""
+    """Return the median and the 95th percentile of times, by the names of claims, in milliseconds."""
     ordered = sorted(times)
     return {
-        f"{name}_p50_ms": round(statistics.median(ordered), 1),
-        f"{name}_p95_ms": round(ordered[int(0.95 * (len(ordered) - 1))], 1),
+        f"{name}-p50": round(statistics.median(ordered), 1),
+        f"{name}-p95": round(ordered[int(0.95 * (len(ordered) - 1))], 1),
     }
 
 
 def main() -> None:
     with made_up_service(3) as url, chromium() as browser, open_page(browser) as page:
-        figures = spread("next_picture", next_picture_ms(page, url))
+        figures = spread("next-picture", next_picture_ms(page, url))
         for name, times in moved_frames_ms(page, many_shapes(page, url)).items():
-            figures |= spread(f"{name}_of_{SHAPES}_frame", times)
+            figures |= spread(name, times)
     print(json.dumps(figures))
+    (known,) = claims.parts(["vision_pages"])
+    names = {claim.name for claim in known.claims}
+    print(claims.report("vision_pages", {name: figure for name, figure in figures.items() if name in names}))
 
 
 if __name__ == "__main__":
