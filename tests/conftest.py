@@ -36,7 +36,7 @@ if hasattr(ctypes.CDLL(None), "prctl"):
 
 # Python starts these once per process, when first needed, and ends them itself.
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-ENDING_S = 20.0  # what is just ending may take so long on busy cores
+ENDING_S = 5.0  # what is just ending may take so long on busy cores
 
 
 @pytest.fixture

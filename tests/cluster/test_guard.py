@@ -44,7 +44,7 @@ def outcome(tmp_path: Path, body: str, head: str = "") -> str:
     [
         ("request.config.child = subprocess.Popen(['sleep', '30'])", "left behind: process"),
         ("subprocess.run('sleep 30 >/dev/null 2>&1 &', shell=True)", "left behind: process"),
-        ("threading.Thread(target=time.sleep, args=[3]).start()", "left behind: thread"),
+        ("threading.Thread(target=time.sleep, args=[9]).start()", "left behind: thread"),
         ("os.environ['WEFT_LEAK'] = '1'", "left behind: variable WEFT_LEAK"),
     ],
     ids=["child", "orphan", "thread", "variable"],
