@@ -9,6 +9,7 @@
     _C._distributed_c10d.Store, PrefixStore, Work,         2.11 - 2.13  bases and types; the public names of the same
       TCPStore, GradBucket                                              classes have no type stubs
     ProcessGroup._device_types, ._get_backend              2.11 - 2.13  overridden by `groups/group.py`
+    _foreach_copy_, _foreach_add_                          2.11 - 2.13  many small tensors in one call
 
 A group in Python must be a whole ProcessGroup, whose methods are found by name: `groups/` has those of 2.11 (such as
 `_allgather_base`) and those of 2.13 (`all_gather_single`). `tests/collectives/test_torch_private.py` tries every name
@@ -66,6 +67,16 @@ def rendezvous_handlers() -> dict[str, Any]:
 def backends_in(name: str) -> frozenset[str]:
     """Return the backends that a name stands for: "gloo", "cpu:gloo,cuda:nccl", or what `undefined` is here."""
     return frozenset(map(str, dist.BackendConfig(dist.Backend(name)).get_device_backend_map().values()))
+
+
+def copy_each(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """Copy each source into its target, all in one call."""
+    torch._foreach_copy_(targets, sources)
+
+
+def add_to_each(targets: list[torch.Tensor], others: list[torch.Tensor]) -> None:
+    """Add to each target its other, all in one call."""
+    torch._foreach_add_(targets, others)
 
 
 def let_groups_monitor(monitors: Callable[[Any], bool]) -> None:

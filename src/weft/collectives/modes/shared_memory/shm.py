@@ -25,6 +25,7 @@ from weft.collectives.modes.shared_memory.extent import FIRST, LEAST_BYTES, Slab
 from weft.collectives.modes.shared_memory.files import sweep
 from weft.collectives.modes.tcp.signature import DIFFERS, signature
 from weft.collectives.reduction import Reduction
+from weft.collectives.torch_private import add_to_each, copy_each
 from weft.errors import MismatchError, PeerError
 
 SMALL_BYTES = 1 << 15  # up to here every rank reduces everything, however many there are
@@ -208,7 +209,7 @@ class SharedMemory:
                 counts = [values.numel() for values in batch]
                 together = torch.cat(batch)
                 self.all_reduce(together, reduction)
-                torch._foreach_copy_(batch, list(torch.split(together, counts)))
+                copy_each(batch, list(torch.split(together, counts)))
             else:
                 self.all_reduce(batch[0], reduction)
             after(batch)
@@ -223,11 +224,11 @@ class SharedMemory:
             if len(self._parts) == BATCHES_KEPT:
                 self._parts.clear()
             parts = self._parts[key] = [list(torch.split(place, list(counts))) for place in places]
-        torch._foreach_copy_(parts[self.index], batch)
+        copy_each(parts[self.index], batch)
         self._meet()
         theirs = parts[1 - self.index]
         if reduction.name in ("SUM", "AVG") and dtype is not torch.bool:
-            torch._foreach_add_(batch, theirs)  # a + b is b + a, to the bit
+            add_to_each(batch, theirs)  # a + b is b + a, to the bit
             return
         for values, other in zip(batch, theirs, strict=True):
             left, right = (values, other) if self.index == 0 else (other, values)
