@@ -11,6 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import weft.learn
 
 ENSEMBLES = ("RandomForestClassifier", "RandomForestRegressor")
+RANKER = "GradientBoostingRanker"  # scikit-learn has no such kind: rows are judged within queries
 BOOSTED = ("GradientBoostingClassifier", "GradientBoostingRegressor")
 
 
@@ -33,7 +34,8 @@ def expected_failures(estimator: Any) -> dict[str, str]:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [made(name) for name in weft.learn.__all__ if name[0].isupper()], expected_failed_checks=expected_failures
+    [made(name) for name in weft.learn.__all__ if name[0].isupper() and name != RANKER],
+    expected_failed_checks=expected_failures,
 )
 def test_scikit_learn_is_content(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)

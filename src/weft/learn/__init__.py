@@ -1,5 +1,4 @@
 """Estimators with scikit-learn's names and meaning, many times faster: change the import, keep the script.
-from weft.learn.workers.group import together
 
     from weft.learn import LogisticRegression
 
@@ -19,6 +18,7 @@ _HOMES = {
     "DecisionTreeClassifier": "weft.learn.trees.decision_tree",
     "DecisionTreeRegressor": "weft.learn.trees.decision_tree",
     "GradientBoostingClassifier": "weft.learn.trees.boosting",
+    "GradientBoostingRanker": "weft.learn.trees.ranker",
     "GradientBoostingRegressor": "weft.learn.trees.boosting",
     "RandomForestClassifier": "weft.learn.trees.forest",
     "RandomForestRegressor": "weft.learn.trees.forest",
@@ -34,6 +34,7 @@ __all__ = [
     "DecisionTreeRegressor",
     "ElasticNet",
     "GradientBoostingClassifier",
+    "GradientBoostingRanker",
     "GradientBoostingRegressor",
     "Lasso",
     "LinearRegression",
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from weft.learn.trees.decision_tree import DecisionTreeClassifier, DecisionTreeRegressor
     from weft.learn.trees.forest import RandomForestClassifier, RandomForestRegressor
     from weft.learn.trees.picture import export_svg, export_text
+    from weft.learn.trees.ranker import GradientBoostingRanker
+    from weft.learn.workers.group import together
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from weft.learn.linear.base import LinearClassifier, LinearModel
-from weft.learn.trees.boosted.losses import Exponential
+from weft.learn.trees.boosted.losses import Exponential, LogLink
 from weft.learn.trees.boosted.model import GradientBoosting
 from weft.learn.trees.decision_tree import HistogramTree
 from weft.learn.trees.exported import Cuts, cuts_of_boosted, cuts_of_tree, ensemble_of
@@ -198,6 +198,11 @@ def _separate(graph: OnnxGraph, margins: str, columns: int, kind: Any) -> str:
 
 
 def _boosted(graph: OnnxGraph, model: GradientBoosting) -> None:
+    if model._statistics.columns:
+        places = ", ".join(str(one.column) for one in model._statistics.columns)
+        raise ValueError(
+            f"columns must have at most 255 categories to become ONNX, got more in column {places}; encode them first"
+        )
     outputs = len(model.start_)
     trees = [tree for each in model.trees_ for tree in each]
     targets = [output for each in model.trees_ for output in range(len(each))]
@@ -206,6 +211,7 @@ def _boosted(graph: OnnxGraph, model: GradientBoosting) -> None:
     sums = _sums(graph, table, list(map(cuts_of_boosted, trees)), values, targets, outputs)
     raw = graph.add("Add", sums, graph.constant(model.start_.astype(np.float64)))
     if not is_classifier(model):
+        raw = graph.add("Exp", raw) if isinstance(model._loss, LogLink) else raw
         graph.answer(graph.add("Squeeze", raw, graph.constant(np.array([1]))), "prediction", None)
         return
     graph.labels(_best(graph, raw, outputs, np.float64), model.classes_)

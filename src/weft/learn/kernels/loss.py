@@ -162,22 +162,32 @@ def squared_hinge_curvature(margins: Array, y: Array, weights: Array, curvature:
 
 @kernel
 def multinomial(margins: Array, y: Array, weights: Array, slope: Array) -> float:
-    """Sum of weights * -log softmax(margins)[y]; margins and slope have one column for each class."""
+    """Sum of weights * -log softmax(margins)[y]; margins and slope have one column for each class.
+
+    A class of -1 is none: the loss is of no use then, and slopes are the shares of the classes, weighted.
+    """
     total = 0.0
     classes = margins.shape[1]
     for i in range(margins.shape[0]):
         top = margins[i, 0]
         for k in range(1, classes):
             top = max(top, margins[i, k])
-        whole = 0.0
-        for k in range(classes):
-            e = math.exp(margins[i, k] - top)
-            slope[i, k] = e
-            whole += e
+        if margins.itemsize == 4:
+            few = np.float32(0)
+            for k in range(classes):
+                slope[i, k] = _exp32(max(margins[i, k] - top, np.float32(-87)))
+                few += slope[i, k]
+            whole = float(few)
+        else:
+            whole = 0.0
+            for k in range(classes):
+                slope[i, k] = _exp64(max(margins[i, k] - top, -708.0))
+                whole += slope[i, k]
         own = int(y[i])
-        total += weights[i] * (math.log(whole) + top - margins[i, own])
-        scale = weights[i] / whole
+        scale = margins.dtype.type(weights[i] / whole)
         for k in range(classes):
             slope[i, k] *= scale
-        slope[i, own] -= weights[i]
+        if own >= 0:
+            total += weights[i] * (math.log(whole) + top - margins[i, own])
+            slope[i, own] -= weights[i]
     return total

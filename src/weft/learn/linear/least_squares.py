@@ -25,8 +25,8 @@ from weft.learn.solvers.least_squares import (
     LeastSquares,
     solve_gradients,
     solve_normal,
-    solve_rows,
 )
+from weft.learn.solvers.least_squares_rows import solve_rows
 from weft.learn.solvers.losses import Squared
 from weft.learn.solvers.problem import Problem
 from weft.learn.solvers.solution import FitResult, Solution, solution_of
@@ -279,7 +279,7 @@ class Ridge(LinearRegressor):
         solver = _ridge_solver(X, self.solver, float(alpha.min()))
         if current_workers() is not None:
             solver = "cholesky" if X.shape[1] <= WIDEST else "cg"
-        table = table_of(X, centred=self.fit_intercept and solver in ("cholesky", "cg"))
+        table = table_of(X, centred=self.fit_intercept and solver != "svd")
         problem = LeastSquares(table, targets, weights, alpha, self.fit_intercept, team)
         if self.positive:
             refuse_workers(self, " where coefficients must be positive")
@@ -289,8 +289,7 @@ class Ridge(LinearRegressor):
             plain = LinearRegression(fit_intercept=self.fit_intercept, tol=self.tol)
             w, b = plain._solve_directly(X, targets.astype(np.float64), weights.astype(np.float64))
         elif solver == "rows":
-            x_mean, _ = _means(X, targets, weights, self.fit_intercept)
-            w, b = solve_rows(problem, x_mean)
+            w, b, good = solve_rows(problem, tol=self.tol, max_iter=limit, history=history)
         elif solver == "cg":
             w, b, good = solve_gradients(problem, tol=self.tol, max_iter=limit, history=history)
         else:

@@ -17,7 +17,7 @@ from weft.learn.solvers.choice import ALIASES, OPEN, Choice, ProblemShape, choos
 from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import Logistic, Loss, Multinomial
 from weft.learn.solvers.solution import FitResult, Solution
-from weft.learn.tables.tables import table_of
+from weft.learn.tables.tables import at_hand, table_of
 from weft.learn.threads import ThreadTeam, thread_count, thread_team
 from weft.learn.workers.group import current_workers, total_rows
 from weft.learn.workers.joint_fit import joint_fit, solving
@@ -184,7 +184,16 @@ class LogisticRegression(LinearClassifier):
     def _choice(self, task: LinearTask, is_sparse: bool) -> Choice:
         table = task.table
         rows, outputs = total_rows(table.rows), task.loss.outputs
-        shape = ProblemShape(rows, table.columns, table.stored, is_sparse, outputs, l1=task.l1, l2=task.l2)
+        shape = ProblemShape(
+            rows,
+            table.columns,
+            table.stored,
+            is_sparse,
+            outputs,
+            l1=task.l1,
+            l2=task.l2,
+            at_hand=at_hand(table),
+        )
         choice = choose(shape, self.solver, dual=self.dual)
         asked = self.dual or ALIASES.get(self.solver) == "dual"
         if choice.solver == "dual" and current_workers() is not None and not asked:

@@ -18,7 +18,7 @@ from weft.learn.solvers.choice import Choice, ProblemShape, choose, smooth_plan
 from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import SquaredHinge
 from weft.learn.solvers.solution import FitResult, Solution
-from weft.learn.tables.tables import table_of
+from weft.learn.tables.tables import at_hand, table_of
 from weft.learn.threads import ThreadTeam, thread_count, thread_team
 from weft.learn.workers.group import current_workers, total_rows
 from weft.learn.workers.joint_fit import joint_fit, solving
@@ -146,7 +146,9 @@ class LinearSVC(LinearClassifier):
             return solve_dual(task, "hinge", team, limits, random)
         table = task.table
         rows = total_rows(table.rows)
-        shape = ProblemShape(rows, table.columns, table.stored, is_sparse, l1=task.l1, l2=task.l2)
+        shape = ProblemShape(
+            rows, table.columns, table.stored, is_sparse, l1=task.l1, l2=task.l2, at_hand=at_hand(table)
+        )
         choice = choose(shape, dual=self.dual is True)
         together = (
             current_workers() is not None

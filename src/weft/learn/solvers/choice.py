@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from weft.learn.solvers.smooth import SmoothPlan
 
 FULL = 1000  # unknowns up to which a whole Hessian is cheap beside passes over the data
+FEW_ROWS = 1500  # rows of a wide table up to which the matrix of their products is
+WIDE = 256  # columns below which the Hessian of the columns is cheap, however few rows there are
 
 # scikit-learn's names of solvers, each with the nearest solver here; the names in OPEN mean "auto".
 ALIASES = {
@@ -31,6 +33,7 @@ class ProblemShape:
     outputs: int = 1
     l1: float = 0.0
     l2: float = 1.0
+    at_hand: bool = False  # all rows are in this process's memory
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,19 @@ def smooth_plan(shape: ProblemShape, wanted: str | None = None) -> SmoothPlan:
     side = shape.columns + 1
     if wanted == "lbfgs":
         return SmoothPlan("diagonal", shape.rows)
+    if _in_rows(shape) and wanted is None:
+        return SmoothPlan("rows", shape.rows)
     if side * shape.outputs <= FULL or wanted == "newton":
         return SmoothPlan("full", _sample_rows(side * shape.outputs, shape.rows))
     if side <= FULL:
         return SmoothPlan("output", _sample_rows(side, shape.rows))
     return SmoothPlan("diagonal", shape.rows)
+
+
+def _in_rows(shape: ProblemShape) -> bool:
+    """Return whether second derivatives are cheaper in the space of rows: a dense, wide table of few rows."""
+    dense = shape.at_hand and not shape.sparse
+    return dense and shape.l2 > 0 and shape.columns > WIDE and shape.rows <= min(FEW_ROWS, shape.columns // 2)
 
 
 def _sample_rows(side: int, rows: int) -> int:

@@ -1,6 +1,6 @@
 """Second derivatives H of a problem as solvers use them: the Newton step H⁻¹ g of a gradient g.
 
-The whole Hessian, one block for each output, or its diagonal alone.
+The whole Hessian, one block for each output, the same in the space of rows, or its diagonal alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
 from weft.learn.solvers.problem import Problem
+from weft.learn.solvers.row_space import RowCurvature, RowCurvatureByOutput
 
 Array = np.ndarray[Any, Any]
 
@@ -74,13 +75,24 @@ class DiagonalCurvature:
 
 
 def curvature_at(problem: Problem, point: Array, kind: str) -> Curvature:
-    """Return the curvature of a kind ("full", "output" or "diagonal") at a point."""
+    """Return the curvature of a kind ("full", "output", "rows" or "diagonal") at a point."""
     outputs = range(problem.loss.outputs)
+    if kind == "rows":
+        return _in_row_space(problem, point)
     if kind == "diagonal":
         return DiagonalCurvature(problem.diagonal(point))
     if kind == "output":
         return CurvatureByOutput([CholeskyCurvature(problem.hessian(point, k, k)) for k in outputs])
     return CholeskyCurvature(problem.whole_hessian(point))
+
+
+def _in_row_space(problem: Problem, point: Array) -> Curvature:
+    """Return the curvature of a wide table, one output after the other."""
+    curvatures = np.concatenate([problem.curvatures(point, block) for block in problem.table.blocks()])
+    parts = [
+        RowCurvature(problem, problem.row_products, curvatures[:, k, k]) for k in range(problem.loss.outputs)
+    ]
+    return parts[0] if len(parts) == 1 else RowCurvatureByOutput(parts)
 
 
 def _factor(matrix: Array) -> Any:

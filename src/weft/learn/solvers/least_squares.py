@@ -3,7 +3,7 @@
     1/2 sum_i weights_i * |x_i W + b - y_i|² + 1/2 * sum_k alpha_k * |W_k|²
 
 Tall tables take one pass for the normal equations, then passes that correct the rounding error of the solution. Wide
-tables take the same in the space of rows, or conjugate gradients where both sides are long.
+tables are solved in the space of rows (`least_squares_rows`), by conjugate gradients where both sides are long.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
-from sklearn.utils import assert_all_finite
 
 from weft.learn.solvers.curvature import CholeskyCurvature
 from weft.learn.solvers.history import History, relative_gap
-from weft.learn.tables.tables import DenseTable, Table, explain_sums
+from weft.learn.tables.tables import Table, explain_sums
 from weft.learn.threads import ThreadTeam
 from weft.learn.workers.group import sum_over_workers
 
@@ -139,22 +138,6 @@ def _steps(curvatures: list[CholeskyCurvature], gradient: Array) -> Array:
     """Return H⁻¹ g for each target; one curvature serves all, or each has its own."""
     solved = [curvatures[k % len(curvatures)].solve(column) for k, column in enumerate(gradient.T)]
     return np.stack(solved, axis=1)
-
-
-def solve_rows(problem: LeastSquares, centre: Array) -> tuple[Array, Array]:
-    """Return W and b of a wide dense table by its kernel matrix X Xᵀ + alpha I; `centre` is the mean row."""
-    assert isinstance(problem.table, DenseTable)
-    assert_all_finite(problem.table.values, input_name="X")
-    root = np.sqrt(problem.weights.astype(np.float64))[:, None]
-    means = np.average(problem.targets, axis=0, weights=problem.weights) if problem.intercept else 0.0
-    rows = (problem.table.values - centre) * root
-    kernel = rows @ rows.T
-    side = len(kernel)
-    targets = (problem.targets - means) * root
-    w = np.empty((problem.table.columns, targets.shape[1]))
-    for k, alpha in enumerate(problem.alpha):
-        w[:, k] = rows.T @ CholeskyCurvature(kernel + alpha * np.eye(side)).solve(targets[:, k])
-    return w, means - centre @ w if problem.intercept else np.zeros(targets.shape[1])
 
 
 def solve_gradients(

@@ -136,6 +136,22 @@ class Multinomial:
         slope = np.empty_like(margins)
         return loss_kernels.multinomial(margins, y, weights, slope), slope
 
+    def shares(self, margins: Array) -> Array:
+        """Return the shares of the classes, (rows, outputs)."""
+        slope = np.empty_like(margins)
+        rows = len(margins)
+        loss_kernels.multinomial(
+            margins, np.full(rows, -1, margins.dtype), np.ones(rows, margins.dtype), slope
+        )
+        return slope
+
+    def pair_curvature(self, margins: Array, weights: Array, first: int, second: int) -> Array:
+        """Return the size of the second derivatives between two outputs, (rows,)."""
+        shares = self.shares(margins)
+        other = 1 - shares[:, first] if first == second else shares[:, second]
+        sizes: Array = shares[:, first] * other * weights
+        return sizes
+
     def curvatures(self, margins: Array, y: Array, weights: Array) -> Array:
         shares = softmax(margins, axis=1)
         curvature = -shares[:, :, None] * shares[:, None, :]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from weft.learn.solvers.losses import Loss
+from weft.learn.solvers.losses import Loss, Multinomial
 from weft.learn.tables.tables import DenseTable, MappedTable, Table, explain_sums
 from weft.learn.threads import ThreadTeam, add_up
 from weft.learn.workers.group import sum_over_workers
@@ -40,6 +41,16 @@ class Problem:
     def size(self) -> int:
         """The number of unknowns."""
         return (self.table.columns + self.intercept) * self.loss.outputs
+
+    @cached_property
+    def row_products(self) -> Array:
+        """X Xᵀ of a wide dense table in memory, (rows, rows), in float64."""
+        assert isinstance(self.table, DenseTable)
+        values = self.table.values - self.table.shift if self.table.shift.any() else self.table.values
+        products: Array = (values @ values.T).astype(np.float64)
+        if not np.isfinite(products).all():
+            explain_sums(self.table)
+        return products
 
     def null_value(self) -> float:
         """Return the objective at zero, over all workers."""
@@ -176,7 +187,12 @@ class Problem:
     def _products(
         self, point: Array, block: slice, first: int, second: int, columns: Array | None
     ) -> tuple[Array, Array, Any]:
-        curvature = np.abs(self.curvatures(point, block)[:, first, second])  # all rows have one sign
+        loss = self.loss
+        if isinstance(loss, Multinomial):
+            margins, weights = self.margins(point, block), self.weights[block]
+            curvature = loss.pair_curvature(margins, weights, first, second)
+        else:
+            curvature = np.abs(self.curvatures(point, block)[:, first, second])  # all rows have one sign
         return *self.table.gram(block, curvature, columns), curvature.sum(dtype=np.float64)
 
     def whole_hessian(self, point: Array, columns: Array | None = None) -> Array:
@@ -185,12 +201,43 @@ class Problem:
         if outputs == 1:
             return self.hessian(point, 0, 0, columns)
         side = (self.table.columns if columns is None else len(columns)) + self.intercept
+        if isinstance(self.loss, Multinomial) and isinstance(self.table, DenseTable):
+            return self._multinomial_hessian(self.loss, point, columns)
         whole = np.empty((side, outputs, side, outputs))
         for first in range(outputs):
             for second in range(first + 1):
                 whole[:, first, :, second] = self.hessian(point, first, second, columns)
                 whole[:, second, :, first] = whole[:, first, :, second]
         return whole.reshape(side * outputs, -1)
+
+    def _multinomial_hessian(self, loss: Multinomial, point: Array, columns: Array | None) -> Array:
+        """Return the second derivatives between all columns and classes by one pass, as two products for each block.
+
+        With shares p of the classes, they are the sum over rows of x xᵀ ⊗ (diag(p) - p pᵀ), times the weights: the
+        second part is a product of x ⊗ p with itself.
+        """
+
+        def part(block: slice) -> tuple[Array, Array]:
+            table = self.table
+            assert isinstance(table, DenseTable)
+            x = table.read(block, columns)
+            if self.intercept:
+                x = np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
+            shares = loss.shares(self.margins(point, block))
+            root = np.sqrt(self.weights[block])[:, None]
+            each = (x[:, :, None] * (shares * root)[:, None, :]).reshape(len(x), -1)
+            own = x.T @ (each * root)
+            return own.astype(np.float64), (each.T @ each).astype(np.float64)
+
+        own, whole = self.team.total(part, self.table.blocks())
+        side, outputs = len(own), self.loss.outputs
+        hessian: Array = -whole.reshape(side, outputs, side, outputs)
+        penalty = self.l2 * np.eye(side)
+        if self.intercept:
+            penalty[-1, -1] = 0.0
+        for k in range(outputs):
+            hessian[:, k, :, k] += own.reshape(side, side, outputs)[:, :, k] + penalty
+        return hessian.reshape(side * outputs, -1)
 
     def diagonal(self, point: Array) -> Array:
         """Return the diagonal of the second derivatives, in the order of a point."""

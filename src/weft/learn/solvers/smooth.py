@@ -17,6 +17,7 @@ import numpy as np
 from weft.learn.solvers.curvature import Curvature, curvature_at
 from weft.learn.solvers.history import History
 from weft.learn.solvers.problem import Problem
+from weft.learn.solvers.row_space import minimum_of_products
 from weft.learn.workers.group import sum_over_workers
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +34,7 @@ FLOOR = 1e-6  # share of tol * null objective below which a gap counts as 0: whe
 class SmoothPlan:
     """The curvature that a smooth problem is solved with, and the sample it is taken from."""
 
-    curvature: str  # "full", "output" or "diagonal"
+    curvature: str  # "full", "output", "rows" or "diagonal"
     sample_rows: int  # rows that second derivatives are taken from
 
 
@@ -61,6 +62,8 @@ def minimise(
     rows = plan.sample_rows
     sample = problem.sample(rows, random)
     curvature: Curvature | None = None
+    if plan.curvature == "rows" and problem.loss.outputs == 1:
+        point = minimum_of_products(problem, problem.row_products, tol)
     if sample is not problem:
         alone = replace(sample, team=problem.team.alone())  # small enough for one thread
         point, curvature = _from_samples(alone, point, plan, search.floor, random, max_iter)
@@ -87,7 +90,9 @@ def _from_samples(
     before; the smallest by Newton's method.
     """
     rows = int(sum_over_workers([float(sample.table.rows)])[0])
-    part = sample.sample(rows // 4, random) if rows // 4 >= FEWEST * sample.size else sample
+    # A row says as much of several classes as several rows of two.
+    fewest = FEWEST * sample.size * min(1.0, 3 / sample.loss.outputs)
+    part = sample.sample(rows // 4, random) if rows // 4 >= fewest else sample
     search = _QuasiNewton(sample, plan, History(), floor)
     # The objective at a sample's minimum is off by about unknowns / (2 * rows): a tenth of that is close enough.
     tol = sample.size / rows / 20
@@ -123,7 +128,10 @@ class _QuasiNewton:
     def run(self, point: Array, *, exact: bool, tol: float, steps: int) -> tuple[Array, bool]:
         """Take up to `steps` steps; return the last point and whether it converged. `exact`: renew the curvature."""
         # A diagonal is cheap but inaccurate: kept for 20 steps, the L-BFGS pairs correct it.
-        renew = 1 if exact and self.plan.curvature == "full" else 20
+        whole = self.plan.curvature == "full" or (
+            self.plan.curvature == "rows" and self.problem.loss.outputs == 1
+        )
+        renew = 1 if exact and whole else 20
         state = Iterate(point, *self.problem.value_and_gradient(point))
         pairs: deque[tuple[Array, Array]] = deque(maxlen=PAIRS)
         curvature = self.curvature
@@ -139,7 +147,8 @@ class _QuasiNewton:
             relative = self.history.add(state.value, gap)
             if relative <= tol or gap <= self.floor:
                 # On small data a pass costs little, and a Newton step doubles the correct digits.
-                last = self._step(state, direction, slope) if exact and renew == 1 else None
+                small = exact and self.plan.curvature == "full"
+                last = self._step(state, direction, slope) if small else None
                 return (last or state).point, True
             ahead = self._step(state, direction, slope)
             if ahead is None:

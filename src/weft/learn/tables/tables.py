@@ -15,13 +15,15 @@ from scipy import sparse
 
 from weft.learn.tables.finite import check_finite
 from weft.learn.tables.mapped import Mapped, Window, map_of
-from weft.learn.workers.group import sum_over_workers
+from weft.learn.workers.group import current_workers, sum_over_workers
 from weft.learn.workers.joint_fit import checking
 
 Array = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 1 << 20  # of a dense block: read for margins, then for gradients from the cache
 BLOCK_NONZEROS = 1 << 19  # smallest number of nonzeros of a sparse block
+SAMPLED = 64  # fewest rows that column means are estimated from, of a table that has as many
+SAMPLED_NUMBERS = 1 << 20  # numbers beyond which no more rows are read for that
 MAPPED = 1 << 25  # bytes of a sparse table on disk kept in memory, of its values and of its indices each
 
 
@@ -98,12 +100,12 @@ class DenseTable:
         return product
 
     def squares_times(self, block: slice, values: Array) -> Array:
-        part = self._read(block)
+        part = self.read(block)
         product: Array = ((part * part).T @ values).astype(np.float64)
         return product
 
     def gram(self, block: slice, weights: Array | None, columns: Array | None = None) -> tuple[Array, Array]:
-        part = self._read(block, columns)
+        part = self.read(block, columns)
         if weights is None:
             ones = np.ones(len(part), self.dtype)  # a product is quicker than a sum over rows
             return (part.T @ part).astype(np.float64), (part.T @ ones).astype(np.float64)
@@ -113,12 +115,12 @@ class DenseTable:
         return (scaled.T @ scaled).astype(np.float64), (scaled.T @ root).astype(np.float64)
 
     def cross_gram(self, block: slice, weights: Array, columns: Array, others: Array) -> tuple[Array, Array]:
-        weighted = self._read(block, columns).T * weights.astype(self.dtype)
+        weighted = self.read(block, columns).T * weights.astype(self.dtype)
         # Picking a number out of a row takes as long as 80 multiplications: for few columns take whole rows.
         if len(columns) * self.columns < len(others) * (80 + len(columns)):
-            product: Array = (weighted @ self._read(block))[:, others]
+            product: Array = (weighted @ self.read(block))[:, others]
         else:
-            product = weighted @ self._read(block, others)
+            product = weighted @ self.read(block, others)
         return product.astype(np.float64), weighted.sum(axis=1, dtype=np.float64)
 
     def take(self, rows: Array) -> DenseTable:
@@ -127,7 +129,8 @@ class DenseTable:
     def check_finite(self) -> None:
         check_finite(self.values)
 
-    def _read(self, block: slice, columns: Array | None = None) -> Array:
+    def read(self, block: slice, columns: Array | None = None) -> Array:
+        """Return the shifted rows of a block, all columns or some."""
         part: Array = self.values[block] if columns is None else self.values[block][:, columns]
         if not self._shifted:
             return part
@@ -212,6 +215,11 @@ class SparseTable:
         return self._parts[block.start]
 
 
+def at_hand(table: Table) -> bool:
+    """Return whether all rows of a fit are in the memory of this process."""
+    return not isinstance(table, MappedTable) and current_workers() is None
+
+
 def explain_sums(table: Table) -> NoReturn:
     """Raise, on all workers, the error that explains sums over the table which are not finite."""
     with checking():
@@ -232,7 +240,7 @@ def table_of(X: Any, *, centred: bool) -> DenseTable | SparseTable:
     kind = MappedTable if isinstance(X, Mapped) else DenseTable
     if not centred:
         return kind(X)
-    some = X[:: max(1, len(X) // 1000)]
+    some = X[:: max(1, len(X) // max(SAMPLED, min(1000, SAMPLED_NUMBERS // max(1, X.shape[1]))))]
     count = float(sum_over_workers([1.0])[0])
     with np.errstate(all="ignore"):  # complete sums are checked for values that are not finite
         own = some.mean(axis=0, dtype=np.float64), some.std(axis=0, dtype=np.float64)

@@ -13,11 +13,15 @@ from weft.learn import inputs
 from weft.learn.trees.boosted.losses import (
     BoostingLoss,
     Exponential,
+    Gamma,
     Huber,
+    LogLink,
     LogLoss,
     MultinomialDeviance,
+    Poisson,
     Quantile,
     SquaredError,
+    Tweedie,
 )
 from weft.learn.trees.boosted.model import GradientBoosting
 from weft.learn.trees.growth.binning import MOST
@@ -31,7 +35,8 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
 
     Parameters and attributes are those of scikit-learn's GradientBoostingClassifier, with some of its histogram twin:
     `max_bins`, `l2_regularization`, `categorical_features` ("from_dtype": a frame's categorical columns; names, places
-    or a mask). Missing values are allowed. Trees are judged by first and second derivatives; `criterion` has no effect.
+    or a mask), `monotonic_cst` and `interaction_cst`. Missing values are allowed. Trees are judged by first and second
+    derivatives; `criterion` has no effect. Columns of more than 255 categories become ordered target statistics.
     """
 
     def __init__(
@@ -60,6 +65,8 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
         max_bins: int = MOST,
         l2_regularization: float = 0.0,
         categorical_features: Any = "from_dtype",
+        monotonic_cst: Any = None,
+        interaction_cst: Any = None,
         n_jobs: int | None = None,
     ):
         self.loss = loss
@@ -85,6 +92,8 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
         self.max_bins = max_bins
         self.l2_regularization = l2_regularization
         self.categorical_features = categorical_features
+        self.monotonic_cst = monotonic_cst
+        self.interaction_cst = interaction_cst
         self.n_jobs = n_jobs
 
     def _encoded(self, y: Array, weights: Array) -> Array:
@@ -144,7 +153,10 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
 
 
 class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: ignore[misc]
-    """Boosted trees of a number; see `GradientBoostingClassifier` for what differs from scikit-learn's."""
+    """Boosted trees of a number; see `GradientBoostingClassifier` for what differs from scikit-learn's.
+
+    `loss` may also be "poisson", "gamma" or "tweedie" (of a `power` between 1 and 2), whose predictions are positive.
+    """
 
     def __init__(
         self,
@@ -163,6 +175,7 @@ class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: igno
         random_state: Any = None,
         max_features: Any = None,
         alpha: float = 0.9,
+        power: float = 1.5,
         verbose: int = 0,
         max_leaf_nodes: int | None = None,
         warm_start: bool = False,
@@ -173,6 +186,8 @@ class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: igno
         max_bins: int = MOST,
         l2_regularization: float = 0.0,
         categorical_features: Any = "from_dtype",
+        monotonic_cst: Any = None,
+        interaction_cst: Any = None,
         n_jobs: int | None = None,
     ):
         self.loss = loss
@@ -189,6 +204,7 @@ class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: igno
         self.random_state = random_state
         self.max_features = max_features
         self.alpha = alpha
+        self.power = power
         self.verbose = verbose
         self.max_leaf_nodes = max_leaf_nodes
         self.warm_start = warm_start
@@ -199,6 +215,8 @@ class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: igno
         self.max_bins = max_bins
         self.l2_regularization = l2_regularization
         self.categorical_features = categorical_features
+        self.monotonic_cst = monotonic_cst
+        self.interaction_cst = interaction_cst
         self.n_jobs = n_jobs
 
     def _encoded(self, y: Array, weights: Array) -> Array:
@@ -207,16 +225,26 @@ class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: igno
             "absolute_error": Quantile,
             "quantile": lambda: Quantile(self.alpha),
             "huber": lambda: Huber(self.alpha),
+            "poisson": Poisson,
+            "gamma": Gamma,
+            "tweedie": lambda: Tweedie(getattr(self, "power", 1.5)),
         }
         inputs.check_choice("loss", self.loss, tuple(losses))
         if not 0 < inputs.check_number("alpha", self.alpha) < 1:
             raise ValueError(f"alpha must be between 0 and 1, got {self.alpha!r}")
+        if not 1 < inputs.check_number("power", getattr(self, "power", 1.5)) < 2:
+            raise ValueError(f"power must be between 1 and 2, got {self.power!r}")
         self._loss = losses[self.loss]()
+        if isinstance(self._loss, LogLink):
+            self._loss.check(y)
         return y.astype(np.float64)
 
     def predict(self, X: Any) -> Array:
-        return self._predict_raw(X)[:, 0]
+        return self._prediction(self._predict_raw(X)[:, 0])
 
     def staged_predict(self, X: Any) -> Iterator[Array]:
         """The predictions after each round."""
-        return (raw[:, 0] for raw in self._staged_raw(X))
+        return (self._prediction(raw[:, 0]) for raw in self._staged_raw(X))
+
+    def _prediction(self, raw: Array) -> Array:
+        return self._loss.prediction(raw) if isinstance(self._loss, LogLink) else raw

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.tree._tree import NODE_DTYPE, Tree
 
 from weft.learn.threads import ThreadTeam
 from weft.learn.trees.growth.binning import Bins
 from weft.learn.trees.growth.grown import Grown
+from weft.learn.trees.growth.stored import StoredBins
 from weft.learn.trees.kernels.boosting import add_trees
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +36,7 @@ class BoostedTree:
     sides: dict[int, Array]  # of nodes that cut a categorical feature: which categories go left
 
 
-def boosted_tree(grown: Grown, bins: Bins, values: Array) -> BoostedTree:
+def boosted_tree(grown: Grown, bins: Bins | StoredBins, values: Array) -> BoostedTree:
     missing = grown.missing_left
     for node, side in grown.sides.items():
         missing[node] = side[255]
@@ -51,8 +53,8 @@ def boosted_tree(grown: Grown, bins: Bins, values: Array) -> BoostedTree:
     )
 
 
-def add_predictions(trees: Sequence[BoostedTree], X: Array, out: Array, team: ThreadTeam) -> None:
-    """Add what the trees say of each row of X to out[row]."""
+def add_predictions(trees: Sequence[BoostedTree], X: Any, out: Array, team: ThreadTeam) -> None:
+    """Add what the trees say of each row of X, an array or a CSR matrix, to out[row]."""
     if not trees:
         return
     sizes = [len(tree.feature) for tree in trees]
@@ -86,10 +88,13 @@ def add_predictions(trees: Sequence[BoostedTree], X: Array, out: Array, team: Th
     )
 
     def part(start: int) -> None:
-        inside = slice(start, start + CHUNK)
-        add_trees(X[inside], roots, *arrays, out[inside])
+        inside = slice(start, start + chunk)
+        some = X[inside]
+        add_trees(some.toarray() if sparse.issparse(some) else some, roots, *arrays, out[inside])
 
-    list(team.map(part, range(0, len(X), CHUNK)))
+    # A part of a sparse table is as large as one of a dense table of 64 columns.
+    chunk = CHUNK if not sparse.issparse(X) else max(64, min(CHUNK, 64 * CHUNK // max(1, X.shape[1])))
+    list(team.map(part, range(0, X.shape[0], chunk)))
 
 
 def importances(trees: Sequence[BoostedTree], columns: int) -> Array:

@@ -184,3 +184,69 @@ class Huber:
         off = residuals - middle
         near = np.sign(off) * np.minimum(np.abs(off), self._border)
         return middle + float(np.average(near, weights=weights))
+
+
+class LogLink:
+    """The base of losses of positive numbers; predictions are the exponential of raw ones."""
+
+    outputs, steep, curved = 1, None, None
+    needs = "not be negative"  # what targets must
+
+    def check(self, y: Array) -> None:
+        """Raise an error that names the first target that is out of range."""
+        bad = y < 0 if self.needs == "not be negative" else y <= 0
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise ValueError(f"y must {self.needs} for this loss, got {y[row]:g} in row {row}")
+        if not np.any(y > 0):
+            raise ValueError("y must have a target above 0 for this loss, got zeros only")
+
+    def start(self, y: Array, weights: Array) -> Array:
+        return np.array([np.log(np.average(y, weights=weights))])
+
+    def prediction(self, raw: Array) -> Array:
+        """Return the predicted numbers."""
+        predicted: Array = np.exp(raw)
+        return predicted
+
+
+class Poisson(LogLink):
+    """The Poisson deviance, for counts: exp(raw) - y * raw."""
+
+    def derivatives(self, raw: Array, y: Array, weights: Array) -> tuple[Array, Array, float | None]:
+        mean = weights[:, None] * np.exp(raw)
+        return mean - (weights * y)[:, None], mean, None
+
+    def value(self, raw: Array, y: Array, weights: Array) -> float:
+        return float(np.average(np.exp(raw[:, 0]) - y * raw[:, 0], weights=weights))
+
+
+class Gamma(LogLink):
+    """The gamma deviance, for positive numbers of a wide range: raw + y * exp(-raw)."""
+
+    needs = "be positive"
+
+    def derivatives(self, raw: Array, y: Array, weights: Array) -> tuple[Array, Array, float | None]:
+        share = (weights * y)[:, None] * np.exp(-raw)
+        return weights[:, None] - share, share, None
+
+    def value(self, raw: Array, y: Array, weights: Array) -> float:
+        return float(np.average(raw[:, 0] + y * np.exp(-raw[:, 0]), weights=weights))
+
+
+class Tweedie(LogLink):
+    """The Tweedie deviance of a power between 1 and 2, for sums of claims: many zeros, and positive numbers."""
+
+    def __init__(self, power: float = 1.5):
+        self.power = power
+
+    def derivatives(self, raw: Array, y: Array, weights: Array) -> tuple[Array, Array, float | None]:
+        up, down = 2 - self.power, 1 - self.power
+        near = weights[:, None] * np.exp(up * raw)
+        off = (weights * y)[:, None] * np.exp(down * raw)
+        return near - off, up * near - down * off, None
+
+    def value(self, raw: Array, y: Array, weights: Array) -> float:
+        up, down = 2 - self.power, 1 - self.power
+        losses = np.exp(up * raw[:, 0]) / up - y * np.exp(down * raw[:, 0]) / down
+        return float(np.average(losses, weights=weights))

@@ -18,14 +18,23 @@ from weft.learn import inputs
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
 from weft.learn.threads import ThreadTeam, thread_count, thread_team
+from weft.learn.trees.boosted.constraints import constraints_of
 from weft.learn.trees.boosted.ensemble import BoostedTree, add_predictions, as_regressor, importances
 from weft.learn.trees.boosted.losses import (
     BoostingLoss,
 )
 from weft.learn.trees.boosted.rounds import RoundSettings, Rows, boosting_round
+from weft.learn.trees.boosted.statistics import (
+    NO_STATISTICS,
+    TargetStatistics,
+    large_columns,
+    ordered_statistics,
+)
 from weft.learn.trees.decision_tree import count_features
-from weft.learn.trees.growth.binning import MOST, code_table, find_bins
+from weft.learn.trees.growth.binning import MOST, Codes, code_table, find_bins
 from weft.learn.trees.growth.categories import Categories, check_codes, find_categories
+from weft.learn.trees.growth.rules import Constraints
+from weft.learn.trees.growth.stored import StoredCodes, code_sparse_table, is_sparse_enough
 from weft.learn.workers.group import current_workers, shared_seed, sum_over_workers
 from weft.learn.workers.joint_fit import joint_fit, refuse_workers, solving
 
@@ -41,6 +50,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     train_score_: Array
     _loss: BoostingLoss
     _categories: Categories
+    _statistics: TargetStatistics = NO_STATISTICS
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -81,12 +91,22 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         y = self._encoded(y, weights)
         random = check_random_state(self.random_state)
         held: Any = None
+        given: Any = None
+        large = () if sparse.issparse(X) or room else large_columns(X, self._categories)
+        self._statistics = NO_STATISTICS
+        if large:
+            refuse_workers(self, " where a column has more categories than bins")
         if self.n_iter_no_change is not None:
             refuse_workers(self, " where n_iter_no_change tells when to stop")
         if self.n_iter_no_change is not None and X_val is not None:
-            held = self._given(X_val, y_val, sample_weight_val)
+            given = X_val, y_val, sample_weight_val
         elif self.n_iter_no_change is not None:
             X, y, weights, held = self._held_out(np.asarray(X) if room else X, y, weights)
+        if large:
+            X = self._with_statistics(X, large, y, weights, random)
+            held = held and (self._statistics.applied(held[0]), *held[1:])
+        if given is not None:
+            held = self._given(*given)
         with thread_team(thread_count(self.n_jobs, X.size)) as team, solving(self):
             self._fit(X, y, weights, held, random, monitor, team, room)
         return self
@@ -103,9 +123,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         room: int | None,
     ) -> None:
         settings = self._settings(X, weights)
-        bins = find_bins(X, self.max_bins, random, self._categories.mask(X.shape[1]))
-        codes = code_table(X, bins, team, grouped=True, room=room)
-        dense = X.toarray() if sparse.issparse(X) else X
+        codes = self._codes(X, random, team, room, plain=not settings.constraints.any)
         if not (self.warm_start and hasattr(self, "trees_")):
             self.trees_, scores = [], []
             self.start_ = np.zeros(self._loss.outputs) if self.init == "zero" else self._start(y, weights)
@@ -115,7 +133,8 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             raise ValueError(
                 f"n_estimators must be at least {len(self.trees_)}, which a warm start has, got {self.n_estimators}"
             )
-        raw = np.asfortranarray(self._raw(dense, team))
+        table = X.tocsr() if sparse.issparse(X) else X
+        raw = np.asfortranarray(self._raw(table, team))
         tested = None if held is None else self._raw(held[0], team)
         rows = Rows(codes, y, weights, raw)
         alive = np.flatnonzero(weights > 0).astype(np.int32)
@@ -129,13 +148,33 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             self.trees_.append(trees)
             scores += [score] if done else []  # that of the round before
             if len(rest):
-                self._add_to(raw, rest, dense, team)
+                self._add_to(raw, rest, table, team)
             if monitor is not None and monitor(before, self, {"raw": raw, "y": y}):
                 break
             if tested is not None and held is not None and self._stalls(tested, held, past, team):
                 break
         self.train_score_ = np.array([*scores, self._loss.value(raw, y, weights)][: len(self.trees_)])
         self.n_estimators_ = self.n_iter_ = len(self.trees_)
+
+    def _with_statistics(
+        self, X: Array, large: tuple[int, ...], y: Array, weights: Array, random: np.random.RandomState
+    ) -> Array:
+        """Put statistics of the target in the place of columns of too many categories."""
+        classes = self._loss.outputs
+        targets = y[:, None].astype(np.float64) if classes == 1 else np.eye(classes)[y]
+        X, self._statistics = ordered_statistics(X, large, targets, weights, random)
+        small = tuple(column for column in self._categories.columns if column not in large)
+        self._categories = Categories(small, self._categories.known)
+        return X
+
+    def _codes(
+        self, X: Any, random: np.random.RandomState, team: ThreadTeam, room: int | None, *, plain: bool
+    ) -> Codes | StoredCodes:
+        """Return the bins of all values; of a sparse table and `plain` trees, of the stored ones alone."""
+        if plain and is_sparse_enough(X) and not self._categories.columns and current_workers() is None:
+            return code_sparse_table(X, self.max_bins)
+        bins = find_bins(X, self.max_bins, random, self._categories.mask(X.shape[1]))
+        return code_table(X, bins, team, grouped=True, room=room)
 
     def _start(self, y: Array, weights: Array) -> Array:
         """Return the best constant; with several workers, from the sums over the rows of all."""
@@ -159,10 +198,10 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         mask[random.choice(len(alive), count, replace=False)] = True
         return alive[mask], alive[~mask]
 
-    def _add_to(self, raw: Array, rest: Array, X: Array, team: ThreadTeam) -> None:
+    def _add_to(self, raw: Array, rest: Array, X: Any, team: ThreadTeam) -> None:
         for output, tree in enumerate(self.trees_[-1]):
             part = raw[rest, output]
-            add_predictions([tree], np.asarray(X[rest]), part, team)
+            add_predictions([tree], X[rest], part, team)
             raw[rest, output] = part
 
     def _stalls(self, tested: Array, held: Any, past: list[float], team: ThreadTeam) -> bool:
@@ -180,7 +219,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         """Return the settings of the next round; kinds of boosting whose trees differ override this."""
         return settings
 
-    def _given(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
+    def _given(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array, Array]:
         """Return the rows to test on that the user brought."""
         X = self._read(X, fitted=False)
         y = np.asarray(y)
@@ -200,8 +239,8 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             random_state=self.random_state,
             stratify=y if hasattr(self, "classes_") else None,
         )
-        test = test.toarray() if sparse.issparse(test) else test
-        return X, y, weights, (np.ascontiguousarray(test), truth, heavy)
+        test = test.tocsr() if sparse.issparse(test) else np.ascontiguousarray(test)
+        return X, y, weights, (test, truth, heavy)
 
     def _settings(self, X: Any, weights: Array) -> RoundSettings:
         rows, columns = X.shape
@@ -219,17 +258,33 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             max_features=self.max_features_,
             max_leaves=self.max_leaf_nodes or 0,
             l2=float(self.l2_regularization),
+            constraints=self._constraints(),
         )
 
-    def _raw(self, X: Array, team: ThreadTeam) -> Array:
+    def _constraints(self) -> Constraints:
+        """Return what trees must keep to; kinds of boosting without these parameters have none."""
+        monotonic = getattr(self, "monotonic_cst", None)
+        names, columns = getattr(self, "feature_names_in_", None), self.n_features_in_
+        categorical = self._categories.mask(columns)
+        categorical[[one.column for one in self._statistics.columns]] = True
+        origins = self._statistics.origins(columns)
+        interaction = getattr(self, "interaction_cst", None)
+        found = constraints_of(monotonic, interaction, columns, names, categorical).of_columns(origins)
+        if found.signs is not None and self._loss.outputs > 1:
+            raise ValueError(
+                f"monotonic_cst must have one output, got {self._loss.outputs} classes; leave it out"
+            )
+        return found
+
+    def _raw(self, X: Any, team: ThreadTeam) -> Array:
         """Raw predictions of validated rows."""
-        raw = np.empty((len(X), len(self.start_)), order="F")
+        raw = np.empty((X.shape[0], len(self.start_)), order="F")
         raw[:] = self.start_
         for output in range(raw.shape[1]):
             add_predictions([each[output] for each in self.trees_], X, raw[:, output], team)
         return raw
 
-    def _read(self, X: Any, *, fitted: bool = True) -> Array:
+    def _read(self, X: Any, *, fitted: bool = True) -> Any:
         """Return a table to predict, checked."""
         if fitted:
             check_is_fitted(self)
@@ -241,8 +296,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             dtype=[np.float32, np.float64],
             ensure_all_finite="allow-nan",
         )
-        table: Array = X.toarray() if sparse.issparse(X) else X
-        return table
+        return X if sparse.issparse(X) else self._statistics.applied(X)
 
     def _predict_raw(self, X: Any) -> Array:
         X = self._read(X)
@@ -251,7 +305,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def _staged_raw(self, X: Any) -> Iterator[Array]:
         X = self._read(X)
-        raw = np.empty((len(X), len(self.start_)), order="F")
+        raw = np.empty((X.shape[0], len(self.start_)), order="F")
         raw[:] = self.start_
         with thread_team(1) as team:
             for each in self.trees_:
@@ -263,12 +317,18 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     def feature_importances_(self) -> Array:
         """What each feature's cuts gained, as shares of one."""
         check_is_fitted(self)
-        return importances([tree for each in self.trees_ for tree in each], self.n_features_in_)
+        origins = self._statistics.origins(self.n_features_in_)
+        shares = importances([tree for each in self.trees_ for tree in each], len(origins))
+        return np.bincount(origins, shares, minlength=self.n_features_in_)
 
     @property
     def estimators_(self) -> Array:
         """The trees as scikit-learn's, (rounds, outputs): to be drawn, or taken elsewhere."""
         check_is_fitted(self)
+        if self._statistics.columns:
+            raise ValueError(
+                "trees must cut numbers only to become scikit-learn's, got statistics of categories; use predict"
+            )
         return np.array([[as_regressor(tree, self.n_features_in_) for tree in each] for each in self.trees_])
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Array]:

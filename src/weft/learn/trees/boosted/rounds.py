@@ -21,7 +21,8 @@ from weft.learn.trees.growth.packing import (
     pack_pair,
     pair_packing,
 )
-from weft.learn.trees.growth.rules import SplitRules
+from weft.learn.trees.growth.rules import Constraints, SplitRules
+from weft.learn.trees.growth.stored import StoredCodes
 from weft.learn.trees.kernels.boosting import (
     add_values,
     leaf_derivatives,
@@ -49,13 +50,14 @@ class RoundSettings:
     max_features: int
     max_leaves: int
     l2: float
+    constraints: Constraints = field(default_factory=Constraints)
 
 
 @dataclass(frozen=True)
 class Rows:
     """The rows of a fit, and where their raw predictions are."""
 
-    codes: Codes
+    codes: Codes | StoredCodes
     y: Array
     weights: Array
     raw: Array  # (rows, outputs)
@@ -93,6 +95,7 @@ def boosting_round(
             min_gain=max(settings.min_gain, 1e-12),
             l2=settings.l2,
             max_features=settings.max_features,
+            constraints=settings.constraints,
         )
         others = current_workers()
         merge = None if others is None else others.add
@@ -148,11 +151,14 @@ def _steps(
     values = np.zeros(len(grown.nodes))
     leaf = getattr(loss, "leaf", None)
     raw = rows.raw[:, output]
-    if current_workers() is not None:
+    if current_workers() is not None or (grown.bounds is not None and leaf is None):
         sums = np.zeros((len(values), 2))
         leaf_derivatives(grown.leaves, grown.start, grown.stop, grown.order, g, h, sums)
         (sums,) = sum_over_workers([sums])
-        values[grown.leaves] = -settings.rate * sums[grown.leaves, 0] / (sums[grown.leaves, 1] + settings.l2)
+        steps = -sums[grown.leaves, 0] / np.maximum(sums[grown.leaves, 1] + settings.l2, 1e-12)
+        if grown.bounds is not None:
+            steps = np.clip(steps, *grown.bounds[grown.leaves].T)
+        values[grown.leaves] = settings.rate * steps
         add_values(grown.leaves, grown.start, grown.stop, grown.order, values, raw)
         return values
     n, a, _ = packing.fields
@@ -192,6 +198,9 @@ def _steps(
         return values
     for node in grown.leaves:
         inside = grown.order[grown.start[node] : grown.stop[node]]
-        values[node] = settings.rate * leaf(rows.y[inside] - raw[inside], rows.weights[inside])
+        step = leaf(rows.y[inside] - raw[inside], rows.weights[inside])
+        if grown.bounds is not None:
+            step = float(np.clip(step, *grown.bounds[node]))
+        values[node] = settings.rate * step
         raw[inside] += values[node]
     return values

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn.trees.growth.binning import MOST
 from weft.learn.workers.faults import check_alike
 from weft.learn.workers.group import current_workers
 
@@ -50,7 +49,7 @@ def find_categories(X: Any, asked: Any) -> Categories:
     for place in places:
         if names and not _is_number(X[X.columns[place]].dtype):
             found[place] = _distinct(_values(X[X.columns[place]]))
-    known = {place: _known(values, names[place]) for place, values in _of_everyone(found).items()}
+    known = {place: _known(values) for place, values in _of_everyone(found).items()}
     return Categories(tuple(places), known)
 
 
@@ -65,14 +64,14 @@ def _of_everyone(found: dict[int, set[Any]]) -> dict[int, set[Any]]:
 
 
 def check_codes(X: Array, columns: tuple[int, ...]) -> None:
-    """Categories that came as numbers must fit the bins."""
+    """Categories that came as numbers must be whole ones."""
     for column in columns:
         values = X[:, column]
-        bad = ~np.isnan(values) & ((values > MOST - 1) | (values != np.floor(values)))
+        bad = ~np.isnan(values) & ((values != np.floor(values)) | np.isinf(values))
         if bad.any():
             row = int(np.argmax(bad))
             raise ValueError(
-                f"categories must be whole numbers up to {MOST - 1}, got {values[row]:g} in row {row}, "
+                f"categories must be whole numbers, got {values[row]:g} in row {row}, "
                 f"column {column}; encode them, or leave the column out of categorical_features"
             )
 
@@ -104,11 +103,7 @@ def _distinct(values: Array) -> set[Any]:
     return {value for value in values.tolist() if value is not None and value == value}
 
 
-def _known(found: set[Any], name: str) -> Array:
-    if len(found) > MOST:
-        raise ValueError(
-            f"a categorical column must have at most {MOST} categories, got {len(found)} in {name!r}"
-        )
+def _known(found: set[Any]) -> Array:
     return np.array(sorted(found, key=lambda value: (type(value).__name__, value)), object)
 
 

@@ -9,9 +9,13 @@ import numpy as np
 
 from weft.learn.threads import ThreadTeam
 from weft.learn.trees.growth.binning import Codes
+from weft.learn.trees.growth.growing_stored import StoredGrowth
 from weft.learn.trees.growth.grown import Grown, depth_first, renumbered
 from weft.learn.trees.growth.levels import Family, LevelNode, LevelPlan, in_batches, in_parts, plan_level
+from weft.learn.trees.growth.limited import Limited
 from weft.learn.trees.growth.rules import SplitRules
+from weft.learn.trees.growth.stored import StoredCodes
+from weft.learn.trees.kernels.constrained import search_constrained
 from weft.learn.trees.kernels.depth import (
     BIN,
     DEPTH,
@@ -69,7 +73,7 @@ class Space:
 
 
 def grow(
-    codes: Codes,
+    codes: Codes | StoredCodes,
     order: Array,
     words: Array,
     rules: SplitRules,
@@ -84,6 +88,8 @@ def grow(
     `merge` adds up arrays of whole numbers over workers, in place; then every node is grown by level. `space` is kept
     by who grows tree after tree.
     """
+    if isinstance(codes, StoredCodes):
+        return StoredGrowth(codes, order, words, rules, seed).run()
     if not codes.grouped:
         nodes, gains = _deep(codes.values, codes.columns, order, words, 0, np.uint64(seed), rules)
         return Grown(nodes, gains, order, {})
@@ -143,7 +149,9 @@ class _Growth:
         self.groups = codes.groups
         self.budget = BUDGET_BYTES if codes.window is None or not codes.room else codes.room // 2
         # Cuts of categories, and of workers' rows together, are made by level only.
-        self.near = 0 if merge or codes.bins.categorical.any() else NEAR
+        self.limited = Limited(rules.constraints, codes.columns)
+        by_level = merge or codes.bins.categorical.any() or rules.constraints.any
+        self.near = 0 if by_level else NEAR
         self.spare, self.spare_words = space.like("order", order), space.like("words", words)
         self.nodes: list[list[int]] = []
         self.gains: list[float] = []
@@ -194,6 +202,7 @@ class _Growth:
         gains, cuts = self._search(plan, whole)
         features = self._chosen(plan.nodes, gains) if self.drawn else gains.argmax(axis=1)
         best = gains[np.arange(len(features)), features]
+        self.limited.note(plan.nodes, features)
         splits = [
             (node, slot, int(feature), cuts[place, feature], float(best[place]))
             for place, (node, slot, feature) in enumerate(zip(plan.nodes, plan.slots, features, strict=True))
@@ -211,6 +220,8 @@ class _Growth:
         totals = np.stack([self.totals[node] for node in plan.nodes])
         wanted = self._wanted(plan.nodes)
         gains, cuts = np.empty((len(slots), columns)), np.empty((len(slots), columns, 3), np.int64)
+        values = self.limited.values_of(len(slots))
+        bounds = self.limited.bounds_of(plan.nodes)
 
         def build(group: int) -> None:
             build_group(
@@ -226,6 +237,25 @@ class _Growth:
             self.codes.let_go(group)
 
         def search(group: int) -> None:
+            if self.limited.signs is not None:
+                search_constrained(
+                    self.pool,
+                    group,
+                    subtracts,
+                    slots,
+                    totals,
+                    wanted,
+                    self.codes.bins.categorical,
+                    self.limited.signs,
+                    bounds,
+                    self.fields,
+                    self.scales,
+                    self.limits,
+                    gains,
+                    cuts,
+                    values,
+                )
+                return
             search_group(
                 self.pool,
                 group,
@@ -258,7 +288,7 @@ class _Growth:
             list(self.team.map(search, groups))
         stuck = np.asarray(np.isneginf(gains).all(axis=1))
         if self.drawn and stuck.any():  # nodes that drew nothing to cut go on to look, as far as they must
-            wanted[:], subtracts = stuck[:, None], subtracts[:0]
+            wanted[:], subtracts = stuck[:, None] & self.limited.allowed(plan.nodes), subtracts[:0]
             known, cut = gains.copy(), cuts.copy()
             list(self.team.map(search, groups))
             gains[~stuck], cuts[~stuck] = known[~stuck], cut[~stuck]
@@ -276,7 +306,8 @@ class _Growth:
         if self.drawn:
             for place, node in enumerate(nodes):
                 wanted[place, self._order_of(node)[: self.rules.max_features]] = True
-        return wanted
+        allowed: Array = wanted & self.limited.allowed(nodes)
+        return allowed
 
     def _chosen(self, nodes: tuple[int, ...], gains: Array) -> Array:
         """The best feature of those that each node drew; the first that can be cut where none of them can."""
@@ -346,6 +377,7 @@ class _Growth:
             first = self._member(record[START], middle, few, depth, left)
             second = self._member(middle, record[STOP], rest, depth, self.totals[node] - left)
             record[LEFT], record[RIGHT] = first.node, second.node
+            self.limited.passed_on(node, feature)
             families.append(Family((first, second), slot))
         return families
 
@@ -366,11 +398,9 @@ class _Growth:
             gains.append(part_gains[1:])
             count += len(part) - 1
         nodes = np.concatenate(tables)
-        return Grown(*self._ordered(nodes, np.concatenate(gains)))
-
-    def _ordered(self, nodes: Array, gains: Array) -> tuple[Array, Array, Array, dict[int, Array]]:
-        nodes, gains, sides = renumbered(nodes, gains, self.sides, depth_first(nodes))
-        return nodes, gains, self.order, sides
+        places = depth_first(nodes)
+        nodes, found, sides = renumbered(nodes, np.concatenate(gains), self.sides, places)
+        return Grown(nodes, found, self.order, sides, self.limited.bounds_in(places))
 
     def _deepened(self) -> Iterator[tuple[int, Array, Array]]:
         """Grow and return the subtrees of the small nodes."""

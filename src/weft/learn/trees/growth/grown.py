@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.learn.trees.growth.binning import Bins
+from weft.learn.trees.growth.stored import StoredBins
 from weft.learn.trees.kernels.depth import BIN, DEPTH, FEATURE, LEFT, NEXT, RIGHT, START, STOP, TO_LEFT
 from weft.learn.trees.kernels.leaf import carry_up, list_depth_first
 from weft.learn.workers.group import sum_over_workers
@@ -24,6 +25,7 @@ class Grown:
     gains: Array
     order: Array
     sides: dict[int, Array]  # of nodes that cut a categorical feature: which codes go left
+    bounds: Array | None = None  # (nodes, 2): between which each node's value must be
 
     @property
     def feature(self) -> Array:
@@ -62,7 +64,7 @@ class Grown:
         larger[inner] = sizes[self.left[inner]] > sizes[self.right[inner]]
         return np.where(self.nodes[:, TO_LEFT] == 2, larger, self.nodes[:, TO_LEFT] == 1) & inner
 
-    def thresholds(self, bins: Bins) -> Array:
+    def thresholds(self, bins: Bins | StoredBins) -> Array:
         values = np.full(len(self.nodes), -2.0)
         inner = self.left >= 0
         some = self.nodes[inner]
@@ -110,7 +112,7 @@ def best_first(grown: Grown, max_leaves: int) -> Grown:
             if left[child] >= 0:
                 heapq.heappush(heap, (-float(grown.gains[child]), child))
     kept = np.array(sorted(keep))  # still depth first
-    return Grown(*_parts(grown, kept))
+    return Grown(*_parts(grown, kept), None if grown.bounds is None else grown.bounds[kept])
 
 
 def _parts(grown: Grown, kept: Array) -> tuple[Array, Array, Array, dict[int, Array]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,25 @@ import numpy as np
 from weft.learn.trees.growth.packing import Packing
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The constraints of a tree: how its value may turn with each feature, and which features may meet on a path."""
+
+    signs: Array | None = None  # (features,): 1 up, -1 down, 0 either way
+    sets: Array | None = None  # (sets, features) bool: all features of a path are of one set
+
+    def of_columns(self, origins: Array) -> Constraints:
+        """Return the constraints of a table whose columns come from these."""
+        return Constraints(
+            None if self.signs is None else self.signs[origins],
+            None if self.sets is None else self.sets[:, origins],
+        )
+
+    @property
+    def any(self) -> bool:
+        return self.signs is not None or self.sets is not None
 
 
 @dataclass(frozen=True)
@@ -26,6 +45,7 @@ class SplitRules:
     l2: float = 0.0
     classes: bool = False  # the target is a class: a node of one class is a leaf
     max_features: int = 1 << 30
+    constraints: Constraints = field(default_factory=lambda: Constraints())
 
     @property
     def quick(self) -> bool:

@@ -35,7 +35,7 @@ def build_group(
 
 
 @inlined
-def _by_rate(entries: Array, bins: Array, count: int, fields: Array, scales: Array, limits: Array) -> None:
+def put_by_rate(entries: Array, bins: Array, count: int, fields: Array, scales: Array, limits: Array) -> None:
     """Put categories in the order of A / N: the best two sides are then next to each other."""
     rates = np.empty(count)
     for e in range(count):
@@ -91,7 +91,7 @@ def search_group(
             for w in range(count):
                 missing[w] = hist[w, MISSING]
             if categorical[feature]:
-                _by_rate(entries, bins, filled, fields, scales, limits)
+                put_by_rate(entries, bins, filled, fields, scales, limits)
             if quick:
                 score, place, to_left = best_pair_cut(
                     entries, filled, missing[0], totals[node, 0], fields, scales, limits, NONE
@@ -119,7 +119,7 @@ def category_sides(
     entries = np.empty((hist.shape[0], 256), np.int64)
     bins = np.empty(256, np.int64)
     filled = list_bins(hist, entries, bins)
-    _by_rate(entries, bins, filled, fields, scales, limits)
+    put_by_rate(entries, bins, filled, fields, scales, limits)
     for e in range(place + 1):
         sides[bins[e]] = True
 

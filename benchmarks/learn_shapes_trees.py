@@ -1,0 +1,225 @@
+"""Boosting on tables of other shapes than that of learn_trees.py: sparse ones, many categories, regression.
+
+    python benchmarks/learn_shapes_trees.py                               every task, one thread, CPU seconds
+    python benchmarks/learn_shapes_trees.py --tasks sparse-boosting       some of them
+
+Everyone has 100 rounds at a rate of 0.1, and runs in this process, in turns; the best of --repeats counts. The quality
+on other rows is printed beside the time: a lead that costs quality is none. Rivals that are not installed are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(_ROOT / "src"), str(_ROOT)]
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")  # before NumPy is loaded: one thread means one
+
+import numpy as np  # noqa: E402
+from benchmarks import claims  # noqa: E402
+from scipy import sparse  # noqa: E402
+from sklearn.metrics import log_loss, roc_auc_score  # noqa: E402
+
+from weft.learn import GradientBoostingClassifier, GradientBoostingRegressor  # noqa: E402
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class ShapeTask:
+    """A table, who is fitted to it, and how predictions of other rows are judged. The first runner is ours."""
+
+    name: str
+    goal: float
+    X: Any
+    y: Array
+    train: int  # rows that are fitted; the others are predicted
+    quality: Callable[[Any, Any, Array], float]
+    measure: str
+    runners: dict[str, Callable[[], Any]]
+
+
+def sparse_boosting() -> ShapeTask:
+    random = np.random.default_rng(0)
+    X = sparse.random(60_000, 2_000, 0.02, "csr", random_state=0, dtype=np.float32)
+    X.data = random.exponential(size=X.nnz).astype(np.float32)
+    pairs = np.asarray(X[:, :50].multiply(X[:, 50:100]).sum(axis=1)).ravel()
+    scores = X @ random.standard_normal(2_000) + 3 * pairs
+    y = (scores + random.logistic(size=60_000) > 0).astype(np.int64)
+    runners: dict[str, Callable[[], Any]] = {
+        "weft": lambda: GradientBoostingClassifier(max_depth=6, n_jobs=1, random_state=0)
+    } | rivals("Classifier", depth=6)
+    return ShapeTask("sparse-boosting", 1, X, y, 50_000, area, "AUC", runners)
+
+
+def many_categories() -> ShapeTask:
+    """Five columns of 5,000 categories, each with an effect of its own, and five of numbers."""
+    random = np.random.default_rng(0)
+    rows, codes = 120_000, 5_000
+    X = np.empty((rows, 10))
+    scores = np.zeros(rows)
+    for column in range(5):
+        X[:, column] = (codes * random.random(rows) ** 1.5).astype(int)
+        scores += 0.6 * random.standard_normal(codes)[X[:, column].astype(int)]
+    X[:, 5:] = random.standard_normal((rows, 5))
+    scores += X[:, 5] * X[:, 6] + 0.5 * X[:, 7]
+    y = (scores + random.logistic(size=rows) > 0).astype(np.int64)
+    places = [0, 1, 2, 3, 4]
+    runners: dict[str, Callable[[], Any]] = {
+        "weft": lambda: GradientBoostingClassifier(
+            max_depth=6, categorical_features=places, n_jobs=1, random_state=0
+        ),
+        "weft, as numbers": lambda: GradientBoostingClassifier(max_depth=6, n_jobs=1, random_state=0),
+    }
+    if find_spec("lightgbm"):
+        runners["LightGBM"] = lambda: Framed(lightgbm("Classifier", 6), places)
+    if find_spec("catboost"):
+        runners["CatBoost"] = lambda: Catted(places)
+    return ShapeTask("categories", 2, X, y, 100_000, negative_log_loss, "log-loss", runners)
+
+
+def regression() -> ShapeTask:
+    random = np.random.default_rng(0)
+    X = random.standard_normal((360_000, 20), dtype=np.float32)
+    y = X[:, 0] * X[:, 1] + np.sin(2 * X[:, 2]) + X[:, 3] * (X[:, 4] > 0) + 0.3 * X[:, 5:12].sum(axis=1)
+    y = (y + 0.5 * random.standard_normal(len(y))).astype(np.float32)
+    runners: dict[str, Callable[[], Any]] = {
+        "weft": lambda: GradientBoostingRegressor(max_depth=6, n_jobs=1, random_state=0)
+    } | rivals("Regressor", depth=6)
+    return ShapeTask("regression", 2, X, y, 300_000, root_error, "RMSE", runners)
+
+
+def rivals(kind: str, depth: int) -> dict[str, Callable[[], Any]]:
+    found: dict[str, Callable[[], Any]] = {}
+    if find_spec("xgboost"):
+        found["XGBoost"] = lambda: xgboost(kind, depth)
+    if find_spec("lightgbm"):
+        found["LightGBM"] = lambda: lightgbm(kind, depth)
+    return found
+
+
+def xgboost(kind: str, depth: int) -> Any:
+    import xgboost as library
+
+    make = getattr(library, f"XGB{kind}")
+    return make(n_estimators=100, max_depth=depth, learning_rate=0.1, tree_method="hist", n_jobs=1)
+
+
+def lightgbm(kind: str, depth: int) -> Any:
+    import lightgbm as library
+
+    make = getattr(library, f"LGBM{kind}")
+    return make(n_estimators=100, max_depth=depth, num_leaves=2**depth, n_jobs=1, verbose=-1)
+
+
+class Framed:
+    """A model that is given some columns as a frame's categories."""
+
+    def __init__(self, model: Any, places: list[int]):
+        self.model, self.places = model, places
+
+    def frame(self, X: Array) -> Any:
+        import pandas as pd
+
+        frame = pd.DataFrame(X)
+        return frame.astype({place: pd.CategoricalDtype(np.arange(5_000.0)) for place in self.places})
+
+    def fit(self, X: Array, y: Array) -> Framed:
+        self.model.fit(self.frame(X), y)
+        return self
+
+    def predict_proba(self, X: Array) -> Array:
+        shares: Array = self.model.predict_proba(self.frame(X))
+        return shares
+
+
+class Catted(Framed):
+    """CatBoost, which takes categories as whole numbers."""
+
+    def __init__(self, places: list[int]):
+        from catboost import CatBoostClassifier
+
+        model = CatBoostClassifier(
+            n_estimators=100,
+            depth=6,
+            learning_rate=0.1,
+            cat_features=places,
+            thread_count=1,
+            verbose=0,
+            allow_writing_files=False,
+        )
+        super().__init__(model, places)
+
+    def frame(self, X: Array) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame(X).astype(dict.fromkeys(self.places, int))
+
+
+def area(model: Any, X: Any, y: Array) -> float:
+    return float(roc_auc_score(y, model.predict_proba(X)[:, 1]))
+
+
+def negative_log_loss(model: Any, X: Any, y: Array) -> float:
+    return float(log_loss(y, model.predict_proba(X)[:, 1]))
+
+
+def root_error(model: Any, X: Any, y: Array) -> float:
+    return float(np.sqrt(np.mean((model.predict(X) - y) ** 2)))
+
+
+def measure(task: ShapeTask, repeats: int) -> float:
+    """Print the table of one task; returns how many times faster than the best rival ours is."""
+    X, y, rest = task.X[: task.train], task.y[: task.train], slice(task.train, None)
+    task.runners["weft"]().fit(X[:5_000], y[:5_000])  # compiles, or loads what was compiled
+    best = dict.fromkeys(task.runners, np.inf)
+    quality = dict.fromkeys(task.runners, 0.0)
+    for _ in range(repeats):
+        for name, make in task.runners.items():
+            began = time.process_time()
+            model = make().fit(X, y)
+            best[name] = min(best[name], time.process_time() - began)
+            quality[name] = task.quality(model, task.X[rest], task.y[rest])
+    ratio = min(s for name, s in best.items() if not name.startswith("weft")) / best["weft"]
+    print(f"{task.name}: {task.train:,} x {task.X.shape[1]:,}")
+    for name, seconds in best.items():
+        print(
+            f"  {name:22}{seconds:8.2f} CPU s   {task.measure} {quality[name]:.4f}   {seconds / best['weft']:.1f}x"
+        )
+    print(f"  {ratio:.2f}x faster than the best rival; must be {task.goal:g}x", flush=True)
+    return float(ratio)
+
+
+TASKS: dict[str, Callable[[], ShapeTask]] = {
+    "sparse-boosting": sparse_boosting,
+    "categories": many_categories,
+    "regression": regression,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", default=",".join(TASKS))
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    measured = {
+        name: measure(TASKS[name](), options.repeats) for name in TASKS if name in options.tasks.split(",")
+    }
+    known = {claim.name for part in claims.parts(["learn"]) for claim in part.claims}
+    recorded = {name: ratio for name, ratio in measured.items() if name in known}
+    print("\n" + claims.report("learn", recorded), end="")
+
+
+if __name__ == "__main__":
+    main()
