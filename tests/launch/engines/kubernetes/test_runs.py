@@ -82,7 +82,7 @@ def test_no_line_is_lost_or_doubled_over_broken_connections(on_cluster: ClusterS
         assert mine == [f"[{rank}] line {number} of {rank} on train-{rank} of 2" for number in range(500)]
     logs = [path for method, path, _ in cluster.requests if path.endswith("/log")]
     lists = [path for method, path, _ in cluster.requests if path.endswith("/pods")]
-    assert len(logs) > 10
+    assert len(logs) > 4  # two without a break
     assert len(lists) >= 4  # list and watch, and both again
 
 
