@@ -18,6 +18,8 @@ PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadgroup --slowest=build/slowest.txt
 QUICK := smoke or not (cluster or slurm or mpi or checks or clients or long)
 # Without compiled files beside them, every worker that a test starts would compile our modules again.
 export PYTHONDONTWRITEBYTECODE :=
+# Some virtual machines advertise AMX and refuse its instructions: a product in bfloat16 would end with SIGILL there.
+export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_FP16
 
 .PHONY: run test test-all check format pages proto docs pictures bench clean
 
