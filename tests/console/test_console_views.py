@@ -184,7 +184,7 @@ def test_a_token_is_shown_once(fresh: str, page: Page) -> None:
     from playwright.sync_api import expect
 
     page.goto(f"{fresh}/settings")
-    page.get_by_label("Name").fill("laptop")
+    page.get_by_label("Name", exact=True).fill("laptop")
     page.get_by_role("button", name="Make").click()
     dialog = page.get_by_role("dialog", name="Token laptop")
     expect(dialog.locator("code")).to_have_text(re.compile("^weft_"))
