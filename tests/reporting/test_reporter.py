@@ -17,6 +17,7 @@ import pytest
 import torch
 from testing.shell import Shell
 
+import weft
 from weft.errors import UsageError
 from weft.reporting import reporter as module
 from weft.reporting.channels import FileChannel, MarkChannel, PipeChannel, channel_from_env
@@ -88,6 +89,12 @@ def test_what_is_no_number_is_refused_at_once(reporter: Reporter, value: object)
 def test_a_step_must_be_whole(reporter: Reporter) -> None:
     with pytest.raises(UsageError, match=r"step must be a whole number, got 0\.5"):
         reporter.log({"loss": 1.0}, 0.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", [0, 7])
+def test_numbers_must_have_names(step: int) -> None:
+    with pytest.raises(UsageError, match=f"numbers by name, got {step} as the first argument; write"):
+        weft.log(step, loss=0.3)  # type: ignore[arg-type]
 
 
 def test_a_dict_of_the_callers_is_left_as_it_is(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_training_row_prints_its_figures(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     data = tmp_path / "few.npz"
-    pictures = {f"{part}_x": draw.integers(0, 256, (40, 32, 32, 3), np.uint8) for part in ("train", "test")}
-    np.savez(data, **pictures, train_y=np.arange(40) % 10, test_y=np.arange(40) % 10)
+    pictures, classes = draw.integers(0, 256, (40, 32, 32, 3), np.uint8), np.arange(40) % 10
+    np.savez(data, train_x=pictures, train_y=classes, test_x=pictures, test_y=classes)
     settings = ["schedule.epochs=1", "batch=20", 'precision="float32"', "threads=1"]
     command = [sys.executable, "benchmarks/vision.py", "cifar94", "--data", str(data), "--device", "cpu"]
     done = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft.errors import UsageError
 from weft.reporting.advice import Advice
 from weft.reporting.reporter import Reporter
 
@@ -20,7 +21,15 @@ def log(values: Mapping[str, Any] | None = None, /, step: int | None = None, **n
     there and read in the background, so that the call does not wait for the device. Rank 0's numbers have the names
     that are given here; those of another rank are kept beside them, as `loss@3`.
     """
-    _reporter.log({**values, **named} if values else named, step)
+    if values is None:
+        _reporter.log(named, step)
+        return
+    if not isinstance(values, Mapping):
+        raise UsageError(
+            f"weft.log must have its numbers by name, got {values!r} as the first argument; "
+            "write weft.log(loss=0.3, step=7)"
+        )
+    _reporter.log({**values, **named}, step)
 
 
 def note_step(values: dict[str, float], step: int) -> None:

@@ -18,6 +18,7 @@ from testing.cluster.waiting import wait_until
 from weft.errors import UsageError
 from weft.jobs.api.pages import Pages
 from weft.jobs.api.process import ServiceOptions, account_name, first_user, locked_data
+from weft.jobs.code.snapshot import take_snapshot
 from weft.jobs.store.database import Database
 from weft.jobs.store.tables import user
 
@@ -49,6 +50,8 @@ def test_the_service_starts_answers_and_ends(tmp_path: Path) -> None:
             0o600,
             0o700,
         ]
+        taken = take_snapshot(tmp_path).snapshot.files
+        assert sorted(file.path for file in taken) == ["pages/assets/app-1.js", "pages/index.html"]
         with httpx.Client(base_url=described["url"]) as client:
             page = client.get("/jobs/7")
             assert (page.text, page.headers["cache-control"]) == ("<!doctype html>the console", "no-cache")

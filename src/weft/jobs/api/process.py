@@ -96,6 +96,8 @@ def run_service(options: ServiceOptions, tell: Callable[[str], None]) -> None:
     """Run the service until SIGTERM or SIGINT; running jobs go on after it."""
     options.data.mkdir(0o700, parents=True, exist_ok=True)
     with locked_data(options.data):
+        # Neither a commit nor a snapshot of the code around it takes accounts and secrets along.
+        (options.data / ".gitignore").write_text("*\n")
         address = options.database or f"sqlite:///{options.data.resolve()}/weft.db"
         listening = bind(options.host, options.port)
         try:
