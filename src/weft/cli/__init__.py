@@ -23,6 +23,7 @@ VERBS = {
     "check": ("weft.cli.hosts.check", "Check hosts and the network between them."),
     "topology": ("weft.cli.hosts.topology", "Show what the machines look like."),
     "learn": ("weft.cli.tables.learn", "Fit models to tables."),
+    "auto": ("weft.cli.tables.auto", "Find, explain and export the best model of a table."),
     "data": ("weft.cli.tables.data", "Prepare tables for weft.learn."),
     "serve": ("weft.cli.models.serve", "Serve models over REST and gRPC."),
     "client": ("weft.cli.models.client", "Ask a server that speaks the open inference protocol."),

@@ -1,0 +1,38 @@
+"""Weights of an ensemble, found greedily on predictions that no model made of rows it was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from weft.auto.validation import loss_of
+
+Array = np.ndarray[Any, Any]
+
+STEPS = 20  # models that are added one by one, with repetition
+LEAST_GAIN = 1e-6  # of the loss, relative: a smaller gain ends the search
+MOST_CANDIDATES = 20  # the best models alone are tried
+
+
+def greedy_weights(predicted: Mapping[int, Array], target: Array, metric: str) -> dict[int, float]:
+    """Return the weights of models by number: each step adds the model that makes the mean of all added the best."""
+    alone = {number: loss_of(metric, target, one) for number, one in predicted.items()}
+    candidates = sorted(alone, key=lambda number: (alone[number], number))[:MOST_CANDIDATES]
+    chosen = [candidates[0]]
+    total, least = predicted[candidates[0]].copy(), alone[candidates[0]]
+    while len(chosen) < STEPS:
+        losses = [loss_of(metric, target, (total + predicted[one]) / (len(chosen) + 1)) for one in candidates]
+        best = int(np.argmin(losses))
+        if losses[best] > least * (1 - LEAST_GAIN):
+            break
+        least = losses[best]
+        chosen.append(candidates[best])
+        total += predicted[candidates[best]]
+    return {number: chosen.count(number) / len(chosen) for number in dict.fromkeys(chosen)}
+
+
+def blended(predicted: Mapping[int, Array], weights: Mapping[int, float]) -> Array:
+    """Return the weighted mean of predictions."""
+    return np.asarray(sum(weight * predicted[number] for number, weight in weights.items()))

@@ -1,0 +1,121 @@
+"""One ONNX graph of a whole model: raw rows in, classes with probabilities or numbers out.
+
+Each raw column is an input of its own name and of the shape (batch, 1): float64 for numbers (NaN: missing), float64
+seconds since 1970 in UTC for dates, and strings for categories and text ("": missing). Text needs two operations of
+ONNX Runtime (Tokenizer, MurmurHash3), which `weft serve` has.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from weft.auto.families import FAMILIES
+from weft.auto.frames import RawTable
+from weft.auto.model import AutoModel, EnsembleMember
+from weft.errors import ModelError, ParityError
+from weft.learn.onnx import IR, ML_OPSET, OPSET, OnnxGraph
+from weft.learn.onnx import to_onnx as estimator_to_onnx
+
+Array = np.ndarray[Any, Any]
+
+CONTRIB = "com.microsoft"
+CLOSE = 1e-6  # by which answers in Python and in the graph may differ, relative to 1 or to the answer
+COMPARED_ROWS = 200
+
+
+def foreign_members(model: AutoModel) -> list[str]:
+    """Return the members that keep a model from being exported; none: it can be."""
+    return [member.name for member in model.members if not FAMILIES[member.model.family].exports]
+
+
+def to_onnx(model: AutoModel) -> Any:
+    """Return the graph of a model; ModelError where a member is of a package whose models are not converted."""
+    others = foreign_members(model)
+    if others:
+        raise ModelError(
+            f"a model must have members of weft.learn alone to become ONNX, got {', '.join(others)}; run it again with "
+            "--model linear --model forest --model boosting"
+        )
+    from onnx import TensorProto, checker, helper
+
+    graph = OnnxGraph(np.dtype(np.float64))
+    kinds = model.kinds
+    inputs = {name: f"in_{place}" for place, name in enumerate(kinds)}
+    for name, inner in inputs.items():
+        graph.add("Identity", name, out=inner)
+    parts = [_weighted(graph, member, number, inputs) for number, member in enumerate(model.members)]
+    answer = parts[0] if len(parts) == 1 else graph.add("Sum", *parts)
+    if model.task.classes is None:
+        graph.answer(graph.add("Squeeze", answer, graph.constant(np.array([1]))), "prediction", None)
+    else:
+        graph.labels(graph.add("ArgMax", answer, axis=1, keepdims=0), model.classes_)
+        graph.answer(answer, "probabilities", len(model.task.classes))
+    given = [
+        helper.make_tensor_value_info(
+            name, TensorProto.STRING if kind == "text" else TensorProto.DOUBLE, ["batch", 1]
+        )
+        for name, kind in kinds.items()
+    ]
+    drawn = helper.make_graph(graph.nodes, "weft_auto", given, graph.outputs, graph.constants)
+    opsets = [("", OPSET), ("ai.onnx.ml", ML_OPSET), (CONTRIB, 1)]
+    made = helper.make_model(
+        drawn,
+        opset_imports=[helper.make_opsetid(*one) for one in opsets],
+        producer_name="weft",
+        ir_version=IR,
+    )
+    helper.set_model_props(made, _notes(model))
+    if not any(node.domain == CONTRIB for node in graph.nodes):
+        checker.check_model(made)
+    return made
+
+
+def _notes(model: AutoModel) -> dict[str, str]:
+    return {
+        "weft.auto.columns": json.dumps(model.kinds),
+        "weft.auto.target": model.task.target,
+        "weft.auto.metric": model.task.metric,
+        "weft.auto.held_score": repr(model.score),
+    }
+
+
+def _weighted(graph: OnnxGraph, member: EnsembleMember, number: int, inputs: dict[str, str]) -> str:
+    """Add a member: its features, its model's own graph with names of its own, and its weight."""
+    from onnx import compose
+
+    features = member.view.onnx(graph, inputs)
+    own = compose.add_prefix(estimator_to_onnx(member.model.estimator, dtype=np.float64), f"m{number}_")
+    wanted = f"m{number}_prediction" if member.model.classes is None else f"m{number}_probabilities"
+    graph.add("Identity", features, out=f"m{number}_X")
+    graph.nodes.extend(own.graph.node)
+    graph.constants.extend(own.graph.initializer)
+    if member.model.classes is None:
+        wanted = graph.add("Unsqueeze", wanted, graph.constant(np.array([1])))
+    return graph.add("Mul", wanted, graph.constant(np.full(1, member.weight)))
+
+
+def feed_of(table: RawTable, kinds: dict[str, str]) -> dict[str, Array]:
+    """Return raw columns as the graph takes them."""
+    return {name: table.values(name)[:, None] for name in kinds}
+
+
+def check_parity(model: AutoModel, made: Any, table: RawTable) -> float:
+    """Return the largest difference between the graph's answers and Python's; ParityError where it is too large."""
+    import onnxruntime
+
+    some = table.take(np.arange(min(COMPARED_ROWS, len(table))))
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    name = "prediction" if model.task.classes is None else "probabilities"
+    (found,) = session.run([name], feed_of(some, model.kinds))
+    wanted = model.raw(some)
+    gap = np.abs(found.reshape(wanted.shape) - wanted) / np.maximum(1.0, np.abs(wanted))
+    worst = float(gap.max())
+    if not worst <= CLOSE:
+        raise ParityError(
+            f"the exported model must answer as the one in Python within {CLOSE:g}, got a difference of {worst:g}; "
+            "no file is left: report it"
+        )
+    return worst

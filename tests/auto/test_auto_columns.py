@@ -1,0 +1,169 @@
+"""Reading of tables, roles of columns, tasks, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from tests.auto.data import mixed_columns, write_csv
+
+from weft.auto.columns import find_roles, find_task
+from weft.auto.config import AutoConfig
+from weft.auto.frames import read_table
+from weft.auto.running import prepare
+from weft.errors import DataError, UsageError
+
+
+def test_roles_are_found() -> None:
+    roles = {role.name: role.role for role in find_roles(read_table(mixed_columns()), AutoConfig(target="y"))}
+    assert roles == {
+        "id": "identifier",
+        "age": "number",
+        "income": "number",
+        "city": "category",
+        "zip": "category",
+        "when": "date",
+        "note": "text",
+        "empty": "constant",
+    }
+
+
+def test_every_frame_is_the_same_table(tmp_path: Path) -> None:
+    columns = mixed_columns(60)
+    wanted = read_table(columns)
+    frame = pd.DataFrame(columns)
+    sources: list[Any] = [
+        frame,
+        frame.astype({"city": "category"}),
+        pl.from_pandas(frame),
+        pa.Table.from_pandas(frame),
+    ]
+    frame.to_parquet(tmp_path / "t.parquet")
+    sources += [tmp_path / "t.parquet", write_csv(tmp_path / "t.csv", columns)]
+    for source in sources:
+        found = read_table(source)
+        for name in ("age", "city", "when", "note"):
+            assert found[name].kind == wanted[name].kind
+            np.testing.assert_array_equal(found.values(name), wanted.values(name))
+
+
+def test_dates_in_text_are_dates() -> None:
+    table = read_table({"a": ["2024-02-29", None, "2024-03-01 12:00:00"], "b": ["2024-02-29", "late", ""]})
+    assert table["a"].kind == "date"
+    assert np.isnan(table.values("a")[1])
+    assert table.values("a")[2] - table.values("a")[0] == 36 * 3600
+    assert table["b"].kind == "text"
+
+
+@pytest.mark.parametrize(
+    ("target", "classes"),
+    [
+        ([0, 1, 1, 0, 1] * 20, (0, 1)),
+        (["b", "a", "b", "a", "b"] * 20, ("a", "b")),
+        ([True, False] * 50, (0, 1)),
+        (list(range(100)), None),
+        ([0.5, 1.5] * 50, None),
+    ],
+)
+def test_the_target_tells_the_task(target: list[Any], classes: Any) -> None:
+    task, rows, values = find_task(read_table({"y": target}), AutoConfig(target="y"))
+    assert task.classes == classes
+    assert len(rows) == len(values) == 100
+
+
+def test_rows_without_a_target_are_left_out() -> None:
+    _, rows, values = find_task(read_table({"y": [1.5, None, 2.5, 3.25] * 25}), AutoConfig(target="y"))
+    assert len(rows) == len(values) == 75
+    assert 1 not in rows
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "message"),
+    [
+        (
+            {"x": [1.0] * 60, "y": [1] * 60},
+            {"target": "z"},
+            "--target must be a column of the table, got 'z'",
+        ),
+        ({"x": [1, 2] * 30, "y": ["a"] * 60}, {"target": "y"}, "must have at least 2 classes, got one: 'a'"),
+        ({"x": [1, 2] * 30, "y": [2.5] * 60}, {"target": "y"}, "must vary, got one value"),
+        (
+            {"x": [1, 2] * 5, "y": [1, 0] * 5},
+            {"target": "y"},
+            "must have at least 50 rows with a target, got 10",
+        ),
+        (
+            {"x": [None] * 60, "y": [1, 0] * 30},
+            {"target": "y"},
+            r"must have a column to predict 'y' from, got x \(con",
+        ),
+        (
+            {"x": [1, 2] * 30, "y": ["a", "b"] * 29 + ["c", "a"]},
+            {"target": "y"},
+            "at least 5 rows, got 1 of 'c'",
+        ),
+        (
+            {"x": [1, 2] * 30, "y": [1, 0] * 30},
+            {"target": "y", "metric": "rmse"},
+            "--metric must be one of log_loss",
+        ),
+        (
+            {"x": [1, 2] * 30, "y": ["a", "b"] * 30},
+            {"target": "y", "task": "numbers"},
+            "must have a target of num",
+        ),
+        (
+            {"x": [1, 2] * 30, "y": [0, 1, 2] * 20},
+            {"target": "y", "metric": "auc"},
+            "auc must have 2 classes, got 3",
+        ),
+    ],
+)
+def test_tables_that_cannot_be_learnt_from_are_refused(
+    columns: dict[str, Any], settings: dict[str, Any], message: str
+) -> None:
+    config, table = AutoConfig(**settings), read_table(columns)
+    with pytest.raises(UsageError, match=message):
+        prepare(table, config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"minutes": 0}, "--minutes must be above 0"),
+        ({"minutes": float("nan")}, "--minutes must be a number"),
+        ({"metric": "f1"}, "--metric must be one of accuracy, auc, log_loss, mae, rmse, got 'f1'"),
+        ({"models": ("svm",)}, "--model must be one of linear"),
+        ({"time": "a", "group": "b"}, "--time must come without --group"),
+        ({"drop": ("y",)}, "--target must be a column of its own"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        AutoConfig(target="y", **settings)
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "broken.parquet").write_bytes(b"not parquet")
+    for name, message in {
+        "t.xlsx": "must end in one of .csv, .parquet",
+        "none.csv": "must be a file, got nothing there",
+        "broken.parquet": "must be a readable parquet file",
+    }.items():
+        with pytest.raises(DataError, match=message):
+            read_table(tmp_path / name)
+    with pytest.raises(DataError, match="a table must be a path, a frame"):
+        read_table(7)
+
+
+def test_rows_to_predict_must_have_the_columns_of_the_fit() -> None:
+    with pytest.raises(DataError, match="rows must have the column 'b' of the fit"):
+        read_table({"a": [1]}, {"a": "number", "b": "number"})
+    with pytest.raises(DataError, match="column 'a' must hold dates, as in the fit"):
+        read_table({"a": ["soon"]}, {"a": "date"})
+    assert read_table({"a": ["1.5"]}, {"a": "number"}).values("a").tolist() == [1.5]
