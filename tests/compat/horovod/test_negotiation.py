@@ -55,7 +55,9 @@ class Rank:
         for request in requests:
             assert (request.set_id, request.name) not in self.in_flight
             self.in_flight[request.set_id, request.name] = request
-        ready = self.names.ask(requests)
+        keys = [(request.set_id, request.name) for request in requests]
+        numbers = map(self.names.number_of, keys, requests)
+        ready = self.names.ask(zip(numbers, requests, strict=True))
         self.sent_in_full += len(ready.requests)
         return ready
 
@@ -68,8 +70,7 @@ class Rank:
         assert isinstance(message, AgreedOps)
         for execution in message.executions:
             batch = []
-            for number in execution.numbers:
-                key = self.names.agreed(number)
+            for key in self.names.agreed(execution.numbers):
                 del self.in_flight[key]
                 batch.append(f"{key[0]}:{key[1]}")
             for op in execution.ops:

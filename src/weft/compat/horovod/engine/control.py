@@ -69,10 +69,12 @@ class ControlChannel:
         with suppress(OSError):
             self._connection.sendall(LENGTH.pack(len(data)) + data)
 
-    def receive(self) -> list[Any]:
-        """Return the messages that have come, once there is something to read; raises ChannelClosed at the end."""
+    def receive(self, *, wait: bool = True) -> list[Any]:
+        """Return the messages that have come, at least a part of one if `wait`; raises ChannelClosed at the end."""
         try:
-            data = self._connection.recv(CHUNK_BYTES)
+            data = self._connection.recv(CHUNK_BYTES, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
         except OSError as error:
             raise ChannelClosed from error
         if not data:

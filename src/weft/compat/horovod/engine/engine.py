@@ -2,20 +2,19 @@
 
 Operations that are submitted within a cycle (a millisecond), or while others are carried out, are told to the
 coordinator together, and so are fused; a cycle goes on while more come. One that somebody waits for is told at once, by
-the thread that waits, which also carries out what is agreed on: to wake another thread takes longer than to negotiate.
-At rank 0 whoever tells or hears something is the coordinator as well.
+the thread that waits, which also listens to the coordinator and carries out what is agreed on: to wake another thread
+takes longer than to negotiate. At rank 0 whoever tells or hears something is the coordinator as well.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import selectors
+import select
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from weft.compat.horovod.engine.control import ChannelClosed, ControlChannel, ControlPlane, encode
 from weft.compat.horovod.engine.execution import AgreedWork, Execute
@@ -51,7 +50,8 @@ TOLD_BY_CALLER = (
     2048  # new operations at most: a message of more might wait for a reader, and the caller with it
 )
 LONGEST_CYCLES = 10  # that a cycle goes on while more is submitted
-HELD_BYTES = 16 << 20  # new operations of this size are told at once, even while others are carried out
+HELD_BYTES = 16 << 20  # new operations of this size are told after a cycle, even while others are carried out
+BURST_PER_S = 10_000  # submissions: a thread that makes so many wants nothing else done meanwhile
 DRAIN_S = 10.0  # at the end, for all ranks to carry out what was agreed on
 JOIN_NAME = "join"
 
@@ -89,9 +89,21 @@ class HorovodEngine:
         self._hurried = False  # somebody waits for what is new
         self._stop_asked: str | None = None
         self._drained_here = False
-        self._agreed = WorkQueue(self._carry_out, self._on_end, handles)
+        self._agreed = WorkQueue(self._carry_out, self._on_end, handles, self._attend, self._nudge)
         self._desk = threading.RLock()  # held by who tells or hears: names, the coordinator, connections
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._nudged = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._ranks_by_line = {channel.fileno(): rank for rank, channel in control.channels.items()}
+        self._lines = (
+            select.epoll()
+        )  # connections, and what wakes a thread that listens to them for the other
+        for line in (self._nudged, *self._ranks_by_line):
+            self._lines.register(line, select.EPOLLIN)
+        self._bell = select.epoll()  # what wakes the negotiating thread
+        self._bell.register(self._wake, select.EPOLLIN)
+        self._bell.register(self._lines, select.EPOLLIN)
+        self._seat = threading.Lock()  # held by a thread that listens while it waits
+        self._attending = False
         self._stopped = threading.Event()  # nothing more will be agreed on
         self._closable = threading.Event()  # nobody needs this rank's connections any more
         self._coordinator = Coordinator(
@@ -112,7 +124,8 @@ class HorovodEngine:
 
     def submit(self, op: HorovodOp, *, hurry: bool = False) -> None:
         """Take in an operation; `hurry`: `wait` is called for it next, and tells it."""
-        key = op.request.set_id, op.request.name
+        key = op.key
+        op.number = self._names.number_of(key, op.request)
         with self._lock:
             if self.failure is not None:
                 raise self._shut_down_error()
@@ -126,21 +139,62 @@ class HorovodEngine:
             before = self._new_bytes
             for tensor in op.inputs:
                 self._new_bytes += tensor.nbytes
-            crossed = before < HELD_BYTES <= self._new_bytes
+            # While work is carried out the negotiating thread sleeps, unless there is much to tell.
+            crossed = before < HELD_BYTES <= self._new_bytes and self._to_do > 0
             wake = (not self._noticed and not hurry) or crossed
             self._noticed = self._noticed or wake
         if wake:
             os.eventfd_write(self._wake, 1)
 
-    def wait(self, op: HorovodOp) -> Any:
-        """Return the result of an operation once it is there, or raise what it failed with."""
+    def wait(self, op: HorovodOp) -> None:
+        """Return when an operation is done; the thread that waits negotiates and carries out work meanwhile."""
         if not op.done:
             if self._new:
                 self._tell_now()
             self._agreed.help_until_done(op)
-        if op.error is not None:
-            raise op.error
-        return op.result
+
+    def _attend(self, op: HorovodOp) -> bool:
+        """Listen in the negotiating thread's stead until an operation is done or work is agreed on.
+
+        Returns False if another thread does.
+        """
+        if self._stopped.is_set() or not self._seat.acquire(blocking=False):
+            return False
+        self._attending = True
+        try:
+            self._bell.modify(self._lines, 0)  # the negotiating thread does not hear them now
+            while not (op.done or self._agreed.waiting or self._stopped.is_set()):
+                timeout_s = self._timeout(None)
+                events = self._lines.poll(-1 if timeout_s is None else timeout_s)
+                with self._desk:
+                    came = self._hear(events)
+                    if self.rank == 0:
+                        if came:
+                            self._send_decisions()
+                        self._look_for_stalls(time.monotonic())
+        finally:
+            self._attending = False
+            self._bell.modify(self._lines, select.EPOLLIN)
+            self._seat.release()
+        return True
+
+    def _nudge(self) -> None:
+        """Let a thread that listens for others see whether it has something else to do."""
+        if self._attending:
+            with suppress(OSError):
+                os.eventfd_write(self._nudged, 1)
+
+    def _hear(self, events: Sequence[tuple[int, int]]) -> bool:
+        """Take in what has come on connections; return whether there is something to decide."""
+        came = False
+        for number, _ in events:
+            rank = self._ranks_by_line.get(number)
+            if rank is not None:
+                came = self._hear_from(rank, self._control.channels[rank]) or came
+            elif number == self._nudged:
+                with suppress(BlockingIOError):
+                    os.eventfd_read(self._nudged)
+        return came
 
     def _tell_now(self) -> None:
         """Tell the coordinator of what is new from the thread that waits for it; much of it is left to the other."""
@@ -168,7 +222,11 @@ class HorovodEngine:
         self._control.close()
         for transport in self.transports.values():
             transport.close()
-        os.close(self._wake)
+        with self._seat:  # nobody listens any more
+            self._lines.close()
+            self._bell.close()
+            os.close(self._wake)
+            os.close(self._nudged)
         self.timeline.stop()
 
     def fail(self, error: BaseException) -> None:
@@ -178,6 +236,7 @@ class HorovodEngine:
             transport.abort()
         self._stopped.set()
         self._closable.set()
+        self._nudge()
 
     def _ask_to_stop(self, reason: str) -> None:
         with self._lock:
@@ -203,36 +262,36 @@ class HorovodEngine:
                 self.fail(error)
 
     def _loop(self) -> None:
-        selector = selectors.DefaultSelector()
-        selector.register(self._wake, selectors.EVENT_READ, None)
-        for rank, channel in self._control.channels.items():
-            selector.register(channel, selectors.EVENT_READ, rank)
         send_at: float | None = None  # when the cycle is over
-        seen, longest = 0, 0.0  # what was new then, and how long the cycle may go on
+        quiet_at = longest = since = (
+            0.0  # until then it is waited whatever there is to tell; at the latest; last look
+        )
+        seen = 0  # what was new at the last look
+        cycle_s = self.settings.cycle_s
         stop_told = False
         while not self._over:
-            ready = selector.select(self._timeout(send_at))
+            timeout_s = self._timeout(send_at)
+            events = self._bell.poll(-1 if timeout_s is None else timeout_s)
             with self._desk:
-                came = False
-                for key, _ in ready:
-                    if key.data is None:
-                        with suppress(BlockingIOError):
-                            os.eventfd_read(self._wake)
-                    else:
-                        came = self._hear_from(key.data, self._control.channels[key.data], selector) or came
+                with suppress(BlockingIOError):
+                    os.eventfd_read(self._wake)
+                rung = any(number != self._wake for number, _ in events)
+                came = self._hear(self._lines.poll(0)) if rung else False
                 now = time.monotonic()
                 count = len(self._new)
                 if not count:
                     send_at = None
                 elif send_at is None:
-                    send_at, longest = (
-                        now + self.settings.cycle_s,
-                        now + LONGEST_CYCLES * self.settings.cycle_s,
-                    )
-                    seen = count
-                elif now >= send_at and count != seen and now < longest:
-                    send_at, seen = now + self.settings.cycle_s, count
-                much = self._new_bytes >= HELD_BYTES
+                    send_at = quiet_at = now + cycle_s
+                    longest = now + LONGEST_CYCLES * cycle_s
+                    seen, since = count, now
+                elif now >= quiet_at:
+                    burst = count - seen > BURST_PER_S * (now - since)
+                    if burst or (count != seen and now >= send_at):
+                        if now < longest:
+                            send_at = quiet_at = now + cycle_s
+                        seen, since = count, now
+                much = self._new_bytes >= HELD_BYTES and now >= quiet_at
                 over = send_at is not None and now >= send_at and not self._to_do
                 if count and (self._hurried or much or over):
                     send_at = None
@@ -247,7 +306,6 @@ class HorovodEngine:
                     if came:
                         self._send_decisions()
                     self._look_for_stalls(now)
-        selector.close()
 
     def _timeout(self, send_at: float | None) -> float | None:
         """Return for how long there is nothing to do but for what wakes the thread; None: for ever."""
@@ -270,7 +328,7 @@ class HorovodEngine:
             return False
         if self.settings.mark_cycles or self.timeline.mark_cycles:
             self.timeline.cycle(now)
-        ready = self._names.ask([op.request for op in new])
+        ready = self._names.ask([(op.number, op.request) for op in new])
         return self._to_coordinator(ready)
 
     def _to_coordinator(self, message: ToCoordinator) -> bool:
@@ -279,12 +337,14 @@ class HorovodEngine:
         self._control.channels[0].send(encode(message))
         return False
 
-    def _hear_from(self, rank: int, channel: ControlChannel, selector: selectors.BaseSelector) -> bool:
+    def _hear_from(self, rank: int, channel: ControlChannel) -> bool:
         """Take in what a rank or the coordinator says; return whether there is something to decide."""
         try:
-            messages = channel.receive()
+            messages = channel.receive(wait=False)  # another thread may have been quicker
         except ChannelClosed:
-            selector.unregister(channel)
+            line = channel.fileno()
+            self._lines.unregister(line)
+            del self._ranks_by_line[line]
             return self._on_closed(rank)
         came = False
         for message in messages:
@@ -398,6 +458,7 @@ class HorovodEngine:
             case StopAll(reason):
                 self._stopped.set()
                 self._agreed.close()
+                self._nudge()
                 if reason:  # somebody is lost: what is under way would wait for them
                     self.fail(HorovodInternalError(reason))
             case AllDrained():
@@ -411,9 +472,8 @@ class HorovodEngine:
 
     def _resolve(self, execution: Execution) -> AgreedWork:
         """Find this rank's operations of an execution."""
-        found: list[tuple[AgreedOp, HorovodOp | None]] = [
-            (AS_BEFORE, self._in_flight.get(self._names.agreed(number))) for number in execution.numbers
-        ]
+        keys = self._names.agreed(execution.numbers)
+        found: list[HorovodOp | None] = list(map(self._in_flight.get, keys))
         for agreed in execution.ops:
             key = execution.set_id, agreed.name
             op = self._in_flight.get(key)
@@ -421,8 +481,9 @@ class HorovodEngine:
                 self._names.learn(key, agreed, op.request)
             elif agreed.number >= 0 and agreed.request is not None:  # this rank has joined
                 self._names.learn(key, agreed, agreed.request)
-            found.append((agreed, op))
-        return AgreedWork(execution.kind, execution.set_id, tuple(found))
+            found.append(op)
+        as_before = (AS_BEFORE,) * len(execution.numbers)
+        return AgreedWork(execution.kind, execution.set_id, found, as_before + execution.ops)
 
     # -- the executing thread, or one that waits ------------------------------------------------------
 
@@ -453,7 +514,7 @@ class HorovodEngine:
 
     def _do(self, work: AgreedWork) -> None:
         """Carry out work, and tell those who wait for it."""
-        if work.ops[0][0].error:
+        if work.agreed[0].error:
             self._finish(work, None)
             return
         kind = OpKind(work.kind)
@@ -461,12 +522,12 @@ class HorovodEngine:
         if timed:
             self.timeline.begin(work, time.monotonic())
         if kind in (OpKind.ADD_SET, OpKind.REMOVE_SET):
-            for agreed, op in work.ops:
+            for agreed, op in zip(work.agreed, work.ops, strict=True):
                 if op is not None:
                     self._change_sets(agreed.value, op.request)
                     op.extra = agreed.value
         elif kind == OpKind.JOIN:
-            for agreed, op in work.ops:
+            for agreed, op in zip(work.agreed, work.ops, strict=True):
                 if op is not None:
                     op.extra = agreed.value
         elif kind != OpKind.BARRIER:
@@ -476,21 +537,20 @@ class HorovodEngine:
         self._finish(work, None)
 
     def _finish(self, work: AgreedWork, error: BaseException | None) -> None:
-        done: list[HorovodOp] = []
-        for agreed, op in work.ops:
-            if op is None:
-                continue
-            if agreed.error:
-                op.error = HorovodInternalError(agreed.error)
-            elif error is not None:
-                op.error = _as_internal(error)
-            else:
-                op.result = op.finish(op) if op.finish is not None else op.extra
-            done.append(op)
-        with self._lock:
+        done = [op for op in work.ops if op is not None]
+        disagreed = work.agreed[0].error  # what was not agreed on is fused with nothing
+        if disagreed or error is not None:
             for op in done:
-                self._in_flight.pop((op.request.set_id, op.request.name), None)
-        self.handles.tell(done)
+                op.error = HorovodInternalError(disagreed) if disagreed else _as_internal(error)
+        with self._lock:
+            forget = self._in_flight.pop
+            for op in done:
+                forget(op.key, None)
+        self._tell_done(done)
+
+    def _tell_done(self, ops: Sequence[HorovodOp]) -> None:
+        self.handles.tell(ops)
+        self._nudge()
 
     def _fail_all(self, error: BaseException | None) -> None:
         """Let everything that is in flight fail, and everything that comes later."""
@@ -500,7 +560,7 @@ class HorovodEngine:
             left, self._in_flight, self._new = list(self._in_flight.values()), {}, []
         for op in left:
             op.error = self._shut_down_error()
-        self.handles.tell(left)
+        self._tell_done(left)
 
     def drop_set(self, set_id: int) -> None:
         """Let operations of a process set that is no more fail."""
@@ -512,13 +572,13 @@ class HorovodEngine:
             op.error = HorovodInternalError(
                 f"process set {set_id} was removed before {op.request.name} was done"
             )
-        self.handles.tell(left)
+        self._tell_done(left)
 
     def ranks_of(self, set_id: int) -> Sequence[int]:
         return self.sets[set_id]
 
 
-def _as_internal(error: BaseException) -> HorovodInternalError:
+def _as_internal(error: BaseException | None) -> HorovodInternalError:
     """Return the error that scripts expect, with the original as its cause."""
     made = HorovodInternalError(str(error) or type(error).__name__)
     made.__cause__ = error

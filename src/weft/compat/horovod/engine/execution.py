@@ -22,13 +22,14 @@ TINY_BYTES = 2 << 10  # tensors below this, on the average, are quicker to pack 
 KEPT_LAYOUTS = 16  # of fusion buffers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AgreedWork:
-    """An execution as this rank sees it: its own operations, or None for those of a rank that has joined."""
+    """An execution as this rank sees it: its own operations, or None for those of others if it has joined."""
 
     kind: int
     set_id: int
-    ops: tuple[tuple[AgreedOp, HorovodOp | None], ...]
+    ops: Sequence[HorovodOp | None]
+    agreed: Sequence[AgreedOp]  # what is new about each of them
 
 
 class FusionBuffers:
@@ -70,12 +71,17 @@ class Execute:
 
     def run(self, work: AgreedWork) -> None:
         """Carry out work that moves data, and put results where operations expect them."""
-        for _, op in work.ops:
-            if op is not None:
-                for event in op.events:
+        transport = self._transports[work.set_id]
+        with torch.no_grad():
+            first = next((op for op in work.ops if op is not None), None)
+            if first is None or first.request.device == "cpu":  # and so are all that are fused with it
+                self._carry_out(work, transport)
+                return
+            for op in work.ops:
+                for event in op.events if op is not None else ():
                     event.synchronize()
-        with torch.no_grad(), self._aside(work):
-            self._carry_out(work, self._transports[work.set_id])
+            with self._aside(work):
+                self._carry_out(work, transport)
 
     def _carry_out(self, work: AgreedWork, transport: DataTransport) -> None:
         match work.kind:
@@ -94,7 +100,7 @@ class Execute:
     def _aside(self, work: AgreedWork) -> Iterator[None]:
         """Use a stream of our own on an accelerator, and wait for it before anyone is told."""
         devices = {
-            tensor.device for _, op in work.ops if op is not None for tensor in op.inputs if not tensor.is_cpu
+            tensor.device for op in work.ops if op is not None for tensor in op.inputs if not tensor.is_cpu
         }
         if not devices:
             yield
@@ -109,7 +115,7 @@ class Execute:
     # -- reductions -----------------------------------------------------------------------------------
 
     def _allreduce(self, work: AgreedWork, transport: DataTransport) -> None:
-        request = _request(*work.ops[0])
+        request = _request(work.agreed[0], work.ops[0])
         before = ScaleFactor(request.prescale)
         after = ScaleFactor(request.postscale, transport.size if request.op == ReduceKind.AVERAGE else 1)
         inputs, outputs = _tensors(work)
@@ -118,17 +124,18 @@ class Execute:
                 self._adasum(values, out, transport, before, after)
         elif len(inputs) == 1:
             _one(inputs[0], outputs[0], transport, request.op, before, after)
+        elif len(set(request.dtypes)) == 1:  # and so is the type of all that are fused with it
+            self._fused(inputs, outputs, transport, request.op, before, after)
         else:
-            for dtype in dict.fromkeys(values.dtype for values in inputs):  # a group may have several
+            for dtype in dict.fromkeys(values.dtype for values in inputs):
                 sources = [values for values in inputs if values.dtype == dtype]
                 targets = [out for out in outputs if out.dtype == dtype]
                 self._fused(sources, targets, transport, request.op, before, after)
-        _give_back(work, outputs)
 
     def _fused(
         self,
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
+        inputs: list[Tensor],
+        outputs: list[Tensor],
         transport: DataTransport,
         op: int,
         before: ScaleFactor,
@@ -136,9 +143,12 @@ class Execute:
     ) -> None:
         """Reduce tensors of one type as one. What is small is scaled together, what is large on its way."""
         in_place = all(map(operator.is_, inputs, outputs))
-        flat_out = [out.view(-1) for out in outputs]
-        flat_in = flat_out if in_place else [values.view(-1) for values in inputs]
-        tiny = sum(values.nbytes for values in flat_in) < TINY_BYTES * len(flat_in)
+        flat_out = [out if out.dim() == 1 else out.view(-1) for out in outputs]
+        flat_in = flat_out
+        if not in_place:
+            flat_in = [values if values.dim() == 1 else values.view(-1) for values in inputs]
+        counts = tuple([values.numel() for values in flat_in])
+        tiny = sum(counts) * inputs[0].element_size() < TINY_BYTES * len(counts)
         if before.is_one and not tiny and inputs[0].is_cpu and self._directly(transport):
             if not in_place:
                 torch._foreach_copy_(flat_out, flat_in)
@@ -146,7 +156,7 @@ class Execute:
                 return
             self._packed.add(id(transport))
             flat_in = flat_out
-        self._in_buffer(flat_in, flat_out, transport, op, before, after)
+        self._in_buffer(counts, flat_in, flat_out, transport, op, before, after)
 
     def _directly(self, transport: DataTransport) -> bool:
         """Return whether a transport may take tensors as they are: it was not seen to refuse."""
@@ -154,6 +164,7 @@ class Execute:
 
     def _in_buffer(
         self,
+        counts: tuple[int, ...],
         flat_in: list[Tensor],
         flat_out: list[Tensor],
         transport: DataTransport,
@@ -162,7 +173,6 @@ class Execute:
         after: ScaleFactor,
     ) -> None:
         """Reduce tensors side by side in a buffer."""
-        counts = tuple(values.numel() for values in flat_in)
         whole, parts = self._buffers.parts(counts, flat_in[0].dtype, flat_in[0].device)
         small = whole.nbytes < SMALL_BYTES * len(flat_in)
         if before.is_one or small:
@@ -196,9 +206,9 @@ class Execute:
         after.apply_into(out, combined)
 
     def _reducescatter(self, work: AgreedWork, transport: DataTransport) -> None:
-        for agreed, op in work.ops:
-            request = _request(agreed, op)
+        for op in work.ops:
             assert op is not None
+            request = op.request
             before = ScaleFactor(request.prescale)
             after = ScaleFactor(request.postscale, transport.size if request.op == ReduceKind.AVERAGE else 1)
             made = []
@@ -216,7 +226,7 @@ class Execute:
     # -- copies ---------------------------------------------------------------------------------------
 
     def _broadcast(self, work: AgreedWork, transport: DataTransport) -> None:
-        root = self._ranks_of(work.set_id).index(_request(*work.ops[0]).root)
+        root = self._ranks_of(work.set_id).index(_request(work.agreed[0], work.ops[0]).root)
         inputs, outputs = _tensors(work)
         for values, out in zip(inputs, outputs, strict=True):
             if values.data_ptr() != out.data_ptr() and transport.index == root:
@@ -232,10 +242,9 @@ class Execute:
             transport.broadcast(whole, root)
             if transport.index != root:
                 torch._foreach_copy_(flat, parts)
-        _give_back(work, outputs)
 
     def _allgather(self, work: AgreedWork, transport: DataTransport) -> None:
-        for agreed, op in work.ops:
+        for agreed, op in zip(work.agreed, work.ops, strict=True):
             assert op is not None
             made = []
             for values, rows in zip(op.inputs, agreed.sizes, strict=True):
@@ -246,7 +255,7 @@ class Execute:
             op.outputs, op.extra = made, agreed.sizes
 
     def _alltoall(self, work: AgreedWork, transport: DataTransport) -> None:
-        for agreed, op in work.ops:
+        for agreed, op in zip(work.agreed, work.ops, strict=True):
             assert op is not None
             (values,) = op.inputs
             sent = list(agreed.sizes[transport.index])
@@ -285,26 +294,19 @@ def _tensors(work: AgreedWork) -> tuple[list[Tensor], list[Tensor]]:
     """Return what is read and what is written; zeros for the operations of others, if this rank has joined."""
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
-    for agreed, op in work.ops:
+    for place, op in enumerate(work.ops):
         if op is None:
-            zeros = list(_zeros(_request(agreed, op)))
+            zeros = list(_zeros(_request(work.agreed[place], op)))
             inputs += zeros
             outputs += zeros
         else:
             inputs += op.inputs
-            outputs += [torch.empty_like(each) for each in op.inputs] if op.outputs is None else op.outputs
+            if op.outputs is None:
+                op.outputs = [torch.empty_like(each) for each in op.inputs]
+            outputs += op.outputs
     return inputs, outputs
 
 
 def _zeros(request: OpRequest) -> Iterator[Tensor]:
     for dtype, shape in zip(request.dtypes, request.shapes, strict=True):
         yield torch.zeros(math.prod(shape), dtype=getattr(torch, dtype), device=request.device)
-
-
-def _give_back(work: AgreedWork, outputs: list[Tensor]) -> None:
-    first = 0
-    for agreed, op in work.ops:
-        count = len(_request(agreed, op).shapes)
-        if op is not None and op.outputs is None:
-            op.outputs = outputs[first : first + count]
-        first += count

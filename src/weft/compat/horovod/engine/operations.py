@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from weft.compat.horovod.negotiation.messages import OpRequest
+from weft.compat.horovod.negotiation.names import OpKey
 
 
 @dataclass(slots=True, eq=False)
@@ -23,9 +24,19 @@ class HorovodOp:
     finish: Callable[[HorovodOp], Any] | None = None  # makes the result, once outputs are there
     events: tuple[Any, ...] = ()  # of CUDA streams, to be awaited before the inputs are read
     done: bool = False
-    result: Any = None
     error: BaseException | None = None
-    extra: Any = field(default=None)  # alltoall: received splits; allgather: rows of each rank; else a number
+    extra: Any = None  # alltoall: received splits; allgather: rows of each rank; else a number
+    key: OpKey = field(init=False)  # under which it is in flight
+    number: int = -1  # that stood for its request when it was submitted
+
+    def __post_init__(self) -> None:
+        self.key = self.request.set_id, self.request.name
+
+    def result(self) -> Any:
+        """Return what came of the operation once it is done, or raise what it failed with."""
+        if self.error is not None:
+            raise self.error
+        return self.finish(self) if self.finish is not None else self.extra
 
 
 class HandleTable:

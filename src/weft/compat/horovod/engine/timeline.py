@@ -109,4 +109,4 @@ class NegotiationTimeline:
 
 
 def _names(work: AgreedWork) -> list[str]:
-    return [op.request.name for _, op in work.ops if op is not None]
+    return [op.request.name for op in work.ops if op is not None]

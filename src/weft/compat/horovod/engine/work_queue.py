@@ -14,9 +14,15 @@ class WorkQueue:
     """Work in the order in which it was agreed on; one thread at a time carries it out."""
 
     def __init__(
-        self, do: Callable[[AgreedWork], None], ended: Callable[[], None], handles: HandleTable
+        self,
+        do: Callable[[AgreedWork], None],
+        ended: Callable[[], None],
+        handles: HandleTable,
+        attend: Callable[[HorovodOp], bool],
+        nudge: Callable[[], None],
     ) -> None:
         self._do, self._ended, self._handles = do, ended, handles
+        self._attend, self._nudge = attend, nudge  # a thread that waits listens for what is agreed on
         self._works: deque[AgreedWork] = deque()
         self._doing = threading.Lock()  # held by the thread that carries out work
         self._wanted = threading.Event()
@@ -29,8 +35,14 @@ class WorkQueue:
         self._works.append(work)
         if self._helpers:
             self._handles.nudge()
+            self._nudge()
         else:
             self._wanted.set()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is work that nobody is at."""
+        return bool(self._works) and not self._doing.locked()
 
     def close(self) -> None:
         """End the queue's own thread once everything was carried out."""
@@ -54,8 +66,8 @@ class WorkQueue:
             self._helpers += 1
         try:
             while not op.done:
-                if not self._try_next():
-                    self._handles.wait(op, lambda: bool(self._works) and not self._doing.locked())
+                if not self._try_next() and not self._attend(op):
+                    self._handles.wait(op, lambda: self.waiting)
         finally:
             with self._counting:
                 self._helpers -= 1

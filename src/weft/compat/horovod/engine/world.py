@@ -208,6 +208,7 @@ class HorovodWorld:
         op = HorovodOp(OpRequest(OpKind.REMOVE_SET, GLOBAL_SET, name, root=number))
         engine.submit(op, hurry=True)
         engine.wait(op)
+        op.result()
         self._sets = [each for each in self._sets if each.process_set_id != number]
         self.known_requests = {}
         given.attach(None, None)
@@ -228,7 +229,8 @@ class HorovodWorld:
         name = self.name_of("add_process_set", GLOBAL_SET, None)
         op = HorovodOp(OpRequest(OpKind.ADD_SET, GLOBAL_SET, name, splits=ranks))
         engine.submit(op, hurry=True)
-        made.attach(engine, engine.wait(op))
+        engine.wait(op)
+        made.attach(engine, op.result())
         self._sets.append(made)
 
     def _check_ranks(self, ranks: tuple[int, ...], engine: HorovodEngine) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from weft.compat.horovod.negotiation.batches import RankBatches
 from weft.compat.horovod.negotiation.messages import AgreedOp, AgreedOps, OpRequest, ReadyOps
@@ -19,15 +19,19 @@ class RankNames:
         self._sent: dict[int, OpRequest] = {}  # by number, until it is agreed on
         self.batches = RankBatches()
 
-    def ask(self, requests: Iterable[OpRequest]) -> ReadyOps:
-        """Return the message that tells the coordinator of new requests, by their numbers where they have one."""
+    def number_of(self, key: OpKey, request: OpRequest) -> int:
+        """Return the number that stands for a request; -1: it has none. Any thread may ask."""
+        known = self._known.get(key)
+        return known[1] if known is not None and (known[0] is request or known[0] == request) else -1
+
+    def ask(self, asked: Iterable[tuple[int, OpRequest]]) -> ReadyOps:
+        """Return the message that tells the coordinator of new requests, each with its number if it has one."""
         numbers: list[int] = []
         in_full: list[OpRequest] = []
-        for request in requests:
-            known = self._known.get((request.set_id, request.name))
-            if known is not None and (known[0] is request or known[0] == request):
-                numbers.append(known[1])
-                self._sent[known[1]] = request
+        for number, request in asked:
+            if number >= 0:
+                numbers.append(number)
+                self._sent[number] = request
             else:
                 in_full.append(request)
         batch = self.batches.find(numbers) if not in_full and len(numbers) > 1 else None
@@ -37,10 +41,12 @@ class RankNames:
         """Return the message with requests in full, whose numbers the coordinator has forgotten."""
         return ReadyOps((), tuple(self._sent.pop(number) for number in numbers if number in self._sent))
 
-    def agreed(self, number: int) -> OpKey:
-        """Return which operation was agreed on by its number."""
-        self._sent.pop(number, None)
-        return self._keys[number]
+    def agreed(self, numbers: Sequence[int]) -> list[OpKey]:
+        """Return which operations were agreed on by their numbers."""
+        sent, keys = self._sent, self._keys
+        for number in numbers:
+            sent.pop(number, None)
+        return [keys[number] for number in numbers]
 
     def learn(self, key: OpKey, op: AgreedOp, request: OpRequest) -> None:
         """Take in the number of a request of this rank's that was agreed on."""

@@ -37,17 +37,19 @@ def poll(handle: int) -> bool:
 def synchronize(handle: int) -> Any:
     """Wait for an operation and return its result; None if that was done before."""
     op = world.handles.take(handle)
-    return None if op is None else wait_for(op)
+    if op is None:
+        return None
+    return op.result() if op.done else wait_for(op)
 
 
 def wait_for(op: HorovodOp) -> Any:
     """Return the result of an operation once it is there."""
-    if world.initialized:
-        return world.engine.wait(op)
-    world.handles.wait(op)
-    if op.error is not None:
-        raise op.error
-    return op.result
+    if not op.done:
+        if world.initialized:
+            world.engine.wait(op)
+        else:
+            world.handles.wait(op)
+    return op.result()
 
 
 def _first(op: HorovodOp) -> Tensor:
@@ -328,7 +330,8 @@ def join(device: int = -1) -> int:
     engine = world.engine
     op = HorovodOp(OpRequest(OpKind.JOIN, GLOBAL_SET, "join"))
     engine.submit(op, hurry=True)
-    return int(engine.wait(op))
+    engine.wait(op)
+    return int(op.result())
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
@@ -339,3 +342,4 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     op = HorovodOp(OpRequest(OpKind.BARRIER, number, world.name_of("barrier", number, None)))
     world.engine.submit(op, hurry=True)
     world.engine.wait(op)
+    op.result()
