@@ -5,11 +5,13 @@
         cluster.kill_pod("train-1")
 
 It lists, watches (with resource versions, bookmarks and expiry), takes merge patches, streams logs, and makes pods of
-Jobs, which a kubelet of ours runs as processes. It is no Kubernetes: a real API server may refuse what it takes.
+Jobs, which a kubelet of ours runs as processes. It is as strict as a real one where we know that one: unknown fields,
+content types, permissions, immutable fields, PodSecurity (`restricted`) and quota. A real one may still refuse more.
 """
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import re
@@ -28,10 +30,26 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 from testing.kubernetes.kubelet import PodProcess, variables_of
 from testing.kubernetes.schemas import check
+from testing.kubernetes.validation import problems, restricted_problems, update_problems
+
+from weft.launch.engines.kubernetes.permissions import rules_for
 
 Data = dict[str, Any]
 INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
+TRACKING = "batch.kubernetes.io/job-tracking"
+_KINDS = {
+    "jobs": ("batch/v1", "Job"),
+    "pods": ("v1", "Pod"),
+    "services": ("v1", "Service"),
+    "secrets": ("v1", "Secret"),
+    "configmaps": ("v1", "ConfigMap"),
+    "events": ("v1", "Event"),
+}
+_FIELDS = {
+    "pods": ("metadata.name", "spec.nodeName", "status.phase"),
+    "events": ("involvedObject.name", "type"),
+}
 _PATH = re.compile(
     r"/(?:api/v1|apis/[^/]+/[^/]+)/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(log|eviction))?"
 )
@@ -54,6 +72,7 @@ class VirtualKubernetes:
         self._expired = 0  # versions up to this one are forgotten
         self._epoch = 0  # streams of an earlier one end
         self._changed = threading.Condition(threading.RLock())
+        self._ends: dict[str, dict[int, list[str]]] = {}  # phases of ended pods, by Job and index
         self._processes: dict[str, PodProcess] = {}  # by the pods' identities
         self._addresses = 1
         # Pods die with the thread that starts them, so it must stay as long as the cluster.
@@ -64,6 +83,10 @@ class VirtualKubernetes:
         self.busy = 0  # so many requests are turned away with 429
         self.forbidden: set[str] = set()  # kinds that nobody may touch
         self.unschedulable: set[int] = set()  # indexes of pods that find no node
+        self.quota: int | None = None  # pods that a namespace may have
+        self.drop_answers = 0  # to so many creations, which are carried out
+        self.drop_refusals = 0  # so many answers that refuse are lost
+        self.rules = dict(rules_for("job"))  # what may be done: no more than the Role that we print
         self.suspends = False  # as Kueue does with new Jobs
         self.break_logs_every: int | None = None  # lines after which the first log stream breaks
         self._broken = 0
@@ -165,8 +188,13 @@ class VirtualKubernetes:
             name = item["metadata"]["name"]
             if (kind, namespace, name) in self._objects:
                 raise ApiRefusalError(409, f'{kind} "{name}" already exists')
+            if item["metadata"].get("namespace", namespace) != namespace:
+                raise ApiRefusalError(400, "the namespace of the object does not match the request")
+            if wrong := problems(item):
+                raise ApiRefusalError(422, f'{item["kind"]} "{name}" is invalid: {"; ".join(wrong)}')
             item = copy.deepcopy(item)
             item["metadata"] |= {"namespace": namespace, "uid": secrets.token_hex(8)}
+            _fill_in(item)
             if kind == "jobs" and self.suspends:
                 item["spec"]["suspend"] = True
             self._put("ADDED", kind, item)
@@ -176,8 +204,16 @@ class VirtualKubernetes:
     def patch(self, kind: str, namespace: str, name: str, change: Data) -> Data:
         """Merge a change into an object."""
         with self._changed:
-            item = copy.deepcopy(self._get(kind, namespace, name))
+            before = self._get(kind, namespace, name)
+            item = copy.deepcopy(before)
             _merge(item, change)
+            if item["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
+                raise ApiRefusalError(409, f'{kind} "{name}": the object has been modified')
+            if wrong := update_problems(before, item):
+                raise ApiRefusalError(422, f'{before["kind"]} "{name}" is invalid: {"; ".join(wrong)}')
+            self.check(item)
+            if item == before:
+                return copy.deepcopy(item)  # an empty change makes no new version
             self._put("MODIFIED", kind, item)
             self._control()
             return copy.deepcopy(item)
@@ -240,37 +276,45 @@ class VirtualKubernetes:
 
     def _control(self) -> None:
         for (kind, _, _), job in list(self._objects.items()):
-            if kind == "jobs" and not _conditions(job):
+            if kind == "jobs" and not _is_finished(job):
                 self._control_job(job)
 
-    def _control_job(self, job: Data) -> None:
-        spec, name = job["spec"], job["metadata"]["name"]
-        if spec.get("suspend"):
-            return
-        pods = [
+    def _pods_of(self, job: Data) -> list[Data]:
+        return [
             pod
             for (kind, _, _), pod in self._objects.items()
-            if kind == "pods" and pod["metadata"]["labels"].get(JOB_NAME) == name
+            if kind == "pods" and pod["metadata"]["labels"].get(JOB_NAME) == job["metadata"]["name"]
         ]
+
+    def _control_job(self, job: Data) -> None:
+        spec = job["spec"]
+        pods = self._pods_of(job)
+        if _conditions(job):  # over, once its pods are
+            if all(map(_ended, pods)):
+                last = _conditions(job)[-1]
+                self._add_condition(job, _TERMINAL[last["type"]], last["reason"])
+            return
+        if spec.get("suspend"):
+            return
         by_index: dict[int, list[Data]] = {}
         for pod in pods:
             by_index.setdefault(int(pod["metadata"]["annotations"][INDEX]), []).append(pod)
-        done = {index for index, some in by_index.items() if any(_phase(pod) == "Succeeded" for pod in some)}
+        ends = self._ends.setdefault(job["metadata"]["uid"], {})
+        for index in [index for index in ends if index >= spec["completions"]]:
+            del ends[index]
+        done = {index for index, phases in ends.items() if "Succeeded" in phases}
         wanted = [int(rule["succeededIndexes"]) for rule in spec.get("successPolicy", {}).get("rules", ())]
         if done >= set(wanted or range(spec["completions"])):
-            self._finish(job, "Complete", "")
+            self._finish(job, "SuccessCriteriaMet", "SuccessPolicy" if wanted else "CompletionsReached")
             return
         early = spec.get("podReplacementPolicy", "TerminatingOrFailed") == "TerminatingOrFailed"
         limit = spec.get("backoffLimitPerIndex", spec.get("backoffLimit", 6))
         for index in range(spec["completions"]):
             some = by_index.get(index, [])
-            failed = [
-                pod for pod in some if _phase(pod) == "Failed" and "deletionTimestamp" not in pod["metadata"]
-            ]
             leaving = [pod for pod in some if "deletionTimestamp" in pod["metadata"] and not _ended(pod)]
             alive = [pod for pod in some if not _ended(pod) and pod not in leaving]
-            if len(failed) > limit:
-                self._finish(job, "Failed", "BackoffLimitExceeded")
+            if ends.get(index, []).count("Failed") > limit:
+                self._finish(job, "FailureTarget", "BackoffLimitExceeded")
                 return
             if index not in done and not alive and (early or not leaving):
                 self._make_pod(job, index)
@@ -280,18 +324,53 @@ class VirtualKubernetes:
                     self._remove("pods", pod)
 
     def _finish(self, job: Data, condition: str, reason: str) -> None:
-        job = copy.deepcopy(job)
-        job["status"] = {
-            "conditions": [{"type": condition, "status": "True", "reason": reason, "message": ""}]
-        }
-        self._put("MODIFIED", "jobs", job)
-        for (kind, _, _), pod in list(self._objects.items()):
-            mine = kind == "pods" and pod["metadata"]["labels"].get(JOB_NAME) == job["metadata"]["name"]
-            if mine and not _ended(pod):
+        """Note how a Job will end, and end its pods: it is over when they are."""
+        self._add_condition(job, condition, reason)
+        for pod in self._pods_of(job):
+            if not _ended(pod):
                 self._remove("pods", pod)
+        self._control()
+
+    def _add_condition(self, job: Data, condition: str, reason: str) -> None:
+        job = copy.deepcopy(job)
+        told = {"type": condition, "status": "True", "reason": reason, "message": ""}
+        job["status"] = {"conditions": [*_conditions(job), told]}
+        self._put("MODIFIED", "jobs", job)
+
+    def _count_end(self, pod: Data) -> None:
+        """Count the end of a pod for its Job, which keeps it until then: also that of one that was deleted."""
+        index, owner = (
+            int(pod["metadata"]["annotations"][INDEX]),
+            pod["metadata"]["ownerReferences"][0]["uid"],
+        )
+        self._ends.setdefault(owner, {}).setdefault(index, []).append(_phase(pod))
+
+    def _refuse_pod(self, job: Data, message: str) -> None:
+        """Tell why a Job gets no pod, as the controller does: by an event."""
+        name = job["metadata"]["name"]
+        event: Data = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name}.refused", "namespace": job["metadata"]["namespace"]},
+            "involvedObject": {"kind": "Job", "name": name, "uid": job["metadata"]["uid"]},
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "message": message,
+        }
+        if ("events", event["metadata"]["namespace"], event["metadata"]["name"]) not in self._objects:
+            event["metadata"]["uid"] = secrets.token_hex(8)
+            self._put("ADDED", "events", event)
 
     def _make_pod(self, job: Data, index: int) -> None:
         template, name = job["spec"]["template"], job["metadata"]["name"]
+        if wrong := restricted_problems(template["spec"]):
+            told = f'violates PodSecurity "restricted:latest": {", ".join(wrong)}'
+            self._refuse_pod(job, f'Error creating: pods "{name}-{index}-" is forbidden: {told}')
+            return
+        if self.quota is not None and len(self._pods_of(job)) >= self.quota:
+            told = f"exceeded quota: compute, requested: pods=1, used: pods={self.quota}, limited: pods={self.quota}"
+            self._refuse_pod(job, f'Error creating: pods "{name}-{index}-" is forbidden: {told}')
+            return
         self._addresses += 1
         address = f"127.0.77.{self._addresses}"
         metadata = {
@@ -300,6 +379,7 @@ class VirtualKubernetes:
             "uid": secrets.token_hex(8),
             "labels": {**template["metadata"].get("labels", {}), JOB_NAME: name, INDEX: str(index)},
             "annotations": {**template["metadata"].get("annotations", {}), INDEX: str(index)},
+            "finalizers": [TRACKING],
             "ownerReferences": [
                 {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
             ],
@@ -329,9 +409,7 @@ class VirtualKubernetes:
         lines = [line for line in self._hosts.read_text().splitlines() if f" {host} " not in f"{line} "]
         lines.append(f"{pod['status']['podIP']} {host} {host}.{domain}")
         self._hosts.write_text("\n".join(lines) + "\n")  # the same file, which all pods see
-        env = variables_of(
-            container, pod, lambda name: dict(self._get("secrets", namespace, name)["stringData"])
-        )
+        env = variables_of(container, pod, lambda name: _texts(self._get("secrets", namespace, name)["data"]))
         env["JOB_COMPLETION_INDEX"] = str(index)
         process = self._spawner.submit(
             PodProcess,
@@ -350,8 +428,6 @@ class VirtualKubernetes:
 
     def _files_of(self, pod: Data, container: Data) -> dict[str, dict[str, bytes]]:
         """Return the files of the ConfigMaps that a container sees, by folder."""
-        import base64
-
         maps = {
             volume["name"]: volume["configMap"]["name"]
             for volume in pod["spec"].get("volumes", ())
@@ -378,6 +454,8 @@ class VirtualKubernetes:
                     pod["status"]["containerStatuses"] = [
                         _state(pod["spec"]["containers"][0], {"terminated": ended})
                     ]
+                    pod["metadata"].pop("finalizers", None)
+                    self._count_end(pod)
                     self._put("MODIFIED", "pods", pod)
                     if "deletionTimestamp" in pod["metadata"]:
                         self._forget("pods", pod)
@@ -385,17 +463,26 @@ class VirtualKubernetes:
 
     # -- streams ----------------------------------------------------------------------------------
 
-    def listing(self, kind: str, namespace: str, selector: str) -> Data:
-        """Return the objects of a kind that a selector takes."""
+    def listing(self, kind: str, namespace: str, query: dict[str, str]) -> Data:
+        """Return the objects of a kind that the selectors take. As in a real list, they do not tell their kind."""
         with self._changed:
             items = [
-                copy.deepcopy(item)
+                {
+                    field: copy.deepcopy(part)
+                    for field, part in item.items()
+                    if field not in ("apiVersion", "kind")
+                }
                 for (other, place, _), item in self._objects.items()
-                if other == kind and place == namespace and _selected(item, selector)
+                if other == kind and place == namespace and _selected(item, query.get("labelSelector", ""))
+                if _has_fields(kind, item, query.get("fieldSelector", ""))
             ]
-            return {"kind": "List", "items": items, "metadata": {"resourceVersion": str(self._now)}}
+            version, single = _KINDS[kind]
+            metadata = {"resourceVersion": str(self._now)}
+            return {"apiVersion": version, "kind": f"{single}List", "items": items, "metadata": metadata}
 
-    def watch(self, kind: str, namespace: str, selector: str, version: int) -> Iterator[Data]:
+    def watch(
+        self, kind: str, namespace: str, selector: str, version: int, *, bookmarks: bool
+    ) -> Iterator[Data]:
         """Yield what happens to the objects of a kind after a version."""
         epoch, place = self._epoch, 0
         while True:
@@ -415,8 +502,19 @@ class VirtualKubernetes:
                     if self._epoch != epoch:
                         return
                     bookmark = {"kind": "Pod", "metadata": {"resourceVersion": str(self._now)}}
-                    found = [{"type": "BOOKMARK", "object": bookmark}]
+                    found = [{"type": "BOOKMARK", "object": bookmark}] if bookmarks else []
             yield from found
+
+    def check_log(self, name: str, namespace: str, container: str) -> None:
+        """Refuse the log of a container that is not there, or has not started."""
+        with self._changed:
+            pod = self._get("pods", namespace, name)
+        if container not in [one["name"] for one in pod["spec"]["containers"]]:
+            raise ApiRefusalError(400, f"container {container} is not valid for pod {name}")
+        if pod["metadata"]["uid"] not in self._processes:
+            raise ApiRefusalError(
+                400, f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating'
+            )
 
     def log_lines(self, name: str, namespace: str, since: str, follow: bool) -> Iterator[bytes]:
         """Yield the lines of a pod's log, with their times."""
@@ -482,55 +580,95 @@ class _Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(address.query).items()}
         self.cluster.requests.append((self.command, address.path, body))
         try:
-            self._check_rights(address.path)
+            self._check_rights(address.path, query)
             self._carry_out(address.path, query, body)
         except ApiRefusalError as refusal:
+            if self.cluster.drop_refusals > 0:
+                self.cluster.drop_refusals -= 1
+                self.close_connection = True
+                return
             status = {"kind": "Status", "status": "Failure", "message": str(refusal), "code": refusal.code}
             self._send(refusal.code, status)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    def _check_rights(self, path: str) -> None:
+    def _check_rights(self, path: str, query: dict[str, str]) -> None:
         if self.headers.get("Authorization") != "Bearer a-token":
             raise ApiRefusalError(401, "Unauthorized")
         if self.cluster.busy > 0:
             self.cluster.busy -= 1
             raise ApiRefusalError(429, "too many requests")
-        for kind in self.cluster.forbidden:
-            if f"/{kind}" in path:
-                raise ApiRefusalError(403, f'{kind} is forbidden: User "me" cannot touch it')
+        match = _PATH.fullmatch(path)
+        if match is None:
+            return
+        _, kind, name, sub = match.groups()
+        verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(self.command, "get")
+        if self.command == "GET" and name is None:
+            verb = "watch" if query.get("watch") else "list"
+        group = path.split("/")[2] if path.startswith("/apis/") else ""
+        resource = f"{kind}/{sub}" if sub else kind
+        if kind in self.cluster.forbidden or verb not in self.cluster.rules.get((group, resource), ()):
+            told = (
+                f'{kind} is forbidden: User "me" cannot {verb} resource "{resource}" in API group "{group}"'
+            )
+            raise ApiRefusalError(403, told)
+
+    def _body(self, text: str, *kinds: str) -> Data:
+        """Return the object that was sent, in one of the forms that are taken."""
+        kind = self.headers.get("Content-Type", "")
+        if kind not in kinds:
+            raise ApiRefusalError(
+                415, f"the body of the request was in an unknown format, got {kind or 'none'}"
+            )
+        found: Data = yaml.safe_load(text) if kind == "application/yaml" else json.loads(text)
+        return found
 
     def _carry_out(self, path: str, query: dict[str, str], body: str) -> None:
         if path.endswith("/selfsubjectaccessreviews"):
-            asked = json.loads(body)["spec"]["resourceAttributes"]
+            asked = self._body(body, "application/json")["spec"]["resourceAttributes"]
             self._send(201, {"status": {"allowed": asked["resource"] not in self.cluster.forbidden}})
             return
         match = _PATH.fullmatch(path)
-        if match is None:
+        if match is None or match[2] not in _KINDS:
             raise ApiRefusalError(404, f"the server could not find the requested resource {path}")
         namespace, kind, name, sub = match.groups()
-        selector = query.get("labelSelector", "")
         if sub == "log":
-            lines = self.cluster.log_lines(
-                name, namespace, query.get("sinceTime", "").rstrip("Z"), query.get("follow") == "true"
-            )
-            self._stream(lines, "text/plain")
+            self._stream(self._log_lines(name, namespace, query), "text/plain")
         elif self.command == "POST":
-            item = yaml.safe_load(body)
+            item = self._body(body, "application/json", "application/yaml")
             self.cluster.check(item)
-            self._send(201, self.cluster.create(kind, namespace, item))
+            made = self.cluster.create(kind, namespace, item)
+            if self.cluster.drop_answers > 0:
+                self.cluster.drop_answers -= 1
+                raise ConnectionResetError
+            self._send(201, made)
         elif self.command == "PATCH":
-            self._send(200, self.cluster.patch(kind, namespace, name, json.loads(body)))
+            # The others are taken by a real one as well; a run sends none of them.
+            change = self._body(body, "application/merge-patch+json")
+            self._send(200, self.cluster.patch(kind, namespace, name, change))
         elif self.command == "DELETE":
             self._send(200, self.cluster.remove(kind, namespace, name))
         elif name is not None:
             with self.cluster._changed:
                 self._send(200, copy.deepcopy(self.cluster._get(kind, namespace, name)))
         elif query.get("watch"):
-            events = self.cluster.watch(kind, namespace, selector, int(query["resourceVersion"]))
+            events = self.cluster.watch(
+                kind,
+                namespace,
+                query.get("labelSelector", ""),
+                int(query["resourceVersion"]),
+                bookmarks=query.get("allowWatchBookmarks") in ("1", "true"),
+            )
             self._stream((json.dumps(event).encode() + b"\n" for event in events), "application/json")
         else:
-            self._send(200, self.cluster.listing(kind, namespace, selector))
+            self._send(200, self.cluster.listing(kind, namespace, query))
+
+    def _log_lines(self, name: str, namespace: str, query: dict[str, str]) -> Iterator[bytes]:
+        since = query.get("sinceTime", "")
+        if since and not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)", since):
+            raise ApiRefusalError(400, f"sinceTime must be a time of RFC 3339, got {since}")
+        self.cluster.check_log(name, namespace, query.get("container", ""))
+        return self.cluster.log_lines(name, namespace, since.rstrip("Z"), query.get("follow") == "true")
 
     def _send(self, code: int, data: Data) -> None:
         body = json.dumps(data).encode()
@@ -574,6 +712,50 @@ def _ended(pod: Data) -> bool:
 
 def _conditions(job: Data) -> list[Data]:
     return list(job.get("status", {}).get("conditions", ()))
+
+
+_TERMINAL = {"SuccessCriteriaMet": "Complete", "FailureTarget": "Failed"}
+
+
+def _is_finished(job: Data) -> bool:
+    return any(condition["type"] in _TERMINAL.values() for condition in _conditions(job))
+
+
+def _texts(data: dict[str, str]) -> dict[str, str]:
+    return {name: base64.b64decode(text).decode() for name, text in data.items()}
+
+
+def _fill_in(item: Data) -> None:
+    """Fill in what an API server does: fields that were left out, and secrets in their stored form."""
+    if item["kind"] == "Secret" and "stringData" in item:
+        texts = {
+            name: base64.b64encode(text.encode()).decode() for name, text in item.pop("stringData").items()
+        }
+        item["data"] = {**item.get("data", {}), **texts}
+    if item["kind"] == "Job":
+        identity = {"batch.kubernetes.io/controller-uid": item["metadata"]["uid"]}
+        defaults = {"suspend": False, "manualSelector": False, "selector": {"matchLabels": identity}}
+        item["spec"] = {**defaults, **item["spec"]}
+        item["spec"]["template"]["spec"] = {
+            "dnsPolicy": "ClusterFirst",
+            "schedulerName": "default-scheduler",
+            **item["spec"]["template"]["spec"],
+        }
+    if item["kind"] == "Service":
+        item["spec"] = {"type": "ClusterIP", "sessionAffinity": "None", **item["spec"]}
+
+
+def _has_fields(kind: str, item: Data, selector: str) -> bool:
+    for part in filter(None, selector.split(",")):
+        path, _, value = part.partition("=")
+        if path not in _FIELDS.get(kind, ("metadata.name",)):
+            raise ApiRefusalError(400, f'field label not supported: "{path}"')
+        place: Any = item
+        for name in path.split("."):
+            place = place.get(name, {}) if isinstance(place, dict) else {}
+        if place != value:
+            return False
+    return True
 
 
 def _selected(item: Data, selector: str) -> bool:

@@ -102,7 +102,7 @@ class KubernetesConfig(Document, frozen=True, kw_only=True):
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     retries: Annotated[int, Meta(ge=0, le=1000)] | None = (
-        None  # of a pod; None: 0, or 6 where the run is elastic
+        None  # of a pod; None: 0, or 100 where the run is elastic
     )
     deadline_s: Seconds | None = None
     keep_s: Seconds | None = 86_400  # after the end; None: until someone deletes it

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from testing.kubernetes.schemas import VERSIONS, check
+from testing.kubernetes.validation import problems, restricted_problems, update_problems
 
 from weft.errors import UsageError
 from weft.launch.command import Command
@@ -112,6 +113,43 @@ def test_every_object_passes_the_strict_schemas(fields: dict[str, Any]) -> None:
     for item in manifests(request(**fields)):
         for version in (VERSIONS[0], VERSIONS[-1]):
             check(item, version)
+        assert problems(item) == []
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*REQUESTS, *ONLY_JOBS} - {"node folder", "host network", "fabric", "volumes"})
+)
+def test_pods_pass_the_restricted_profile_unless_more_was_asked_for(name: str) -> None:
+    pods = manifests(request(**{**REQUESTS, **ONLY_JOBS}[name]))[-1]["spec"]["template"]["spec"]
+    assert restricted_problems(pods) == []
+
+
+def test_the_restricted_profile_refuses_what_it_must() -> None:
+    """The check itself can fail: root, folders of the node, its network, capabilities."""
+    for name, why in {
+        "node folder": "runAsNonRoot != true",
+        "host network": "host namespaces",
+        "fabric": "unrestricted capabilities",
+        "volumes": "volume type nfs",
+    }.items():
+        pods = manifests(request(**{**REQUESTS, **ONLY_JOBS}[name]))[-1]["spec"]["template"]["spec"]
+        assert why in restricted_problems(pods)
+
+
+def test_a_variable_of_the_run_gives_way_to_one_of_the_settings() -> None:
+    """A cluster takes the last of two and `kubectl apply` neither: there must be one."""
+    job = manifests(request(env={"LEVEL": "4"}, secrets={"HF_TOKEN": "hub/token"}))[-1]
+    env = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert [one["value"] for one in env if one["name"] == "LEVEL"] == ["4"]
+    assert [one["valueFrom"]["secretKeyRef"]["name"] for one in env if one["name"] == "HF_TOKEN"] == ["hub"]
+
+
+def test_a_job_is_scaled_by_both_numbers_and_nothing_else_of_it_changes() -> None:
+    job = manifests(request(pods=4, elastic=True))[-1]
+    assert update_problems(job, {**job, "spec": {**job["spec"], "parallelism": 2, "completions": 2}}) == []
+    more = {**job["spec"]["template"], "metadata": {"labels": {"team": "vision"}}}
+    for change in ({"completions": 2}, {"podReplacementPolicy": "Failed"}, {"template": more}):
+        assert update_problems(job, {**job, "spec": {**job["spec"], **change}})
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -212,6 +250,23 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"kind": "trainjob", "app_wrapper": True, "queue": "a"},
         "knows TrainJobs",
     ),
+    "seconds of a taint that ends nothing": (
+        {"tolerations": (PodToleration(key="a", effect="NoSchedule", seconds=5),)},
+        "effect: NoExecute",
+    ),
+    "a value of a taint that must but exist": (
+        {"tolerations": (PodToleration(key="a", value="b"),)},
+        "operator: Equal",
+    ),
+    "any taint that equals": (
+        {"tolerations": (PodToleration(operator="Equal", value="b"),)},
+        "must name a key",
+    ),
+    "a resource of no vendor": ({"resources": {"gpu": 1}}, "nvidia.com/gpu"),
+    "a request of a card without a limit": ({"requests": {"nvidia.com/gpu": 1}}, "among resources"),
+    "huge pages alone": ({"resources": {"hugepages-2Mi": "1Gi"}}, "cpu or memory"),
+    "a folder above its volume": ({"volumes": (PodVolume(at="/a", claim="x", sub_path="../b"),)}, "sub_path"),
+    "a label of the Job": ({"labels": {"batch.kubernetes.io/job-name": "x"}}, "Kubernetes itself"),
     "bad label": ({"labels": {"a b": "c"}}, "a b=c"),
     "name too long": ({"name": "a" * 63}, "at most 61"),
     "name of digits": ({"name": "1a"}, "small letter"),

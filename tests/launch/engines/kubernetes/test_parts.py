@@ -15,12 +15,22 @@ from hypothesis import strategies as st
 
 from weft.errors import UsageError
 from weft.launch.control.console import Console
+from weft.launch.engines.kubernetes.api import ClusterApi
 from weft.launch.engines.kubernetes.follow import LeaderLog, outcome_from
 from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
 from weft.launch.engines.kubernetes.objects.snapshot import LARGEST_BYTES, snapshot
-from weft.launch.engines.kubernetes.pod_news import describe_end, job_end, terminated, why_pending
+from weft.launch.engines.kubernetes.pod_news import (
+    describe_end,
+    is_waiting,
+    job_end,
+    terminated,
+    warnings_in,
+    why_pending,
+)
+from weft.launch.engines.pods.lines import listen_at
 from weft.launch.engines.pods.mirror import MARK, FilePiece, Mirror, mark_of, piece_in, write_piece
 from weft.launch.engines.pods.place import is_among_pods, place_from
+from weft.launch.pod_settings import KubernetesConfig
 
 
 @given(
@@ -179,6 +189,50 @@ def test_news_of_pods_are_one_line() -> None:
     assert job_end({"status": {}}) is None
     failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}
     assert job_end({"status": {"conditions": [failed]}}) == "DeadlineExceeded: too long"
+    # What will be is told while pods still end.
+    soon = {"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded", "message": ""}
+    assert job_end({"status": {"conditions": [soon]}}) == "BackoffLimitExceeded"
+    assert (
+        job_end({"status": {"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]}}) == "Complete"
+    )
+
+
+def test_warnings_are_told_in_the_order_in_which_they_were_seen() -> None:
+    events = [
+        {
+            "type": "Warning",
+            "reason": "FailedMount",
+            "message": "no\n claim",
+            "eventTime": "2026-11-18T00:00:02Z",
+        },
+        {"type": "Normal", "reason": "Scheduled", "message": "fine"},
+        {"type": "Warning", "reason": "Failed", "message": "", "lastTimestamp": "2026-11-18T00:00:01Z"},
+    ]
+    assert warnings_in(events) == ["Failed", "FailedMount: no claim"]
+    assert is_waiting(pod(phase="Pending"))
+    assert not is_waiting(pod(phase="Running"))
+
+
+def test_a_pod_listens_at_an_address_of_either_family() -> None:
+    for address in ("127.0.0.1", "::1"):
+        with listen_at(address, 0, backlog=1) as listener:
+            assert listener.getsockname()[0] == address
+
+
+@pytest.mark.parametrize(
+    "user", ["{token: a}", "{}", "{exec: {apiVersion: client.authentication.k8s.io/v1, command: b}}"]
+)
+def test_kubeconfigs_of_all_kinds_of_users_are_read(
+    user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(
+        "{current-context: a, contexts: [{name: a, context: {cluster: c, user: u}}],"
+        f" clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:1'}}}}], users: [{{name: u, user: {user}}}]}}"
+    )
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'none'}:{tmp_path / 'config'}")
+    api = ClusterApi(KubernetesConfig())
+    assert (api.server, api.namespace) == ("http://127.0.0.1:1", "default")
+    api.close()
 
 
 def test_a_snapshot_is_the_same_for_the_same_files_and_refuses_large_ones(tmp_path: Path) -> None:

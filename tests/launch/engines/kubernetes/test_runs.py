@@ -132,6 +132,37 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_left_half_done(on_cluste
     assert before == {kind: len(on_cluster.cluster.objects(kind)) for kind in ("jobs", "secrets", "services")}
 
 
+def test_an_answer_that_is_lost_makes_no_conflict_of_a_run_with_itself(on_cluster: ClusterShell) -> None:
+    """Each object is created, and the connection breaks before the server has said so."""
+    on_cluster.cluster.drop_answers = 4
+    done = on_cluster.run(on_cluster.shell.script(HELLO))
+    assert done.returncode == 0, done.stderr
+    posts = [path for method, path, _ in on_cluster.cluster.requests if method == "POST"]
+    assert len(posts) == 8  # Secret, ConfigMap, Service and Job, each twice
+
+
+def test_the_objects_of_another_run_are_not_taken_for_ours_after_a_broken_answer(
+    on_cluster: ClusterShell,
+) -> None:
+    script = on_cluster.shell.script(WAITS)
+    assert on_cluster.run("--detach", "--name", "one", script).returncode == 0
+    on_cluster.cluster.drop_refusals = 1
+    done = on_cluster.run("--name", "one", script)
+    assert done.returncode == 2
+    assert "a name that is free" in done.stderr
+    assert [len(on_cluster.cluster.objects(kind)) for kind in ("jobs", "secrets", "services")] == [1, 1, 1]
+
+
+def test_a_quota_that_allows_too_few_pods_is_told(on_cluster: ClusterShell) -> None:
+    on_cluster.cluster.quota = 1
+    process = on_cluster.start("--pods", "2", on_cluster.shell.script(HELLO))
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert "1 pods are missing: FailedCreate: " in line
+    assert "exceeded quota: compute" in line
+    process.kill()
+
+
 def test_a_run_that_was_left_alone_is_followed_later(on_cluster: ClusterShell) -> None:
     script = on_cluster.shell.script(HELLO)
     assert on_cluster.run("--detach", "--pods", "1", script, "3").returncode == 0

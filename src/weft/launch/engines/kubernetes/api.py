@@ -6,6 +6,7 @@ What passes (a busy or restarting API server) is tried again; what does not is a
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import threading
@@ -25,6 +26,7 @@ WATCH_S = 240  # for which one watch lasts; then another one goes on where it st
 TRY_FOR_S = 60.0  # while the API server does not answer
 PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _PASSING = frozenset({429, 500, 502, 503, 504})
+MERGE = "application/merge-patch+json"
 _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
@@ -34,6 +36,7 @@ class ClusterError(ConnectError):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+        self.repeated = False  # whether an earlier try may have been carried out
 
 
 def kind_path(api_version: str, kind: str, namespace: str | None) -> str:
@@ -79,23 +82,27 @@ class ClusterApi:
     ) -> Data:
         """Send one request, again while the server is busy or away; return its answer."""
         headers = {"Content-Type": content_type} if content is not None else {}
-        deadline = time.monotonic() + TRY_FOR_S
+        deadline, repeated = time.monotonic() + TRY_FOR_S, False
         for turn in range(1_000_000):
             try:
                 answer = self._http.request(
                     method, path, params=dict(params or {}), content=content, headers=headers
                 )
             except self._errors as error:
+                repeated = True
                 trouble = f"{doing}: {self.server} must answer, got {error or type(error).__name__}"
                 if time.monotonic() > deadline:
                     raise ClusterError(f"{trouble}; is the cluster up, is the kubeconfig right?") from None
                 time.sleep(_pause(turn))
                 continue
+            repeated |= answer.status_code >= 500
             if answer.status_code in _PASSING and time.monotonic() < deadline:
                 time.sleep(_retry_after(answer.headers, turn))
                 continue
             if answer.status_code >= 400:
-                raise _refusal(doing, answer.status_code, answer.text)
+                refusal = _refusal(doing, answer.status_code, answer.text)
+                refusal.repeated = repeated
+                raise refusal
             found: Data = answer.json()
             return found
         raise AssertionError("unreachable")
@@ -110,15 +117,33 @@ class ClusterApi:
 
     def create(self, item: Data) -> Data:
         """Create an object from the text that a dry run prints."""
-        doing = f"create {item['kind']} {item['metadata']['name']}"
-        return self.request(
-            "POST",
-            self.path_of(item, named=False),
-            params={"fieldManager": "weft"},
-            content=one_to_yaml(item),
-            content_type="application/yaml",
-            doing=doing,
-        )
+        try:
+            return self.request(
+                "POST",
+                self.path_of(item, named=False),
+                # A field that this cluster does not know is refused, not left out.
+                params={"fieldManager": "weft", "fieldValidation": "Strict"},
+                content=one_to_yaml(item),
+                content_type="application/yaml",
+                doing=f"create {item['kind']} {item['metadata']['name']}",
+            )
+        except ClusterError as error:
+            found = self._made_before(item) if error.status == 409 and error.repeated else None
+            if found is None:
+                raise
+            return found
+
+    def _made_before(self, item: Data) -> Data | None:
+        """Return an object that a request of ours has made whose answer was lost; None where it is another's.
+
+        The first object of a run holds its secret, which nobody else has; the rest has the name that this one took.
+        """
+        if item["kind"] in ("Secret", "ConfigMap", "Service"):
+            # An empty change returns the object: who may create and change secrets need not be allowed to read all.
+            found: Data | None = self.patch(item, {})
+        else:
+            found = self.read(item)
+        return found if found is not None and _same_secrets(item, found) else None
 
     def apply(self, objects: Iterable[Data]) -> None:
         """Create objects in order, all or none. The others then belong to the last one, which starts the pods."""
@@ -154,7 +179,7 @@ class ClusterApi:
             "PATCH",
             self.path_of(item),
             content=json.dumps(change),
-            content_type="application/merge-patch+json",
+            content_type=MERGE,
             doing=f"change {item['kind']} {item['metadata']['name']}",
         )
 
@@ -214,6 +239,7 @@ class ClusterApi:
                 yield dict(pods)
                 version = listing["metadata"]["resourceVersion"]
                 while not over.is_set():
+                    began = time.monotonic()
                     for event in self._watch(selector, version):
                         turn = 0
                         version = event["object"]["metadata"].get("resourceVersion", version)
@@ -227,6 +253,11 @@ class ClusterApi:
                         yield dict(pods)
                         if over.is_set():
                             return
+                    if (
+                        time.monotonic() - began < 1.0
+                    ):  # something between us and the server ends every stream
+                        over.wait(_pause(turn))
+                        turn += 1
             except ClusterError as error:
                 if error.status in (401, 403):
                     raise
@@ -274,6 +305,17 @@ class ClusterApi:
             raise ClusterError(f"read the log of {pod}: {error or type(error).__name__}") from None
 
 
+def _same_secrets(sent: Data, found: Data) -> bool:
+    """Return whether an object of the cluster has the secrets of one that was sent; true for one without any."""
+    if sent["kind"] == "AppWrapper":
+        pairs = zip(sent["spec"]["components"], found["spec"]["components"], strict=False)
+        return all(_same_secrets(one["template"], other["template"]) for one, other in pairs)
+    if sent["kind"] != "Secret" or "stringData" in found:
+        return bool(sent.get("stringData") == found.get("stringData"))
+    texts = {name: base64.b64encode(text.encode()).decode() for name, text in sent["stringData"].items()}
+    return bool(found.get("data") == texts)
+
+
 def _pause(turn: int) -> float:
     return PAUSES_S[min(turn, len(PAUSES_S) - 1)]
 
@@ -290,6 +332,10 @@ def _refusal(doing: str, status: int, text: str) -> ClusterError:
     except (ValueError, AttributeError):
         message = text
     message = " ".join(message.split())[:500]
+    if status == 403 and "exceeded quota" in message:
+        return ClusterError(
+            f"the cluster must {doing}, got {status}: {message}; ask for more, or for less", status
+        )
     advice = {
         401: "log in again",
         403: "ask for the Role that `weft kubernetes role` prints",
@@ -305,7 +351,9 @@ def _find_config(settings: KubernetesConfig) -> Any:
     from lightkube.config.kubeconfig import KubeConfig
     from lightkube.core.exceptions import ConfigError
 
-    file = settings.kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    listed = os.environ.get("KUBECONFIG", "").split(os.pathsep)  # the first file that there is
+    file = settings.kubeconfig or next((name for name in listed if name and Path(name).exists()), listed[0])
+    file = file or str(Path.home() / ".kube" / "config")
     try:
         if not Path(file).exists() and Path(_SERVICE_ACCOUNT).exists():
             found = KubeConfig.from_service_account()
@@ -319,4 +367,8 @@ def _find_config(settings: KubernetesConfig) -> Any:
         ) from None
     if config is None:
         raise UsageError(f"{file} must have a current context, got none; use --context NAME")
+    login = config.user.exec if config.user is not None else None
+    if login is not None and login.apiVersion == "client.authentication.k8s.io/v1":
+        # The same words as before its last version, whose name lightkube does not know.
+        login.apiVersion = "client.authentication.k8s.io/v1beta1"
     return config

@@ -25,8 +25,10 @@ from weft.launch.engines.kubernetes.pod_news import (
     describe_end,
     has_started,
     index_of,
+    is_waiting,
     job_end,
     terminated,
+    warnings_in,
     why_pending,
 )
 from weft.launch.engines.pods.mirror import MARK, piece_in, write_piece
@@ -34,6 +36,8 @@ from weft.launch.engines.pods.mirror import MARK, piece_in, write_piece
 Data = dict[str, Any]
 LOOK_S = 1.0  # between two looks at the Job
 NO_PODS_S = 3.0  # after which a Job without pods is asked why
+EVENTS_EVERY_S = 5.0  # between two looks at the events of pods that wait
+MOST_ASKED = 4  # pods whose events are asked for
 GONE_S = 15.0  # for a Job that is over to tell so, once its first pod has ended
 _RANK = re.compile(rb"\[ *(\d+)\] ")
 
@@ -101,6 +105,7 @@ class RunFollower:
     _said: set[tuple[str, str]] = field(default_factory=set)
     _logs: dict[str, threading.Thread] = field(default_factory=dict)  # by the pods' identities
     _seen: dict[str, Data] = field(default_factory=dict)  # how first pods ended, by their identities
+    _next_events: float = 0.0
     _interrupted: int | None = None
     _trouble: ClusterError | None = None
 
@@ -261,12 +266,26 @@ class RunFollower:
             self._say_once(
                 "job", f"weft: the run waits in the queue {queue}" if queue else "weft: the run is suspended"
             )
+        elif job is not None and self._pods:
+            self._explain_pending(seconds, wanted=int(job["spec"].get("parallelism", 1)))
         elif not self._pods and seconds > NO_PODS_S and job is not None:
-            for event in self.api.events(self.names.job):
-                if event.get("type") == "Warning":
-                    text = " ".join(str(event.get("message", "")).split())[:300]
-                    self._say_once("job", f"weft: no pods yet: {event.get('reason')}: {text}")
+            for warning in warnings_in(self.api.events(self.names.job)):
+                self._say_once("job", f"weft: no pods yet: {warning}")
         return job_end(job)
+
+    def _explain_pending(self, seconds: float, *, wanted: int) -> None:
+        """Say what events tell of pods that are missing, or wait for a volume: no status of a pod tells these."""
+        now = time.monotonic()
+        if seconds < NO_PODS_S or now < self._next_events:
+            return
+        self._next_events = now + EVENTS_EVERY_S
+        waiting = [pod for pod in self._pods.values() if is_waiting(pod)]
+        if len(self._pods) < wanted:
+            for warning in warnings_in(self.api.events(self.names.job)):
+                self._say_once("job", f"weft: {wanted - len(self._pods)} pods are missing: {warning}")
+        for pod in waiting[:MOST_ASKED]:
+            for warning in warnings_in(self.api.events(pod["metadata"]["name"]))[-1:]:
+                self._say_once(self._host(pod), f"weft: {self._host(pod)} waits: {warning}")
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 Data = dict[str, Any]
@@ -30,6 +31,11 @@ def why_pending(pod: Data) -> str:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return _line(condition.get("reason", ""), condition.get("message", ""))
     return ""
+
+
+def is_waiting(pod: Data) -> bool:
+    """Return whether a pod waits for something that its own status does not name: a volume, say."""
+    return pod.get("status", {}).get("phase") in (None, "Pending") and not why_pending(pod)
 
 
 def _line(reason: str, message: str) -> str:
@@ -67,12 +73,33 @@ def describe_end(ended: Data) -> str:
 
 
 def job_end(job: Data | None) -> str | None:
-    """Return why a Job is over, `Complete` if it has succeeded; None while it goes on."""
+    """Return why a Job is over, `Complete` if it has succeeded; None while it goes on.
+
+    How it will end is told first, and that it has ended once all its pods have: the first is enough.
+    """
     if job is None:
         return "it was deleted"
     for condition in job.get("status", {}).get("conditions", ()):
-        if condition.get("status") == "True" and condition.get("type") == "Complete":
+        if condition.get("status") != "True":
+            continue
+        if condition.get("type") in ("SuccessCriteriaMet", "Complete"):
             return "Complete"
-        if condition.get("status") == "True" and condition.get("type") == "Failed":
+        if condition.get("type") in ("FailureTarget", "Failed"):
             return _line(condition.get("reason", "Failed"), condition.get("message", ""))
     return None
+
+
+def warnings_in(events: Iterable[Data]) -> list[str]:
+    """Return what the events about an object warn of, the newest last, each in one line."""
+    return [
+        _line(str(event.get("reason", "")), str(event.get("message", "")))
+        for event in sorted(events, key=_time_of)
+        if event.get("type") == "Warning"
+    ]
+
+
+def _time_of(event: Data) -> str:
+    """Return when an event was seen last; clusters tell it in one of several fields."""
+    series = event.get("series") or {}
+    told = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return str(told or event.get("metadata", {}).get("creationTimestamp") or "")

@@ -19,7 +19,7 @@ from weft.launch.control.outcome import Outcome
 from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
 from weft.launch.engines.kubernetes.follow import RunFollower
 from weft.launch.engines.kubernetes.objects.manifests import ManifestRequest
-from weft.launch.engines.kubernetes.objects.names import PodNames
+from weft.launch.engines.kubernetes.objects.names import PodNames, pod_names
 from weft.launch.engines.kubernetes.objects.pod_spec import Data
 from weft.launch.pod_settings import Kind, KubernetesConfig
 
@@ -155,5 +155,6 @@ def scale_pods(run_dir: Path, pods: int) -> None:
             f"only a Job has another number of pods while it runs, got a {where.objects[-1]['kind']}; "
             "start it with --as job"
         )
+    pod_names(where.name, where.name, where.kind, pods)  # the last pod's must still be a name
     with closing(ClusterApi(where.settings)) as api:
         api.patch(_references(where)[-1], {"spec": {"parallelism": pods, "completions": pods}})

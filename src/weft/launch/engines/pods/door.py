@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 
 from weft.errors import ConnectError, UsageError
 from weft.launch.control.outcome import Outcome
-from weft.launch.engines.pods.lines import CONNECT_TIMEOUT_S, keep_alive, receive_line, send_line
+from weft.launch.engines.pods.lines import (
+    CONNECT_TIMEOUT_S,
+    keep_alive,
+    listen_at,
+    receive_line,
+    send_line,
+)
 from weft.launch.engines.pods.place import PodPlace
 from weft.secret import admit, greet
 
@@ -41,7 +47,7 @@ class PodDoor:
     def serve(self) -> int:
         """Stay until the run is over; return the exit code of this pod."""
         try:
-            listener = socket.create_server((self.place.address, self.place.port), backlog=64)
+            listener = listen_at(self.place.address, self.place.port, backlog=64)
         except OSError as error:
             raise UsageError(
                 f"the port of the pods must be free, got {self.place.port}: {error.strerror}; set `port` to another"
@@ -83,10 +89,10 @@ class PodDoor:
             if not self.elastic and not self._leaving.is_set():
                 print(f"weft: {self.place.host(0)} is lost, and the run with it", file=sys.stderr)
                 return 1
-        if not attended or not self.elastic:
-            return SIGTERM_CODE
-        self._await_agents()
-        return 0
+        if attended and self.elastic:
+            self._await_agents()
+        # Not 0, even where all went well: a Job counts a deleted pod that succeeds as done, and makes no other one.
+        return SIGTERM_CODE
 
     def _call_leader(self) -> socket.socket | None:
         """Call the first pod until it answers; None if this pod has to go before."""

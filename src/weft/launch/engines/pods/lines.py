@@ -43,3 +43,9 @@ def keep_alive(connection: socket.socket) -> None:
         if hasattr(socket, option):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def listen_at(address: str, port: int, *, backlog: int) -> socket.socket:
+    """Return a listener at an address of this pod, of either family; an empty one stands for all of IPv4."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=backlog)

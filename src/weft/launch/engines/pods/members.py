@@ -19,7 +19,7 @@ from pathlib import Path
 
 from weft.errors import ConnectError, UsageError
 from weft.files import write_whole
-from weft.launch.engines.pods.lines import keep_alive, receive_line, send_line
+from weft.launch.engines.pods.lines import keep_alive, listen_at, receive_line, send_line
 from weft.launch.engines.pods.place import PodPlace, place_from
 from weft.secret import admit
 
@@ -52,7 +52,7 @@ class PodMembers:
         self.secret_file.touch(0o600)
         self.secret_file.write_text(place.secret)
         try:
-            self._listener = socket.create_server((place.address, place.port), backlog=1024)
+            self._listener = listen_at(place.address, place.port, backlog=1024)
         except OSError as error:
             raise UsageError(
                 f"the port of the pods must be free, got {place.port} on {place.address or 'this pod'}: "

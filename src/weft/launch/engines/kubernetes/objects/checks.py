@@ -9,6 +9,9 @@ from weft.launch.config import LaunchConfig
 from weft.launch.engines.kubernetes.objects.quantities import amount_of, is_extended
 from weft.launch.pod_settings import KubernetesConfig, PodVolume
 
+_STANDARD = re.compile(r"cpu|memory|ephemeral-storage|hugepages-\S+")
+# Labels that the Job controller gives the pods itself.
+_TAKEN = re.compile(r"(batch\.kubernetes\.io/.*|job-name|controller-uid)")
 _SOURCES = ("claim", "config_map", "secret", "nfs", "host_path", "empty")
 _OURS = re.compile(r"(WEFT_POD|WEFT_DOOR|PET_)|(JOB_COMPLETION_INDEX|WEFT_CODE)$")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?")
@@ -26,6 +29,7 @@ def check_request(config: LaunchConfig, pods: KubernetesConfig) -> None:
         )
     _check_names(pods)
     _check_resources(pods)
+    _check_tolerations(pods)
     _check_volumes(pods)
     _check_security(pods)
     _check_network(pods)
@@ -63,6 +67,11 @@ def _check_names(pods: KubernetesConfig) -> None:
                     f"{what} must be keys and values that Kubernetes takes (letters, digits, - _ . and at most 63 "
                     f"characters), got {key}={value}; mend it"
                 )
+    for key in pods.labels:
+        if _TAKEN.fullmatch(key):
+            raise UsageError(
+                f"labels must not be those that Kubernetes itself gives pods, got {key}; drop it"
+            )
     for key in pods.annotations:
         if not _LABEL_KEY.fullmatch(key):
             raise UsageError(f"annotations must have keys that Kubernetes takes, got {key!r}; mend it")
@@ -76,8 +85,29 @@ def _check_resources(pods: KubernetesConfig) -> None:
             raise UsageError(
                 f"{name} must be a whole number, got {quantity}; extended resources are not shared"
             )
+        if "/" not in name and not _STANDARD.fullmatch(name):
+            raise UsageError(
+                f"a resource of a vendor must be named with its domain, such as nvidia.com/gpu, got {name}; mend it"
+            )
+    _check_requests(pods)
+    names = {*pods.resources, *pods.requests}
+    if any(name.startswith("hugepages-") for name in names) and not names & {"cpu", "memory"}:
+        raise UsageError("huge pages must come with cpu or memory, got them alone; add memory: 1Gi, say")
+    memory = pods.resources.get("memory")
+    if pods.shm is not None and memory is not None and amount_of(pods.shm) > amount_of(memory):
+        raise UsageError(
+            f"/dev/shm must fit into the memory of a pod, of which it is a part, got {pods.shm} of {memory}; "
+            "lower shm or raise the memory"
+        )
+
+
+def _check_requests(pods: KubernetesConfig) -> None:
     for name, quantity in pods.requests.items():
         if name not in pods.resources:
+            if is_extended(name) or name.startswith("hugepages-"):
+                raise UsageError(
+                    f"{name} is not shared, so it must be among resources, got it among requests alone; move it"
+                )
             continue
         if is_extended(name) and amount_of(quantity) != amount_of(pods.resources[name]):
             raise UsageError(
@@ -87,12 +117,20 @@ def _check_resources(pods: KubernetesConfig) -> None:
             raise UsageError(
                 f"requests must not exceed limits, got {name} {quantity} over {pods.resources[name]}; lower it"
             )
-    memory = pods.resources.get("memory")
-    if pods.shm is not None and memory is not None and amount_of(pods.shm) > amount_of(memory):
-        raise UsageError(
-            f"/dev/shm must fit into the memory of a pod, of which it is a part, got {pods.shm} of {memory}; "
-            "lower shm or raise the memory"
-        )
+
+
+def _check_tolerations(pods: KubernetesConfig) -> None:
+    for taint in pods.tolerations:
+        if taint.key is None and taint.operator != "Exists":
+            raise UsageError("a toleration of operator Equal must name a key, got none; add key: NAME")
+        if taint.operator == "Exists" and taint.value is not None:
+            raise UsageError(
+                f"a toleration with a value must have operator: Equal, got Exists and {taint.value}; mend it"
+            )
+        if taint.seconds is not None and taint.effect != "NoExecute":
+            raise UsageError(
+                f"a toleration for some seconds must have effect: NoExecute, got {taint.effect}; mend it"
+            )
 
 
 def _check_volumes(pods: KubernetesConfig) -> None:
@@ -107,6 +145,12 @@ def _check_volumes(pods: KubernetesConfig) -> None:
                 f"two volumes must not share a folder, got {at} for {taken[at]} as well; move one"
             )
         taken[at] = "another volume"
+        if volume.sub_path is not None and (
+            volume.sub_path.startswith("/") or ".." in volume.sub_path.split("/")
+        ):
+            raise UsageError(
+                f"sub_path must be a folder below the volume's own, got {volume.sub_path}; mend it"
+            )
         if volume.nfs is not None and not re.fullmatch(r"[^/:\s]+:/\S*", volume.nfs):
             raise UsageError(f"nfs must look like server:/path, got {volume.nfs!r}; mend it")
         if volume.host_path is not None and not pods.root:

@@ -30,7 +30,8 @@ from weft.launch.engines.kubernetes.objects.pod_spec import (
 )
 from weft.launch.pod_settings import KubernetesConfig
 
-ELASTIC_RETRIES = 6  # of a pod of an elastic run
+# Of a pod of an elastic run. A pod that is evicted counts as failed, and a long run sees many of them.
+ELASTIC_RETRIES = 100
 TRAINER_API = "trainer.kubeflow.org/v1alpha1"
 
 

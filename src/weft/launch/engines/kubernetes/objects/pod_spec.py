@@ -188,7 +188,8 @@ def environment(request: PodRequest) -> list[Data]:
     found.append(_from_secret("WEFT_DOOR_SECRET", names.name, DOOR_KEY))
     found += [_from_secret(name, names.name, SECRET_VARIABLE_KEY + name) for name in request.secret_env]
     found += [_from_secret(name, *place.split("/", 1)) for name, place in pods.secrets.items()]
-    return found
+    # Each name once: those of the settings count more than those of the run.
+    return list({variable["name"]: variable for variable in found}.values())
 
 
 def _from_secret(variable: str, secret: str, key: str) -> Data:
