@@ -26,6 +26,9 @@ class ElasticConfig:
     slow: str = "report"  # what follows when a worker is slow: one of SLOW_POLICIES
     hostfile: Path | None = None  # read again when it changes
     discover: str | None = None  # a command that prints the hosts, run again and again
+    bar_hosts: str | None = (
+        None  # for how long a host is not used after a worker failed there; None: it is used on
+    )
     witness: str | None = None  # a host without workers whose agent votes with the others
     checkpoint: Path | None = None  # the folder of the checkpoints
     checkpoint_every: int | None = None  # steps between two; None: as few as cost little

@@ -24,15 +24,19 @@ from weft.errors import UsageError
         ),
         (
             "-np 4 --min-np 2 --max-np 8 --host-discovery-script ./d.sh --slots-per-host 4 ./x",
-            "run --elastic 2:8 --discover ./d.sh --per-host 4 -- ./x",
+            "run --elastic 2:8 --discover ./d.sh --per-host 4 --bar-hosts forever -- ./x",
         ),
         (
             "-np 2 --min-np 1 --reset-limit 3 ./x",
-            "run --elastic 1:2 --env HOROVOD_ELASTIC_RESET_LIMIT=3 -- ./x",
+            "run --elastic 1:2 --bar-hosts forever --env HOROVOD_ELASTIC_RESET_LIMIT=3 -- ./x",
         ),
         (
             "-np 2 --elastic-timeout 9 --max-np 3 ./x",
-            "run --elastic 2:3 --env HOROVOD_ELASTIC_TIMEOUT=9 -- ./x",
+            "run --elastic 2:3 --bar-hosts forever --env HOROVOD_ELASTIC_TIMEOUT=9 -- ./x",
+        ),
+        (
+            "-np 2 --max-np 3 --blacklist-cooldown-range 10 100 ./x",
+            "run --elastic 2:3 --bar-hosts 10:100 -- ./x",
         ),
         ("-np 2 --network-interfaces eth0,eth1 --tcp ./x", "run -n 2 --interface eth0 --tcp -- ./x"),
         ("-np 2 --mpi --mpi-args='-x A' ./x", "run -n 2 --engine mpi --mpiarg=-x --mpiarg=A -- ./x"),

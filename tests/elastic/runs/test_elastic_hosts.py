@@ -302,3 +302,17 @@ def test_hosts_that_are_all_lost_begin_again_and_a_launcher_that_was_cut_off_hea
     # Hosts that are back tell the witness that what ran on them has ended; if both do so soon, it goes on with them.
     assert "all hosts were lost" in said or "(lost h1/0.0, h2/0.0)" in said, said
     run.is_sound(finished=2)
+
+
+def test_a_host_whose_worker_fails_is_barred_for_a_while(on_hosts: OnHosts) -> None:
+    run = on_hosts(2)
+    run.start("--elastic", "1:2", "-H", "h1,h2", "--bar-hosts", "3:60")
+    both = run.stands("h1/0", "h2/0")
+    (worker,) = run.workers("h2")
+    killed = run.kill(worker)
+    run.sees_said("h2 is barred for 3 s: a worker failed there")
+    wait_until(lambda: not run.left_on("h2"), "that nothing is left on a host that is barred", 30.0)
+    alone = run.stands("h1/0", after=max(killed, both.t))
+    run.stands("h1/0", "h2/0", after=alone.t)
+    run.ends()
+    run.is_sound(finished=2)

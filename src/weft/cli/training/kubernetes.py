@@ -122,10 +122,10 @@ def elastic_settings(settings: KubernetesConfig, options: dict[str, Any]) -> Kub
 
     limits = options.pop("elastic")
     given = {name: options.pop(name) for name in _ELASTIC}
-    for name in ("discover", "witness"):
+    for name in ("discover", "bar_hosts", "witness"):
         if given[name] is not None:
             raise UsageError(
-                f"--{name} is for hosts that are named, got it with --engine kubernetes; drop it"
+                f"--{name.replace('_', '-')} is for hosts that are named, got it with --engine kubernetes; drop it"
             )
     if limits is None:
         for name in ("checkpoint", "checkpoint_every"):
@@ -148,6 +148,7 @@ _ELASTIC: dict[str, Any] = {
     "alone": 60.0,
     "slow": "report",
     "discover": None,
+    "bar_hosts": None,
     "witness": None,
     "checkpoint": None,
     "checkpoint_every": None,

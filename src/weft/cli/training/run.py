@@ -150,6 +150,13 @@ def _adopt(ctx: click.Context, _param: click.Parameter, run: str | None) -> None
     help="With --elastic: prints the hosts to use, one a line; asked again and again.",
 )
 @click.option(
+    "--bar-hosts",
+    type=Text("seconds", "10:100"),
+    metavar="FIRST:LONGEST",
+    help="With --elastic: seconds for which a host is not used after a worker failed there, doubled each time; "
+    "`forever`: for good.",
+)
+@click.option(
     "--witness",
     metavar="HOST",
     help="With --elastic: a machine without workers that tells which of two hosts is lost.",
@@ -282,6 +289,7 @@ def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
         "alone",
         "slow",
         "discover",
+        "bar_hosts",
         "witness",
         "checkpoint",
         "checkpoint_every",
@@ -289,14 +297,17 @@ def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
     limits = options.pop("elastic")
     given = {name: options.pop(name) for name in names}
     if limits is None:
-        for name in ("discover", "witness", "checkpoint", "checkpoint_every"):
+        for name in ("discover", "bar_hosts", "witness", "checkpoint", "checkpoint_every"):
             if given[name] is not None:
                 flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag} must come with --elastic, got it alone; add --elastic MIN:MAX")
         return None
     from weft.elastic.config import ElasticConfig
+    from weft.elastic.launcher.barred import parse_barring
     from weft.elastic.launcher.hosts_wanted import discover
 
+    if given["bar_hosts"] is not None:
+        parse_barring(given["bar_hosts"])  # refuses what cannot be
     least, most = limits
     if given["discover"] is not None and options["hosts"] is None and options["hostfile"] is None:
         options["hosts"] = ",".join(
@@ -312,6 +323,7 @@ def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
         slow=given["slow"],
         hostfile=options["hostfile"],
         discover=given["discover"],
+        bar_hosts=given["bar_hosts"],
         witness=given["witness"],
         checkpoint=Path(given["checkpoint"]).absolute() if given["checkpoint"] else None,
         checkpoint_every=given["checkpoint_every"],

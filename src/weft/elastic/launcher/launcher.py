@@ -40,6 +40,7 @@ from weft.elastic.agent.launcher_messages import (
 from weft.elastic.agent.spec import make_agent_spec, slots_of
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.announce import lines_about
+from weft.elastic.launcher.barred import BarredHosts, hosts_of_failures, line_about, parse_barring
 from weft.elastic.launcher.control import KnownHost, RunControl, settings_to_json
 from weft.elastic.launcher.decisions import (
     are_all_ended,
@@ -124,6 +125,8 @@ class ElasticLauncher:
         self._local = alone if local is None else local  # on this machine alone
         self._secret = secret or new_secret()
         self._wanted = HostsWanted(config.hosts, elastic, warn=self._say)
+        barring = elastic.bar_hosts
+        self._barred = BarredHosts(parse_barring(barring)) if barring is not None else None
         hosts = LocalHosts(config) if self._local else remote_hosts(config)
         self._recruits = Recruits(config, hosts, self._on_listening)
         self._hosts, self._crew = self._recruits.hosts, self._recruits.crew
@@ -323,7 +326,14 @@ class ElasticLauncher:
         wanted = self._wanted.hosts
         if self._local and wanted and self._hosts:
             return (replace(wanted[0], name=next(iter(self._hosts))),)
-        return wanted
+        return wanted if self._barred is None else self._barred.allowed(wanted, time.monotonic())
+
+    def _bar(self, hosts: Iterable[str]) -> None:
+        """Use hosts on which a worker failed no more for a while, if that is asked for."""
+        for host in hosts if self._barred is not None and not self._local else ():
+            pause_s = self._barred.bar(host, time.monotonic()) if self._barred is not None else None
+            if pause_s is not None:
+                self._say(line_about(host, pause_s))
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -476,6 +486,7 @@ class ElasticLauncher:
             case JournalEvent():
                 for line in lines_about(event.news):
                     self._say(line)
+                self._bar(hosts_of_failures(event.news))
             case WorkerFailed():
                 self._failures.append(event.why)
             case AgentDone():

@@ -130,6 +130,13 @@ def _elastic(given: argparse.Namespace) -> Iterator[str]:
         yield from ("--discover", given.host_discovery_script)
     if given.slots_per_host is not None:
         yield from ("--per-host", str(given.slots_per_host))
+    cooldown = given.blacklist_cooldown_range
+    if cooldown is not None and not 0 < cooldown[0] <= cooldown[1]:
+        raise UsageError(
+            f"--blacklist-cooldown-range must be two numbers of seconds, the smaller one first, got {cooldown[0]} "
+            f"{cooldown[1]}; write --blacklist-cooldown-range 10 100"
+        )
+    yield from ("--bar-hosts", "forever" if cooldown is None else f"{cooldown[0]}:{cooldown[1]}")
     if given.start_timeout is not None:
         yield from ("--start-within", f"{given.start_timeout:g}")
 
@@ -182,11 +189,6 @@ def _notes(given: argparse.Namespace) -> Iterator[str]:
     for flag, why in {**DECIDED_FLAGS, **DECIDED_SWITCHES}.items():
         if getattr(given, flag.removeprefix("--").replace("-", "_"), None):
             yield f"{flag} has no effect: {why}"
-    if given.blacklist_cooldown_range is not None:
-        yield (
-            "--blacklist-cooldown-range has no effect: a place is given up once three workers in a row fail there, "
-            "and a host that comes back is used again"
-        )
     if given.output_filename is not None:
         yield f"output is in {given.output_filename}/rank-N.log, one file for each rank"
     if given.disable_cache:

@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         nargs=2,
         metavar=("A", "B"),
-        help="no effect",
+        help="seconds for which a host is not used after a worker failed there: A, doubled each time up to B",
     )
     knobs = made.add_argument_group("settings of workers").add_argument
     for flag, name, kind in KNOBS:
