@@ -44,6 +44,7 @@ class Flow:
         self.in_turn = self.taken = 0  # bytes of the step that have come in
         self.in_place = [0] * len(into)  # bytes of each step that are added and may go on
         self.error: BaseException | None = None
+        self._ways_left = 2  # out and in: a way without bytes, too, has the header of the neighbour before it
         self._over = threading.Event()
 
     def sendable(self) -> memoryview:
@@ -63,6 +64,12 @@ class Flow:
         while self.in_turn < len(self.into) and self.taken == len(self.into[self.in_turn].memory):
             self.in_turn, self.taken = self.in_turn + 1, 0
         return self.in_turn == len(self.into)
+
+    def way_ended(self) -> None:
+        """Note that all has gone out, or that all has come in; the flow ends with the second."""
+        self._ways_left -= 1
+        if self._ways_left == 0:
+            self.end()
 
     def end(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -178,7 +185,7 @@ class Pump:
             flow = self._outgoing[0]
             if flow.all_sent:
                 self._outgoing.popleft()
-                self._ended(flow)
+                flow.way_ended()
                 continue
             data = flow.sendable()
             if not data:
@@ -199,7 +206,7 @@ class Pump:
                 if isinstance(flow, HeaderExchange) and not flow.answered:
                     what = self._mesh.describe(self._left, DIFFERS)
                     raise MismatchError(f"{what}; use --debug to see both sides")
-                self._ended(flow)
+                flow.way_ended()
                 continue
             step = flow.into[flow.in_turn]
             if step.reduction is None:
@@ -223,10 +230,6 @@ class Pump:
             flow.in_place[flow.in_turn] = flow.taken
             self._filled = 0
         return count
-
-    def _ended(self, flow: Flow) -> None:
-        if flow.all_sent and flow.all_taken:
-            flow.end()
 
     def _send(self, data: memoryview) -> int:
         try:
