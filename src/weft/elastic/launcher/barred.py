@@ -15,7 +15,7 @@ FOR_GOOD = "forever"
 
 @dataclass(frozen=True)
 class BarringRule:
-    """How long a host is barred: `first_s` seconds, twice as long after each further failure, up to `longest_s`."""
+    """The rule for how long a host is barred: `first_s` seconds, doubled at each further failure up to `longest_s`."""
 
     first_s: float | None = None  # None: for good
     longest_s: float | None = None
