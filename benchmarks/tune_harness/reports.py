@@ -2,7 +2,7 @@
 
 A real service runs a study of 64 trials at once, each a job of its own whose script reports so many times a second; the
 value of each report is the time at which it was made. A viewer does what the page does: it reads the stream of the
-study, and asks for the trials that changed, at most every 700 ms. Reports count from the moment when all trials report.
+study, and asks for the trials that changed, at most every 350 ms. Reports count from the moment when all trials report.
 At the end every step of every trial must be among the events of the study, once.
 """
 
@@ -23,7 +23,7 @@ from benchmarks.jobs_harness.service import BenchService, quantile, service
 from weft.jobs.client.client import JobsClient
 from weft.tune.study.state import SearchState
 
-PAGE_PACE_S = 0.7  # at most one question for trials in so long, as the page has it
+PAGE_PACE_S = 0.35  # at most one question for trials in so long, as the page has it
 SCRIPT = """
 import sys, time, weft
 rate, count, go = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3]

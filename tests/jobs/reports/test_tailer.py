@@ -22,7 +22,7 @@ from tests.jobs.reports.test_foreign_metrics import EVENTS
 
 from weft.jobs.reports.fanout import PointFanout
 from weft.jobs.reports.tailer import Tailer
-from weft.jobs.reports.tails import add_pieces
+from weft.jobs.reports.tails import NewPieces
 from weft.jobs.spec.model import JobSpec, JsonLinesSource, MetricSource, RegexSource, TensorboardSource
 from weft.jobs.store import tables
 from weft.jobs.store.database import Database
@@ -152,16 +152,16 @@ def test_a_database_that_is_away_costs_time_alone(
 
     calls = []
 
-    def failing(add: Callable[..., Any]) -> Callable[..., Any]:
-        def work(*given: Any) -> Any:
+    def failing(*given: Any) -> Callable[..., Any]:
+        def work(connection: sa.Connection) -> Any:
             calls.append(given)
             if len(calls) < 3:
                 raise sa.exc.OperationalError("", {}, Exception("away"))
-            return add(*given)
+            return NewPieces(*given)(connection)
 
         return work
 
-    monkeypatch.setattr(module, "add_pieces", failing(add_pieces))
+    monkeypatch.setattr(module, "NewPieces", failing)
     monkeypatch.setattr(module, "AGAIN_S", 0.01)
     append(run_dir / "metrics" / "rank-0.jsonl", *([0, step, {"loss": 1.0}] for step in range(5)))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from weft.jobs.reports.fanout import PointFanout
 from weft.jobs.reports.followed import FollowedJob
 from weft.jobs.reports.packer import Packer
-from weft.jobs.reports.tails import TailedPiece, add_pieces, positions
+from weft.jobs.reports.tails import NewPieces, TailedPiece, positions
 from weft.jobs.spec.model import JobSpec
 from weft.jobs.store.database import Database
 
@@ -42,6 +42,7 @@ class Tailer:
         self._thread = ThreadPoolExecutor(1, "tailer")
         self._turning = asyncio.Lock()
         self._packer = Packer(database)
+        self.on_points: list[Callable[[int], None]] = []  # told of each job whose new points are in the store
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -119,22 +120,26 @@ class Tailer:
         self, jobs: list[FollowedJob], last: bool
     ) -> list[tuple[FollowedJob, list[TailedPiece], Future[list[bool]]]]:
         """Read files, and have what they hold stored; in the tailer's thread."""
-        read = []
+        found: list[tuple[FollowedJob, list[TailedPiece]]] = []
         for followed in jobs:
             if not followed.is_placed:
                 followed.place(self._database.ask(lambda c, followed=followed: positions(c, followed.job_id)))  # type: ignore[misc]
             if pieces := followed.read(last=last):
-                job_id = followed.job_id
-                stored = self._database.submit(
-                    lambda c, job_id=job_id, pieces=pieces: add_pieces(c, job_id, pieces)  # type: ignore[misc]
-                )
-                read.append((followed, pieces, stored))
-        return read
+                found.append((followed, pieces))
+        # All at once, after all were read: so they are in one transaction.
+        return [
+            (followed, pieces, self._database.submit(NewPieces(followed.job_id, tuple(pieces))))
+            for followed, pieces in found
+        ]
 
     def _publish(self, followed: FollowedJob, pieces: list[TailedPiece], added: list[bool]) -> None:
         for piece, is_new in zip(pieces, added, strict=True):
             if is_new:
                 followed.settle(piece)
-                self._points.publish(followed.job_id, piece.found.by_name())
+                if self._points.watched(followed.job_id):
+                    self._points.publish(followed.job_id, piece.found.by_name())
+        if any(is_new and piece.found.points for piece, is_new in zip(pieces, added, strict=True)):
+            for tell in self.on_points:
+                tell(followed.job_id)
         if not all(added):
             followed.start_again()

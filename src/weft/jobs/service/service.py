@@ -88,7 +88,8 @@ class JobService:
         self._watch = HostWatch(config, database, self.host)
         self.attempts.on_host_lost = self._watch.hurry
         self._schedules = Schedules(database, self.attempts)
-        self.studies = StudyDriver(config, database, self.attempts)
+        self.studies = StudyDriver(config, database, self.attempts, self.wake)
+        self.tailer.on_points.append(self.studies.heard)
         self.study_states = StudyStates()
         accounts = Accounts(config, database, self.attempts)
         self.dispatcher.chores += [self._watch.look, self._schedules.look, self.studies.look, accounts.look]
@@ -110,7 +111,7 @@ class JobService:
             self.data.running(lambda: self.dispatcher.leading),
             self.vision.running(),
         ):
-            loops = (self.dispatcher.run(), self.advisor.run())
+            loops = (self.dispatcher.run(), self.advisor.run(), self.studies.listen())
             tasks = [asyncio.create_task(loop) for loop in loops]
             try:
                 yield

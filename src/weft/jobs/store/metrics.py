@@ -134,6 +134,28 @@ def _unpacked(job_id: int) -> sa.Select[tuple[int, bytes]]:
     )
 
 
+def unpacked_batches(connection: sa.Connection, job_id: int, after: int = 0) -> list[tuple[int, bytes]]:
+    """Return the batches of a job that are newer than one and not packed, with their ids, the oldest first."""
+    found = _unpacked(job_id)
+    rows = connection.execute(found.where(metric_batch.c.id > after) if after else found)
+    return [(row.id, row.data) for row in rows]
+
+
+def packed_totals(connection: sa.Connection, jobs: Sequence[int]) -> dict[int, int]:
+    """Return how many points of all metrics each of some jobs has in chunks; it only grows."""
+    found = sa.select(metric.c.job_id, sa.func.sum(metric.c.points)).where(metric.c.job_id.in_(jobs))
+    return {row[0]: int(row[1]) for row in connection.execute(found.group_by(metric.c.job_id))}
+
+
+def packed_points(connection: sa.Connection, job_id: int, name: str, first: int) -> tuple[Columns, int]:
+    """Return the packed points of a metric from a number on, and how many are packed in all."""
+    row = _row(connection, job_id, name)
+    if row is None:
+        return EMPTY, 0
+    count = int(row.points)
+    return (_read_points(connection, row.id, first, count) if first < count else EMPTY), count
+
+
 def _metric_id(connection: sa.Connection, job_id: int, name: str) -> int:
     mine = sa.select(metric.c.id).where(metric.c.job_id == job_id, metric.c.name == name)
     found = connection.scalar(mine)

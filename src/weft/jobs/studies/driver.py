@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import sqlalchemy as sa
 
 from weft.errors import UsageError, WeftError
 from weft.jobs.lifecycle import ENDED, StateError
-from weft.jobs.metrics.columns import Columns, join
+from weft.jobs.metrics.columns import Columns
 from weft.jobs.service import actions
 from weft.jobs.service.attempts.steps import Attempts
 from weft.jobs.service.config import ServiceConfig
@@ -27,9 +28,10 @@ from weft.jobs.service.lease import LeaseLost
 from weft.jobs.spec.read import resolve
 from weft.jobs.store.database import Database
 from weft.jobs.store.jobs import StoredJob, load_jobs, need_job, spec_of, submit_job
-from weft.jobs.store.metrics import history, summaries
+from weft.jobs.store.metrics import summaries
 from weft.jobs.store.tables import job as job_table
 from weft.jobs.studies.algorithms import InstalledAlgorithms
+from weft.jobs.studies.points import PointReader
 from weft.jobs.studies.store import (
     StoredStudy,
     StudyNotFound,
@@ -53,7 +55,7 @@ from weft.tune.study.requests import carry_out
 from weft.tune.study.state import SearchState, TrialRecord
 
 _log = logging.getLogger(__name__)
-MOST_POINTS = 25_000  # read at once
+LISTEN_S = 0.25  # at least, between two turns of a study because its trials have reported
 
 
 @dataclass
@@ -65,35 +67,73 @@ class DrivenStudy:
     core: StudyCore
     events: int  # in the store
     jobs: dict[int, TrialJob]
+    points: PointReader  # of the first metric
     new: list[AnyEvent] = field(default_factory=list)  # not in the store yet
-    read: dict[int, int] = field(default_factory=dict)  # points of the first metric that were read, by job
+    ended: dict[int, StoredJob] = field(default_factory=dict)  # jobs that ended, of trials that are over
     steps: list[tuple[str, int]] = field(default_factory=list)  # for jobs, by trial
+
+    def job_ids(self) -> set[int]:
+        """Return the jobs of all trials."""
+        return {told.job_id for told in self.jobs.values() if told.job_id is not None}
+
+    def keep_ended(self, found: dict[int, StoredJob]) -> None:
+        """Note the jobs about which nothing can change any more, so that they are not read again."""
+        trials = self.core.state.trials
+        for told in self.jobs.values():
+            job = found.get(told.job_id) if told.job_id is not None else None
+            if job is not None and job.state in ENDED and trials[told.trial].over:
+                self.ended[job.id] = job
 
 
 class StudyDriver:
     """Drives all studies of a service."""
 
-    def __init__(self, config: ServiceConfig, database: Database, attempts: Attempts) -> None:
-        self._config, self._database, self._attempts = config, database, attempts
+    def __init__(
+        self, config: ServiceConfig, database: Database, attempts: Attempts, wake: Callable[[], None]
+    ) -> None:
+        self._config, self._database, self._attempts, self._wake = config, database, attempts, wake
         self.algorithms = InstalledAlgorithms(config.folder / "algorithms")
         self._driven: dict[int, DrivenStudy] = {}
         self._lease: object = None
+        self._turning = asyncio.Lock()
+        self._heard: set[int] = set()  # jobs that have reported since the last turn
+        self._reports = asyncio.Event()
+
+    def heard(self, job_id: int) -> None:
+        """Note that a job has reported, so that its study hears of it before the next look."""
+        self._heard.add(job_id)
+        self._reports.set()
+
+    async def listen(self) -> None:
+        """Take a turn of each study whose trials report, a few times a second, until cancelled."""
+        while True:
+            await self._reports.wait()
+            await asyncio.sleep(LISTEN_S)
+            self._reports.clear()
+            heard, self._heard = self._heard, set()
+            async with self._turning:
+                if self._attempts.lease != self._lease:
+                    continue  # what is in memory may be old: the next look reads it again
+                reporting = [n for n, one in self._driven.items() if heard & one.job_ids()]
+                try:
+                    for number in reporting:
+                        await self._try_turn(number)
+                except LeaseLost:
+                    self._driven = {}
+                if any(one.steps for number in reporting if (one := self._driven.get(number))):
+                    self._wake()
 
     async def look(self, _: object, now_s: float) -> None:
         """Take one turn of each study."""
+        async with self._turning:
+            await self._look()
+
+    async def _look(self) -> None:
         if self._attempts.lease != self._lease:
             self._driven, self._lease = {}, self._attempts.lease  # another may have driven them meanwhile
         wanted = await self._database.read(studies_to_drive)
         for number in {*wanted, *self._unfinished()}:
-            try:
-                await self._turn(number)
-            except (LeaseLost, asyncio.CancelledError):
-                raise
-            except StudyNotFound:
-                self._driven.pop(number, None)
-            except Exception:
-                self._driven.pop(number, None)  # it is read again
-                _log.exception("study %s: a turn failed", number)
+            await self._try_turn(number)
         for number in set(self._driven) - set(wanted):
             if number not in self._unfinished():
                 del self._driven[number]
@@ -104,11 +144,25 @@ class StudyDriver:
 
     # -- one turn --------------------------------------------------------------------------------------
 
+    async def _try_turn(self, number: int) -> None:
+        try:
+            await self._turn(number)
+        except (LeaseLost, asyncio.CancelledError):
+            self._driven.pop(number, None)
+            raise
+        except StudyNotFound:
+            self._driven.pop(number, None)
+        except Exception:
+            self._driven.pop(number, None)  # it is read again
+            _log.exception("study %s: a turn failed", number)
+
     async def _turn(self, number: int) -> None:
         one = self._driven.get(number) or await self._load(number)
         self._driven[number] = one
-        ids = [told.job_id for told in one.jobs.values() if told.job_id is not None]
+        ids = sorted(one.job_ids() - set(one.ended))
         found = await self._database.read(lambda c: {job.id: job for job in load_jobs(c, ids)})
+        one.keep_ended(found)
+        found = {**one.ended, **found}
         requests = await self._database.read(lambda c: requests_of(c, number))
         await self._database.read(lambda c: self._hear_points(c, one, found))
         self._hear_ends(one, found)
@@ -134,42 +188,42 @@ class StudyDriver:
         made: list[AnyEvent] = []
         state = SearchState.of(events)
         core = StudyCore(state, made.extend, searcher=self.algorithms.searcher_or_failure(state.config))
-        return DrivenStudy(number, stored, core, len(events), jobs, made)
+        return DrivenStudy(number, stored, core, len(events), jobs, PointReader(state.goals[0]), made)
 
     # -- hearing ---------------------------------------------------------------------------------------
 
     def _hear_points(self, connection: sa.Connection, one: DrivenStudy, jobs: dict[int, StoredJob]) -> None:
         """Take in what running trials have reported since."""
-        core, goals = one.core, one.core.state.goals
-        for trial in core.state.in_state("running"):
+        trials: dict[int, TrialRecord] = {}
+        for trial in one.core.state.in_state("running"):
             told = one.jobs.get(trial.number)
-            if (
-                told is None
-                or told.job_id is None
-                or told.job_id not in jobs
-                or not jobs[told.job_id].attempt
-            ):
-                continue
-            job_id = told.job_id
-            points = new_points(connection, job_id, goals[0], one.read.get(job_id, 0))
-            if not len(points) and (trial.latest or jobs[job_id].state not in ENDED):
-                continue
-            one.read[job_id] = one.read.get(job_id, 0) + len(points)
-            others: dict[str, float] = {}
-            if len(goals) > 1 or jobs[job_id].state in ENDED:
-                last = {
-                    one_.name: one_.last for one_ in summaries(connection, job_id) if one_.last is not None
-                }
-                others = {name: value for name, value in last.items() if not name.startswith("system/")}
-            first = one.read[job_id] == len(points)  # read from the beginning, maybe again
-            now_s, steps, values = time.time(), points.steps.tolist(), points.values.tolist()
-            if len(steps) > 1:
-                core.reported_many(trial.number, steps[:-1], values[:-1], at_s=now_s, fresh=not first)
-            for step, value in zip(steps[-1:], values[-1:], strict=True):
-                named = {**{name: v for name, v in others.items() if name in goals}, goals[0]: value}
-                core.reported(trial.number, step, named, at_s=now_s, fresh=not first)
-            if others and not len(points) and not trial.curve:
-                core.reported(trial.number, 0, others, at_s=time.time())
+            if told is not None and told.job_id in jobs and jobs[told.job_id].attempt:
+                trials[told.job_id] = trial
+        for job_id, points in one.points.new_points(connection, trials).items():
+            if len(points) or (not trials[job_id].latest and jobs[job_id].state in ENDED):
+                self._take_points(connection, one, trials[job_id], jobs[job_id], points)
+
+    def _take_points(
+        self, connection: sa.Connection, one: DrivenStudy, trial: TrialRecord, job: StoredJob, points: Columns
+    ) -> None:
+        core, goals = one.core, one.core.state.goals
+        others: dict[str, float] = {}
+        if len(goals) > 1 or job.state in ENDED:
+            last = {found.name: found.last for found in summaries(connection, job.id)}
+            others = {
+                name: value
+                for name, value in last.items()
+                if value is not None and not name.startswith("system/")
+            }
+        first = one.points.given(job.id) == len(points)  # read from the beginning, maybe again
+        now_s, steps, values = time.time(), points.steps.tolist(), points.values.tolist()
+        if len(steps) > 1:
+            core.reported_many(trial.number, steps[:-1], values[:-1], at_s=now_s, fresh=not first)
+        for step, value in zip(steps[-1:], values[-1:], strict=True):
+            named = {**{name: v for name, v in others.items() if name in goals}, goals[0]: value}
+            core.reported(trial.number, step, named, at_s=now_s, fresh=not first)
+        if others and not len(points) and not trial.curve:
+            core.reported(trial.number, 0, others, at_s=time.time())
 
     def _hear_ends(self, one: DrivenStudy, jobs: dict[int, StoredJob]) -> None:
         """Take in the ends of jobs that nobody asked to end."""
@@ -287,12 +341,3 @@ class StudyDriver:
             _log.info("study %s, trial %s: %s", one.id, trial.number, error)
             if step in ("resume", "retry", "release"):
                 put_trial_job(connection, one.id, told)
-
-
-def new_points(connection: sa.Connection, job_id: int, name: str, first: int) -> Columns:
-    """Return all points of a metric from a number on, however many there are."""
-    parts = [history(connection, job_id, name, first, MOST_POINTS)]
-    while len(parts[-1]) == MOST_POINTS:
-        first += MOST_POINTS
-        parts.append(history(connection, job_id, name, first, MOST_POINTS))
-    return join(parts)

@@ -7,7 +7,7 @@ import type { InteractionsAnswer, StudiesAnswer, StudyDetail, StudyEventsAnswer,
 import { tell, tellError } from "../../parts/controls";
 import { addSpans, mergeTrials, type Span } from "../../text/studies";
 
-const TRIALS_PACE_MS = 700; // at most every so often, however many reports come
+const TRIALS_PACE_MS = 350; // at most every so often, however many reports come
 const DETAIL_PACE_MS = 5000; // insights and importances are worked out anew for each question
 
 export interface Trials {
