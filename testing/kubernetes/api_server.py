@@ -28,7 +28,7 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
-from testing.kubernetes.kubelet import PodProcess, variables_of
+from testing.kubernetes.kubelet import PodProcess, config_maps_of, variables_of
 from testing.kubernetes.schemas import check
 from testing.kubernetes.validation import problems, restricted_problems, update_problems
 
@@ -428,20 +428,17 @@ class VirtualKubernetes:
 
     def _files_of(self, pod: Data, container: Data) -> dict[str, dict[str, bytes]]:
         """Return the files of the ConfigMaps that a container sees, by folder."""
-        maps = {
-            volume["name"]: volume["configMap"]["name"]
-            for volume in pod["spec"].get("volumes", ())
-            if "configMap" in volume
-        }
+        maps = {volume["name"]: config_maps_of(volume) for volume in pod["spec"].get("volumes", ())}
         return {
             mount["mountPath"]: {
                 file: base64.b64decode(data)
-                for file, data in self._get("configmaps", pod["metadata"]["namespace"], maps[mount["name"]])[
+                for name in maps[mount["name"]]
+                for file, data in self._get("configmaps", pod["metadata"]["namespace"], name)[
                     "binaryData"
                 ].items()
             }
             for mount in container.get("volumeMounts", ())
-            if mount["name"] in maps
+            if maps[mount["name"]]
         }
 
     def _on_end(self, identity: str, code: int) -> None:

@@ -6,12 +6,12 @@ Pods have addresses on the loopback network and find each other by name. There a
 
 from __future__ import annotations
 
-import base64
 import itertools
 import os
 import shlex
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -66,28 +66,24 @@ class PodProcess:
     ) -> None:
         self.log = ContainerLog()
         self._on_end = on_end
-        # Its own /tmp, in which its folder is seen, and ours where the project itself lies in /tmp.
-        seen = [cwd, *([ROOT] if ROOT.is_relative_to("/tmp") else [])]
+        # Its own /tmp, in which its folders are seen, and ours where the project itself lies in /tmp.
+        seen = [(cwd, cwd), *([(ROOT, ROOT)] if ROOT.is_relative_to("/tmp") else [])]
+        seen += [(_kept_files(hosts.parent, content), Path(folder)) for folder, content in files.items()]
         inside = [
             f"hostname {shlex.quote(name)}",
             f"mount --bind {hosts} /etc/hosts",
             "mount -t tmpfs tmpfs /mnt",
             *(
                 f"mkdir /mnt/{number} && mount --bind {shlex.quote(str(folder))} /mnt/{number}"
-                for number, folder in enumerate(seen)
+                for number, (folder, _) in enumerate(seen)
             ),
             "mount -t tmpfs tmpfs /tmp",
             *(
                 f"mkdir -p {shlex.quote(str(folder))} && mount --move /mnt/{number} {shlex.quote(str(folder))}"
-                for number, folder in enumerate(seen)
+                for number, (_, folder) in enumerate(seen)
             ),
             "mount -t tmpfs tmpfs /dev/shm",
         ]
-        for folder, content in files.items():
-            inside.append(f"mkdir -p {folder}")
-            for file, data in content.items():
-                text = base64.b64encode(data).decode()
-                inside.append(f"echo {text} | base64 -d > {folder}/{file}")
         inside.append(f"cd {shlex.quote(str(cwd))}")
         inside.append(f"exec {shlex.join(argv)}")
         self._holder = subprocess.Popen(
@@ -139,6 +135,14 @@ class PodProcess:
         self._reader.join(60)
 
 
+def _kept_files(beside: Path, content: dict[str, bytes]) -> Path:
+    """Return a new folder with the files that a pod sees of a volume."""
+    folder = Path(tempfile.mkdtemp(prefix="volume-", dir=beside))
+    for name, data in content.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
 def missing_rights() -> str | None:
     """Return why no pod can be run here, if so."""
     trial = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]
@@ -165,3 +169,11 @@ def variables_of(container: Data, pod: Data, secrets: Callable[[str], dict[str, 
                 found[variable["name"]] = pod["metadata"]["annotations"][key]
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME", "LANG") if name in os.environ}
     return {**kept, **found}
+
+
+def config_maps_of(volume: Data) -> list[str]:
+    """Return the ConfigMaps that a volume shows in one folder."""
+    if "configMap" in volume:
+        return [volume["configMap"]["name"]]
+    sources = volume.get("projected", {}).get("sources", ())
+    return [source["configMap"]["name"] for source in sources if "configMap" in source]

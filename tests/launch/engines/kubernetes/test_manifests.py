@@ -20,6 +20,7 @@ from weft.launch.config import LaunchConfig
 from weft.launch.engines.kubernetes.objects.manifests import ManifestRequest, manifests, training_runtime
 from weft.launch.engines.kubernetes.objects.names import LONGEST_LABEL, pod_names
 from weft.launch.engines.kubernetes.objects.request import make_request
+from weft.launch.engines.kubernetes.objects.snapshot import PART_BYTES
 from weft.launch.engines.kubernetes.objects.yaml_text import to_yaml
 from weft.launch.pod_settings import (
     KubernetesConfig,
@@ -191,6 +192,31 @@ def test_what_is_printed_is_what_is_meant() -> None:
         request(env={"NO": "no", "OCTAL": "0o7", "SIXTY": "1:30", "EMPTY": "", "LINES": "a\nb"})
     )
     assert list(yaml.safe_load_all(to_yaml(objects))) == list(objects)
+
+
+def test_a_large_snapshot_takes_several_config_maps_of_one_folder() -> None:
+    made = replace(request(code="snapshot"), code=b"x" * (2 * PART_BYTES + 1))
+    objects = manifests(made)
+    maps = [item["metadata"]["name"] for item in objects if item["kind"] == "ConfigMap"]
+    assert maps == ["train-code-0", "train-code-1", "train-code-2"]
+    for item in objects:
+        check(item, VERSIONS[0])
+        assert problems(item) == []
+    pods = objects[-1]["spec"]["template"]["spec"]
+    (code,) = [volume for volume in pods["volumes"] if volume["name"] == "code"]
+    assert [source["configMap"]["name"] for source in code["projected"]["sources"]] == maps
+    assert restricted_problems(pods) == []
+
+
+def test_a_large_snapshot_does_not_fit_into_one_app_wrapper() -> None:
+    config = LaunchConfig(
+        command=Command("script", "train.py"),
+        engine="kubernetes",
+        kubernetes=KubernetesConfig(image=IMAGE, code="snapshot", app_wrapper=True),
+    )
+    make_request(config, door_secret="", code=b"x" * PART_BYTES)
+    with pytest.raises(UsageError, match="an AppWrapper is one object"):
+        make_request(config, door_secret="", code=b"x" * (PART_BYTES + 1))
 
 
 def test_secret_values_stand_in_the_secret_alone() -> None:

@@ -18,7 +18,8 @@ from weft.launch.control.console import Console
 from weft.launch.engines.kubernetes.api import ClusterApi
 from weft.launch.engines.kubernetes.follow import LeaderLog, outcome_from
 from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
-from weft.launch.engines.kubernetes.objects.snapshot import LARGEST_BYTES, snapshot
+from weft.launch.engines.kubernetes.objects.pod_spec import CODE_FILE, code_part
+from weft.launch.engines.kubernetes.objects.snapshot import LARGEST_BYTES, PART_BYTES, parts_of, snapshot
 from weft.launch.engines.kubernetes.pod_news import (
     describe_end,
     is_waiting,
@@ -30,6 +31,7 @@ from weft.launch.engines.kubernetes.pod_news import (
 from weft.launch.engines.pods.lines import listen_at
 from weft.launch.engines.pods.mirror import MARK, FilePiece, Mirror, mark_of, piece_in, write_piece
 from weft.launch.engines.pods.place import is_among_pods, place_from
+from weft.launch.engines.pods.start import unpack
 from weft.launch.pod_settings import KubernetesConfig
 
 
@@ -246,5 +248,20 @@ def test_a_snapshot_is_the_same_for_the_same_files_and_refuses_large_ones(tmp_pa
     with tarfile.open(fileobj=BytesIO(packed)) as archive:
         assert archive.getnames() == ["train.py"]
     (tmp_path / "data.bin").write_bytes(random.Random(0).randbytes(LARGEST_BYTES + 1000))
-    with pytest.raises(UsageError, match="must fit into a ConfigMap"):
+    with pytest.raises(UsageError, match="must fit into 32 ConfigMaps"):
         snapshot(tmp_path)
+
+
+@pytest.mark.parametrize("size", [1, PART_BYTES, 2 * PART_BYTES + 1])
+def test_a_snapshot_in_parts_is_put_together_again(size: int, tmp_path: Path) -> None:
+    there, volume, pod = tmp_path / "there", tmp_path / "volume", tmp_path / "pod"
+    for folder in (there, volume, pod):
+        folder.mkdir()
+    data = random.Random(0).randbytes(size)
+    (there / "table.bin").write_bytes(data)
+    parts = parts_of(snapshot(there))
+    assert max(map(len, parts)) <= PART_BYTES
+    for number, part in enumerate(parts):
+        (volume / code_part("train", number, len(parts))[1]).write_bytes(part)
+    unpack(volume / CODE_FILE, str(pod))
+    assert (pod / "table.bin").read_bytes() == data

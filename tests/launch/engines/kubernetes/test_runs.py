@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.launch.engines.kubernetes.conftest import ClusterShell
+
+from weft.launch.engines.kubernetes.objects.snapshot import PART_BYTES
 
 HELLO = """
 import os, sys, time
@@ -27,7 +30,12 @@ WAITS = "import time\nprint('here', flush=True)\ntime.sleep(600)\n"
 
 def test_a_run_in_two_pods_prints_ends_and_leaves_nothing(on_cluster: ClusterShell) -> None:
     script = on_cluster.shell.script(HELLO)
+    (on_cluster.shell.folder / "words.bin").write_bytes(
+        random.Random(0).randbytes(PART_BYTES)
+    )  # two ConfigMaps
     done = on_cluster.run("--pods", "2", "--env", "HF_TOKEN=hush", script)
+    made = [path.rsplit("/", 1)[1] for method, path, _ in on_cluster.cluster.requests if method == "POST"]
+    assert made == ["secrets", "configmaps", "configmaps", "services", "jobs"]
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [
         "[0] line 0 of 0 on train-0 of 2",

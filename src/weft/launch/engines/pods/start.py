@@ -8,13 +8,21 @@ from __future__ import annotations
 import os
 import sys
 import tarfile
+from io import BytesIO
+from pathlib import Path
 
 
 def main() -> None:
     """Unpack the archive that `WEFT_CODE` names, and become the command."""
-    with tarfile.open(os.environ["WEFT_CODE"]) as archive:
-        archive.extractall(".", filter="data")
+    unpack(Path(os.environ["WEFT_CODE"]), ".")
     os.execvp(sys.argv[1], sys.argv[1:])
+
+
+def unpack(archive: Path, folder: str) -> None:
+    """Unpack an archive that is one file, or several of its name with their numbers behind it."""
+    parts = [archive] if archive.exists() else sorted(archive.parent.glob(f"{archive.name}.*"))
+    with BytesIO(b"".join(part.read_bytes() for part in parts)) as data, tarfile.open(fileobj=data) as files:
+        files.extractall(folder, filter="data")
 
 
 if __name__ == "__main__":

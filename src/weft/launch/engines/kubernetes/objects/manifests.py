@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from weft.launch.engines.kubernetes.objects.names import PodNames
 from weft.launch.engines.kubernetes.objects.pod_spec import (
-    CODE_FILE,
     DOOR_KEY,
     SECRET_VARIABLE_KEY,
     Data,
     PodRequest,
+    code_part,
     container_security,
     environment,
     literal_words,
@@ -28,6 +28,7 @@ from weft.launch.engines.kubernetes.objects.pod_spec import (
     shared_pod_fields,
     volume_mounts,
 )
+from weft.launch.engines.kubernetes.objects.snapshot import parts_of
 from weft.launch.pod_settings import KubernetesConfig
 
 # Of a pod of an elastic run. A pod that is evicted counts as failed, and a long run sees many of them.
@@ -48,6 +49,11 @@ class ManifestRequest:
     code: bytes | None = None  # a snapshot of the working tree
 
     @property
+    def code_parts(self) -> tuple[bytes, ...]:
+        """The snapshot, in parts of which each fits into a ConfigMap; none where there is no snapshot."""
+        return () if self.code is None else parts_of(self.code)
+
+    @property
     def pods(self) -> PodRequest:
         """The part that the pods depend on."""
         return PodRequest(
@@ -56,6 +62,7 @@ class ManifestRequest:
             command=self.command,
             env=self.env,
             secret_env=tuple(self.secret_env),
+            code_parts=len(self.code_parts),
         )
 
 
@@ -63,8 +70,7 @@ def manifests(request: ManifestRequest) -> tuple[Data, ...]:
     """Return all objects of a run, in the order in which they are created: what starts the pods comes last."""
     settings = request.settings
     needed = [_secret(request)]
-    if request.code is not None:
-        needed.append(_code_map(request, request.code))
+    needed += [_code_map(request, number, part) for number, part in enumerate(request.code_parts)]
     if settings.kind == "job":
         needed.append(_service(request))
     main = {"job": _job, "jobset": _jobset, "trainjob": _trainjob}[settings.kind](request)
@@ -108,12 +114,13 @@ def _secret(request: ManifestRequest) -> Data:
     }
 
 
-def _code_map(request: ManifestRequest, code: bytes) -> Data:
+def _code_map(request: ManifestRequest, number: int, part: bytes) -> Data:
+    name, file = code_part(request.names.name, number, len(request.code_parts))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(request, f"{request.names.name}-code"),
-        "binaryData": {CODE_FILE: base64.b64encode(code).decode()},
+        "metadata": _metadata(request, name),
+        "binaryData": {file: base64.b64encode(part).decode()},
     }
 
 

@@ -26,6 +26,14 @@ class PodRequest:
     command: tuple[str, ...]
     env: Mapping[str, str]  # of the run, beside those of the settings
     secret_env: Sequence[str]  # variables whose values are in the run's Secret
+    code_parts: int = 1  # ConfigMaps that a snapshot of the code takes
+
+
+def code_part(name: str, number: int, parts: int) -> tuple[str, str]:
+    """Return the ConfigMap of one part of a run's code, and the file in it."""
+    if parts == 1:
+        return f"{name}-code", CODE_FILE
+    return f"{name}-code-{number}", f"{CODE_FILE}.{number:03d}"
 
 
 def pod_annotations(pods: KubernetesConfig) -> dict[str, str]:
@@ -226,10 +234,20 @@ def _volumes(request: PodRequest) -> list[Data]:
     if pods.shm is not None:
         found.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": pods.shm}})
     if pods.code == "snapshot":
-        found.append({"name": "code", "configMap": {"name": f"{request.names.name}-code"}})
+        found.append({"name": "code", **_code_source(request)})
         found.append({"name": "workdir", "emptyDir": {}})
     found += [{"name": f"volume-{number}", **_source(volume)} for number, volume in enumerate(pods.volumes)]
     return found
+
+
+def _code_source(request: PodRequest) -> Data:
+    """Return the volume with the code: one ConfigMap, or several in one folder."""
+    names = [
+        code_part(request.names.name, number, request.code_parts)[0] for number in range(request.code_parts)
+    ]
+    if len(names) == 1:
+        return {"configMap": {"name": names[0]}}
+    return {"projected": {"sources": [{"configMap": {"name": name}} for name in names]}}
 
 
 def _source(volume: PodVolume) -> Data:
