@@ -61,6 +61,19 @@ def test_the_processes_of_a_run_are_found_by_its_mark(tmp_path: Path) -> None:
     assert sampler.sample(time.monotonic()) is None  # none is left
 
 
+def test_a_process_that_is_not_executed_yet_is_looked_at_again(tmp_path: Path) -> None:
+    sampler = UsageSampler("WEFT_RUN_ID=this-one", proc=str(tmp_path))
+    process = tmp_path / str(os.getpid())
+    process.mkdir()
+    for name in ("stat", "statm", "io"):
+        (process / name).write_bytes(Path("/proc/self", name).read_bytes())
+    (process / "environ").write_bytes(b"WEFT_RUN_ID=of the parent\0")
+    sampler.sample(1.0)
+    (process / "environ").write_bytes(b"WEFT_RUN_ID=this-one\0")
+    sampler.sample(3.0)
+    assert sampler.sample(5.0) is not None
+
+
 def test_devices_that_are_shown_are_asked() -> None:
     assert nvml._chosen(None, 3) == [0, 1, 2]
     assert nvml._chosen("2,0", 3) == [2, 0]

@@ -1,7 +1,7 @@
 """The use that a run makes of its host: processor, memory, disk, network, accelerators, sampled every two seconds.
 
 The processes of a run carry its id in their environment, whatever started them. The environment of a process is read
-once. The network is the host's: no kernel counts it for single processes.
+twice at most. The network is the host's: no kernel counts it for single processes.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ class UsageSampler:
         self._marker, self._proc = marker.encode(), proc
         self._ours: dict[str, _Seen] = {}
         self._others: set[str] = set()
+        self._doubted: set[str] = (
+            set()
+        )  # looked at once: a process has its parent's environment until it is executed
         self._visible: str | None = None  # CUDA_VISIBLE_DEVICES of the run's processes
         self._devices = NvidiaDevices()
         self._sampled_at = 0.0
@@ -73,15 +76,17 @@ class UsageSampler:
     def _find(self) -> None:
         pids = {name for name in os.listdir(self._proc) if name.isdigit()}
         self._others &= pids
-        ours = {}
+        ours, doubted = {}, set()
         for pid in pids - self._others:
             if pid in self._ours or self._carries_marker(pid):
                 seen = self._look(pid)
                 if seen is not None:
                     ours[pid] = seen
-            else:
+            elif pid in self._doubted:
                 self._others.add(pid)
-        self._ours = ours
+            else:
+                doubted.add(pid)
+        self._ours, self._doubted = ours, doubted
 
     def _carries_marker(self, pid: str) -> bool:
         variables = self._read(pid, "environ").split(b"\0")
