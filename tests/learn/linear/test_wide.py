@@ -47,6 +47,15 @@ def test_logistic_regression_of_a_wide_table_reaches_the_optimum(
     assert len(ours.history_) <= 3  # most of the work needs no pass
 
 
+@pytest.mark.parametrize("alike", [False, True])
+def test_the_dual_of_long_rows_reaches_the_optimum_or_hands_over(alike: bool) -> None:
+    X, scores = table(60, 3000, alike=alike)
+    X, y = 10 * X, scores > 0
+    ours = LogisticRegression(solver="dual", tol=1e-6, fit_intercept=False, random_state=0).fit(X, y)
+    best = SkLogistic(tol=1e-10, fit_intercept=False, max_iter=10_000).fit(X, y)
+    assert logistic_value(ours, X, y) <= logistic_value(best, X, y) * (1 + 2e-6)
+
+
 def test_weights_classes_and_columns_far_from_zero_are_no_obstacle() -> None:
     X, scores = table(alike=True, far=300.0)
     y = np.digitize(scores, [-1.0, 1.0])

@@ -57,8 +57,8 @@ def _logistic_step(z: float, t: float, share: float, weight: float, q: float) ->
     """The root t of z + t + q * weight * (sigmoid(t) - share); it lies between the old t and -z."""
     low, high = min(t, -z), max(t, -z)
     new = -z if t < -15.0 else t - (z + t) / (1.0 + q * weight * share * (1.0 - share))
-    for _ in range(20):
-        new = min(max(new, low), high)
+    new = min(max(new, low), high)
+    for _ in range(40):
         sigmoid = 1.0 / (1.0 + math.exp(-new))
         off = z + new + q * weight * (sigmoid - share)
         if abs(off) <= 0.02 * abs(z + t) or high - low < 1e-6:
@@ -68,6 +68,8 @@ def _logistic_step(z: float, t: float, share: float, weight: float, q: float) ->
         else:
             low = new
         new -= off / (1.0 + q * weight * sigmoid * (1.0 - sigmoid))
+        if new <= low or new >= high:  # where sigmoids are flat, Newton steps leap from end to end
+            new = 0.5 * (low + high)
     return new, 1.0 / (1.0 + math.exp(-new))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.learn.solvers.choice import Choice
 from weft.learn.solvers.coordinate import L1Problem, minimise_l1
-from weft.learn.solvers.dual import DualProblem, ascend
+from weft.learn.solvers.dual import DualProblem, Patience, ascend
 from weft.learn.solvers.dual_workers import SharedAscent
 from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import Loss
@@ -21,6 +21,10 @@ from weft.learn.threads import ThreadTeam
 from weft.learn.workers.group import current_workers, total_rows
 
 Array = np.ndarray[Any, Any]
+
+ROWS_AN_EPOCH = (
+    40  # rows for each epoch of an ascent whose products with all others cost as much as the epoch
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def solve(
     """Return coefficients whose objective is within `tol` (relative) of the least; `start` is (W, b) to begin from."""
     limits: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "history": history}
     if choice.solver == "dual":
-        return solve_dual(task, task.loss.name, team, limits, random)
+        return solve_dual(task, task.loss.name, team, limits, random, choice.plan)
     problem = Problem(
         task.table,
         task.y,
@@ -93,9 +97,14 @@ def _solution(
 
 
 def solve_dual(
-    task: LinearTask, loss: str, team: ThreadTeam, limits: dict[str, Any], random: np.random.RandomState
+    task: LinearTask,
+    loss: str,
+    team: ThreadTeam,
+    limits: dict[str, Any],
+    random: np.random.RandomState,
+    plan: SmoothPlan | None = None,
 ) -> Solution:
-    """Solve by dual coordinate ascent; where that is slow, quasi-Newton steps finish a smooth loss."""
+    """Solve by dual coordinate ascent; where that is slow, a smooth loss is finished by the plan of other steps."""
     intercept = "none" if not task.intercept else "penalised" if task.scaling else "free"
     table = task.table
     if isinstance(table, DenseTable):
@@ -103,16 +112,28 @@ def solve_dual(
     problem = DualProblem(table, task.y, task.weights / task.l2, loss, intercept, task.scaling or 1.0, team)
     others = current_workers()
     shared = SharedAscent(problem, random, others) if others else None
-    best, epochs, good = ascend(problem, random=random, patient=loss == "hinge", ascent=shared, **limits)
+    in_rows = plan is not None and plan.curvature == "rows"
+    patience = _patience(table.rows, loss, in_rows=in_rows)
+    best, epochs, good = ascend(problem, random=random, patience=patience, ascent=shared, **limits)
     if shared:
         best = replace(best, w=shared.whole())
     if good or loss == "hinge" or epochs >= limits["max_iter"]:
         return Solution(best.w[:, None], np.array([best.b]), limits["history"], good, "dual", epochs)
+    if plan is None or not in_rows:
+        plan = SmoothPlan("diagonal", total_rows(table.rows))
+    else:
+        table = task.table
     smooth = Problem(table, task.y, task.weights, task.loss, task.l2, task.intercept, team, b_l2=task.b_l2)
     point = _first_point(smooth, (best.w[:, None], np.array([best.b])))
-    plan = SmoothPlan("diagonal", total_rows(table.rows))
     point, good = minimise(smooth, point, plan, random=random, **limits)
-    return _solution(smooth, point, limits["history"], good, "lbfgs")
+    return _solution(smooth, point, limits["history"], good, "newton" if in_rows else "lbfgs")
+
+
+def _patience(rows: int, loss: str, *, in_rows: bool) -> Patience:
+    """Return how long an ascent may take: on few wide rows, as long as the matrix of their products would."""
+    if loss == "hinge":
+        return Patience.without_end()
+    return Patience(4, rows / ROWS_AN_EPOCH) if in_rows else Patience()
 
 
 def _first_point(problem: Problem, start: tuple[Array, Array] | None) -> Array:

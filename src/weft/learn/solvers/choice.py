@@ -8,6 +8,7 @@ from weft.learn.solvers.smooth import SmoothPlan
 
 FULL = 1000  # unknowns up to which a whole Hessian is cheap beside passes over the data
 FEW_ROWS = 1500  # rows of a wide table up to which the matrix of their products is
+SMALL_WORK = 2_000_000_000  # multiplications that take less time than a few passes over a large table
 WIDE = 256  # columns below which the Hessian of the columns is cheap, however few rows there are
 
 # scikit-learn's names of solvers, each with the nearest solver here; the names in OPEN mean "auto".
@@ -52,8 +53,9 @@ def choose(shape: ProblemShape, asked: str = "auto", *, dual: bool = False) -> C
         return Choice("coordinate", smooth_plan(shape, wanted))
     plan = smooth_plan(shape, wanted)
     if wanted in (None, "coordinate"):
-        wide = shape.sparse and shape.outputs == 1 and shape.l2 > 0 and plan.curvature == "diagonal"
-        wanted = "dual" if wide else "lbfgs" if plan.curvature == "diagonal" else "newton"
+        wide = plan.curvature == "diagonal" if shape.sparse else _long_rows(shape)
+        dual = wide and shape.outputs == 1 and shape.l2 > 0
+        wanted = "dual" if dual else "lbfgs" if plan.curvature == "diagonal" else "newton"
     return Choice(wanted, plan)
 
 
@@ -62,7 +64,7 @@ def smooth_plan(shape: ProblemShape, wanted: str | None = None) -> SmoothPlan:
     side = shape.columns + 1
     if wanted == "lbfgs":
         return SmoothPlan("diagonal", shape.rows)
-    if _in_rows(shape) and wanted is None:
+    if _in_rows(shape) and wanted in (None, "dual"):
         return SmoothPlan("rows", shape.rows)
     if side * shape.outputs <= FULL or wanted == "newton":
         return SmoothPlan("full", _sample_rows(side * shape.outputs, shape.rows))
@@ -75,6 +77,14 @@ def _in_rows(shape: ProblemShape) -> bool:
     """Return whether second derivatives are cheaper in the space of rows: a dense, wide table of few rows."""
     dense = shape.at_hand and not shape.sparse
     return dense and shape.l2 > 0 and shape.columns > WIDE and shape.rows <= min(FEW_ROWS, shape.columns // 2)
+
+
+def _long_rows(shape: ProblemShape) -> bool:
+    """Return whether rows of a dense table are so long that they are nearly orthogonal, and an ascent takes few epochs.
+
+    Where their products cost little, Newton's method on those gives more digits.
+    """
+    return _in_rows(shape) and shape.rows**2 * shape.columns > SMALL_WORK
 
 
 def _sample_rows(side: int, rows: int) -> int:

@@ -38,8 +38,20 @@ ROUNDS = 4  # rounds of an epoch: after each, threads make their copies of w equ
 LEGS = 16  # legs of a round: after each, threads make the commonest columns equal, where they disturb each other most
 COMMON = 4096  # columns that count as commonest
 LEAP = 1.5  # factor on the safe sum of threads' steps; any below 2 is an ascent in theory, too
-GIVE_UP = 20  # epochs after which a slow ascent ends, if it needs as many more
 EVERY = 10  # most epochs between certificates
+
+
+@dataclass(frozen=True)
+class Patience:
+    """When a slow ascent ends, because another method is faster: after `epochs`, if it needs more than `more`."""
+
+    epochs: int = 20
+    more: float = 20
+
+    @classmethod
+    def without_end(cls) -> Patience:
+        """Return the patience of an ascent that no other method can replace."""
+        return cls(more=math.inf)
 
 
 @dataclass(frozen=True)
@@ -141,6 +153,11 @@ class DualAscent:
         """Return the objective at zero."""
         weight = float(self.problem.weights.sum(dtype=np.float64))
         return math.log(2) * weight if self.problem.loss == "logistic" else weight
+
+    def rough_value(self) -> float:
+        """Return about what the objective is near the optimum: the dual one, by w as it was added up."""
+        w = self.w.astype(np.float64)
+        return self._dual_losses(self._feasible_dual()) - float(w @ w) / 2
 
     def certificate(self) -> Certificate:
         """Return the exact objective and gap, by one more pass over the data."""
@@ -253,32 +270,37 @@ def ascend(
     max_iter: int,
     history: History,
     random: np.random.RandomState,
-    patient: bool,
+    patience: Patience,
     ascent: DualAscent | None = None,
 ) -> tuple[Certificate, int, bool]:
     """Return the best point, the epochs it took, and whether its gap is within `tol` (relative).
 
-    Unless `patient`, the ascent ends early where it would need so many more epochs that another method is faster.
+    It ends early where it would need more epochs than `patience` allows.
     """
     ascent = ascent or DualAscent(problem, random)
     met: list[float] = []
     goal = tol * ascent.null_value() / 2  # until the first certificate gives the objective
     # The ratio of the certified gap to the gap as visited: copies of w that differ leave a larger one.
     bias = 1.0 if problem.team.size == 1 else 2.0
-    due = EVERY
+    due, certified = min(EVERY, patience.epochs), False
     while True:
         met.append(ascent.epoch())
         if len(met) > 2 and met[-1] > met[-2]:
             ascent.be_careful()
         left = _epochs_left(met, bias, goal)
+        if left == 0 and not certified:  # the objective may be far below that at zero
+            goal = min(goal, tol * max(ascent.rough_value(), 0.0))
+            left = _epochs_left(met, bias, goal)
         if left > 0 and len(met) < min(due, max_iter):
             continue
+        certified = True
         certificate = ascent.certificate()
         good = history.add(certificate.value, certificate.gap) <= tol
         goal = tol * certificate.value
         bias = certificate.gap / _ahead(met) if _ahead(met) > 0 else 1.0
         left = _epochs_left(met, bias, goal)
-        if good or len(met) >= max_iter or (len(met) >= GIVE_UP and left > GIVE_UP and not patient):
+        slow = len(met) >= patience.epochs and left > patience.more
+        if good or len(met) >= max_iter or slow:
             return certificate, len(met), good
         due = len(met) + EVERY
 
