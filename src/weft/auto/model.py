@@ -20,7 +20,7 @@ from weft.errors import ModelError
 from weft.text import format_table
 
 if TYPE_CHECKING:
-    from weft.auto.explaining import Explanation
+    from weft.auto.explaining import ColumnImportance, Explanation
 
 Array = np.ndarray[Any, Any]
 
@@ -113,6 +113,11 @@ class AutoModel:
         held = next(row.held_score for row in self.leaderboard if row.name == "ensemble")
         assert held is not None
         return held
+
+    @property
+    def importance(self) -> list[ColumnImportance]:
+        """The columns by their mean absolute effect on predictions of held-out rows, the largest first."""
+        return [] if self.explanation is None else self.explanation.importance
 
     def raw(self, table: RawTable) -> Array:
         """Return (rows, outputs) for raw columns: probabilities of all classes, or one number."""
