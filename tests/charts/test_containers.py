@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name as canonical_name
 
 from weft.cli import group
 
@@ -39,6 +43,54 @@ def test_images_have_stages_no_root_and_extras_that_there_are(path: Path) -> Non
     for _, rest in found:
         for name in re.findall(r"containers/[\w.]+", rest):
             assert (ROOT / name).exists()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_images_are_made_from_a_lock_that_fits_the_package(path: Path) -> None:
+    """`python containers/lock.py` writes them anew."""
+    locks = locking()
+    lock = locks.lock_of(path)
+    whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = locks.requirements_of(path, whole)
+    assert locks.written_requirements(lock) == wanted
+    packages = re.findall(
+        r"^(\S+)==(\S+) \\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", lock.read_text(), re.M
+    )
+    lines = [line for line in lock.read_text().splitlines() if line and not line.startswith(("#", " "))]
+    assert len(packages) == len(lines)  # each one with hashes
+    pinned: dict[str, str] = {canonical_name(name.split("[")[0]): version for name, version, _ in packages}
+    if path.suffix != ".cuda":
+        assert not [name for name in pinned if name.startswith(("torch", "nvidia", "triton", "cuda"))]
+        pinned["torch"] = torch_version()
+    for text in wanted:
+        requirement = Requirement(text)
+        assert pinned[canonical_name(requirement.name)] in requirement.specifier, text
+    install = [rest for word, rest in instructions(path) if word == "RUN" and "pip install" in rest]
+    assert all("--no-deps" in rest for rest in install)
+    assert f"LOCK=containers/{lock.name}" in path.read_text()
+
+
+def test_both_images_have_the_same_torch() -> None:
+    cuda = (ROOT / "containers" / "requirements.cuda.lock").read_text()
+    assert re.search(r"^torch==(\S+)", cuda, re.MULTILINE)[1] == torch_version()  # type: ignore[index]
+
+
+def torch_version() -> str:
+    """Return the version of torch in the image for the CPU."""
+    text = (ROOT / "containers" / "constraints.txt").read_text()
+    found = re.search(r"^torch==(\S+)$", text, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def locking() -> Any:
+    """Return the program that writes the locks, as a module."""
+    spec = importlib.util.spec_from_file_location("weft_container_lock", ROOT / "containers" / "lock.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_options_of_the_images_and_the_chart_are_those_of_the_command() -> None:

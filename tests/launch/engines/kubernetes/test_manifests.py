@@ -210,7 +210,7 @@ def test_a_large_snapshot_takes_several_config_maps_of_one_folder() -> None:
 
 def test_a_large_snapshot_does_not_fit_into_one_app_wrapper() -> None:
     config = LaunchConfig(
-        command=Command("script", "train.py"),
+        command=Command("command", "true"),
         engine="kubernetes",
         kubernetes=KubernetesConfig(image=IMAGE, code="snapshot", app_wrapper=True),
     )
