@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from weft.cli import call
+from weft.cli.tuning.remote import told
 
 TRAIN = """
 import json, sys
@@ -129,6 +130,24 @@ def test_bad_command_lines_get_a_sentence(
     error = said(capsys)[1]
     assert must in error
     assert "Traceback" not in error
+
+
+def test_a_script_that_is_not_there_makes_no_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WEFT_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert tune("--trials", "4") == 2
+    assert "got train.py, which is not there" in said(capsys)[1]
+    assert call(["studies", "--local", "--json"]) == 0
+    assert json.loads(said(capsys)[0]) == []
+
+
+def test_what_is_said_of_a_request() -> None:
+    assert told("stop", "1", "study 1 (a)") == "study 1 (a): stop was asked for"
+    assert told("trials/3/promote", "1", "study 1 (a)") == "study 1 (a): promote of trial 3 was asked for"
+    assert told("trials", "1", "study 1 (a)").startswith("study 1 (a): a trial was added")
+    assert told("clone", "1", "study 2 (b)") == "study 2 (b) is begun as a clone of study 1"
 
 
 def test_a_dry_run_prints_the_first_points(script: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,10 +59,10 @@ def settings(**more: Any) -> Any:
     )
 
 
-async def begin(service: JobService, folder: Path, config: Any) -> int:
+async def begin(service: JobService, folder: Path, config: Any, script: str = SCRIPT) -> int:
     code = folder / "code"
     code.mkdir(exist_ok=True)
-    (code / "job.py").write_text(SCRIPT)
+    (code / "job.py").write_text(script)
     taken = take_snapshot(code)
     for digest in taken.snapshot.blobs:
         service.blobs.add(digest, taken.read(digest))
@@ -130,6 +130,19 @@ async def _is_stopped(desk: Desk, folder: Path) -> None:
     assert [trial.state for trial in state] == ["stopped"]
     assert jobs[0].job_id is not None
     assert (await desk.reach(jobs[0].job_id)).state == "stopped"
+
+
+def test_a_study_whose_trials_fail_ends_with_their_last_lines(tmp_path: Path) -> None:
+    async def story() -> None:
+        with opened(f"sqlite:///{tmp_path}/weft.db") as database:
+            async with desk_on(database, tmp_path) as desk:
+                config = settings(failures=1)
+                number = await begin(desk.service, tmp_path, config, "print('no data'); raise SystemExit(3)")
+                state = await over(desk.service, number)
+                assert state.state == "failed"
+                assert "exit code 3; its last lines: no data" in state.message
+
+    asyncio.run(story())
 
 
 def test_kill_9_of_the_service_loses_no_trial_and_counts_none_twice(tmp_path: Path) -> None:

@@ -132,4 +132,16 @@ def act(name: str, verb: str, url: str | None, body: dict[str, Any] | None = Non
 
     with open_client(url) as client:
         found = client.studies.act(int(name), verb, body)
-    click.echo(f"weft: study {found.id} ({found.name}): {verb} was asked for", err=True)
+    click.echo(f"weft: {told(verb, name, f'study {found.id} ({found.name})')}", err=True)
+
+
+def told(verb: str, name: str, study: str) -> str:
+    """Return what is said once the service has taken a request."""
+    if verb == "clone":
+        return f"{study} is begun as a clone of study {name}"
+    if verb == "trials":
+        return f"{study}: a trial was added, and runs as soon as there is a slot"
+    if verb.startswith("trials/"):
+        _, trial, act_ = verb.split("/")
+        return f"{study}: {act_} of trial {trial} was asked for"
+    return f"{study}: {verb} was asked for"

@@ -68,7 +68,8 @@ def headline(view: StudyView) -> str:
         params = " ".join(f"{name}={shown(value)}" for name, value in view.best.params.items())
         best = f"; best {metric} {shown(view.best.values.get(metric))} in trial {view.best.number}: {params}"
     text = f" ({' '.join(view.message.split())})" if view.message else ""
-    return plain(f"study {view.name} is {view.state}{text}: {plural(view.trials, 'trial')} ({counts}){best}")
+    trials = plural(view.trials, "trial") + (f" ({counts})" if counts else "")
+    return plain(f"study {view.name} is {view.state}{text}: {trials}{best}")
 
 
 class LiveTable:

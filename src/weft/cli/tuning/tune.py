@@ -234,9 +234,11 @@ def _print_plan(config: StudyConfig, as_json: bool) -> int:
 def _run_here(config: StudyConfig, options: dict[str, Any], as_json: bool) -> int:
     from weft.cli.tuning.table import LiveTable, headline
     from weft.tune.results.views import study_view, trial_view
+    from weft.tune.runners.command import check_script
     from weft.tune.study.home import find_study, studies_folder
     from weft.tune.study.study import Study
 
+    check_script(config.command, Path())
     home = studies_folder()
     earlier = find_study(options["warm_start"], home) if options["warm_start"] else None
     with Study.from_config(config, home / config.name, earlier) as study:

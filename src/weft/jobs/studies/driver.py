@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ import sqlalchemy as sa
 from weft.errors import UsageError, WeftError
 from weft.jobs.lifecycle import ENDED, StateError
 from weft.jobs.metrics.columns import Columns
+from weft.jobs.reports.logs import LogReader
 from weft.jobs.service import actions
 from weft.jobs.service.attempts.steps import Attempts
 from weft.jobs.service.config import ServiceConfig
@@ -48,6 +50,7 @@ from weft.jobs.studies.store import (
 )
 from weft.jobs.studies.trial_specs import next_step, trial_spec, with_words
 from weft.tune.runners.command import ends_at_limit, limit_of
+from weft.tune.runners.reports import joined_lines
 from weft.tune.runners.weights import take_weights
 from weft.tune.study.core import StudyCore
 from weft.tune.study.events import AnyEvent
@@ -55,6 +58,8 @@ from weft.tune.study.requests import carry_out
 from weft.tune.study.state import SearchState, TrialRecord
 
 _log = logging.getLogger(__name__)
+LAST_LINES = 20  # of a failed job's log, of which those that are not empty are told
+_RANK = re.compile(r"\brank (\d+)\b")
 LISTEN_S = 0.25  # at least, between two turns of a study because its trials have reported
 
 
@@ -244,7 +249,17 @@ class StudyDriver:
             elif job.cause == "host-lost":
                 core.lost(trial.number, job.message or "its host was lost", at_s=now_s)
             else:
-                core.failed(trial.number, f"job {job.id} failed: {job.message or job.cause}", at_s=now_s)
+                text = f"job {job.id} failed: {job.message or job.cause}"
+                lines = self._last_lines(job)
+                core.failed(trial.number, f"{text}; its last lines: {lines}" if lines else text, at_s=now_s)
+
+    def _last_lines(self, job: StoredJob) -> str:
+        """Return the end of the log of the rank that failed first, as far as the job's message names it."""
+        named = _RANK.search(job.message or "")
+        folder = self._config.attempt_folder(job.id, job.attempt)
+        reader = LogReader(folder / "run", folder / "launcher.log", ended=True)
+        page = reader.tail(int(named[1]) if named else 0, LAST_LINES)
+        return joined_lines(line.text for line in page.lines)
 
     def _hear_requests(self, one: DrivenStudy, requests: list[tuple[int, dict[str, Any]]]) -> None:
         for _, request in requests:

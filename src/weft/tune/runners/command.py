@@ -6,7 +6,7 @@ import copy
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,16 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
+
+
+def check_script(words: Sequence[str], folder: Path) -> None:
+    """Refuse a script that is not there, before any trial is made for it."""
+    name = words[0] if words else ""
+    if name.endswith(".py") and not _MARK.search(name) and not (folder / name).is_file():
+        raise StudyError(
+            f"run must name a script in the folder {folder.resolve()}, got {name}, which is not there; "
+            "check the path, or go to its folder"
+        )
 
 
 def ends_at_limit(config: StudyConfig) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,4 +86,10 @@ def last_lines(folder: Path, count: int = 5) -> str:
         lines = (folder / "log.txt").read_bytes()[-8192:].decode(errors="replace").splitlines()
     except OSError:
         return ""
-    return " | ".join(line.strip() for line in lines if line.strip())[-1000:] if count else ""
+    return joined_lines(lines, count)
+
+
+def joined_lines(lines: Iterable[str], count: int = 5) -> str:
+    """Return the last lines that are not empty, in one line of at most 1,000 characters."""
+    kept = [line.strip() for line in lines if line.strip()][-count:]
+    return " | ".join(kept)[-1000:]

@@ -314,9 +314,11 @@ class Study:
 
     def run(self, *, cwd: str | Path | None = None, on_change: Callable[[], None] | None = None) -> Study:
         """Run the study's command as processes until the budget is used; return the study."""
+        from weft.tune.runners.command import check_script
         from weft.tune.runners.scripts import ScriptRunner
 
         check_command(self.state.config, self.state.space)
+        check_script(self.state.config.command, Path() if cwd is None else Path(cwd))
         if self._folder is None:
             raise StudyError(
                 "a study of a script must have a folder, got none; write Study(..., folder='studies/a')"
