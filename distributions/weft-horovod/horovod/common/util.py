@@ -1,9 +1,14 @@
 """Small functions that scripts import."""
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
+
+from weft.compat.horovod import basics
+from weft.compat.horovod.engine.adasum import is_power_of_two
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
@@ -27,9 +32,59 @@ def gpu_available(ext_base_name: str = "torch", verbose: bool = False) -> bool:
     return torch.cuda.is_available()
 
 
+def mpi_built(verbose: bool = False) -> bool:
+    """Return whether MPI moves the data: it does not."""
+    return basics.mpi_built()
+
+
+def gloo_built(verbose: bool = False) -> bool:
+    """Return whether there is a transport without MPI: there is one, Weft's."""
+    return basics.gloo_built()
+
+
+def nccl_built(verbose: bool = False) -> int:
+    """Return NCCL's version as one number, 22703 say, or 0."""
+    return basics.nccl_built()
+
+
+def ddl_built(verbose: bool = False) -> bool:
+    """Return whether IBM's DDL moves the data: it does not."""
+    return basics.ddl_built()
+
+
+def ccl_built(verbose: bool = False) -> bool:
+    """Return whether oneCCL moves the data: it does not."""
+    return basics.ccl_built()
+
+
+def num_rank_is_power_2(num_rank: int) -> bool:
+    """Return whether there are 1, 2, 4, ... ranks, as Adasum must have."""
+    return is_power_of_two(num_rank)
+
+
+@contextmanager
+def env(**kwargs: str | None) -> Iterator[None]:
+    """Set environment variables for as long as a block takes; those that are None are left alone."""
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 def is_iterable(x: Any) -> bool:
     """Return whether something can be gone through."""
-    return isinstance(x, Iterable)
+    try:
+        iter(x)
+    except TypeError:
+        return False
+    return True
 
 
 def split_list(values: list[Any], parts: int) -> list[list[Any]]:

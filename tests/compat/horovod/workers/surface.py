@@ -672,6 +672,54 @@ def who_is_missing_is_named():
     del os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"]
 
 
+@check
+def a_rank_that_waits_names_who_is_missing():
+    """Rank 0 waits in a synchronous call; rank 1 comes once rank 0 has told that it is missing."""
+    if N == 1:
+        return
+    hvd.shutdown()
+    os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"] = "0.2"
+    hvd.init()
+    import logging
+
+    told = SCRATCH / f"told.{N}"
+
+    class ToFile(logging.Handler):
+        def emit(self, record):
+            if "rank 1: allreduce.in.vain" in record.getMessage():
+                told.touch()
+
+    handler = ToFile()
+    logging.getLogger("horovod").addHandler(handler)
+    while R == 1 and not told.exists():
+        os.sched_yield()
+    same(hvd.allreduce(torch.ones(1), name="in.vain", op=hvd.Sum), [float(N)])
+    logging.getLogger("horovod").removeHandler(handler)
+    del os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"]
+
+
+@check
+def small_names_that_scripts_import():
+    from horovod.common import util
+    from horovod.common.exceptions import HorovodVersionMismatchError, get_version_mismatch_message
+
+    assert [util.num_rank_is_power_2(count) for count in (0, 1, 2, 3, 4)] == [False, True, True, False, True]
+    assert (util.mpi_built(), util.gloo_built(), util.ddl_built(), util.ccl_built()) == (
+        False,
+        True,
+        False,
+        False,
+    )
+    assert util.nccl_built() == hvd.nccl_built()
+    with util.env(WEFT_SURFACE="1", WEFT_OTHER=None):
+        assert os.environ["WEFT_SURFACE"] == "1"
+    assert "WEFT_SURFACE" not in os.environ
+    assert util.is_iterable("a")
+    assert not util.is_iterable(1)
+    error = HorovodVersionMismatchError("torch", "2", "1")
+    assert str(error) == get_version_mismatch_message("torch", "2", "1")
+
+
 if __name__ == "__main__":
     raises(ValueError, hvd.size, "use hvd.init()")
     hvd.init()
