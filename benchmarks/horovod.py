@@ -11,6 +11,8 @@ and on Gloo, in the same two processes and in turns: 80 layers, 25 million param
 reduction of 160 elements; "negotiation-last" that of one name that was agreed on before.
 "idle" is the share of a core that a process uses while nothing is submitted. "kill" is the time from SIGKILL of one of
 three workers under hvd.elastic, with a step of 100 ms, to the first commit of those who are left.
+"keras" is the rows a second of Keras's `fit` on two workers, one thread each, of those of one worker, with each backend
+that is installed; two processes that know nothing of each other run as often, in turns, and stand for the one worker.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,8 @@ from testing.shell import WEFT
 
 SCRIPTS = Path(__file__).resolve().parent / "horovod_scripts"
 LAYERS, WIDTH, BATCH = 80, 559, 16
-ROWS = ("step", "small", "negotiation", "idle", "kill")
+ROWS = ("step", "small", "negotiation", "idle", "kill", "keras")
+KERAS_BACKENDS = {"torch": "keras", "tensorflow": "tensorflow", "jax": "jax"}  # and the module that each needs
 
 
 def steps(count: int) -> dict[str, Any]:
@@ -53,6 +57,30 @@ def steps(count: int) -> dict[str, Any]:
         line = next(line for line in done.stdout.splitlines() if '"medians"' in line)
         found: dict[str, Any] = json.loads(line[line.index("{") :])
         return found
+
+
+def keras_fits(epochs: int) -> dict[str, dict[str, Any]]:
+    """Run Keras's `fit` alone and on two workers, by backend; weights must be equal on both."""
+    found: dict[str, dict[str, Any]] = {}
+    for backend, module in KERAS_BACKENDS.items():
+        if find_spec(module) is None or find_spec("keras") is None:
+            continue
+        with tempfile.TemporaryDirectory(prefix="weft-horovod-") as folder:
+            done = subprocess.run(
+                [WEFT, "run", "-n", "2", "--run-dir", f"{folder}/run"]
+                + [str(SCRIPTS / "keras_fit.py"), str(epochs)],
+                env={**os.environ, "KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        line = next((line for line in done.stdout.splitlines() if '"speedup"' in line), None)
+        if done.returncode or line is None:
+            sys.exit(f"horovod: keras failed: {done.stdout[-3000:]}{done.stderr[-3000:]}")
+        found[backend] = json.loads(line[line.index("{") :])
+        if not found[backend]["equal"]:
+            sys.exit(f"horovod: weights differ between workers on Keras's backend {backend}")
+    return found
 
 
 def kills(trials: int) -> list[float]:
@@ -107,7 +135,7 @@ def main() -> None:
     asked = parser.parse_args()
     measured: dict[str, float] = {}
     raw: dict[str, Any] = {}
-    if set(asked.only) - {"kill"}:
+    if set(asked.only) - {"kill", "keras"}:
         raw["steps"] = found = steps(asked.steps)
         medians = found["medians"]
         ours, small, waits = medians["steps"], medians["small"], medians["negotiation"]
@@ -123,6 +151,9 @@ def main() -> None:
     if "kill" in asked.only:
         raw["kills"] = kills(asked.trials)
         measured["kill"] = statistics.median(raw["kills"])
+    if "keras" in asked.only:
+        raw["keras"] = keras_fits(asked.steps)
+        measured |= {f"keras-{backend}": each["speedup"] for backend, each in raw["keras"].items()}
     wanted = {
         name: value for name, value in measured.items() if name.partition("-")[0] in (*asked.only, "grouped")
     }

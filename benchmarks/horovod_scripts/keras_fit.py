@@ -1,6 +1,6 @@
 """`fit` of a compute-bound model of Keras 3, alone and on two workers; prints one line of JSON at rank 0.
 
-    KERAS_BACKEND=torch weft run -n 2 --threads 1 benchmarks/horovod_scripts/keras_fit.py EPOCHS
+    KERAS_BACKEND=torch OMP_NUM_THREADS=1 weft run -n 2 benchmarks/horovod_scripts/keras_fit.py EPOCHS
 
 Every worker has as many rows as one process has, so a perfect run of two takes as long, and does twice as much.
 """
