@@ -39,7 +39,11 @@ from testing.shell import WEFT
 SCRIPTS = Path(__file__).resolve().parent / "horovod_scripts"
 LAYERS, WIDTH, BATCH = 80, 559, 16
 ROWS = ("step", "small", "negotiation", "idle", "kill", "keras")
-KERAS_BACKENDS = {"torch": "keras", "tensorflow": "tensorflow", "jax": "jax"}  # and the module that each needs
+KERAS_BACKENDS = {
+    "torch": "keras",
+    "tensorflow": "tensorflow",
+    "jax": "jax",
+}  # and the module that each needs
 
 
 def steps(count: int) -> dict[str, Any]:

@@ -160,14 +160,18 @@ def _as_before(
     """Return whether tensors are such as an earlier request describes, so that nothing is to be checked again."""
     if known.op != op or known.prescale != prescale or known.postscale != postscale:
         return False
-    if len(known.shapes) != len(tensors) or known.device != "cpu":
+    dtypes, shapes = known.dtypes, known.shapes
+    if len(shapes) != len(tensors) or known.device != "cpu":
         return False
-    for tensor, dtype, shape in zip(tensors, known.dtypes, known.shapes, strict=True):
-        if not isinstance(tensor, Tensor) or REDUCED_TYPES.get(tensor.dtype) != dtype:
-            return False
-        if tensor.shape != shape or not tensor.is_cpu or tensor.layout is not torch.strided:
-            return False
-        if not tensor.is_contiguous():
+    for place, tensor in enumerate(tensors):
+        if not (
+            isinstance(tensor, Tensor)
+            and tensor.shape == shapes[place]
+            and REDUCED_TYPES.get(tensor.dtype) == dtypes[place]
+            and tensor.is_cpu
+            and tensor.layout is torch.strided
+            and tensor.is_contiguous()
+        ):
             return False
     return True
 
