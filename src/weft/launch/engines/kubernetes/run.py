@@ -85,13 +85,17 @@ def _follow(
     container = "node" if where.kind == "trainjob" else "worker"
     follower = RunFollower(api, names, container, console, run_dir, where.elastic)
 
+    def end() -> None:
+        console.say("weft: ending the run (again to leave at once)")
+        _delete_main(api, objects)
+
     def stop(number: int) -> None:
         # Its pods are asked to end, and what they still print is shown; a second signal leaves at once.
         if follower.is_interrupted:
             raise SystemExit(128 + number)
-        console.say("weft: ending the run (again to leave at once)")
         follower.interrupt(number)
-        threading.Thread(target=_delete_main, args=(api, objects), daemon=True).start()
+        # In a thread: the signal may have come in the middle of a line of ours, which cannot be printed into.
+        threading.Thread(target=end, daemon=True).start()
 
     try:
         with signals_to(stop):
