@@ -43,7 +43,7 @@ EVERY = 10  # most epochs between certificates
 
 @dataclass(frozen=True)
 class Patience:
-    """When a slow ascent ends, because another method is faster: after `epochs`, if it needs more than `more`."""
+    """The epochs after which an ascent ends if it needs more than `more` others: another method is faster then."""
 
     epochs: int = 20
     more: float = 20
