@@ -354,3 +354,38 @@ def test_without_a_device_it_says_so() -> None:
 def test_a_limit_that_is_no_number() -> None:
     with pytest.raises(UsageError, match="limit must be a number of bytes"), lms.fit("lots"):
         pass
+
+
+def test_a_forward_in_inference_mode_leaves_a_step_as_it_is(made: Stage) -> None:
+    """A validation batch within the step: its tensors count no changes."""
+
+    def with_validation(model: nn.Module, x: Tensor) -> Tensor:
+        result: Tensor = model(x).square().mean()
+        with torch.inference_mode():
+            model(x[:2]).add_(1)
+        return result
+
+    staged = Stage(made.model, made.x, with_validation)
+    staged.check(staged.budget(0.5))
+
+
+class SplitGates(nn.Module):
+    """Gates as recurrent cells make them: parts of one storage, each changed in place on its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 96)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second, third = self.layer(x).unsafe_chunk(3, -1)
+        first = first.sigmoid_()
+        second = second.tanh_() * first
+        result: Tensor = x + second * third.sigmoid_()
+        return result
+
+
+@pytest.mark.parametrize("link", [1e6, 1e10])
+def test_parts_of_a_storage_that_change_one_by_one_are_saved_as_they_were(link: float) -> None:
+    torch.manual_seed(0)
+    made = Stage(nn.Sequential(*(SplitGates() for _ in range(6))), torch.randn(64, 32), link=link)
+    made.check(made.budget(0.6), hard=False)

@@ -49,6 +49,18 @@ def transformer(layers: int = 12, width: int = 64 * MB, layer_s: float = 6e-3) -
     return Recording(sites=tuple(sites), seconds=tuple(seconds), other=(500 * MB,) * len(seconds))
 
 
+def test_where_the_host_waits_for_the_device_it_waits_for_copies_out() -> None:
+    """A size that follows the data comes to the host behind the copies: plans rebuild more there, and swap less."""
+    free = transformer()
+    waiting = replace(free, waits=tuple(range(0, 48, 2)))
+    limit = int(0.6 * make_plan(free, 1 << 40, RATES).timeline.peak)
+    swapping, rebuilding = (make_plan(recording, limit, RATES) for recording in (free, waiting))
+    assert rebuilding.bytes_of("swap") < swapping.bytes_of("swap")
+    followed = play(waiting, swapping.choices, RATES, limit)
+    assert followed.stall_s > swapping.timeline.stall_s
+    assert rebuilding.timeline.seconds <= followed.seconds
+
+
 def test_what_is_rebuilt_from_a_site_holds_it_until_then() -> None:
     """The backward pass is done with a site before it wants another that is rebuilt from it."""
     source = SavedSite(op="Add", module="", bytes=4, pack=0, uses=(2,), gone=3)

@@ -202,7 +202,10 @@ class ActivationEngine:
             return False
         if tensor.is_leaf and tensor.requires_grad:
             return False
-        return tensor.untyped_storage().nbytes() >= self.smallest
+        size = tensor.untyped_storage().nbytes()
+        if tensor.nbytes < size and not tensor._is_view():
+            return False  # a part that counts its own changes, as of `unsafe_chunk`: those of the rest are unseen
+        return size >= self.smallest
 
     def _known(self, handle: Handle, tensor: torch.Tensor) -> bool:
         """Return whether a tensor's storage was saved before in this step; if not, decide what becomes of it."""
@@ -249,6 +252,9 @@ class ActivationEngine:
         assert plan is not None
         if not self.varied:
             self.varied = self.watched = True
+            self._ceiling = min(
+                self._ceiling, self.limit
+            )  # what operations take is not known to the byte now
             if self.recorder is not None:
                 self.recorder.vary()
         op, first = made_by(tensor), handle.site
@@ -408,6 +414,11 @@ class ActivationEngine:
     def is_quiet(self) -> bool:
         return self.mover.quiet.depth > 0
 
+    def host_waits(self) -> None:
+        """Note that the host waits for the device here, which a plan must know."""
+        if self.recorder is not None:
+            self.recorder.host_waits()
+
     def before_operation(self, wanted: int) -> None:
         """Make room for an operation that is in no plan and takes `wanted` bytes."""
         if self.transfer.allocated() + wanted > self.limit:
@@ -434,7 +445,7 @@ class ActivationEngine:
             way = (
                 sites[storage.site].recipe_bytes if storage.block is None and storage.site < len(sites) else 0
             )
-            self.make_room(storage.bytes + way)
+            self.make_room(storage.bytes + int(self.largest_ratio * way))
 
     @contextmanager
     def moved_by_others(self) -> Iterator[None]:

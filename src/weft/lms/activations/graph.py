@@ -58,6 +58,8 @@ class AutogradGraph:
 
     def changed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note an operation that is about to change its first argument in place, which raises that one's version."""
+        if args[0].is_inference():
+            return  # it counts no changes, and autograd saves nothing of it
         change = in_place_change(func, args, kwargs)
         key = (args[0].untyped_storage()._cdata, args[0]._version + 1)
         self._seen.pop(key, None)

@@ -25,6 +25,7 @@ from weft.lms.device.torch_private import (
     tree_map,
     without_torch_dispatch,
 )
+from weft.lms.device.transfer import host_waits_for
 
 EVERYTHING = 1 << 60  # bytes: asks for all that can move to be moved
 # Operations with these words in their names bring their inputs into another layout, or keep sums in a wider type.
@@ -43,9 +44,11 @@ class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         changed: Callable[..., None],
         off: Callable[[], bool] = lambda: False,
         tape: Tape | None = None,
+        waited: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._room = room  # makes room for so many bytes
+        self._waited = waited  # called where the host waits for what the device computes
         self._changed = changed  # called with operations in place, before they run
         self._off = off  # whether operations pass unseen for now
         self._run = _plainly if tape is None else tape.run
@@ -64,6 +67,8 @@ class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if not isinstance(func, OpOverload) or func.is_view:
             return self._run(func, args, kwargs)
+        if host_waits_for(func, args, kwargs):
+            self._waited()
         self._room(self._slack + self._bytes_wanted(func, args, kwargs))
         if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
             self._changed(func, args, kwargs)

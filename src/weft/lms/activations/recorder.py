@@ -59,6 +59,7 @@ class StepRecorder:
         self._other: list[int] = []  # see `Recording`
         self._rest: list[int] = []
         self._labels: list[str] = []
+        self._waits: set[int] = set()  # intervals in which the host waits for the device
         self._sites: list[dict[str, Any]] = []
         self._holding: list[tuple[int, ref[SavedStorage]]] = []  # sites that others held at the last event
         self._living: set[int] = set()  # sites that autograd still holds
@@ -128,6 +129,11 @@ class StepRecorder:
             self._paused = False
         if self._within:
             self._pauses.append((len(self._marks), start, self.transfer.mark()))
+
+    def host_waits(self) -> None:
+        """Note that the host waits for the device in this interval."""
+        if self._within:
+            self._waits.add(len(self._marks))
 
     def look(self) -> None:
         """Take in the peak so far. Call it before saved storages move within an interval: the peak was with those."""
@@ -265,6 +271,7 @@ class StepRecorder:
             other=tuple(self._other),
             rest=tuple(self._rest),
             labels=(*self._labels, "the end of the step"),
+            waits=tuple(sorted(self._waits)),
             base=self._base,
         )
 

@@ -266,7 +266,7 @@ class BudgetSession:
             )
             tape = None if budget.pages_parameters else engine.tape
             guard = OperationGuard(
-                engine.before_operation, slack, engine.graph.changed, engine.is_quiet, tape
+                engine.before_operation, slack, engine.graph.changed, engine.is_quiet, tape, engine.host_waits
             )
             engine.guarded = self._contexts.enter_context(GuardedStep(guard, self._own_modes))
             engine.taped = engine.guarded and tape is not None

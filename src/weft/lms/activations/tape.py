@@ -41,6 +41,9 @@ STATISTICS = {
     "cudnn_batch_norm": ((3, 4), 5),
     "miopen_batch_norm": ((3, 4), 5),
 }
+# Their results share a storage and count its changes each for itself, so that no count tells what is in it.
+SPLITS = frozenset(("unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"))
+UNTRACKED = -1  # the version of a storage whose changes nobody counts: it is split, or made in inference mode
 MASKED = "native_dropout"  # its second result, the mask, depends on nothing but the shape of its input
 
 
@@ -63,7 +66,7 @@ class StorageState:
         storage = tensor.untyped_storage()
         self.weak = WeakStorage(storage)  # while it lives, no other storage has the same key
         self.bytes, self.device = storage.nbytes(), tensor.device
-        self.version: int = tensor._version
+        self.version = version_of(tensor)
         self.op, self.output, self.held = op, output, held
         self.saved: ref[Handle | Kept] | None = None  # by autograd
         self.uses = 0  # operations that read it
@@ -176,6 +179,8 @@ class Tape:
         """Note that autograd saved a tensor: its bytes are there from now on, wherever the engine moves them."""
         key = tensor.untyped_storage()._cdata
         state = self._states.get(key)
+        if state is not None and state.version == UNTRACKED:
+            return
         if state is None or state.version != tensor._version:
             if isinstance(packed, Kept):
                 return  # a parameter or something small: it is held if an operation reads it
@@ -187,7 +192,7 @@ class Tape:
     def state(self, tensor: torch.Tensor) -> StorageState | None:
         """Return the state that a tensor is in now; None if the tape does not know it."""
         state = self._states.get(tensor.untyped_storage()._cdata)
-        return None if state is None or state.version != tensor._version else state
+        return None if state is None or state.version != version_of(tensor) else state
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do an operation of the step, and note what it made."""
@@ -255,6 +260,8 @@ class Tape:
             raise UnknownContentError
         key = tensor.untyped_storage()._cdata
         state = self._states.get(key)
+        if tensor.is_inference() or (state is not None and state.version == UNTRACKED):
+            raise UnknownContentError
         if state is None:
             held = LeafInput(tensor, tensor._version) if holds else None
             state = self._states[key] = StorageState(tensor, held=held)
@@ -310,8 +317,14 @@ class Tape:
                     self._states[key] = StorageState(tensor)
         for tensor in _flat(written(func, args, kwargs)):
             if tensor is not None and type(tensor) in PLAIN_TYPES:
-                state = self._states[tensor.untyped_storage()._cdata] = StorageState(tensor)
-                state.version = tensor._version + 1
+                key = tensor.untyped_storage()._cdata
+                known = self._states.get(key)
+                if known is None or known.version != UNTRACKED:
+                    state = self._states[key] = StorageState(tensor)
+                    state.version += state.version != UNTRACKED
+        if getattr(func, "namespace", "") == "aten" and name_of(func) in SPLITS:
+            state = self._states[args[0].untyped_storage()._cdata] = StorageState(args[0])
+            state.version = UNTRACKED
         return result
 
 
@@ -338,6 +351,11 @@ class TapedStep(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._run(func, args, kwargs or {})
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """Return the number of changes that a tensor counts; UNTRACKED where it counts none."""
+    return UNTRACKED if tensor.is_inference() else tensor._version
+
+
 def kind_of(func: Any) -> OperationKind:
     """Return what the tape does about an operation."""
     if not isinstance(func, OpOverload) or func.namespace in NEVER_REPEATED:
@@ -345,7 +363,7 @@ def kind_of(func: Any) -> OperationKind:
     name = name_of(func)
     if func.is_view:
         return OperationKind(is_view=True)
-    if name in EMPTY:
+    if name in EMPTY or name in SPLITS:
         return OperationKind()
     random = torch.Tag.nondeterministic_seeded in func.tags
     arguments = func._schema.arguments

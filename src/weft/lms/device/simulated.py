@@ -28,6 +28,7 @@ from weft.lms.device.torch_private import (
     local_part,
     no_dispatch,
 )
+from weft.lms.device.transfer import host_waits_for
 from weft.lms.planning.recording import Rates
 
 ATTENTION = "scaled_dot_product"
@@ -171,6 +172,12 @@ class SimulatedTransfer:
             while copies and copies[0].done <= self.clock:
                 self._finish(copies.popleft())
 
+    def wait_for_copies_out(self) -> None:
+        """Let the host wait for a number, which comes behind all copies out that were started before."""
+        waited_s = max(0.0, self._free["out"] - self.clock)
+        self.stall_s += waited_s
+        self.advance(waited_s)
+
     def settle(self) -> None:
         for copies in self._links.values():
             while copies:
@@ -253,6 +260,8 @@ class _Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 moved / self._transfer.memory_rate
                 + _products(name, args, given) / self._transfer.product_rate
             )
+            if host_waits_for(func, args, kwargs or {}):
+                self._transfer.wait_for_copies_out()
         return result
 
 

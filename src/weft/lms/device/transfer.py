@@ -120,3 +120,37 @@ def current_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+# Operations whose results have a size that the host must know before it goes on, and those that give it a number.
+_SIZED_BY_DATA = frozenset(
+    ("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")
+    + ("bincount",)
+)
+_NUMBERS = frozenset(("_local_scalar_dense", "equal"))
+_INDEXING = frozenset(("index", "index_put", "index_put_", "_index_put_impl_"))
+
+
+def host_waits_for(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether the host waits for the result of an operation before it goes on.
+
+    What it waits for comes by the queue of copies to the host, behind all copies that were started before.
+    """
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return False
+    name: str = schema.name.partition("::")[2]
+    if name in _SIZED_BY_DATA:
+        return True
+    if name in _NUMBERS:  # numbers on the host, such as an optimizer's count of steps, are there already
+        return bool(args[0].device.type == "cuda")
+    if name in _INDEXING:
+        masks = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else ()
+        return any(mask is not None and mask.dtype in (torch.bool, torch.uint8) for mask in masks)
+    if name == "repeat_interleave":
+        return kwargs.get("output_size") is None
+    if name == "copy_":
+        return bool(args[0].device.type == "cpu" and args[1].device.type == "cuda")
+    if name == "_to_copy" and args[0].device.type == "cuda" and not kwargs.get("non_blocking"):
+        return torch.device(kwargs.get("device") or "cuda").type == "cpu"
+    return False

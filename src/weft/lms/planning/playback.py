@@ -111,6 +111,7 @@ class _Player:
         self.released: set[int] = set()
         self.stays: set[int] = set()  # sites that came back: they leave at their end and not before
         self.queue = deque(self._latest_starts())
+        self.host_waits = frozenset(recording.waits)
         self.times: list[float] = []
         self.back: list[float] = []
 
@@ -155,6 +156,8 @@ class _Player:
         events = self.recording.events
         for event, seconds in enumerate(self.recording.seconds):
             self.clock += seconds
+            if event in self.host_waits:
+                self._wait(self.out_free)
             self._look(event)
             if event < events:
                 self._at(event)

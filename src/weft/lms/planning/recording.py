@@ -69,6 +69,8 @@ class Recording:
     rest: tuple[int, ...] = ()  # bytes that were not sites when each interval began
     labels: tuple[str, ...] = ()  # what happened at each event, for messages
     base: int = 0  # bytes in use when the step began
+    # Intervals in which the host waits for a number from the device, which comes behind all copies out before it.
+    waits: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.seconds) == len(self.other)

@@ -148,4 +148,5 @@ def between(small: StepShape, large: StepShape, size: int) -> Recording:
         rest=tuple(map(line, one.rest, two.rest)),
         labels=two.labels,
         base=base,
+        waits=two.waits,
     )
