@@ -98,9 +98,8 @@ def test_a_whole_loop(tmp_path: Path) -> None:
         world=SoloWorld(CPU),
     )
     results = json.loads((tmp_path / "model" / "results.json").read_text())
-    assert (
-        results["metrics"]["accuracy"] >= 0.85
-    )  # of eight test pictures, one is wrong with two seeds of three
+    # Sixteen pictures teach little: one of the eight may be judged wrongly, but by every path alike.
+    assert results["metrics"]["accuracy"] >= 0.85
     assert results["results"]["confusion"]["labels"] == ["across", "down"]
     assert results["export"]["file"] == "model.onnx"
     assert results["export"]["largest_difference"] < 1e-4
@@ -118,13 +117,11 @@ def test_a_whole_loop(tmp_path: Path) -> None:
         one.category for one in by_torch.predict([one.path for one in test])
     ]
     right = sum(answer.category == one.category for answer, one in zip(answers, test, strict=True))
-    assert right / len(test) == pytest.approx(results["metrics"]["accuracy"], abs=0.26)
+    assert right / len(test) == results["metrics"]["accuracy"]
     heat = by_torch.predict([test[0].path], heat=True)[0].heat
     assert heat is not None
     assert heat.shape == (32, 40)
-    # The served model scales pictures by itself, and may see one of the eight otherwise.
-    judged = evaluate_folder(trained.folder, version).figures["accuracy"]
-    assert judged == pytest.approx(results["metrics"]["accuracy"], abs=0.13)
+    assert evaluate_folder(trained.folder, version).figures["accuracy"] == results["metrics"]["accuracy"]
 
     # It labels what nobody has.
     from dataclasses import replace

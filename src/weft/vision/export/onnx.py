@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import ModelError
-from weft.serve.card import Card, Picture
+from weft.serve.card import Card
 from weft.vision.config.schema import VisionConfig
 from weft.vision.models.classifier import Classifier, view_logits
 from weft.vision.models.detector import Detector
-from weft.vision.training.feeding.batches import test_crop
+from weft.vision.pictures.rules import picture_rules
 
 FILE = "model.onnx"
 TOLERANCE = 1e-4  # between the file's answers and torch's
@@ -54,14 +54,6 @@ class ServedDetector(nn.Module):
 
     def forward(self, pixels: Tensor) -> dict[str, Tensor]:
         return dict(zip(NAMES, self.model(pixels), strict=False))
-
-
-def picture_rules(config: VisionConfig) -> Picture:
-    """Return how a server fits a picture into the input; the network scales the pixels itself."""
-    height, width = config.sides
-    if config.task in ("detection", "segmentation"):
-        return Picture(height=height, width=width, resize="pad", scale=1.0)
-    return Picture(height=height, width=width, resize="crop", crop=test_crop(config.sides), scale=1.0)
 
 
 def export_folder(

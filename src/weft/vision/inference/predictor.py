@@ -90,19 +90,20 @@ class Predictor:
     ) -> list[Prediction]:
         """Return an answer for each picture: a path, encoded bytes, or decoded pixels (height x width x 3, RGB)."""
         least = self.threshold if confidence is None else confidence
-        return [self._answer(_pixels(one), least, heat=heat) for one in pictures]
+        return [self._answer(one, least, heat=heat) for one in pictures]
 
-    def _answer(self, pixels: Array, least: float, *, heat: bool) -> Prediction:
-        from weft.serve.server.pictures.pictures import prepare
-        from weft.vision.export.onnx import picture_rules
+    def _fitted(self, picture: Path | bytes | Array) -> tuple[Array, Any]:
+        from weft.vision.pictures.fitting import fitted_row
+        from weft.vision.pictures.rules import picture_rules
 
-        row, geometry = prepare(np.ascontiguousarray(pixels[:, :, ::-1]), picture_rules(self.config), "UINT8")
+        return fitted_row(picture, picture_rules(self.config))
+
+    def _answer(self, picture: Path | bytes | Array, least: float, *, heat: bool) -> Prediction:
+        row, geometry = self._fitted(picture)
         outputs = self._outputs(row)
         if self.config.task == "anomaly":
             score = float(outputs[0][0])
-            spots = _placed(
-                _enlarged(np.clip(outputs[1][0] / 2, 0, 1), row.shape[-2:]), geometry, *pixels.shape[:2]
-            )
+            spots = _placed(_enlarged(np.clip(outputs[1][0] / 2, 0, 1), row.shape[-2:]), geometry)
             names = ("anomaly", "normal") if score > 1 else ("normal", "anomaly")
             sure = score / (1 + score)
             high, low = (sure, 1 - sure) if score > 1 else (1 - sure, sure)
@@ -110,10 +111,10 @@ class Predictor:
                 ((names[0], high), (names[1], low)), anomaly=score, heat=spots if heat else None
             )
         if self.config.task in ("detection", "segmentation"):
-            return Prediction(shapes=self._shapes(outputs, geometry, pixels.shape, least))
+            return Prediction(shapes=self._shapes(outputs, geometry, least))
         order = np.argsort(-outputs[0][0], kind="stable")
         scores = tuple((self.classes[place], float(outputs[0][0][place])) for place in order)
-        shown = self.heat_map(pixels, int(order[0])) if heat else None
+        shown = self._heat(row, geometry, int(order[0])) if heat else None
         return Prediction(scores=scores, heat=shown)
 
     def _outputs(self, row: Array) -> list[Array]:
@@ -127,13 +128,11 @@ class Predictor:
         parts = outputs.values() if isinstance(outputs, dict) else outputs
         return [one.float().cpu().numpy() for one in parts]
 
-    def _shapes(
-        self, outputs: Sequence[Array], geometry: Any, shape: Any, least: float
-    ) -> tuple[LabelledShape, ...]:
+    def _shapes(self, outputs: Sequence[Array], geometry: Any, least: float) -> tuple[LabelledShape, ...]:
         best = best_boxes(outputs[0][0], outputs[1][0], confidence=max(least, 0.01), overlap=OVERLAP)
         shift, scale = np.array([geometry.left, geometry.top]), np.array([geometry.across, geometry.down])
         corners = (best.boxes.reshape(-1, 2) - shift) / scale
-        boxes = np.clip(corners, 0, [shape[1], shape[0]]).reshape(-1, 4)
+        boxes = np.clip(corners, 0, [geometry.width, geometry.height]).reshape(-1, 4)
         polygons: list[tuple[tuple[tuple[float, float], ...], ...]] = [()] * len(boxes)
         if len(outputs) > 2:
             from weft.vision.geometry.polygons import polygons_of_mask
@@ -145,8 +144,8 @@ class Predictor:
                 polygons[place] = tuple(
                     tuple(
                         (
-                            float(np.clip((x * 4 - geometry.left) / geometry.across, 0, shape[1])),
-                            float(np.clip((y * 4 - geometry.top) / geometry.down, 0, shape[0])),
+                            float(np.clip((x * 4 - geometry.left) / geometry.across, 0, geometry.width)),
+                            float(np.clip((y * 4 - geometry.top) / geometry.down, 0, geometry.height)),
                         )
                         for x, y in ring
                     )
@@ -165,16 +164,15 @@ class Predictor:
         ]
         return tuple(_around(one) for one in found)
 
-    def heat_map(self, pixels: Array, number: int) -> Array:
+    def heat_map(self, picture: Path | bytes | Array, number: int) -> Array:
         """Return where a class was seen, as height x width of 0..1: the last feature map, weighed by the class."""
-        import torch
+        return self._heat(*self._fitted(picture), number)
 
-        from weft.serve.server.pictures.pictures import prepare
-        from weft.vision.export.onnx import picture_rules
+    def _heat(self, row: Array, geometry: Any, number: int) -> Array:
+        import torch
 
         if self._net is None:
             self._net, self._device = load_network(self.model, None)
-        row, geometry = prepare(np.ascontiguousarray(pixels[:, :, ::-1]), picture_rules(self.config), "UINT8")
         inner = getattr(self._net, "model", self._net)
         if not hasattr(inner, "class_maps"):
             raise UsageError(
@@ -187,13 +185,13 @@ class Predictor:
             large = torch.nn.functional.interpolate(
                 small[None, None], size=size, mode="bilinear", align_corners=False
             )
-        return _placed(large[0, 0].cpu().numpy(), geometry, pixels.shape[0], pixels.shape[1])
+        return _placed(large[0, 0].cpu().numpy(), geometry)
 
 
-def _placed(heat: Array, geometry: Any, height: int, width: int) -> Array:
+def _placed(heat: Array, geometry: Any) -> Array:
     """Return a map of the model's input over the whole picture; what was cut off has no heat."""
-    xs = ((np.arange(width) + 0.5) * geometry.across + geometry.left).astype(int)
-    ys = ((np.arange(height) + 0.5) * geometry.down + geometry.top).astype(int)
+    xs = ((np.arange(geometry.width) + 0.5) * geometry.across + geometry.left).astype(int)
+    ys = ((np.arange(geometry.height) + 0.5) * geometry.down + geometry.top).astype(int)
     inside = ((ys >= 0) & (ys < heat.shape[0]))[:, None] & ((xs >= 0) & (xs < heat.shape[1]))[None]
     shown = heat[np.clip(ys, 0, heat.shape[0] - 1)][:, np.clip(xs, 0, heat.shape[1] - 1)]
     return np.where(inside, shown, 0.0).astype(np.float32)
@@ -214,14 +212,6 @@ def _around(shape: LabelledShape) -> LabelledShape:
     xs, ys = [x for x, _ in points], [y for _, y in points]
     box = (min(xs), min(ys), max(xs), max(ys))
     return replace(shape, box=box) if box[0] < box[2] and box[1] < box[3] else replace(shape, polygons=())
-
-
-def _pixels(picture: Path | bytes | Array) -> Array:
-    if isinstance(picture, np.ndarray):
-        return picture
-    from weft.vision.pictures import decode
-
-    return np.asarray(decode(picture))
 
 
 def _session(file: Path, threads: int | None) -> Any:

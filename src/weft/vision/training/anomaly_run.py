@@ -106,7 +106,7 @@ def _set(pictures: list[LabelledPicture], config: VisionConfig) -> PictureSet:
 def _patches(
     model: AnomalyDetector, pictures: PictureSet, config: VisionConfig, device: torch.device
 ) -> torch.Tensor:
-    batch = pictures.plain_batch(np.arange(len(pictures)), config, config.sides, device)
+    batch = pictures.plain_batch(np.arange(len(pictures)), config, device)
     return model.patches(batch.pixels).permute(0, 2, 3, 1).flatten(0, 2)
 
 
@@ -116,6 +116,6 @@ def _scores(
 ) -> np.ndarray[Any, Any]:
     found = []
     for part in _parts(pictures):
-        batch = _set(part, config).plain_batch(np.arange(len(part)), config, config.sides, device)
+        batch = _set(part, config).plain_batch(np.arange(len(part)), config, device)
         found.append(model(batch.pixels)[0].cpu().numpy())
     return np.concatenate(found)

@@ -156,7 +156,7 @@ class VisionLoop:
         backbone = getattr(model, "backbone", None)
         if isinstance(backbone, SmallNet) and self.config.network.weights is None:
             some = np.arange(min(WHITENED, len(self.data.train)))
-            batch = self.data.train.plain_batch(some, self.config, self.config.sides, self.world.device)
+            batch = self.data.train.plain_batch(some, self.config, self.world.device)
             scale: Any = model.scale
             backbone.fit_whitening(scale(batch.pixels))
 

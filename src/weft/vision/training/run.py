@@ -96,10 +96,11 @@ def _train(
     if world.device.type == "cuda":
         torch.backends.cudnn.benchmark = not config.schedule.sizes
     data = training_data(config, version)
-    for pictures in {
-        id(one): one for one in (data.train, data.choose, data.test) if one is not None
-    }.values():
-        pictures.keep(config, world.device)
+    if config.schedule.epochs:  # a head alone is fitted to plain pictures, each read once
+        data.train.keep(config, world.device)
+    for pictures in (data.choose, data.test):
+        if pictures is not None:
+            pictures.keep_rows(config, world.device)
     task = task_for(config, data.classes)
     model = task.build().to(world.device)
     if world.device.type == "cuda":

@@ -24,7 +24,7 @@ def plain_maps(sizes: Array, out: tuple[int, int], fit: Fit, crop: float = 1.0) 
     `sizes`: n x 2, width and height. `out`: height and width of the model's input.
     """
     zeros = np.zeros(len(sizes))
-    scale = _scales(sizes, out, fit) / (crop if fit == "crop" else 1)
+    scale = fit_scales(sizes, out, fit) / (crop if fit == "crop" else 1)
     return _compose(sizes / 2, scale, scale, zeros, zeros > 1, zeros > 1, out)
 
 
@@ -38,7 +38,7 @@ def random_maps(
 ) -> Array:
     """Return one random map a picture; `flips` tells which are mirrored, where that is not left to chance."""
     n, draw = len(sizes), generator.uniform
-    scale = _scales(sizes, out, fit)
+    scale = fit_scales(sizes, out, fit)
     width, height = sizes[:, 0], sizes[:, 1]
     centre = sizes / 2.0
     across = down = scale
@@ -69,8 +69,8 @@ def random_maps(
     return _compose(centre, across, down, angle, mirrored, upside, out)
 
 
-def _scales(sizes: Array, out: tuple[int, int], fit: Fit) -> Array:
-    """Pixels of the model's input per pixel of the original."""
+def fit_scales(sizes: Array, out: tuple[int, int], fit: Fit) -> Array:
+    """Return the pixels of the model's input per pixel of each original."""
     ratios = np.stack([out[1] / sizes[:, 0], out[0] / sizes[:, 1]], 1)
     return np.asarray(ratios.max(1) if fit == "crop" else ratios.min(1))
 

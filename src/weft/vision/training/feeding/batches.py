@@ -16,8 +16,16 @@ import torch
 from torch import Tensor
 
 from weft.vision.config.schema import VisionConfig
+from weft.vision.pictures.rules import picture_rules
 from weft.vision.records import LabelledPicture
-from weft.vision.training.feeding.affines import Fit, colour_maps, plain_maps, random_maps, scaled_source
+from weft.vision.training.feeding.affines import (
+    Fit,
+    colour_maps,
+    fit_scales,
+    plain_maps,
+    random_maps,
+    scaled_source,
+)
 from weft.vision.training.feeding.decoding import decode_picture, has_opencv, stored_pictures, thread_count
 from weft.vision.training.feeding.targets import BoxTargets, PictureObjects, box_targets
 from weft.vision.training.feeding.warping import (
@@ -31,7 +39,7 @@ from weft.vision.training.feeding.warping import (
 Array = np.ndarray[Any, Any]
 KEPT_BYTES = 2 << 30  # of decoded pictures in main memory; more are decoded anew each time
 KEPT_DEVICE_SHARE = 0.25  # of a device's free memory
-TEST_CROP = 0.95  # the share of a side that a classifier sees of a picture when it is asked
+MOST_STRETCHED = 2  # times a side of the input that pictures are kept with, before the margin
 MARGIN = 1.15  # decoded pictures are larger than the input by this much, for crops
 
 
@@ -63,27 +71,36 @@ class PictureSet:
         self._pixels = pixels  # n x height x width x 3, in main memory
         self._resident: Tensor | None = None  # n x 3 x height x width, on a device
         self._labels: Tensor | None = None
+        self._rows: Tensor | None = None  # n x 3 x height x width, as a server fits them into the input
+        self._row_maps: Array | None = None  # n x 2 x 3, of the rows
 
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def keep(self, config: VisionConfig, device: torch.device, *, largest: float = 1.0) -> None:
-        """Decode the pictures once and keep them, if there is room; put them on the device, if it has room."""
-        side = MARGIN if config.task == "classification" else 1.0
-        size = tuple(int(np.ceil(one * side * largest)) for one in config.sides)
+    def keep(self, config: VisionConfig, device: torch.device) -> None:
+        """Decode the pictures once for training and keep them, if there is room, on the device if it has room."""
         if self._pixels is None:
-            biggest = np.array([size[1], size[0]])
-            size = tuple(int(one) for one in np.minimum(biggest, self.sizes.max(0))[::-1])
+            size = kept_size(self.sizes, config)
             if len(self) * size[0] * size[1] * 3 > KEPT_BYTES:
                 return
-            self._pixels = stored_pictures(self.pictures, (size[0], size[1]), config.threads)
-        if device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(device)
-            fits = self._pixels.nbytes < KEPT_DEVICE_SHARE * free
-        else:
-            fits = not has_opencv()  # which is quicker on a CPU
-        if fits:
+            self._pixels = stored_pictures(self.pictures, size, config.threads)
+        # OpenCV is quicker on a CPU.
+        if _has_room(device, self._pixels.nbytes) if device.type == "cuda" else not has_opencv():
             self._resident = torch.from_numpy(self._pixels).to(device).permute(0, 3, 1, 2).contiguous()
+        if self.classes is not None:
+            self._labels = torch.from_numpy(self.classes).to(device)
+
+    def keep_rows(self, config: VisionConfig, device: torch.device) -> None:
+        """Fit the pictures into the input once, for evaluations, and keep them, if there is room."""
+        size_bytes = 3 * len(self) * config.sides[0] * config.sides[1]
+        if not has_opencv():
+            self.keep(config, device)
+        if size_bytes > KEPT_BYTES or not has_opencv():
+            return
+        with decoding_pool(config) as pool:
+            rows, self._row_maps = self._fitted(np.arange(len(self)), config, pool)
+        on_device = device.type == "cuda" and _has_room(device, size_bytes)
+        self._rows = rows.to(device) if on_device else rows
         if self.classes is not None:
             self._labels = torch.from_numpy(self.classes).to(device)
 
@@ -97,15 +114,23 @@ class PictureSet:
         """The pictures on the device, if they are there."""
         return self._resident
 
+    @property
+    def ready(self) -> bool:
+        """Whether plain batches are at hand: nothing is to be decoded or scaled for them."""
+        return self._rows is not None or self._resident is not None
+
     def some(self, places: Array) -> PictureSet:
         """Return a set of a few of the pictures, decoded anew or from what is kept."""
-        return PictureSet(
+        few = PictureSet(
             self.sizes[places],
             pixels=None if self._pixels is None else self._pixels[places],
             pictures=[self.pictures[place] for place in places] if self.pictures else (),
             classes=None if self.classes is None else self.classes[places],
             objects=None if self.objects is None else [self.objects[place] for place in places],
         )
+        if self._rows is not None and self._row_maps is not None:
+            few._rows, few._row_maps = self._rows[torch.from_numpy(places)], self._row_maps[places]
+        return few
 
     def training_batch(
         self,
@@ -137,14 +162,49 @@ class PictureSet:
         self,
         indices: Array,
         config: VisionConfig,
-        out: tuple[int, int],
         device: torch.device,
         pool: ThreadPoolExecutor | None = None,
     ) -> PictureBatch:
-        """Return pictures as a server would show them to the model."""
-        maps = plain_maps(self.sizes[indices], out, _fit(config), test_crop(out))
-        pixels = self._warped(indices, maps, None, out, config, device, pool)
-        return self._batch(indices, pixels, maps, out, config, device)
+        """Return pictures as a server shows them to the model, to the pixel."""
+        if self._rows is not None and self._row_maps is not None:
+            places = torch.from_numpy(indices).to(self._rows.device)
+            pixels, maps = self._rows[places], self._row_maps[indices]
+        elif self._resident is not None or not has_opencv():
+            pixels, maps = self._nearly_fitted(indices, config, device, pool)
+        else:
+            pixels, maps = self._fitted(indices, config, pool)
+        return self._batch(indices, pixels.to(device, non_blocking=True), maps, config.sides, config, device)
+
+    def _fitted(
+        self, indices: Array, config: VisionConfig, pool: ThreadPoolExecutor | None
+    ) -> tuple[Tensor, Array]:
+        """Return rows by the server's code, and their maps."""
+        from weft.vision.pictures.fitting import fitted_row, picture_map
+
+        rules = picture_rules(config)
+        rows, maps = np.empty((len(indices), 3, *config.sides), np.uint8), np.empty((len(indices), 2, 3))
+
+        def fill(place: int) -> None:
+            index = int(indices[place])
+            # Pictures that come from files are read from them: what is kept for training has other proportions.
+            picture = self.pictures[index].path if self.pictures else self._array(index)
+            row, geometry = fitted_row(picture, rules)
+            rows[place], maps[place] = row[0], picture_map(geometry)
+
+        list((pool.map if pool is not None else map)(fill, range(len(indices))))
+        return torch.from_numpy(rows), maps
+
+    def _array(self, index: int) -> Array:
+        assert self._pixels is not None
+        pixels: Array = self._pixels[index]
+        return pixels
+
+    def _nearly_fitted(
+        self, indices: Array, config: VisionConfig, device: torch.device, pool: ThreadPoolExecutor | None
+    ) -> tuple[Tensor, Array]:
+        """Return rows from pictures on the device, or where OpenCV is missing; equal where nothing is scaled."""
+        maps = plain_maps(self.sizes[indices], config.sides, _fit(config), picture_rules(config).crop)
+        return self._warped(indices, maps, None, config.sides, config, device, pool), maps
 
     def _batch(
         self,
@@ -214,6 +274,28 @@ class PictureSet:
         return decode_picture(self.pictures[index].path, (int(height / step), int(width / step)))
 
 
+def kept_size(sizes: Array, config: VisionConfig) -> tuple[int, int]:
+    """Return height and width at which pictures are kept for training; they are stretched to it.
+
+    Nine of ten have at least the pixels that a server shows of them: a network that learned from blurred ones would
+    see others when it is asked.
+    """
+    if _fit(config) == "pad":
+        wanted = np.array(config.sides[::-1], float)
+    else:
+        shown = sizes * fit_scales(sizes, config.sides, "crop")[:, None]
+        limit = MOST_STRETCHED * np.array(config.sides[::-1])
+        wanted = np.ceil(MARGIN * np.minimum(np.quantile(shown, 0.9, axis=0), limit))
+    width, height = np.minimum(wanted, sizes.max(0)).astype(int)
+    return int(height), int(width)
+
+
+def _has_room(device: torch.device, size_bytes: int) -> bool:
+    """Return whether a device has room for kept pictures beside a training."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return bool(size_bytes < KEPT_DEVICE_SHARE * free)
+
+
 def _coloured(row: Array, matrix: Array) -> Array:
     import cv2
 
@@ -222,11 +304,6 @@ def _coloured(row: Array, matrix: Array) -> Array:
 
 def _fit(config: VisionConfig) -> Fit:
     return "crop" if config.task in ("classification", "anomaly") else "pad"
-
-
-def test_crop(out: tuple[int, int]) -> float:
-    """Return the share of a side that is shown: small pictures are shown whole."""
-    return 1.0 if max(out) <= 64 else TEST_CROP
 
 
 def ahead(pool: ThreadPoolExecutor, makers: Iterator[Any], depth: int = 3) -> Iterator[Any]:

@@ -70,15 +70,12 @@ class TrainingTask(ABC):
     def plain_batches(self, pictures: PictureSet, device: torch.device, batch: int) -> Any:
         """Yield batches of a set in order, made ahead where they come from files."""
         parts = np.array_split(np.arange(len(pictures)), max(1, -(-len(pictures) // batch)))
-        if pictures.resident is not None:
+        if pictures.ready:
             for part in parts:
-                yield pictures.plain_batch(part, self.config, self.config.sides, device)
+                yield pictures.plain_batch(part, self.config, device)
             return
         with decoding_pool(self.config) as pool:
-            makers = (
-                lambda part=part: pictures.plain_batch(part, self.config, self.config.sides, device)
-                for part in parts
-            )
+            makers = (lambda part=part: pictures.plain_batch(part, self.config, device) for part in parts)
             yield from ahead(pool, makers)
 
     def autocast(self, device: torch.device) -> Any:
