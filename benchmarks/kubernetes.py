@@ -6,8 +6,12 @@
 plan    seconds to make the manifests of a run in 1,000 pods
 lines   log lines per second that are passed on, with their ranks, into rank logs (one stream, as of the first pod)
 first   seconds to the first line of a script in one pod, over that of the local engine; runs are interleaved
+worker  seconds to the next step of an elastic run in three pods after the worker of one pod was killed
+node    the same after all processes of a pod stopped without a word, as on a node that hangs
 
-They say nothing about a real cluster, where images are pulled and pods are scheduled.
+The last two take the step of `recovery.py`, 100 ms: the clock runs from the fault, done while the workers compute, to
+the commit of a step that was not committed before. All say nothing about a real cluster, where images are pulled and
+pods are scheduled.
 """
 
 from __future__ import annotations
@@ -22,11 +26,23 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+if TYPE_CHECKING:
+    from benchmarks.recovery_harness.trial import Trial
+    from testing.kubernetes.api_server import VirtualKubernetes
+
+    Fault = Callable[[VirtualKubernetes], None]
+
 WEFT = str(Path(sys.executable).with_name("weft"))
+SCRIPTS = Path(__file__).resolve().parent / "recovery_scripts"
+PODS = 3
+LAST = PODS - 1  # the index of the pod that is harmed
+STEP_S = 0.1  # that the script sleeps in a step
+WARM_STEPS = 10  # between the return of a worker and the next fault
+START_S = 60.0
 
 
 def plan() -> dict[str, Any]:
@@ -120,7 +136,71 @@ def _first_line(argv: list[str], cwd: Path, env: dict[str, str]) -> float:
     return taken
 
 
-FIGURES: dict[str, Callable[[], dict[str, Any]]] = {"plan": plan, "lines": lines, "first": first}
+def worker(trials: int = 10) -> dict[str, Any]:
+    """Time the next step after the worker of the last pod was killed."""
+    return _recoveries(lambda cluster: cluster.kill_worker(LAST), lambda cluster: None, trials)
+
+
+def node(trials: int = 8) -> dict[str, Any]:
+    """Time the next step after the node of the last pod fell silent."""
+    # Another pod takes the place of one that has ended, not of one that is silent.
+    return _recoveries(
+        lambda cluster: cluster.freeze_pod(LAST), lambda cluster: cluster.kill_pod(LAST), trials
+    )
+
+
+def _recoveries(harm: Fault, mend: Fault, trials: int) -> dict[str, Any]:
+    """Do a fault to the last of three pods, and mend it once the others have stepped, again and again in one run."""
+    from benchmarks.recovery_harness.measure import percentile
+    from benchmarks.recovery_harness.trial import Trial
+    from testing.kubernetes.api_server import VirtualKubernetes
+
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    taken: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="weft-bench-") as name, Trial(Path(name, "trial")) as trial:
+        Path(name, "cluster").mkdir()
+        with VirtualKubernetes(Path(name, "cluster")) as cluster:
+            trial.hosts.append(_start_training(trial, cluster))
+            for _ in range(trials):
+                taken.append(_recovery_s(trial, lambda: harm(cluster)))
+                mend(cluster)
+            trial.hosts[0].terminate()
+            trial.hosts[0].wait(60)
+    return {"p50_s": percentile(taken, 0.5), "p95_s": percentile(taken, 0.95), "trials": trials,
+            "all_s": [round(seconds, 3) for seconds in taken]}  # fmt: skip
+
+
+def _start_training(trial: Trial, cluster: VirtualKubernetes) -> subprocess.Popen[bytes]:
+    settings = trial.folder / "cluster.yaml"
+    settings.write_text(json.dumps({"image": "none", "workdir": str(trial.folder), "env": trial.environment}))
+    argv = [WEFT, "run", "--engine", "kubernetes", "--kubernetes", str(settings), "--pods", str(PODS)]
+    argv += ["--elastic", f"{PODS - 1}:{PODS}", "--no-pin"]
+    argv += [str(SCRIPTS / "with_weft.py"), "--workers", str(PODS), "--steps", "100000"]
+    return trial.spawn("client", argv, {"KUBECONFIG": str(cluster.kubeconfig)})
+
+
+def _recovery_s(trial: Trial, harm: Callable[[], None]) -> float:
+    """Do a fault just after a step of all workers; return the seconds to the next step of those that live."""
+    step = max(trial.steps) + WARM_STEPS
+    while True:
+        commits = trial.wait_in_step(PODS, step, START_S)
+        if time.time() - min(commit.t for commit in commits) < STEP_S / 2:
+            break
+        step = max(trial.steps) + 1
+    when = time.time()
+    harm()
+    reached = max(commit.step for commit in trial.read() if commit.t <= when)
+    trial.wait(lambda: max(commit.step for commit in trial.read()) > reached, START_S, "step after the fault")
+    return min(commit.t for commit in trial.commits if commit.step > reached) - when
+
+
+FIGURES: dict[str, Callable[[], dict[str, Any]]] = {
+    "plan": plan,
+    "lines": lines,
+    "first": first,
+    "worker": worker,
+    "node": node,
+}
 
 
 def main() -> None:

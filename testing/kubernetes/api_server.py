@@ -158,6 +158,10 @@ class VirtualKubernetes:
         """End the processes of a pod at once, as when its container is out of memory."""
         self._processes[self.pod(index)["metadata"]["uid"]].kill()
 
+    def kill_worker(self, index: int) -> None:
+        """End the worker of a pod at once, and nothing else of the pod."""
+        self._processes[self.pod(index)["metadata"]["uid"]].kill_worker()
+
     def freeze_pod(self, index: int) -> None:
         """Have a node fall silent: the processes of its pod stop, and nobody tells."""
         self._processes[self.pod(index)["metadata"]["uid"]].freeze()

@@ -121,6 +121,16 @@ class PodProcess:
                 self._holder.kill()
         self.signal(signal.SIGKILL)
 
+    def kill_worker(self) -> None:
+        """End the workers of the pod at once: the processes with a rank on their host."""
+        killed = 0
+        for process in psutil.Process(self._holder.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if "LOCAL_RANK" in process.environ():
+                    process.kill()
+                    killed += 1
+        assert killed, "no worker was there"
+
     def freeze(self) -> None:
         """Stop all processes of the pod without a word, as on a node that hangs."""
         with suppress(psutil.NoSuchProcess):
