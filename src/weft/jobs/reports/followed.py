@@ -38,18 +38,22 @@ class FollowedFile:
     def next_piece(self, now_ms: int, *, last: bool) -> TailedPiece | None:
         """Read on; None if there is nothing new. With `last`, what is not whole is read too."""
         try:
-            with self.path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                self.read = self.read.moved_to(status.st_ino, status.st_size)
-                if status.st_size <= self.read.offset:
-                    return None
-                file.seek(self.read.offset)
-                data = file.read(PIECE_BYTES)
-                size = self._whole(data, last and self.read.offset + len(data) >= status.st_size)
-                if not size and len(data) == PIECE_BYTES:  # one line of a megabyte is no report
-                    self.read = self.read.after(len(data))
-                    return None
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            self.read = self.read.moved_to(status.st_ino, status.st_size)
+            if status.st_size <= self.read.offset:
+                return None
+            data = os.pread(descriptor, PIECE_BYTES, self.read.offset)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        size = self._whole(data, last and self.read.offset + len(data) >= status.st_size)
+        if not size and len(data) == PIECE_BYTES:  # one line of a megabyte is no report
+            self.read = self.read.after(len(data))
             return None
         if not size:
             return None

@@ -8,7 +8,7 @@ above hold the buckets that are complete; what is not in a bucket yet is read fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -134,11 +134,22 @@ def _unpacked(job_id: int) -> sa.Select[tuple[int, bytes]]:
     )
 
 
-def unpacked_batches(connection: sa.Connection, job_id: int, after: int = 0) -> list[tuple[int, bytes]]:
-    """Return the batches of a job that are newer than one and not packed, with their ids, the oldest first."""
-    found = _unpacked(job_id)
-    rows = connection.execute(found.where(metric_batch.c.id > after) if after else found)
-    return [(row.id, row.data) for row in rows]
+def unpacked_batches(connection: sa.Connection, job_id: int) -> list[tuple[int, bytes]]:
+    """Return the batches of a job that are not packed, with their ids, the oldest first."""
+    return [(row.id, row.data) for row in connection.execute(_unpacked(job_id))]
+
+
+def newer_batches(connection: sa.Connection, after: Mapping[int, int]) -> list[tuple[int, int, bytes]]:
+    """Return batches that are not packed as (id, job, data), the oldest first: of each job those after its number."""
+    if not after:
+        return []
+    found = sa.select(metric_batch.c.id, metric_batch.c.job_id, metric_batch.c.data).where(
+        metric_batch.c.job_id.in_(sorted(after)),
+        metric_batch.c.id > min(after.values()),
+        metric_batch.c.data.is_not(None),
+    )
+    rows = connection.execute(found.order_by(metric_batch.c.id))
+    return [(row.id, row.job_id, row.data) for row in rows if row.id > after[row.job_id]]
 
 
 def packed_totals(connection: sa.Connection, jobs: Sequence[int]) -> dict[int, int]:

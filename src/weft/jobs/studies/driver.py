@@ -60,7 +60,8 @@ from weft.tune.study.state import SearchState, TrialRecord
 _log = logging.getLogger(__name__)
 LAST_LINES = 20  # of a failed job's log, of which those that are not empty are told
 _RANK = re.compile(r"\brank (\d+)\b")
-LISTEN_S = 0.25  # at least, between two turns of a study because its trials have reported
+LISTEN_S = 0.1  # at least, between two turns of studies because their trials have reported
+LISTEN_SHARE = 0.5  # of the time that such turns may take
 
 
 @dataclass
@@ -111,22 +112,29 @@ class StudyDriver:
 
     async def listen(self) -> None:
         """Take a turn of each study whose trials report, a few times a second, until cancelled."""
+        took_s = 0.0
         while True:
             await self._reports.wait()
-            await asyncio.sleep(LISTEN_S)
+            await asyncio.sleep(max(LISTEN_S, took_s * (1 - LISTEN_SHARE) / LISTEN_SHARE))
             self._reports.clear()
             heard, self._heard = self._heard, set()
+            began = time.monotonic()
             async with self._turning:
-                if self._attempts.lease != self._lease:
-                    continue  # what is in memory may be old: the next look reads it again
-                reporting = [n for n, one in self._driven.items() if heard & one.job_ids()]
-                try:
-                    for number in reporting:
-                        await self._try_turn(number)
-                except LeaseLost:
-                    self._driven = {}
-                if any(one.steps for number in reporting if (one := self._driven.get(number))):
-                    self._wake()
+                await self._hear(heard)
+            took_s = time.monotonic() - began
+
+    async def _hear(self, heard: set[int]) -> None:
+        """Take a turn of each study of which jobs have reported."""
+        if self._attempts.lease != self._lease:
+            return  # what is in memory may be old: the next look reads it again
+        reporting = [n for n, one in self._driven.items() if heard & one.job_ids()]
+        try:
+            for number in reporting:
+                await self._try_turn(number)
+        except LeaseLost:
+            self._driven = {}
+        if any(one.steps for number in reporting if (one := self._driven.get(number))):
+            self._wake()
 
     async def look(self, _: object, now_s: float) -> None:
         """Take one turn of each study."""
@@ -164,12 +172,7 @@ class StudyDriver:
     async def _turn(self, number: int) -> None:
         one = self._driven.get(number) or await self._load(number)
         self._driven[number] = one
-        ids = sorted(one.job_ids() - set(one.ended))
-        found = await self._database.read(lambda c: {job.id: job for job in load_jobs(c, ids)})
-        one.keep_ended(found)
-        found = {**one.ended, **found}
-        requests = await self._database.read(lambda c: requests_of(c, number))
-        await self._database.read(lambda c: self._hear_points(c, one, found))
+        found, requests = await self._database.read(lambda c: self._look_up(c, one))
         self._hear_ends(one, found)
         self._hear_requests(one, requests)
         await asyncio.to_thread(self._decide, one, found)
@@ -179,7 +182,8 @@ class StudyDriver:
             await self._attempts.write(lambda c: self._commit(c, one, [key for key, _ in requests]))
             one.events += len(one.new)
             one.new.clear()
-            one.jobs = await self._database.read(lambda c: trial_jobs(c, number))
+            if one.steps:
+                one.jobs = await self._database.read(lambda c: trial_jobs(c, number))
 
     async def _load(self, number: int) -> DrivenStudy:
         def work(connection: sa.Connection) -> tuple[StoredStudy, list[AnyEvent], dict[int, TrialJob]]:
@@ -196,6 +200,18 @@ class StudyDriver:
         return DrivenStudy(number, stored, core, len(events), jobs, PointReader(state.goals[0]), made)
 
     # -- hearing ---------------------------------------------------------------------------------------
+
+    def _look_up(
+        self, connection: sa.Connection, one: DrivenStudy
+    ) -> tuple[dict[int, StoredJob], list[tuple[int, dict[str, Any]]]]:
+        """Return the jobs of a study and what it was asked for, and take in what its trials have reported."""
+        ids = sorted(one.job_ids() - set(one.ended))
+        found = {job.id: job for job in load_jobs(connection, ids)}
+        one.keep_ended(found)
+        found = {**one.ended, **found}
+        requests = requests_of(connection, one.id)
+        self._hear_points(connection, one, found)
+        return found, requests
 
     def _hear_points(self, connection: sa.Connection, one: DrivenStudy, jobs: dict[int, StoredJob]) -> None:
         """Take in what running trials have reported since."""

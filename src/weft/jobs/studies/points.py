@@ -7,14 +7,14 @@ batches were packed, the place is found again by counting: packing keeps the ord
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from weft.jobs.metrics.batches import merge_batches
 from weft.jobs.metrics.columns import EMPTY, Columns, join
-from weft.jobs.store.metrics import packed_points, packed_totals, unpacked_batches
+from weft.jobs.store.metrics import newer_batches, packed_points, packed_totals, unpacked_batches
 
 
 @dataclass
@@ -42,7 +42,13 @@ class PointReader:
         """Return the points of each job that have come since the last call, in the order in which they came."""
         wanted = list(jobs)
         before = packed_totals(connection, wanted)
-        read = {job_id: self._read(connection, job_id, before.get(job_id, 0)) for job_id in wanted}
+        known = {
+            job_id: place.newest
+            for job_id in wanted
+            if (place := self._places.get(job_id)) and place.packed == before.get(job_id, 0)
+        }
+        read = self._read_on(connection, known)
+        read |= {job_id: self._read_by_count(connection, job_id) for job_id in wanted if job_id not in known}
         # Where statements see each other's commits, batches may have been packed between two of these.
         after = packed_totals(connection, wanted)
         found: dict[int, Columns] = {}
@@ -55,17 +61,24 @@ class PointReader:
             found[job_id] = columns
         return found
 
-    def _read(self, connection: sa.Connection, job_id: int, packed: int) -> tuple[Columns, int]:
-        """Return new points of one job and its newest batch."""
-        place = self._places.get(job_id, PointPlace())
-        if place.packed == packed:
-            rows = unpacked_batches(connection, job_id, place.newest)
-            return self._fresh(rows), rows[-1][0] if rows else place.newest
+    def _read_on(self, connection: sa.Connection, known: Mapping[int, int]) -> dict[int, tuple[Columns, int]]:
+        """Return new points of jobs whose places are known, and the newest batch of all of them."""
+        parts: dict[int, list[bytes]] = {job_id: [] for job_id in known}
+        newest = max(known.values(), default=0)
+        for number, job_id, data in newer_batches(connection, known):
+            parts[job_id].append(data)
+            newest = max(newest, number)
+        # Batches are numbered in the order of their commits: a job without one up to the newest has none to come.
+        return {job_id: (self._fresh(batches), newest) for job_id, batches in parts.items()}
+
+    def _read_by_count(self, connection: sa.Connection, job_id: int) -> tuple[Columns, int]:
+        """Return new points of one job and its newest batch, after as many points as were given."""
+        given = self.given(job_id)
         rows = unpacked_batches(connection, job_id)
-        older, count = packed_points(connection, job_id, self._metric, place.given)
-        fresh = self._fresh(rows)
-        skipped = max(0, place.given - count)
+        older, count = packed_points(connection, job_id, self._metric, given)
+        fresh = self._fresh([data for _, data in rows])
+        skipped = max(0, given - count)
         return join([older, fresh.slice(skipped, len(fresh))]), rows[-1][0] if rows else 0
 
-    def _fresh(self, rows: list[tuple[int, bytes]]) -> Columns:
-        return merge_batches([data for _, data in rows]).get(self._metric, EMPTY)
+    def _fresh(self, batches: Sequence[bytes]) -> Columns:
+        return merge_batches(batches).get(self._metric, EMPTY)

@@ -138,5 +138,7 @@ def _thin(trial: TrialRecord) -> tuple[tuple[int, float | str], ...]:
     """Return a curve with at most so many points, the last of them included."""
     count = len(trial.steps)
     every = max(1, math.ceil(count / MOST_POINTS))
-    kept = sorted({*range(0, count, every), *([count - 1] if count else [])})
-    return tuple((trial.steps[i], json_number(trial.curve[i])) for i in kept)
+    kept = list(zip(trial.steps[::every], trial.curve[::every], strict=True))
+    if count and (count - 1) % every:
+        kept.append((trial.steps[-1], trial.curve[-1]))
+    return tuple([(step, value if math.isfinite(value) else json_number(value)) for step, value in kept])

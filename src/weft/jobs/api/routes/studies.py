@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 from starlette.responses import Response
 
 from weft.errors import UsageError
@@ -41,7 +42,7 @@ from weft.tune.samplers.base import SEARCHERS
 from weft.tune.schedulers.registry import RULES, SCHEDULERS
 from weft.tune.study.config import StudyConfig, StudyError, convert_config
 from weft.tune.study.core import StudyCore
-from weft.tune.study.events import encode_event
+from weft.tune.study.events import AnyEvent, encode_event
 
 # Modern names of the ten of the old dialog, and those that have come since.
 OPTIMIZERS = ("sgd", "nesterov", "adam", "adamw", "adagrad", "adadelta", "rmsprop", "nadam", "radam", "adafactor",
@@ -151,9 +152,14 @@ async def list_interactions(call: ApiCall) -> InteractionsAnswer:
 
 
 async def list_trials(call: ApiCall) -> TrialsAnswer:
-    found = await _find(call)
-    seen = await _seen(call, found.id)
-    jobs = await call.database.read(lambda c: store.trial_jobs(c, found.id))
+    number, states = int(call.path["study"]), call.state.jobs.study_states
+
+    def look_up(connection: sa.Connection) -> tuple[int, list[AnyEvent], dict[int, store.TrialJob]]:
+        store.need_study(connection, number, visible_to=call.identity.visible_to)
+        return (*states.new_events(connection, number), store.trial_jobs(connection, number))
+
+    start, events, jobs = await call.database.read(look_up)
+    seen = states.take(number, start, events)
     seen.state.now_s = time.time()
     views = tuple(
         trial_view(
