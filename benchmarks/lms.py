@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 from benchmarks import claims
-from benchmarks.lms_harness import text, tuned, vision
+from benchmarks.lms_harness import text, tuned, unseen, vision
 from benchmarks.lms_harness.measure import Report, cuda
 
 CASES: dict[str, Callable[[Report, int], None]] = {
@@ -43,6 +43,7 @@ CASES: dict[str, Callable[[Report, int], None]] = {
     "lengths": text.case_lengths,
     "adamw": text.case_adamw,
     **tuned.CASES,
+    **unseen.CASES,
 }
 
 

@@ -22,8 +22,8 @@ def checkpointed(model: Any, blocks: Iterable[Any], context: Any = None) -> Call
     for block in blocks:
         inner = block.forward
         extra = {} if context is None else {"context_fn": context}
-        block.forward = lambda *given, inner=inner, extra=extra: checkpoint(
-            inner, *given, use_reentrant=False, **extra
+        block.forward = lambda *given, inner=inner, extra=extra, **named: checkpoint(
+            inner, *given, use_reentrant=False, **extra, **named
         )
 
     def undo() -> None:
