@@ -93,3 +93,24 @@ def test_pieces_of_many_jobs_are_added_together_and_each_once(jobs: Database) ->
     assert loss == [[1.0, 2.0, 4.0, 5.0], [3.0]]
     places = jobs.ask(lambda c: positions(c, 1))
     assert {name: place.total for name, place in places.items()} == {"a": 11, "b": 7}
+
+
+def test_a_number_of_a_batch_that_is_used_again_hides_no_points(jobs: Database) -> None:
+    reader = PointReader("loss")
+
+    def add(number: int, step: int) -> None:
+        data = encode_batch([("loss", step, 0, 1.0)])
+        jobs.submit(lambda c: add_batch(c, number, TAILED + "1/rank-0.jsonl", step, data)).result()
+
+    def read() -> dict[int, list[int]]:
+        found = jobs.ask(lambda c: reader.new_points(c, (1, 2)))
+        return {number: points.steps.tolist() for number, points in found.items()}
+
+    add(1, 0)
+    add(2, 0)
+    read()
+    add(2, 1)
+    assert read() == {1: [], 2: [1]}
+    jobs.submit(lambda c: pack_job(c, 2)).result()  # its batches go, and SQLite gives their numbers again
+    add(1, 1)
+    assert read() == {1: [1], 2: []}

@@ -141,15 +141,19 @@ def unpacked_batches(connection: sa.Connection, job_id: int) -> list[tuple[int, 
 
 def newer_batches(connection: sa.Connection, after: Mapping[int, int]) -> list[tuple[int, int, bytes]]:
     """Return batches that are not packed as (id, job, data), the oldest first: of each job those after its number."""
-    if not after:
+    unpacked = metric_batch.c.data.is_not(None)
+    last = sa.select(metric_batch.c.job_id, sa.func.max(metric_batch.c.id)).where(
+        metric_batch.c.job_id.in_(sorted(after)), unpacked
+    )
+    newest = connection.execute(last.group_by(metric_batch.c.job_id))
+    wanted = {job_id: after[job_id] for job_id, number in newest if number > after[job_id]}
+    if not wanted:
         return []
     found = sa.select(metric_batch.c.id, metric_batch.c.job_id, metric_batch.c.data).where(
-        metric_batch.c.job_id.in_(sorted(after)),
-        metric_batch.c.id > min(after.values()),
-        metric_batch.c.data.is_not(None),
+        metric_batch.c.job_id.in_(sorted(wanted)), metric_batch.c.id > min(wanted.values()), unpacked
     )
     rows = connection.execute(found.order_by(metric_batch.c.id))
-    return [(row.id, row.job_id, row.data) for row in rows if row.id > after[row.job_id]]
+    return [(row.id, row.job_id, row.data) for row in rows if row.id > wanted[row.job_id]]
 
 
 def packed_totals(connection: sa.Connection, jobs: Sequence[int]) -> dict[int, int]:

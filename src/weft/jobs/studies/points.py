@@ -62,14 +62,14 @@ class PointReader:
         return found
 
     def _read_on(self, connection: sa.Connection, known: Mapping[int, int]) -> dict[int, tuple[Columns, int]]:
-        """Return new points of jobs whose places are known, and the newest batch of all of them."""
+        """Return new points of jobs whose places are known, and the newest batch of each."""
         parts: dict[int, list[bytes]] = {job_id: [] for job_id in known}
-        newest = max(known.values(), default=0)
+        # A place is a number of the job's own batches: SQLite gives those that were packed to other jobs again.
+        newest = dict(known)
         for number, job_id, data in newer_batches(connection, known):
             parts[job_id].append(data)
-            newest = max(newest, number)
-        # Batches are numbered in the order of their commits: a job without one up to the newest has none to come.
-        return {job_id: (self._fresh(batches), newest) for job_id, batches in parts.items()}
+            newest[job_id] = number
+        return {job_id: (self._fresh(batches), newest[job_id]) for job_id, batches in parts.items()}
 
     def _read_by_count(self, connection: sa.Connection, job_id: int) -> tuple[Columns, int]:
         """Return new points of one job and its newest batch, after as many points as were given."""
