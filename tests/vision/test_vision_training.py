@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
+from starlette.testclient import TestClient
 
 from weft.errors import UsageError
 from weft.serve.card import read_card
@@ -23,6 +24,7 @@ from weft.vision.config import (
     VisionConfig,
 )
 from weft.vision.custom.running import CustomModel, train_custom
+from weft.vision.custom.serving import CustomServer
 from weft.vision.evaluation.folder import evaluate_folder
 from weft.vision.export.ibm import read_zip, write_zip
 from weft.vision.inference.autolabel import autolabel
@@ -413,6 +415,10 @@ class MyDeploy(DeployCallback):
 """
 
 
+FORM = {"content-type": "multipart/form-data; boundary=b"}
+EMPTY_FORM = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--b--\r\n'
+
+
 def test_a_custom_model_in_a_process_of_its_own(tmp_path: Path) -> None:
     from weft.errors import ModelError
 
@@ -429,6 +435,15 @@ def test_a_custom_model_in_a_process_of_its_own(tmp_path: Path) -> None:
         assert model.predict(Path("x.png")) == {"label": "across", "confidence": 0.5}
         with pytest.raises(ModelError, match="bad picture"):
             model.predict(Path("bad.png"))
+    with TestClient(CustomServer(tmp_path / "model").app()) as client:
+        picture = (tmp_path / "stripes/down/0.png").read_bytes()
+        assert client.get("/test").json() == {"result": "success"}
+        assert client.post("/detect_upload", content=picture).json()["label"] == "across"
+        assert (
+            client.post("/classify_upload", files={"files": ("a.png", picture)}).json()["confidence"] == 0.5
+        )
+        assert client.post("/detect_upload", content=b"text").status_code == 400
+        assert "a file" in client.post("/detect_upload", content=EMPTY_FORM, headers=FORM).json()["error"]
     with zipfile.ZipFile(archive, "w") as made:
         made.writestr("train.py", TRAIN)
     with pytest.raises(UsageError, match="in one folder"):

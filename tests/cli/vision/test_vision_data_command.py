@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ from testing.vision.made_films import film_bytes
 from testing.vision.made_pictures import picture_file
 
 from weft.cli import call
+from weft.errors import PictureError
+from weft.vision.fetching import read_url_list
 
 
 def test_a_data_set_from_import_to_removal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,11 +46,48 @@ def test_a_data_set_from_import_to_removal(tmp_path: Path, capsys: pytest.Captur
     )
     assert weft("import", "flowers", str(tmp_path / "drive.mp4"))["added"] == 1
     assert weft("frames", "flowers", "drive.mp4", "--every", "1")["frames"] == 2
+    assert weft("files", "flowers", "--query", "category == 'rose'", "--sort", "name")["total"] == 2
+    assert "must" in weft("files", "flowers", "--query", "width >=", code=2)
+    weft("create", "roses")
+    assert weft("copy", "flowers", "roses", "--query", "category == 'rose'")["changed"] == 2
+    assert weft("move", "roses", "again", "--query", "name ~ '1'")["changed"] == 1
+    assert (weft("show", "roses")["counts"]["pictures"], weft("files", "flowers")["total"]) == (1, 7)
     assert weft("clone", "flowers", "copy")["counts"]["films"] == 1
     weft("rm", "copy", "--yes")
     assert "must exist" in weft("show", "copy", code=2)
     assert "taken" in weft("create", "flowers", code=2)
     assert "did you mean" in weft("augment", "flowers", "x", "--step", "blurr", code=2)
+
+
+def test_a_list_of_urls_is_fetched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture_file(tmp_path / "web", "a rose.jpg")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "web"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        serving = Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        home = f"http://127.0.0.1:{server.server_port}"
+        (tmp_path / "urls.txt").write_text(f"# roses\n{home}/a%20rose.jpg\n\n{home}/none.jpg\n")
+        line = ["vision", "data", "import", "flowers", str(tmp_path / "urls.txt"), "--create", "--json"]
+        assert call([*line, "--library", str(tmp_path / "library")]) == 0
+        server.shutdown()
+        serving.join()
+    done = json.loads(capsys.readouterr().out)
+    assert (done["added"], done["left_out"]) == (1, 1)
+    assert "none.jpg" in done["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"ftp://host/a.jpg", "line 1 of urls.txt"),
+        (b"# none\n", "got none"),
+        (b"\xff\xfe\x00", "other bytes"),
+    ],
+)
+def test_what_is_no_list_of_urls_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+    (tmp_path / "urls.txt").write_bytes(data)
+    with pytest.raises(PictureError, match=said):
+        read_url_list(tmp_path / "urls.txt")
 
 
 def test_tables_are_printed_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +96,7 @@ def test_tables_are_printed_for_people(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no data sets" in capsys.readouterr().out
     picture_file(tmp_path / "source/rose", "a.jpg")
     assert call(["vision", "data", "import", "flowers", str(tmp_path / "source"), "--create", *place]) == 0
-    for verb in ("list", "show", "health", "versions"):
+    for verb in ("list", "show", "health", "versions", "files"):
         assert call(["vision", "data", verb, *(["flowers"] if verb != "list" else []), *place]) == 0
     told = capsys.readouterr().out
     assert "1 file added" in told

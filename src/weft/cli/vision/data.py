@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from weft.cli.jobs.options import confirm, json_option, print_data, print_removed, url_option, yes_option
+from weft.cli.jobs.options import confirm, print_data, print_removed, yes_option
 from weft.cli.jobs.printing import moment, plain
-from weft.cli.values import ExistingPath, NameValue, PossibleFolder, Real, Text, ValueType, Whole
-from weft.cli.vision.places import Report, open_place
+from weft.cli.values import ExistingPath, NameValue, Real, Text, ValueType, Whole
+from weft.cli.vision.chosen_files import copy, files, move
+from weft.cli.vision.options import NAME, place_options, progress
+from weft.cli.vision.places import open_place
 from weft.errors import UsageError
 from weft.text import format_table, plural
 from weft.vision.views import VisionDataset
 
-F = TypeVar("F", bound=Callable[..., Any])
-NAME = Text("the name of a data set", "flowers", like=r"[^@/\\\x00-\x1f]{1,64}")
 REFERENCE = Text(
     "a data set, or one version of it", "flowers@3", like=r"[^@/\\\x00-\x1f]{1,64}(@[0-9]{1,9})?"
 )
@@ -57,34 +55,16 @@ class ExportPath(ValueType):
         return Path(text)
 
 
-def library_option(function: F) -> F:
-    """Add --library."""
-    text = "The folder of the library (the user's own, in the data folder)."
-    return click.option("--library", type=PossibleFolder(), metavar="FOLDER", help=text)(function)
-
-
-def place_options(function: F) -> F:
-    """Add --library, --url and --json."""
-    return library_option(url_option(json_option(function)))
-
-
-def progress(as_json: bool) -> Report:
-    """Return what prints how far work is, on standard error where that is a terminal."""
-    if as_json or not sys.stderr.isatty():
-        return lambda done, total: None
-
-    def show(done: int, total: int) -> None:
-        click.echo(f"\r{done} of {total}{'' if done < total else chr(10)}", nl=False, err=True)
-
-    return show
-
-
 @click.group("data")
 def command() -> None:
     """Keep data sets of pictures and films: import, label counts, versions, health, export, augmentation.
 
     Without --url they are in a library on this machine.
     """
+
+
+for verb in (files, copy, move):
+    command.add_command(verb)
 
 
 @command.command("list")
@@ -146,7 +126,7 @@ def import_data(
     url: str | None,
     as_json: bool,
 ) -> None:
-    """Import a folder, a zip, a picture, a film or a file of labels.
+    """Import a folder, a zip, a picture, a film, a file of labels, or a .txt with the URL of a picture in each line.
 
     Class folders, COCO, YOLO, Pascal VOC and the zip of IBM's PowerAI Vision are told apart by what is in them. An
     import that was interrupted goes on when it is started again.

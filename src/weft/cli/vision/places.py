@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from weft.cli.jobs.options import open_client
 from weft.errors import PictureError, UsageError
-from weft.vision.views import VisionDataset, VisionHealth, VisionTask, VisionVersion
+from weft.vision.views import VisionDataset, VisionFiles, VisionHealth, VisionTask, VisionVersion
 
 if TYPE_CHECKING:
     from weft.jobs.client.connection import ServiceConnection
@@ -22,6 +22,7 @@ Report = Callable[[int, int], object]
 Imported = dict[str, Any]  # added, there, left_out, problems
 LONGEST_S = 24 * 3600.0  # of an upload
 LOOK_S = 0.3  # between two looks at a task
+URL_LISTS = (".txt", ".urls")  # files with the address of a picture in each line
 
 
 class DataPlace(Protocol):
@@ -51,6 +52,10 @@ class DataPlace(Protocol):
     ) -> int: ...
 
     def clone(self, name: str, made: str) -> VisionDataset: ...
+
+    def files(self, name: str, query: str, sort: str, limit: int) -> VisionFiles: ...
+
+    def carry(self, action: str, name: str, target: str, query: str) -> int: ...
 
     def remove(self, name: str) -> None: ...
 
@@ -92,6 +97,18 @@ class LibraryPlace:
         return self._library.create(name, description=description)
 
     def bring_in(self, name: str, source: Path, skip_duplicates: bool, report: Report) -> Imported:
+        if source.suffix.lower() in URL_LISTS:
+            from weft.vision.fetching import EVERYWHERE, add_from_urls, read_url_list
+
+            added, problems = add_from_urls(
+                self._library,
+                name,
+                read_url_list(source),
+                skip_duplicates=skip_duplicates,
+                allowed=EVERYWHERE,  # the list is this user's own, and so is the machine that asks
+                report=report,
+            )
+            return {"added": added, "there": 0, "left_out": len(problems), "problems": problems}
         done = self._library.import_from(name, source, skip_duplicates=skip_duplicates, report=report)
         return {
             "added": done.added,
@@ -134,6 +151,16 @@ class LibraryPlace:
     def clone(self, name: str, made: str) -> VisionDataset:
         return self._library.clone(name, made)
 
+    def files(self, name: str, query: str, sort: str, limit: int) -> VisionFiles:
+        from weft.vision.library.files import FileFilter
+
+        return self._library.files(name, FileFilter(query=query, sort=sort), limit=limit)
+
+    def carry(self, action: str, name: str, target: str, query: str) -> int:
+        from weft.vision.library.files import FileFilter
+
+        return self._library.change_files(name, action, wanted=FileFilter(query=query), target=target)[0]
+
     def remove(self, name: str) -> None:
         self._library.remove(name)
         self._library.sweep()
@@ -169,7 +196,14 @@ class ServicePlace:
         return self._connection.send("POST", "/vision/datasets", VisionDataset, body)
 
     def bring_in(self, name: str, source: Path, skip_duplicates: bool, report: Report) -> Imported:
-        """Send a file, or a folder as a zip."""
+        """Send a file, a folder as a zip, or the addresses of a list for the service to fetch."""
+        if source.suffix.lower() in URL_LISTS and source.is_file():
+            from weft.vision.fetching import read_url_list
+
+            body = {"urls": read_url_list(source), "skip_duplicates": skip_duplicates}
+            task = self._connection.send("POST", f"{self._path(name)}/import", VisionTask, body)
+            done = self._ended(task, report)
+            return {"there": 0, **done.result, "problems": list(done.problems)}
         if source.is_dir():
             from weft.vision.formats.archives import pack
 
@@ -243,8 +277,6 @@ class ServicePlace:
     def frames(
         self, name: str, film: str, times_s: Sequence[float], every_s: float | None, report: Report
     ) -> int:
-        from weft.vision.views import VisionFiles
-
         query = {"kind": "film", "limit": "1000"}
         page = self._connection.get(f"{self._path(name)}/files", VisionFiles, query)
         chosen = _only([one for one in page.files if film in (one.id, one.name)], film)
@@ -255,6 +287,16 @@ class ServicePlace:
     def clone(self, name: str, made: str) -> VisionDataset:
         task = self._connection.send("POST", f"{self._path(name)}/clone", VisionTask, {"name": made})
         return self.dataset(self._ended(task, lambda done, total: None).result["dataset"])
+
+    def files(self, name: str, query: str, sort: str, limit: int) -> VisionFiles:
+        asked = {"query": query, "sort": sort, "limit": str(limit)}
+        return self._connection.get(f"{self._path(name)}/files", VisionFiles, asked)
+
+    def carry(self, action: str, name: str, target: str, query: str) -> int:
+        from weft.jobs.api.types.vision import VisionChangeAnswer
+
+        body = {"action": action, "filter": {"query": query}, "target": target}
+        return self._connection.send("POST", f"{self._path(name)}/change", VisionChangeAnswer, body).changed
 
     def remove(self, name: str) -> None:
         self._connection.send("DELETE", self._path(name), type(None))

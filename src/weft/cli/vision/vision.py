@@ -13,6 +13,7 @@ VISION_VERBS = {
     "evaluate": ("weft.cli.vision.evaluate", "Judge a trained model on a split of a data set."),
     "predict": ("weft.cli.vision.predict", "Say what is in pictures or a film."),
     "autolabel": ("weft.cli.vision.autolabel", "Label what nobody has, by a model."),
+    "deploy": ("weft.cli.vision.deploy", "Serve a trained model, here or on a jobs service."),
     "export": ("weft.cli.vision.export", "Write a trained model as ONNX or as a zip."),
     "architectures": (
         "weft.cli.vision.architectures",

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from weft.errors import PictureError
-from weft.serve.server.pictures.fetching import fetch
-from weft.serve.server.refusal import RefusalError
 from weft.vision.augment.planning import AugmentStep
+from weft.vision.fetching import add_from_urls
 from weft.vision.library.library import Library
 from weft.vision.library.tasks import TaskNotes
 from weft.vision.views import VisionTask
 
-LARGEST_FETCHED = 100 << 20  # bytes of a picture at an address
 Outcome = tuple[dict[str, Any], list[str]]  # result and problems
 Work = Callable[[Library, TaskNotes, VisionTask, Mapping[str, Any]], Outcome]
 
@@ -38,24 +34,14 @@ def _import(library: Library, notes: TaskNotes, task: VisionTask, request: Mappi
 
 
 def _fetch(library: Library, notes: TaskNotes, task: VisionTask, request: Mapping[str, Any]) -> Outcome:
-    problems: list[str] = []
-    added = 0
-    urls = request["urls"]
-    for number, url in enumerate(urls, 1):
-        name = unquote(Path(urlsplit(url).path).name) or "picture"
-        try:
-            data = fetch(url, LARGEST_FETCHED)
-            library.add(
-                task.dataset,
-                data,
-                name,
-                skip_duplicates=bool(request.get("skip_duplicates")),
-                user=_user(task, request),
-            )
-            added += 1
-        except (PictureError, RefusalError) as error:
-            problems.append(f"{url[:200]}: {error}")
-        notes.progress(number, len(urls))
+    added, problems = add_from_urls(
+        library,
+        task.dataset,
+        request["urls"],
+        skip_duplicates=bool(request.get("skip_duplicates")),
+        report=notes.progress,
+        user=_user(task, request),
+    )
     return {"added": added, "left_out": len(problems)}, problems
 
 
