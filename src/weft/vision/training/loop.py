@@ -225,8 +225,7 @@ class VisionLoop:
         generator = np.random.default_rng((self.config.seed, epoch, int(batch.indices[0])))
         mix = progress < 1 - self.config.augment.stop_before_end
         pixels, *targets = self.task.targets(batch, generator, mix=mix)
-        if device.type == "cuda":
-            pixels = pixels.contiguous(memory_format=torch.channels_last)
+        pixels = pixels.contiguous(memory_format=torch.channels_last)
         with torch.autocast(device.type, dtype=self._dtype, enabled=self._dtype is not None):
             loss, _ = module(pixels, *targets)
         (loss * self._scale if self._scale != 1 else loss).backward()

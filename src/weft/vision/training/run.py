@@ -102,9 +102,8 @@ def _train(
         if pictures is not None:
             pictures.keep_rows(config, world.device)
     task = task_for(config, data.classes)
-    model = task.build().to(world.device)
-    if world.device.type == "cuda":
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    # Channels last: convolutions and norms of all our networks are faster so, on a GPU and on a CPU.
+    model = task.build().to(world.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     loading_s = time.perf_counter() - began
     first = _first(config, task, model, data, world)
     result = _looped(config, data, task, model, world, folder, report)
