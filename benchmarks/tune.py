@@ -8,6 +8,7 @@ python benchmarks/tune.py suggest         one suggestion by TPE at 1,000 trials,
 python benchmarks/tune.py kills           kill -9 of a study at random moments: trials lost, trials twice
 python benchmarks/tune.py reports         10,000 reports a second from 64 trials: reports lost, how late the page is
 python benchmarks/tune.py cifar           a smaller file of pictures for `target --case cifar10`, which needs a GPU
+python benchmarks/tune.py recorded        curves of CIFAR-10 recorded on a GPU, and searches played on them
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ PARTS = {
     "kills": "kills",
     "reports": "reports",
     "cifar": "cifar",
+    "recorded": "recorded",
 }  # modules with main(words)
 
 
