@@ -63,7 +63,7 @@ class TensorProblem(Problem):
 
         (found,) = self.team.total(part, self.table.large_blocks())
         gradient, slopes, value = found[:-2], found[-2:-1], float(found[-1])
-        return self._with_penalty(point, value, gradient - self.table.shift * slopes, slopes)
+        return self.with_penalty(point, value, gradient - self.table.shift * slopes, slopes)
 
     def value_gradient_and_slopes(self, point: Array) -> tuple[float, Array, Any]:
         slopes: list[Tensor] = []
@@ -74,7 +74,7 @@ class TensorProblem(Problem):
             return tuple(found)
 
         value, gradient, b_gradient = self.team.total(part, self.table.blocks())
-        return *self._with_penalty(point, value, gradient, b_gradient), torch.cat(slopes)
+        return *self.with_penalty(point, value, gradient, b_gradient), torch.cat(slopes)
 
     def _part(self, point: Array, block: slice) -> tuple[float, Array, Any, Any]:
         margins = self.margins(point, block)

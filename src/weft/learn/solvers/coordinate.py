@@ -10,6 +10,7 @@ that the data is read a few times in all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,9 @@ ARMIJO = 1e-3  # share of the predicted decrease that a step must reach
 STALE = 20  # steps that do not halve the gap, after which rounding is taken to allow no more
 GROWTH = 4  # factor by which the columns of the model may grow from one step to the next
 FIRST = 64  # columns of the first model, of a table with more
+# A sweep over the columns of a sparse table ends the descent where it gains less than this share of the first sweep's
+# gain, times the gap: far from the minimum the model is no better, and near it a close solution saves passes.
+CLOSE = 0.1
 SPARSE_SWEEPS = 50  # most sweeps over all columns of one model of a sparse table
 
 
@@ -57,14 +61,15 @@ class L1Iterate:
     value: float
     gradient: Array  # of the smooth part
     slopes: Array  # derivatives of the loss by the margins, row by row
+    margins: Any = None  # where a solver keeps them
 
 
 def minimise_l1(
     problem: L1Problem, start: Array, *, tol: float, max_iter: int, history: History
 ) -> tuple[Array, bool]:
     """Return a point whose objective is within `tol` (relative) of the least, and whether that was reached."""
-    point = _evaluate(problem, start)
     models: _Models | _SparseModels = _SparseModels(problem) if _by_columns(problem) else _Models(problem)
+    point = models.evaluate(start)
     width = models.first_width
     least, since = np.inf, 0
     floor = float(np.finfo(problem.smooth.table.dtype).eps) * problem.smooth.null_value()
@@ -78,11 +83,8 @@ def minimise_l1(
             return point.at, False
         chosen = _choose(problem, point, width)
         width = GROWTH * len(chosen)
-        # An error of the coefficients enters the gap linearly and the objective squared: solve the model closely.
-        move = models.step(
-            point, chosen, enough=1e-3 * gap * min(1.0, history.gap), least=1e-7 * tol * tol * point.value
-        )
-        ahead = _line_search(problem, point, move)
+        move = models.step(point, chosen, gap, tol)
+        ahead = _line_search(problem, models, point, move)
         if ahead is None:
             return point.at, history.gap <= 1e3 * float(np.finfo(problem.smooth.table.dtype).eps)
         point = ahead
@@ -134,8 +136,17 @@ class _Models:
         self._products = np.empty((0, 0))
         self._sums = np.empty(0)
 
-    def step(self, point: L1Iterate, chosen: Array, enough: float, least: float) -> Array:
-        """Return the step from `point` to the minimum of the model on the columns `chosen`, to within `enough`."""
+    def evaluate(self, at: Array) -> L1Iterate:
+        """Return the point `at` with its objective and derivatives, by a pass over the data."""
+        value, gradient, slopes = self.problem.smooth.value_gradient_and_slopes(at)
+        return L1Iterate(at, value + self.problem.penalty(at), gradient, slopes)
+
+    def along(self, point: L1Iterate, move: Array) -> Callable[[float], L1Iterate]:
+        """Return the function that evaluates the point a part of `move` away."""
+        return lambda length: self.evaluate(point.at + length * move)
+
+    def step(self, point: L1Iterate, chosen: Array, gap: float, tol: float) -> Array:
+        """Return the step from `point` to the minimum of the model on the columns `chosen`."""
         problem, smooth = self.problem, self.problem.smooth
         outputs = smooth.loss.outputs
         rows = np.concatenate([chosen, [smooth.table.columns]]) if smooth.intercept else chosen
@@ -144,6 +155,8 @@ class _Models:
         penalised = places < smooth.table.columns * outputs
         l1 = np.where(penalised, problem.l1, problem.b_l1)
         current = point.at[places]
+        # An error of the coefficients enters the gap linearly and the objective squared: solve the model closely.
+        enough = 1e-3 * gap * min(1.0, gap / max(abs(point.value), 1e-300))
         w = minimise_quadratic(
             matrix, point.gradient[places], current, l1, penalised & problem.positive, enough
         )
@@ -188,55 +201,72 @@ def _by_columns(problem: L1Problem) -> bool:
 
 
 class _SparseModels:
-    """Quadratic models of the smooth part on some columns of a sparse table, which are kept column by column."""
+    """Quadratic models of the smooth part on some columns of a sparse table, which are kept column by column.
+
+    Margins are kept in float64 from point to point, and a step adds the products of the columns that it moves.
+    """
 
     def __init__(self, problem: L1Problem):
+        smooth = problem.smooth
+        assert isinstance(smooth.table, SparseTable)
         self.problem = problem
-        self.first_width = problem.smooth.table.columns
-        self._columns = np.empty(0, np.intp)
-        self._kept: Any = None  # the columns as a CSC matrix
+        self.first_width = smooth.table.columns
+        self._rows = smooth.table.values
+        self._columns = self._rows.tocsc()
+        self._y, self._weights = smooth.y.astype(np.float64), smooth.weights.astype(np.float64)
 
-    def step(self, point: L1Iterate, chosen: Array, enough: float, least: float) -> Array:
-        """Return a step from `point` to near the minimum of the model on `chosen`; no gain below `least` matters."""
+    def evaluate(self, at: Array) -> L1Iterate:
+        """Return the point `at` with its objective and derivatives."""
+        return self._evaluate(at, self._products(at))
+
+    def along(self, point: L1Iterate, move: Array) -> Callable[[float], L1Iterate]:
+        """Return the function that evaluates the point a part of `move` away."""
+        change = self._products(move)
+        return lambda length: self._evaluate(point.at + length * move, point.margins + length * change)
+
+    def step(self, point: L1Iterate, chosen: Array, gap: float, tol: float) -> Array:
+        """Return a step from `point` to near the minimum of the model on `chosen`: nearer where the gap is small."""
         from weft.learn.kernels.columns import column_descent  # here, because Numba may be missing
 
-        problem, smooth = self.problem, self.problem.smooth
-        kept = self._take(chosen)
+        problem, smooth, kept = self.problem, self.problem.smooth, self._columns
         places = np.append(chosen, smooth.table.columns) if smooth.intercept else chosen
-        curvature = np.concatenate(
-            [smooth.curvatures(point.at, block)[:, 0, 0] for block in smooth.table.blocks()]
-        ).astype(np.float64)
         start = point.at[places]
         w = start.copy()
-        penalty = (problem.l1, smooth.l2, problem.b_l1, smooth.b_l2)
         column_descent(
-            kept.data,
-            kept.indices,
-            kept.indptr,
-            curvature,
+            (kept.data, kept.indices, kept.indptr, chosen),
+            smooth.loss.curvatures(point.margins, self._y, self._weights),
             point.gradient[places],
             start,
             w,
-            penalty,
+            (problem.l1, smooth.l2, problem.b_l1, smooth.b_l2),
             smooth.intercept,
             problem.positive,
-            least,
+            1e-7 * tol * tol * point.value,
+            CLOSE * min(1.0, gap / point.value),
             SPARSE_SWEEPS,
         )
         move = np.zeros_like(point.at)
         move[places] = w - start
         return move
 
-    def _take(self, chosen: Array) -> Any:
-        """Return columns as a CSC matrix; those of earlier models are kept, and only these."""
-        if len(np.setdiff1d(chosen, self._columns)):
-            self._columns = np.union1d(chosen, self._columns)
-            table = self.problem.smooth.table
-            assert isinstance(table, SparseTable)
-            self._kept = table.values[:, self._columns].tocsc()
-        if len(chosen) == len(self._columns):
-            return self._kept
-        return self._kept[:, np.searchsorted(self._columns, chosen)]
+    def _products(self, at: Array) -> Array:
+        """Return X w + b of every row, reading the columns alone whose coefficient is not zero."""
+        from weft.learn.kernels.columns import add_columns
+
+        w, b = self.problem.smooth.split(at)
+        kept, margins = self._columns, np.full(self._rows.shape[0], b[0])
+        add_columns(kept.data, kept.indices, kept.indptr, np.flatnonzero(w[:, 0]), w[:, 0], margins)
+        return margins
+
+    def _evaluate(self, at: Array, margins: Array) -> L1Iterate:
+        from weft.learn.kernels.columns import rows_times
+
+        problem, smooth, kept = self.problem, self.problem.smooth, self._rows
+        value, slopes = smooth.loss.value_and_slope(margins, self._y, self._weights)
+        gradient = np.zeros(smooth.table.columns)
+        rows_times(kept.data, kept.indices, kept.indptr, slopes, gradient)
+        value, gradient = smooth.with_penalty(at, value, gradient, np.array([slopes.sum()]))
+        return L1Iterate(at, value + problem.penalty(at), gradient, slopes, margins)
 
 
 def _choose(problem: L1Problem, point: L1Iterate, width: int) -> Array:
@@ -256,20 +286,17 @@ def _choose(problem: L1Problem, point: L1Iterate, width: int) -> Array:
     return np.sort(best[score[best] > 0.5 * problem.l1])
 
 
-def _evaluate(problem: L1Problem, at: Array) -> L1Iterate:
-    value, gradient, slopes = problem.smooth.value_gradient_and_slopes(at)
-    return L1Iterate(at, value + problem.penalty(at), gradient, slopes)
-
-
-def _line_search(problem: L1Problem, point: L1Iterate, move: Array) -> L1Iterate | None:
+def _line_search(
+    problem: L1Problem, models: _Models | _SparseModels, point: L1Iterate, move: Array
+) -> L1Iterate | None:
     """Return the first of ever shorter steps that lowers the objective enough, or None."""
     noise = 4 * float(np.finfo(problem.smooth.table.dtype).eps) * abs(point.value)
     promise = float(point.gradient @ move) + problem.penalty(point.at + move) - problem.penalty(point.at)
     if promise > noise or not np.any(move):
         return None
-    length = 1.0
+    evaluate, length = models.along(point, move), 1.0
     for _ in range(30):
-        trial = _evaluate(problem, point.at + length * move)
+        trial = evaluate(length)
         # Within rounding of the value a step is accepted: the gap may still fall.
         if trial.value <= point.value + ARMIJO * length * promise + noise:
             return trial

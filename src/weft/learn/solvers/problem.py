@@ -86,7 +86,7 @@ class Problem:
 
     def value_and_gradient(self, point: Array) -> tuple[float, Array]:
         """Return the objective and its gradient, over all workers."""
-        return self._with_penalty(point, *self.team.total(*self._pass(point)))
+        return self.with_penalty(point, *self.team.total(*self._pass(point)))
 
     def rough_gradient(self, point: Array, every: int) -> Array:
         """Return an estimate of the gradient from one in `every` blocks."""
@@ -95,7 +95,7 @@ class Problem:
         some = blocks[every // 2 :: every] or blocks[:1]
         *found, seen = self.team.total(lambda block: (*part(block), float(block.stop - block.start)), some)
         (everyone,) = sum_over_workers([float(self.table.rows)])
-        return self._with_penalty(point, *(everyone / seen * each for each in found))[1]
+        return self.with_penalty(point, *(everyone / seen * each for each in found))[1]
 
     def _pass(self, point: Array) -> tuple[Callable[[slice], tuple[float, Array, Any]], Sequence[slice]]:
         """Return the function that gives loss, gradient and intercept gradient of a block, and the blocks."""
@@ -142,7 +142,7 @@ class Problem:
                 yield tuple(summands)
 
         value, gradient, b_gradient = sum_over_workers(add_up(parts()))
-        return *self._with_penalty(point, value, gradient, b_gradient), np.concatenate(slopes)
+        return *self.with_penalty(point, value, gradient, b_gradient), np.concatenate(slopes)
 
     def _part(self, point: Array, block: slice) -> tuple[float, Array, Any, Array]:
         """Return the loss of a block, its gradients by W and by b, and the slopes by the margins."""
@@ -155,9 +155,10 @@ class Problem:
             slope,
         )
 
-    def _with_penalty(
+    def with_penalty(
         self, point: Array, value: float, gradient: Array, b_gradient: Any
     ) -> tuple[float, Array]:
+        """Return a loss and its gradient with the L2 penalties added; raise where they are not finite."""
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             explain_sums(self.table)
         w, b = self.split(point)
