@@ -37,6 +37,7 @@ from weft.launch.engines.kubernetes.permissions import rules_for
 Data = dict[str, Any]
 INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
+FAILURES = "batch.kubernetes.io/job-index-failure-count"
 TRACKING = "batch.kubernetes.io/job-tracking"
 _KINDS = {
     "jobs": ("batch/v1", "Job"),
@@ -349,6 +350,13 @@ class VirtualKubernetes:
         )
         self._ends.setdefault(owner, {}).setdefault(index, []).append(_phase(pod))
 
+    def _failures_of(self, job: Data, index: int) -> dict[str, str]:
+        """Return the annotation by which a Job with a limit for each index counts the failures of one."""
+        if "backoffLimitPerIndex" not in job["spec"]:
+            return {}
+        ends = self._ends.get(job["metadata"]["uid"], {}).get(index, [])
+        return {FAILURES: str(ends.count("Failed"))}
+
     def _refuse_pod(self, job: Data, message: str) -> None:
         """Tell why a Job gets no pod, as the controller does: by an event."""
         name = job["metadata"]["name"]
@@ -382,7 +390,11 @@ class VirtualKubernetes:
             "namespace": job["metadata"]["namespace"],
             "uid": secrets.token_hex(8),
             "labels": {**template["metadata"].get("labels", {}), JOB_NAME: name, INDEX: str(index)},
-            "annotations": {**template["metadata"].get("annotations", {}), INDEX: str(index)},
+            "annotations": {
+                **template["metadata"].get("annotations", {}),
+                INDEX: str(index),
+                **self._failures_of(job, index),
+            },
             "finalizers": [TRACKING],
             "ownerReferences": [
                 {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
