@@ -7,8 +7,10 @@
 Horovod itself cannot be built on today's torch, so the rivals are torch's DistributedDataParallel on the backend "weft"
 and on Gloo, in the same two processes and in turns: 80 layers, 25 million parameters in 160 tensors. "small" reduces
 1,000 tensors of 64 KiB, by name and asynchronously, and one tensor of the same bytes; "grouped" the same as a group.
-"negotiation" is the time from the last of 160 submissions of one element, made at once, to the last result, less one
-reduction of 160 elements; "negotiation-last" that of one name that was agreed on before.
+"negotiation" is the time from the last rank's last submission of 160 names, of one element each, to the last result,
+less the time of the same work without names: the tensors packed, reduced at once and unpacked, by ranks that begin
+together. "negotiation-whole" is less one reduction of 160 elements, and so has the packing and all the bookkeeping;
+"negotiation-last" is one name that was agreed on before, less a reduction.
 "idle" is the share of a core that a process uses while nothing is submitted. "kill" is the time from SIGKILL of one of
 three workers under hvd.elastic, with a step of 100 ms, to the first commit of those who are left.
 "keras" is the rows a second of Keras's `fit` on two workers, one thread each, of those of one worker, with each backend
@@ -46,12 +48,13 @@ KERAS_BACKENDS = {
 }  # and the module that each needs
 
 
-def steps(count: int) -> dict[str, Any]:
-    """Run the steps on two workers, and return what rank 0 printed."""
+def steps(count: int, parts: list[str]) -> dict[str, Any]:
+    """Run parts of the steps' script on two workers, and return what rank 0 printed."""
     with tempfile.TemporaryDirectory(prefix="weft-horovod-") as folder:
         sizes = [str(number) for number in (count, LAYERS, WIDTH, BATCH)]
         done = subprocess.run(
-            [WEFT, "run", "-n", "2", "--run-dir", f"{folder}/run", str(SCRIPTS / "step.py"), *sizes],
+            [WEFT, "run", "-n", "2", "--run-dir", f"{folder}/run", str(SCRIPTS / "step.py"), *sizes]
+            + [",".join(parts)],
             capture_output=True,
             text=True,
             check=False,
@@ -128,6 +131,26 @@ def _next_commit(run: LocalRun, view: int, begin: float) -> float:
     raise TimeoutError("a commit must follow within 120 s")
 
 
+def ratios(found: dict[str, Any]) -> dict[str, float]:
+    """Return the figures of what the steps' script has measured."""
+    medians = found["medians"]
+    measured = {"idle": 100 * found["idle"]}
+    if "steps" in medians:
+        ours = medians["steps"]
+        measured |= {"step": ours["hvd"] / ours["weft"], "step-gloo": ours["gloo"] / ours["hvd"]}
+    if "small" in medians:
+        small = medians["small"]
+        measured |= {"small": small["fused"] / small["one"], "grouped": small["grouped"] / small["one"]}
+    if "negotiation" in medians:
+        waits = {name: 1000 * seconds for name, seconds in medians["negotiation"].items()}
+        measured |= {
+            "negotiation": waits["negotiated"] - waits["packed"],
+            "negotiation-whole": waits["negotiated"] - waits["plain"],
+            "negotiation-last": waits["single"] - waits["plain"],
+        }
+    return measured
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -139,19 +162,12 @@ def main() -> None:
     asked = parser.parse_args()
     measured: dict[str, float] = {}
     raw: dict[str, Any] = {}
-    if set(asked.only) - {"kill", "keras"}:
-        raw["steps"] = found = steps(asked.steps)
-        medians = found["medians"]
-        ours, small, waits = medians["steps"], medians["small"], medians["negotiation"]
-        measured |= {
-            "step": ours["hvd"] / ours["weft"],
-            "step-gloo": ours["gloo"] / ours["hvd"],
-            "small": small["fused"] / small["one"],
-            "grouped": small["grouped"] / small["one"],
-            "negotiation": 1000 * (waits["negotiated"] - waits["plain"]),
-            "negotiation-last": 1000 * (waits["single"] - waits["plain"]),
-            "idle": 100 * found["idle"],
-        }
+    parts = {"step": "steps", "small": "small", "negotiation": "negotiation"}
+    if set(asked.only) & {*parts, "idle"}:
+        raw["steps"] = found = steps(
+            asked.steps, [part for row, part in parts.items() if row in asked.only] or ["small"]
+        )
+        measured |= ratios(found)
     if "kill" in asked.only:
         raw["kills"] = kills(asked.trials)
         measured["kill"] = statistics.median(raw["kills"])

@@ -1,6 +1,6 @@
 """Steps through hvd.DistributedOptimizer, DDP on the backend "weft" and DDP on Gloo, in turns; then small tensors.
 
-    weft run -n 2 benchmarks/horovod_scripts/step.py STEPS LAYERS WIDTH BATCH
+    weft run -n 2 benchmarks/horovod_scripts/step.py STEPS LAYERS WIDTH BATCH [steps,small,negotiation]
 
 Prints one line of JSON at rank 0: each time is that of the slowest rank.
 """
@@ -43,7 +43,7 @@ def stepper(model: Any, optimizer: Any) -> Callable[[], object]:
 
 
 def slowest(seconds: float) -> float:
-    told = torch.tensor([seconds])
+    told = torch.tensor([seconds], dtype=torch.float64)
     dist.all_reduce(told, op=dist.ReduceOp.MAX)
     return float(told)
 
@@ -102,29 +102,42 @@ def small_tensors() -> dict[str, list[float]]:
 
 
 def negotiation() -> dict[str, list[float]]:
-    """The time from the last of 160 submissions to the last result, beside one reduction of the same bytes."""
+    """The time from the last rank's last submission to the last result, beside the same work without names.
+
+    Without names means: the same tensors, packed, reduced at once and unpacked, by ranks that begin together. One that
+    was agreed on before, and one reduction of as many elements, are measured too.
+    """
     tensors = [torch.ones(1) for _ in range(160)]
+    names = [f"tiny.{index}" for index in range(160)]
     whole = torch.ones(160)
-    waits: list[float] = []
-    plain: list[float] = []
-    single: list[float] = []
+    parts = list(torch.split(whole, 1))
+    found: dict[str, list[float]] = {"negotiated": [], "packed": [], "plain": [], "single": []}
+
+    def packed() -> None:
+        torch.cat(tensors, out=whole)
+        dist.all_reduce(whole)
+        torch._foreach_copy_(tensors, parts)
+
     for number in range(20 + 10 * STEPS):
         dist.barrier()
-        handles = [
-            hvd.allreduce_async_(tensor, name=f"tiny.{index}", op=hvd.Sum)
-            for index, tensor in enumerate(tensors)
-        ]
-        begin = time.perf_counter()
+        pairs = zip(tensors, names, strict=True)
+        handles = [hvd.allreduce_async_(tensor, name=name, op=hvd.Sum) for tensor, name in pairs]
+        submitted = time.perf_counter()  # of a clock that all processes of a host share
         for handle in handles:
             hvd.synchronize(handle)
-        took = slowest(time.perf_counter() - begin)
-        reduced = timed(lambda: dist.all_reduce(whole))
-        alone = timed(lambda: hvd.allreduce_(tensors[0], name="tiny.0", op=hvd.Sum))
+        done = time.perf_counter()
+        took = {
+            "negotiated": slowest(done) - slowest(submitted),
+            "packed": timed(packed),
+            "plain": timed(lambda: dist.all_reduce(whole)),
+            "single": timed(lambda: hvd.allreduce_(tensors[0], name="tiny.0", op=hvd.Sum)),
+        }
+        for tensor in tensors:
+            tensor.fill_(1.0)
         if number >= 20:
-            waits.append(took)
-            plain.append(reduced)
-            single.append(alone)
-    return {"negotiated": waits, "plain": plain, "single": single}
+            for name, seconds in took.items():
+                found[name].append(seconds)
+    return found
 
 
 def idle_cpu_share(seconds: float = 1.0) -> float:
@@ -138,14 +151,14 @@ def main() -> None:
     weft.init("weft")
     hvd.init()
     found: dict[str, Any] = {"idle": idle_cpu_share()}
-    found["steps"] = steps()
-    found["small"] = small_tensors()
-    found["negotiation"] = negotiation()
+    parts = {"steps": steps, "small": small_tensors, "negotiation": negotiation}
+    wanted = sys.argv[5].split(",") if len(sys.argv) > 5 else list(parts)
+    for part in wanted:
+        found[part] = parts[part]()
     parameters = sum(p.numel() for p in make_model().parameters())
     if hvd.rank() == 0:
         medians = {
-            part: {name: statistics.median(times) for name, times in found[part].items()}
-            for part in ("steps", "small", "negotiation")
+            part: {name: statistics.median(times) for name, times in found[part].items()} for part in wanted
         }
         print(
             json.dumps({"parameters": parameters, "idle": found["idle"], "medians": medians, "times": found})

@@ -56,8 +56,7 @@ class Rank:
             assert (request.set_id, request.name) not in self.in_flight
             self.in_flight[request.set_id, request.name] = request
         keys = [(request.set_id, request.name) for request in requests]
-        numbers = map(self.names.number_of, keys, requests)
-        ready = self.names.ask(zip(numbers, requests, strict=True))
+        ready = self.names.ask(list(map(self.names.number_of, keys, requests)), requests)
         self.sent_in_full += len(ready.requests)
         return ready
 
@@ -66,7 +65,12 @@ class Rank:
             return self.names.again(message.numbers)
         if isinstance(message, AgreedBatch):
             self.heard_batches += 1
-            message = AgreedOps(self.names.batches.executions(message.number))
+            self.names.batch_agreed(message.number)
+            for _, keys in self.names.batch(message.number):
+                for key in keys:
+                    del self.in_flight[key]
+                self.executed.append([f"{key[0]}:{key[1]}" for key in keys])
+            return None
         assert isinstance(message, AgreedOps)
         for execution in message.executions:
             batch = []

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from weft.compat.horovod.engine.control import ChannelClosed, ControlChannel, ControlPlane, encode
+from weft.compat.horovod.engine.cycle_timer import CycleTimer
 from weft.compat.horovod.engine.execution import AgreedWork, Execute
 from weft.compat.horovod.engine.operations import HandleTable, HorovodOp
 from weft.compat.horovod.engine.timeline import NegotiationTimeline
@@ -84,14 +85,18 @@ class HorovodEngine:
         self._new: list[HorovodOp] = []  # submitted, and not told to the coordinator
         self._in_flight: dict[OpKey, HorovodOp] = {}  # submitted, and not carried out
         self._new_bytes = 0  # of what is new
+        self._new_since = 0.0  # when the first of it was submitted
+        self._told_batch = -1  # that was told last, and is not agreed on
+        self._prepared: list[AgreedWork] | None = None  # what will be carried out for it
         self._to_do = 0  # executions that were agreed on and are not carried out
-        self._noticed = False  # the negotiating thread knows that something is new
+        self._noticed = False  # the negotiating thread will see that something is new
         self._hurried = False  # somebody waits for what is new
         self._stop_asked: str | None = None
         self._drained_here = False
         self._agreed = WorkQueue(self._carry_out, self._on_end, handles, self._attend, self._nudge)
         self._desk = threading.RLock()  # held by who tells or hears: names, the coordinator, connections
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._cycle = CycleTimer()  # rings when the first submission of a cycle is a cycle ago
         self._nudged = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._ranks_by_line = {channel.fileno(): rank for rank, channel in control.channels.items()}
         self._lines = (
@@ -101,9 +106,10 @@ class HorovodEngine:
             self._lines.register(line, select.EPOLLIN)
         self._bell = select.epoll()  # what wakes the negotiating thread
         self._bell.register(self._wake, select.EPOLLIN)
+        self._bell.register(self._cycle, select.EPOLLIN)
         self._bell.register(self._lines, select.EPOLLIN)
         self._seat = threading.Lock()  # held by a thread that listens while it waits
-        self._attending = False
+        self._attending = 0  # that thread's number
         self._stopped = threading.Event()  # nothing more will be agreed on
         self._closable = threading.Event()  # nobody needs this rank's connections any more
         self._coordinator = Coordinator(
@@ -139,11 +145,12 @@ class HorovodEngine:
             before = self._new_bytes
             for tensor in op.inputs:
                 self._new_bytes += tensor.nbytes
+            if not self._noticed and not hurry:
+                self._noticed, self._new_since = True, time.monotonic()
+                self._cycle.set(self.settings.cycle_s)
             # While work is carried out the negotiating thread sleeps, unless there is much to tell.
             crossed = before < HELD_BYTES <= self._new_bytes and self._to_do > 0
-            wake = (not self._noticed and not hurry) or crossed
-            self._noticed = self._noticed or wake
-        if wake:
+        if crossed:
             os.eventfd_write(self._wake, 1)
 
     def wait(self, op: HorovodOp) -> None:
@@ -160,7 +167,7 @@ class HorovodEngine:
         """
         if self._stopped.is_set() or not self._seat.acquire(blocking=False):
             return False
-        self._attending = True
+        self._attending = threading.get_ident()
         try:
             self._bell.modify(self._lines, 0)  # the negotiating thread does not hear them now
             while not (op.done or self._agreed.waiting or self._stopped.is_set()):
@@ -173,14 +180,14 @@ class HorovodEngine:
                             self._send_decisions()
                         self._look_for_stalls(time.monotonic())
         finally:
-            self._attending = False
+            self._attending = 0
             self._bell.modify(self._lines, select.EPOLLIN)
             self._seat.release()
         return True
 
     def _nudge(self) -> None:
         """Let a thread that listens for others see whether it has something else to do."""
-        if self._attending:
+        if self._attending not in (0, threading.get_ident()):
             with suppress(OSError):
                 os.eventfd_write(self._nudged, 1)
 
@@ -206,6 +213,8 @@ class HorovodEngine:
         with self._desk:
             if self._new and self._tell_new(time.monotonic()) and self.rank == 0:
                 self._send_decisions()
+            if self._told_batch >= 0:
+                self._prepared = self._resolve_batch(self._told_batch)
 
     def stop(self) -> None:
         """Stop all ranks, wait until all have carried out what was agreed on, and let go of everything."""
@@ -226,6 +235,7 @@ class HorovodEngine:
             self._lines.close()
             self._bell.close()
             os.close(self._wake)
+            self._cycle.close()
             os.close(self._nudged)
         self.timeline.stop()
 
@@ -273,21 +283,18 @@ class HorovodEngine:
             timeout_s = self._timeout(send_at)
             events = self._bell.poll(-1 if timeout_s is None else timeout_s)
             with self._desk:
-                with suppress(BlockingIOError):
-                    os.eventfd_read(self._wake)
-                rung = any(number != self._wake for number, _ in events)
-                came = self._hear(self._lines.poll(0)) if rung else False
+                came = self._answer(events)
                 now = time.monotonic()
                 count = len(self._new)
                 if not count:
                     send_at = None
                 elif send_at is None:
-                    send_at = quiet_at = now + cycle_s
-                    longest = now + LONGEST_CYCLES * cycle_s
-                    seen, since = count, now
-                elif now >= quiet_at:
+                    seen, since = 1, self._new_since
+                    send_at = quiet_at = since + cycle_s
+                    longest = since + LONGEST_CYCLES * cycle_s
+                if count and now >= quiet_at:
                     burst = count - seen > BURST_PER_S * (now - since)
-                    if burst or (count != seen and now >= send_at):
+                    if burst or (count != seen and send_at is not None and now >= send_at):
                         if now < longest:
                             send_at = quiet_at = now + cycle_s
                         seen, since = count, now
@@ -307,6 +314,19 @@ class HorovodEngine:
                         self._send_decisions()
                     self._look_for_stalls(now)
 
+    def _answer(self, events: Sequence[tuple[int, int]]) -> bool:
+        """Take note of what has woken the negotiating thread; return whether there is something to decide."""
+        came = False
+        for number, _ in events:
+            if number == self._wake:
+                with suppress(BlockingIOError):
+                    os.eventfd_read(number)
+            elif number == self._cycle.fileno():
+                self._cycle.clear()
+            else:
+                came = self._hear(self._lines.poll(0))
+        return came
+
     def _timeout(self, send_at: float | None) -> float | None:
         """Return for how long there is nothing to do but for what wakes the thread; None: for ever."""
         now = time.monotonic()
@@ -323,12 +343,15 @@ class HorovodEngine:
         """Tell the coordinator of what was submitted; return whether there is something to decide."""
         with self._lock:
             new, self._new, self._new_bytes = self._new, [], 0
+            if self._noticed:
+                self._cycle.off()
             self._noticed = self._hurried = False
         if self._stopped.is_set():
             return False
         if self.settings.mark_cycles or self.timeline.mark_cycles:
             self.timeline.cycle(now)
-        ready = self._names.ask([(op.number, op.request) for op in new])
+        ready = self._names.ask([op.number for op in new], [op.request for op in new])
+        self._told_batch, self._prepared = ready.batch, None
         return self._to_coordinator(ready)
 
     def _to_coordinator(self, message: ToCoordinator) -> bool:
@@ -450,7 +473,10 @@ class HorovodEngine:
                 self._take_on(message.executions)
                 self._names.follow(message)
             case AgreedBatch(number):
-                self._take_on(self._names.batches.executions(number))
+                works = self._prepared if number == self._told_batch else None
+                self._names.batch_agreed(number)
+                self._put(self._resolve_batch(number) if works is None else works)
+                self._told_batch, self._prepared = -1, None
             case SendAgain(numbers):
                 self._to_coordinator(self._names.again(numbers))
                 if self.rank == 0:
@@ -465,10 +491,24 @@ class HorovodEngine:
                 self._closable.set()
 
     def _take_on(self, executions: Sequence[Execution]) -> None:
+        self._put([self._resolve(execution) for execution in executions])
+
+    def _put(self, works: Sequence[AgreedWork]) -> None:
         with self._lock:
-            self._to_do += len(executions)
-        for execution in executions:
-            self._agreed.put(self._resolve(execution))
+            self._to_do += len(works)
+        self._agreed.put(works)
+
+    def _resolve_batch(self, number: int) -> list[AgreedWork]:
+        """Find this rank's operations of a batch, which may not be agreed on yet."""
+        return [
+            AgreedWork(
+                execution.kind,
+                execution.set_id,
+                list(map(self._in_flight.get, keys)),
+                (AS_BEFORE,) * len(keys),
+            )
+            for execution, keys in self._names.batch(number)
+        ]
 
     def _resolve(self, execution: Execution) -> AgreedWork:
         """Find this rank's operations of an execution."""

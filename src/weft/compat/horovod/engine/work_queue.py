@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from weft.compat.horovod.engine.execution import AgreedWork
 from weft.compat.horovod.engine.operations import HandleTable, HorovodOp
@@ -30,9 +30,9 @@ class WorkQueue:
         self._counting = threading.Lock()
         self._closed = False
 
-    def put(self, work: AgreedWork) -> None:
-        """Add work that was agreed on."""
-        self._works.append(work)
+    def put(self, works: Sequence[AgreedWork]) -> None:
+        """Add works that were agreed on."""
+        self._works.extend(works)
         if self._helpers:
             self._handles.nudge()
             self._nudge()

@@ -131,7 +131,7 @@ class RankBatches:
 
     def find(self, numbers: Sequence[int]) -> int | None:
         """Return the number of a batch with these members."""
-        return self._ids.get(frozenset(numbers)) if self._ids else None
+        return self._ids.get(frozenset(numbers)) if self._ids and len(numbers) > 1 else None
 
     def learn(self, batch: int, executions: tuple[Execution, ...]) -> None:
         """Take in the number that executions have together."""
@@ -144,7 +144,9 @@ class RankBatches:
         """Return what is carried out for a batch."""
         return self._executions[batch]
 
-    def forget(self, number: int) -> None:
-        """A number means nothing any more, and no batch with it either."""
-        for members in [each for each in self._ids if number in each]:
-            self._executions.pop(self._ids.pop(members))
+    def forget(self, number: int) -> list[int]:
+        """Return the batches that a number is in: as it means nothing any more, they do not either."""
+        gone = [self._ids.pop(members) for members in [each for each in self._ids if number in each]]
+        for batch in gone:
+            del self._executions[batch]
+        return gone

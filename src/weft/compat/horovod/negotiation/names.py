@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from weft.compat.horovod.negotiation.batches import RankBatches
-from weft.compat.horovod.negotiation.messages import AgreedOp, AgreedOps, OpRequest, ReadyOps
+from weft.compat.horovod.negotiation.messages import AgreedOp, AgreedOps, Execution, OpRequest, ReadyOps
 
 OpKey = tuple[int, str]  # process set and name
 
@@ -17,6 +17,8 @@ class RankNames:
         self._known: dict[OpKey, tuple[OpRequest, int]] = {}
         self._keys: dict[int, OpKey] = {}
         self._sent: dict[int, OpRequest] = {}  # by number, until it is agreed on
+        self._sent_batches: dict[int, tuple[Sequence[int], Sequence[OpRequest]]] = {}  # numbers and requests
+        self._of_batches: dict[int, list[tuple[Execution, list[OpKey]]]] = {}
         self.batches = RankBatches()
 
     def number_of(self, key: OpKey, request: OpRequest) -> int:
@@ -24,21 +26,36 @@ class RankNames:
         known = self._known.get(key)
         return known[1] if known is not None and (known[0] is request or known[0] == request) else -1
 
-    def ask(self, asked: Iterable[tuple[int, OpRequest]]) -> ReadyOps:
-        """Return the message that tells the coordinator of new requests, each with its number if it has one."""
-        numbers: list[int] = []
-        in_full: list[OpRequest] = []
-        for number, request in asked:
-            if number >= 0:
-                numbers.append(number)
-                self._sent[number] = request
-            else:
-                in_full.append(request)
-        batch = self.batches.find(numbers) if not in_full and len(numbers) > 1 else None
-        return ReadyOps(tuple(numbers), tuple(in_full)) if batch is None else ReadyOps(batch=batch)
+    def ask(self, numbers: Sequence[int], requests: Sequence[OpRequest]) -> ReadyOps:
+        """Return the message that tells the coordinator of new requests, each with its number; -1: it has none."""
+        batch = self.batches.find(numbers)
+        if batch is not None:
+            self._sent_batches[batch] = numbers, requests
+            return ReadyOps(batch=batch)
+        asked = dict(zip(numbers, requests, strict=True))
+        asked.pop(-1, None)
+        self._sent.update(asked)
+        in_full = [request for number, request in zip(numbers, requests, strict=True) if number < 0]
+        return ReadyOps(tuple(asked), tuple(in_full))
+
+    def batch(self, number: int) -> Sequence[tuple[Execution, Sequence[OpKey]]]:
+        """Return what is carried out for a batch, and the operations of each execution."""
+        found = self._of_batches.get(number)
+        if found is None:
+            keys = self._keys
+            executions = self.batches.executions(number)
+            found = [(each, [keys[member] for member in each.numbers]) for each in executions]
+            self._of_batches[number] = found
+        return found
+
+    def batch_agreed(self, number: int) -> None:
+        """Note that a batch was agreed on."""
+        self._sent_batches.pop(number, None)
 
     def again(self, numbers: Iterable[int]) -> ReadyOps:
         """Return the message with requests in full, whose numbers the coordinator has forgotten."""
+        for batch in list(self._sent_batches):  # where one of its numbers was forgotten, it was spelled out
+            self._sent.update(zip(*self._sent_batches.pop(batch), strict=True))
         return ReadyOps((), tuple(self._sent.pop(number) for number in numbers if number in self._sent))
 
     def agreed(self, numbers: Sequence[int]) -> list[OpKey]:
@@ -59,7 +76,8 @@ class RankNames:
         """Learn the batch and forget the numbers that a message names, once its executions are understood."""
         self.batches.learn(agreed.batch, agreed.executions)
         for number in agreed.forgotten:
-            self.batches.forget(number)
+            for batch in self.batches.forget(number):
+                self._of_batches.pop(batch, None)
             key = self._keys.pop(number, None)
             if key is not None and self._known.get(key, (None, -1))[1] == number:
                 del self._known[key]
