@@ -143,7 +143,7 @@ def _elastic(given: argparse.Namespace) -> Iterator[str]:
 
 def _how(given: argparse.Namespace) -> Iterator[str]:
     if given.interface is not None:
-        yield from ("--interface", given.interface.split(",")[0])
+        yield from ("--interface", _cards(given)[0])
     if given.tcp_flag:
         yield "--tcp"
     if given.use_mpi:
@@ -184,11 +184,21 @@ def _variables(given: argparse.Namespace) -> Iterator[str]:
         yield from ("--env", f"HOROVOD_{name}={value}")
 
 
+def _cards(given: argparse.Namespace) -> list[str]:
+    """Return the network cards that are named, by one flag or by several."""
+    return [card for each in given.interface or () for card in each.split(",")]
+
+
 def _notes(given: argparse.Namespace) -> Iterator[str]:
     """Yield what is different from what the user may expect."""
     for flag, why in {**DECIDED_FLAGS, **DECIDED_SWITCHES}.items():
         if getattr(given, flag.removeprefix("--").replace("-", "_"), None):
             yield f"{flag} has no effect: {why}"
+    if given.prefix_output_with_timestamp:
+        yield "--prefix-output-with-timestamp has no effect: lines have the rank before them"
+    cards = _cards(given)
+    if len(cards) > 1:
+        yield f"of the network cards, {cards[0]} is used: Weft has connections on one of them"
     if given.output_filename is not None:
         yield f"output is in {given.output_filename}/rank-N.log, one file for each rank"
     if given.disable_cache:

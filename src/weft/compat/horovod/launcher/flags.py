@@ -42,8 +42,9 @@ def parser() -> argparse.ArgumentParser:
         "--network-interface",
         "--network-interfaces",
         dest="interface",
+        action="append",
         metavar="CARD",
-        help="network card to use",
+        help="network card to use; of several, the first",
     )
     add("--output-filename", metavar="DIR", help="folder of the run, with rank-N.log for each rank")
     add("--config-file", metavar="FILE", help="flags in a YAML file; the command line wins")
@@ -86,6 +87,8 @@ def parser() -> argparse.ArgumentParser:
         other(flag, nargs="?", const="1", metavar="X")
     for flag in DECIDED_SWITCHES:
         other(flag, action=argparse.BooleanOptionalAction)
+    other("-prefix-timestamp", "--prefix-output-with-timestamp", action="store_true")
+    other("--log-without-timestamp", dest="log_with_timestamp", action="store_false", default=None)
     add("command", nargs=argparse.REMAINDER, help="the command of a worker")
     return made
 
@@ -110,15 +113,15 @@ DECIDED_FLAGS = {
     "--num-nccl-streams": "Weft's backend has its own streams",
     "--thread-affinity": "workers are bound to their cores by weft run",
     "--binding-args": "workers are bound to their cores by weft run",
-    "--mpi-threads-disable": "no MPI is used by workers",
 }
 DECIDED_SWITCHES = {
+    "--mpi-threads-disable": "no MPI is used by workers",
     "--autotune": "nothing is tuned by trial",
     "--hierarchical-allreduce": "reductions follow the hosts always (weft run --mode)",
     "--hierarchical-allgather": "reductions follow the hosts always (weft run --mode)",
     "--torus-allreduce": "reductions follow the hosts always (weft run --mode)",
     "--log-with-timestamp": "lines have the rank before them",
-    "--prefix-output-with-timestamp": "lines have the rank before them",
+    "--log-hide-timestamp": "lines have the rank before them",
 }
 # Keys of a configuration file, section by section: the flags they stand for.
 CONFIG_KEYS = {
