@@ -262,7 +262,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if (told := two_horovods()) is not None:
         click.echo(f"weft: {told}", err=True)
     if elastic is not None:
-        from weft.elastic.launcher.launcher import run_elastic
+        from weft.elastic.launcher.start import run_elastic
 
         outcome = run_elastic(config, elastic, out=(sys.stderr if as_json else sys.stdout).buffer)
     else:

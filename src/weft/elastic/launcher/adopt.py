@@ -47,7 +47,7 @@ ALL_LOST = (
 )
 
 
-def adopt(run_dir: Path, *, out: BinaryIO) -> Outcome:
+def adopt(run_dir: Path, *, out: BinaryIO, kind: type[AdoptingLauncher] | None = None) -> Outcome:
     """Be the launcher of a run whose own is gone; return when the run is over, with the outcome written down."""
     run_dir = run_dir.absolute()
     control = read_control(run_dir)
@@ -59,7 +59,8 @@ def adopt(run_dir: Path, *, out: BinaryIO) -> Outcome:
                 f"a run must be one of this version of weft to be adopted, got {run_dir}; let it end"
             )
         config, elastic = settings_from_json(control)
-        launcher = AdoptingLauncher(config, elastic, out, control=control, run_dir=run_dir, lock=lock)
+        kind = kind or AdoptingLauncher
+        launcher = kind(config, elastic, out, control=control, run_dir=run_dir, lock=lock)
         with closing(launcher):
             return launcher.run()
 

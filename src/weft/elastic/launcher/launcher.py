@@ -11,7 +11,6 @@ import secrets
 import signal
 import time
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from queue import Empty
@@ -55,7 +54,6 @@ from weft.elastic.launcher.ending import outcome_of
 from weft.elastic.launcher.hosts_wanted import HostsWanted
 from weft.elastic.launcher.recruits import HostRecord, HostState, Recruits
 from weft.elastic.launcher.run_files import RunFiles
-from weft.elastic.launcher.underlying import underlying_launch
 from weft.elastic.membership.endings import PAUSED
 from weft.elastic.membership.policy import choose_voters
 from weft.elastic.membership.reports import AgentAddress, AgentStatus, WorkerState
@@ -90,22 +88,6 @@ from weft.topology.hostlist import HostEntry
 LOOK_S = 0.1  # between two looks at which hosts are wanted
 ANSWER_S = 20.0  # for all hosts to answer at the start
 GATHER_TURN_S = 0.2  # for the next message while hosts are awaited at the start
-
-
-def run_elastic(config: LaunchConfig, elastic: ElasticConfig, *, out: BinaryIO) -> Outcome:
-    """Run the program on the hosts that are there; return when the run is finished, or has failed."""
-    if choose_engine(config) == "pods":
-        from weft.elastic.launcher.pods import run_in_pods
-
-        return run_in_pods(config, elastic, lambda config, elastic: _launch_elastic(config, elastic, out=out))
-    return _launch_elastic(config, elastic, out=out)
-
-
-def _launch_elastic(config: LaunchConfig, elastic: ElasticConfig, *, out: BinaryIO) -> Outcome:
-    """Launch a run from this process."""
-    config = underlying_launch(config, elastic)
-    with closing(ElasticLauncher(config, elastic, out)) as launcher:
-        return launcher.run()
 
 
 class ElasticLauncher:

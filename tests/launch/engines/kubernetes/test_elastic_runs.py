@@ -53,6 +53,39 @@ def test_pods_are_lost_added_and_taken_away_and_no_sample_is(on_cluster: Cluster
     assert cluster.objects("jobs") == []
 
 
+def test_a_run_goes_on_when_its_first_pod_is_lost(on_cluster: ClusterShell) -> None:
+    """It is killed, then drained; the API server restarts meanwhile. The workers of the other pods never stop."""
+    cluster, here = on_cluster.cluster, on_cluster.shell.folder
+    for name in ("steady.py", "uncompiled.py"):
+        shutil.copy(WORKERS / name, here)
+    hurry = here.parent / "pod" / "hurry"
+    process = on_cluster.start(
+        *("--pods", "3", "--elastic", "1:3", "steady.py", "--tell"),
+        *("--steps", "400", "--pause", "0.1", "--hurry", str(hurry)),
+    )
+
+    def await_text(text: str) -> None:
+        cluster.wait_for(text, lambda: text in cluster.log(0) or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
+
+    await_text(": 3 workers (")
+    cluster.kill_pod(0)
+    cluster.restart()
+    await_text("steady-2 is back")  # in the log of the new first pod
+    await_text(": 3 workers (")
+    cluster.delete_pod(0)  # SIGTERM: its node is drained
+    await_text("steady-2 is back")
+    await_text(": 3 workers (")
+    hurry.touch()
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    steps = [line.rpartition(" ")[2] for line in out.splitlines() if "steady-1/0.0 step" in line]
+    assert steps == [str(number) for number in range(400)]  # one worker, from the first step to the last
+    checked = on_cluster.shell.weft("ledger", "latest")
+    assert "exact: every sample consumed once, steps 0 to 399" in checked.stdout
+    assert cluster.objects("jobs") == []
+
+
 def test_only_elastic_jobs_can_be_scaled(on_cluster: ClusterShell) -> None:
     script = on_cluster.shell.script("import time\ntime.sleep(600)\n")
     assert on_cluster.run("--detach", script).returncode == 0

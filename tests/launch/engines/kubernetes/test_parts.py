@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import tarfile
 from io import BytesIO
@@ -28,6 +29,7 @@ from weft.launch.engines.kubernetes.pod_news import (
     warnings_in,
     why_pending,
 )
+from weft.launch.engines.kubernetes.rank_output import RankOutput
 from weft.launch.engines.pods.lines import listen_at
 from weft.launch.engines.pods.mirror import MARK, FilePiece, Mirror, mark_of, piece_in, write_piece
 from weft.launch.engines.pods.place import is_among_pods, place_from
@@ -265,3 +267,37 @@ def test_a_snapshot_in_parts_is_put_together_again(size: int, tmp_path: Path) ->
         (volume / code_part("train", number, len(parts))[1]).write_bytes(part)
     unpack(volume / CODE_FILE, str(pod))
     assert (pod / "table.bin").read_bytes() == data
+
+
+def lives_of(host: str, rank: int, lives: int) -> bytes:
+    return json.dumps({"known": {host: {"ranks": [rank], "lives": lives}}}).encode()
+
+
+def test_what_a_new_first_pod_prints_again_is_left_out() -> None:
+    output = RankOutput()
+    assert output.new_in(1, b"a\nb\n") == b"a\nb\n"
+    output.again([1])
+    assert output.new_in(1, b"a\n") == b""
+    assert output.new_in(1, b"b\nc\n") == b"c\n"
+    output.again([1])
+    assert output.new_in(1, b"weft: 4 bytes are left out here; x.log has them\nc\nd\n") == b"d\n"
+    assert output.new_in(0, b"a\n") == b"a\n"  # the first pod's own worker is another one
+
+
+def test_output_that_is_lost_is_told() -> None:
+    output = RankOutput()
+    output.new_in(1, b"a\n")
+    output.again([1])
+    told = b"weft: 40 bytes are left out here; x.log has them\nz\n"
+    assert output.new_in(1, told) == told
+
+
+def test_a_pod_that_was_replaced_prints_from_the_beginning() -> None:
+    output = RankOutput()
+    output.note_lives(lives_of("train-1", 1, 1))
+    output.new_in(1, b"a\nb\n")
+    output.note_lives(lives_of("train-1", 1, 2)[:-4])  # a part of it
+    output.note_lives(lives_of("train-1", 1, 2))
+    output.new_in(1, b"c\n")
+    output.again([1])
+    assert output.new_in(1, b"c\nd\n") == b"d\n"

@@ -22,6 +22,7 @@ from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
 from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
 from weft.launch.engines.kubernetes.objects.names import PodNames
 from weft.launch.engines.kubernetes.pod_news import (
+    created_at,
     describe_end,
     has_started,
     index_of,
@@ -31,14 +32,17 @@ from weft.launch.engines.kubernetes.pod_news import (
     warnings_in,
     why_pending,
 )
-from weft.launch.engines.pods.mirror import MARK, piece_in, write_piece
+from weft.launch.engines.kubernetes.rank_output import RankOutput
+from weft.launch.engines.pods.mirror import ADOPTED, MARK, piece_in, write_piece
 
 Data = dict[str, Any]
 LOOK_S = 1.0  # between two looks at the Job
 NO_PODS_S = 3.0  # after which a Job without pods is asked why
 EVENTS_EVERY_S = 5.0  # between two looks at the events of pods that wait
 MOST_ASKED = 4  # pods whose events are asked for
+OLDER_LOG_S = 3.0  # without a line of a lost first pod's log, until that of its replacement is read
 GONE_S = 15.0  # for a Job that is over to tell so, once its first pod has ended
+CONTROL = "elastic/control.json"
 _RANK = re.compile(rb"\[ *(\d+)\] ")
 
 
@@ -48,8 +52,17 @@ class LeaderLog:
 
     console: Console
     folder: Path | None
+    host: str = ""  # the name of the first pod
     outcome: Data | None = None  # once the run has told it
     _begun: bytes = b""  # a line that a file stands in the middle of
+    _ranks: RankOutput = field(default_factory=RankOutput)
+    _pods: int = 0  # first pods so far
+    _adopted: bool = False  # this one goes on with the run of the one before
+
+    def begin_pod(self) -> None:
+        """Go on with the log of another first pod."""
+        self.outcome, self._begun, self._adopted = None, b"", False
+        self._pods += 1
 
     def take(self, lines: Iterable[bytes]) -> None:
         """Take in some lines of the log. Those of a rank stay in order, and are passed on together."""
@@ -73,20 +86,34 @@ class LeaderLog:
 
     def _pass_on(self, by_rank: dict[int, list[bytes]]) -> None:
         for rank, printed in by_rank.items():
-            self.console.write(rank, "out", b"".join(printed))
+            if data := self._ranks.new_in(rank, b"".join(printed)):
+                self.console.write(rank, "out", data)
         by_rank.clear()
 
     def _take_piece(self, match: re.Match[bytes]) -> None:
         piece = piece_in(match)
         if piece is None:
             return
+        if piece.name == ADOPTED and not self._adopted:
+            self._adopted = True
+            self._ranks.again(json.loads(piece.data)["ranks"])
+            self._put_traces_aside()
         if self.folder is not None:
             write_piece(self.folder, piece)
+            if piece.name == CONTROL:
+                self._ranks.note_lives((self.folder / piece.name).read_bytes())
         if piece.name == "outcome.json":
             try:
                 self.outcome = json.loads(piece.data)
             except ValueError:
                 self.outcome = None
+
+    def _put_traces_aside(self) -> None:
+        """Keep what the lost first pod has told: files of the same names come from the new one."""
+        if self.folder is None:
+            return
+        for path in (self.folder / "elastic").glob(f"{self.host}.*.jsonl"):
+            path.rename(path.with_name(path.name.replace(self.host, f"{self.host}@{self._pods - 1}", 1)))
 
 
 @dataclass
@@ -105,12 +132,14 @@ class RunFollower:
     _said: set[tuple[str, str]] = field(default_factory=set)
     _logs: dict[str, threading.Thread] = field(default_factory=dict)  # by the pods' identities
     _seen: dict[str, Data] = field(default_factory=dict)  # how first pods ended, by their identities
+    _newest_log: str = ""  # the identity of the first pod whose log counts
+    _log_pieces: int = 0  # that were read of the logs of first pods
     _next_events: float = 0.0
     _interrupted: int | None = None
     _trouble: ClusterError | None = None
 
     def __post_init__(self) -> None:
-        self._log = LeaderLog(self.console, self.run_dir)
+        self._log = LeaderLog(self.console, self.run_dir, self.names.host(0))
         self._selector = f"batch.kubernetes.io/job-name={self.names.job}"
         self._job: Data = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": self.names.job}}
 
@@ -183,7 +212,7 @@ class RunFollower:
     # -- pods -------------------------------------------------------------------------------------
 
     def _look_at_pods(self, pods: dict[str, Data]) -> None:
-        for name, pod in pods.items():
+        for name, pod in sorted(pods.items(), key=lambda item: created_at(item[1])):
             host = self._host(pod)
             if why := why_pending(pod):
                 self._say_once(host, f"weft: {host} waits: {why}")
@@ -191,7 +220,6 @@ class RunFollower:
                 continue
             identity = pod["metadata"]["uid"]
             if identity not in self._logs:
-                self._log.outcome = None
                 thread = threading.Thread(target=self._read_log, args=(name, identity), daemon=True)
                 self._logs[identity] = thread
                 thread.start()
@@ -210,7 +238,7 @@ class RunFollower:
 
     def _leader_end(self, pods: dict[str, Data]) -> Data | None:
         """Return how the newest first pod ended, once all of its log has been read; None while there is one."""
-        leaders = [pod for pod in pods.values() if index_of(pod) == 0]
+        leaders = sorted((pod for pod in pods.values() if index_of(pod) == 0), key=created_at)
         if any(terminated(pod) is None for pod in leaders):
             return None
         for pod in leaders:
@@ -228,13 +256,17 @@ class RunFollower:
     def _read_log(self, pod: str, identity: str) -> None:
         """Read the log of a first pod to its end, over as many connections as it takes."""
         reader, turn, last = ContainerLogReader(), 0, False
+        self._await_older_logs(identity)
         while not self._over.is_set():
             try:
                 for lines in reader.lines(
                     self.api.log(pod, self.container, since=reader.since, follow=not last)
                 ):
                     turn = 0
+                    if self._newest_log != identity:
+                        return
                     self._log.take(lines)
+                    self._log_pieces += 1
                 if last:
                     break
                 # The end of the stream may be that of the log, or of the connection: one more request tells.
@@ -247,6 +279,18 @@ class RunFollower:
                 self._over.wait(min(2.0, 0.05 * 2**turn))
                 turn = min(turn + 1, 6)
         self._news.put("log")
+
+    def _await_older_logs(self, identity: str) -> None:
+        """Let the log of the first pod before this one be read to its end; one on a lost node has none."""
+        for other, thread in list(self._logs.items()):
+            if other == identity:
+                break
+            before = -1
+            while thread.is_alive() and before != self._log_pieces:
+                before = self._log_pieces
+                thread.join(OLDER_LOG_S)
+        self._newest_log = identity
+        self._log.begin_pod()
 
     def _has_ended(self, pod: str, identity: str) -> bool:
         known = self._pods.get(pod)

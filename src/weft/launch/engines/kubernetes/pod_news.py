@@ -18,6 +18,11 @@ def index_of(pod: Data) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
+def created_at(pod: Data) -> str:
+    """Return when a pod was made; lists of pods are in the order of their names."""
+    return str(pod["metadata"].get("creationTimestamp", ""))
+
+
 def why_pending(pod: Data) -> str:
     """Return why a pod does not run yet, in one line; nothing if it does, or soon will."""
     status = pod.get("status", {})

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.errors import ConnectError, UsageError
 from weft.launch.control.outcome import Outcome
@@ -35,7 +36,7 @@ SIGTERM_CODE = 128 + signal.SIGTERM
 
 @dataclass
 class PodDoor:
-    """One pod's side of the run. `elastic`: the workers here go on without the first pod until there is another one."""
+    """One pod's side of the run. `elastic`: the workers here go on without the first pod, and under another one."""
 
     place: PodPlace
     elastic: bool
@@ -43,6 +44,8 @@ class PodDoor:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _link: socket.socket | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
+    _run: str = ""  # the one that the agents here are of
+    _kept: dict[str, Any] | None = None  # what another first pod has to know of it
 
     def serve(self) -> int:
         """Stay until the run is over; return the exit code of this pod."""
@@ -77,10 +80,6 @@ class PodDoor:
             link = self._call_leader()
             if link is None:
                 break
-            if (
-                attended
-            ):  # another first pod: it begins again from what was saved, and must not find a run that goes on
-                self._end_agents()
             attended = True
             over = self._hear(link)
             if over is not None:
@@ -103,7 +102,7 @@ class PodDoor:
                 greet(link, self.place.secret)
                 address = self.place.address or link.getsockname()[0]
                 hello = {"index": self.place.index, "address": address, "port": self.place.port, "host": own}
-                send_line(link, hello)
+                send_line(link, {**hello, **self._what_is_here()})
             except (OSError, ConnectError):
                 self._leaving.wait(CALL_EVERY_S)
                 continue
@@ -115,12 +114,27 @@ class PodDoor:
             return link
         return None
 
+    def _what_is_here(self) -> dict[str, Any]:
+        """Return what a new first pod has to know: whether a run goes on here, and which."""
+        busy = any(agent.poll() is None for agent in self._agents)
+        if not (self._run or busy):
+            return {}
+        return {"run": self._run, "busy": busy, **({} if self._kept is None else {"kept": self._kept})}
+
     def _hear(self, link: socket.socket) -> int | None:
         """Return the exit code of the run when the first pod tells it; None when the first pod is gone."""
         with contextlib.suppress(OSError, ConnectError):
             while (message := receive_line(link)) is not None:
                 if "over" in message:
                     return int(message["over"])
+                if "keep" in message:
+                    self._kept, self._run = message["keep"], message["keep"]["run"]
+                elif "run" in message:
+                    self._kept, self._run = None, message["run"]
+                elif "anew" in message:  # from what was saved, so nothing may go on here
+                    self._end_agents()
+                    self._kept, self._run = None, ""
+                    send_line(link, {"ready": True})
         return None
 
     def _await_end(self, link: socket.socket) -> None:

@@ -31,6 +31,13 @@ from weft.topology.hostlist import HostEntry
 _WORDS: tuple[Literal["gpu", "cpu", "auto"], ...] = ("gpu", "cpu", "auto")
 
 
+class RunHandedOver(SystemExit):
+    """The first pod has to go, and the run goes on without it; its exit code is that of a pod that was told to go."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+
 class PodHosts(Hosts):
     """The pods of a run as its hosts, reached through their doors."""
 
@@ -144,15 +151,19 @@ def in_pods(
     if not place.is_leader:
         return serve_door(place, elastic=elastic)
     mirror = Mirror(config.run_dir) if place.mirrors and config.run_dir is not None else None
-    code = 1
+    code: int | None = 1
     try:
         outcome = run(config)
         code = outcome.code
         return outcome
+    except RunHandedOver:
+        code = None
+        raise
     finally:
         if mirror is not None:
             mirror.close()
-        members().end(code)
+        if code is not None:
+            members().end(code)
 
 
 def with_torchruns_count(config: LaunchConfig, environ: Mapping[str, str]) -> LaunchConfig:

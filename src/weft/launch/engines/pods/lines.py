@@ -10,6 +10,7 @@ from weft.errors import ConnectError
 
 CONNECT_TIMEOUT_S = 3.0
 LONGEST_BYTES = 1 << 20
+PEEK_BYTES = 1 << 16
 
 
 def send_line(connection: socket.socket, message: dict[str, Any]) -> None:
@@ -21,10 +22,10 @@ def receive_line(connection: socket.socket) -> dict[str, Any] | None:
     """Receive one message, and not a byte after it; None at the end."""
     data = bytearray()
     while not data.endswith(b"\n"):
-        piece = connection.recv(1)
-        if not piece:
+        seen = connection.recv(PEEK_BYTES, socket.MSG_PEEK)
+        if not seen:
             return None
-        data += piece
+        data += connection.recv(seen.find(b"\n") + 1 or len(seen))
         if len(data) > LONGEST_BYTES:
             raise ConnectError("a pod must send short lines, got one without an end")
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 PIECE_BYTES = 2400  # of a file in one mark: a pipe keeps up to 4096 bytes together
 EVERY_S = 0.2
+ADOPTED = "elastic/adopted.json"  # told by a first pod that goes on with the run of another one
 _APPENDED = (".jsonl", ".log", ".csv")
 _NOT_SHOWN = re.compile(r"rank-\d+\.log$|elastic/(secret|launcher\.lock|.*\.(log|points))$|\.tmp$|~$")
 MARK = re.compile(rb"\x1eweft-file (\S+) (\d+) (\d+) ([A-Za-z0-9+/=]*)\x1e\n")
