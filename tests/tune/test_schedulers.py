@@ -206,6 +206,7 @@ def test_budgets_end_a_study(budget: dict[str, float], about: str) -> None:
     ("more", "must"),
     [
         ({"schedule": "asah"}, "did you mean asha?"),
+        ({"schedule": "ashaa", "resource": None}, "did you mean asha?"),
         ({"schedule": {"name": "asha", "eta": 1}}, "eta must be between"),
         ({"schedule": {"name": "asha", "etta": 3}}, "options among eta, brackets"),
         ({"search": "tpee"}, "did you mean tpe?"),

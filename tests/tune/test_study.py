@@ -65,8 +65,10 @@ def test_a_gaussian_process_runs_in_parallel() -> None:
 
 def test_an_objective_of_optuna_runs_unchanged() -> None:
     study = tune.create_study(direction="minimize", seed=1)
-    study.optimize(objective_of_optuna, 30)
-    assert study.best_value < 0.5
+    study.optimize(objective_of_optuna, n_trials=30, timeout=600, n_jobs=1)
+    assert study.best_value == study.best.value < 0.5
+    with pytest.raises(StudyError, match="trials must be given once, got 3 and, by Optuna's name, 4"):
+        study.optimize(objective_of_optuna, 3, n_trials=4)
     assert {t.state for t in study.trials} == {"completed"}
     halving = tune.Study(minimize="loss", schedule="asha", resource={"max": 9}, seed=1)
     halving.optimize(objective_of_optuna, 30, parallel=3)

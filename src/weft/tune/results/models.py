@@ -85,6 +85,11 @@ class BestTrial(TrialRecord):
         return cls(**{one.name: getattr(trial, one.name) for one in fields(TrialRecord)}, home=home)
 
     @property
+    def value(self) -> float:
+        """The first metric of the trial."""
+        return self.values[0] if self.values is not None else self.curve[-1]
+
+    @property
     def model(self) -> TrialModel:
         """What the trial saved, which `push` brings to the model store."""
         return TrialModel(self.number, self.home)

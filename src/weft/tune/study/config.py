@@ -135,7 +135,7 @@ def check_config(config: StudyConfig) -> SearchSpace:
             f"resource.min must be at most resource.max, got {resource.min} and {resource.max}; swap them"
         )
     scheduler, _ = named_options(config.schedule, "schedule")
-    if resource is None and scheduler not in ("none", "median"):
+    if resource is None and scheduler in ("asha", "hyperband", "pbt"):
         raise StudyError(
             f"schedule {scheduler} must know how long a trial runs, got no resource; "
             "write resource: {name: epochs, min: 1, max: 27}"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from weft.tune.study.state import SearchState, TrialRecord
 from weft.tune.trial import FunctionTrial
 
 Metrics = str | Sequence[str]
+Number = TypeVar("Number", int, float)
 
 
 class Study:
@@ -233,8 +234,7 @@ class Study:
     @property
     def best_value(self) -> float:
         """The first metric of the best trial."""
-        best = self.best
-        return best.values[0] if best.values is not None else best.curve[-1]
+        return self.best.value
 
     @property
     def front(self) -> list[TrialRecord]:
@@ -282,18 +282,26 @@ class Study:
         parallel: int | None = None,
         catch: tuple[type[Exception], ...] = (),
         on_change: Callable[[], None] | None = None,
+        n_trials: int | None = None,
+        timeout: float | None = None,
+        n_jobs: int | None = None,
     ) -> Study:
         """Call an objective for `trials` further trials, or until the budget is used; return the study.
 
         The objective gets a trial and returns its metric, several in their order, or a mapping; or it only reports, and
-        the last report counts. Errors of the kinds in `catch` fail the trial; others end the call.
+        the last report counts. Errors of the kinds in `catch` fail the trial; others end the call. `n_trials`,
+        `timeout` and `n_jobs` are Optuna's names of `trials`, `time_s` and `parallel`.
         """
         found = objective or self._objective
         if found is None:
             raise StudyError(
                 "optimize must have an objective, got none; write study.optimize(train, trials=50)"
             )
-        self._extend(trials, time_s, parallel)
+        self._extend(
+            _either("trials", trials, n_trials),
+            _either("time_s", time_s, timeout),
+            _either("parallel", parallel, n_jobs),
+        )
         if self.state.state in ("paused", "stopped"):
             self._core.move("running", "resumed", at_s=time.time())
         elif self.state.state == "completed":
@@ -449,6 +457,15 @@ class Study:
 
 def _listed(given: Metrics) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
+
+
+def _either(name: str, ours: Number | None, optunas: Number | None) -> Number | None:
+    """Return a setting that may be given by our name or by Optuna's."""
+    if ours is not None and optunas is not None:
+        raise StudyError(
+            f"{name} must be given once, got {ours} and, by Optuna's name, {optunas}; remove one"
+        )
+    return optunas if ours is None else ours
 
 
 def create_study(
