@@ -154,12 +154,12 @@ export function Stage({ editor, act, picture, name, colours, crosshair, mayEdit,
       <MaskCanvas shapes={standing} size={size} colours={colours} />
       {up && <MaskCanvas shapes={raised} size={size} colours={colours} by={up.by} />}
       <svg className={css.layer} data-view="layer" aria-hidden={shapes.length === 0 || undefined}>
-        <g role="group" aria-label="Shapes" data-view="group">
+        <g role="group" aria-label="Shapes">
           <Shapes shapes={standing} selected={selected} colours={colours} named={named} />
         </g>
       </svg>
       <svg className={css.layer} data-view="layer">
-        <g data-view="group">
+        <g>
           {up && (
             <g role="group" aria-label="Dragged" transform={`translate(${up.by[0]} ${up.by[1]})`}>
               <Shapes shapes={up.changed ? [up.changed] : raised} selected={selected} colours={colours} named={named} />

@@ -1,12 +1,14 @@
-/** Zoom and pan of the stage. They move elements by themselves: no component is drawn again for them. */
+/** Zoom and pan of the stage. They move elements by themselves: no component is drawn again for them.
+ *
+ * While the view moves, what is drawn already is moved and stretched by the compositor; it is drawn anew, sharp, when the view rests.
+ */
 import { useEffect, useLayoutEffect, useMemo, useRef } from "react";
 import type { Point, Size } from "../../../vision/geometry";
 import { fit, keepInSight, pan, zoomAt, type Viewport } from "../../../vision/viewport";
 
 const SHARP = 3; // CSS pixels a pixel of the picture from which pixels are shown as squares
-
-/** Elements of a stage say by `data-view` how they follow: a picture is moved and scaled, a layer only moved, a group in it scaled. */
-type Follows = "picture" | "layer" | "group";
+const REST_MS = 150; // without a zoom or a pan, after which the view rests
+const FEW = 150; // shapes of a layer that can be drawn anew in every frame
 
 export interface View {
   readonly now: () => Viewport;
@@ -20,25 +22,36 @@ export interface View {
 
 export function useView(host: React.RefObject<HTMLDivElement | null>, picture: string, size: Size): View {
   const state = useRef({ view: { x: 0, y: 0, scale: 1 } as Viewport, room: { width: 800, height: 600 } as Size, fitted: true, size });
+  const resting = useRef<number | undefined>(undefined); // the timer while the view moves
   state.current.size = size;
   const view = useMemo<View>(() => {
-    const set = (next: Viewport, fitted: boolean): void => {
-      state.current.view = next;
-      state.current.fitted = fitted;
+    const place = (): void => {
+      if (host.current) putInPlace(host.current, state.current.view, resting.current !== undefined);
+    };
+    const rest = (): void => {
+      window.clearTimeout(resting.current);
+      resting.current = undefined;
       place();
     };
-    const place = (): void => {
-      if (host.current) putInPlace(host.current, state.current.view);
+    const move = (next: Viewport): void => {
+      Object.assign(state.current, { view: next, fitted: false });
+      window.clearTimeout(resting.current);
+      resting.current = window.setTimeout(rest, REST_MS);
+      place();
     };
     return {
       now: () => state.current.view,
       room: () => state.current.room,
-      zoom: (at, factor) => set(zoomAt(state.current.view, at, factor, state.current.size, state.current.room), false),
-      pan: (by) => set(pan(state.current.view, by, state.current.size, state.current.room), false),
-      fit: () => set(fit(state.current.size, state.current.room), true),
+      zoom: (at, factor) => move(zoomAt(state.current.view, at, factor, state.current.size, state.current.room)),
+      pan: (by) => move(pan(state.current.view, by, state.current.size, state.current.room)),
+      fit: () => {
+        Object.assign(state.current, { view: fit(state.current.size, state.current.room), fitted: true });
+        rest();
+      },
       place,
     };
   }, [host]);
+  useEffect(() => () => window.clearTimeout(resting.current), []);
 
   useLayoutEffect(() => {
     const measure = (): void => {
@@ -75,24 +88,32 @@ export function useView(host: React.RefObject<HTMLDivElement | null>, picture: s
   return view;
 }
 
-function putInPlace(host: HTMLElement, { x, y, scale }: Viewport): void {
-  const moved = `translate(${x}px, ${y}px)`;
-  for (const element of host.querySelectorAll<HTMLElement | SVGElement>("[data-view]")) {
-    const follows = element.dataset["view"] as Follows;
-    if (follows === "group") {
-      // A scale that is the same costs nothing: a pan moves the layer as a whole.
-      const wanted = `scale(${scale})`;
-      if (element.getAttribute("transform") !== wanted) {
-        element.setAttribute("transform", wanted);
-        element.style.setProperty("--inverse", String(1 / scale));
-      }
-    } else element.style.transform = follows === "layer" ? moved : `${moved} scale(${scale})`;
-    if (follows === "picture") {
-      element.toggleAttribute("data-sharp", scale > SHARP);
-      element.style.setProperty("--scale", String(scale));
-    }
+/** Elements say by `data-view` how they follow: a picture is moved and scaled, a layer of shapes moved with its one group scaled. */
+function putInPlace(host: HTMLElement, exact: Viewport, moving: boolean): void {
+  // What moves by whole pixels is copied; by parts of one it would be computed anew.
+  const view = moving ? { ...exact, x: Math.round(exact.x), y: Math.round(exact.y) } : exact;
+  const { x, y, scale } = view;
+  host.toggleAttribute("data-moving", moving);
+  for (const layer of host.querySelectorAll<SVGElement>("[data-view=layer]")) placeLayer(layer, view, moving);
+  for (const picture of host.querySelectorAll<HTMLElement>("[data-view=picture]")) {
+    picture.style.transform = `translate(${x}px, ${y}px) scale(${scale})`;
+    picture.toggleAttribute("data-sharp", scale > SHARP);
+    picture.style.setProperty("--scale", String(scale));
   }
   host.querySelector<HTMLElement>("[data-cross]")?.style.setProperty("--scale", String(scale));
   const told = host.querySelector("output");
-  if (told) told.textContent = `${Math.round(scale * 100)} %`;
+  const percent = `${Math.round(scale * 100)} %`;
+  if (told && told.textContent !== percent) told.textContent = percent;
+}
+
+function placeLayer(layer: SVGElement, { x, y, scale }: Viewport, moving: boolean): void {
+  const group = layer.firstElementChild as SVGGElement;
+  if (!moving || group.childElementCount <= FEW || !layer.dataset["drawn"]) {
+    if (layer.dataset["drawn"] !== String(scale)) {
+      group.setAttribute("transform", `scale(${scale})`);
+      group.style.setProperty("--inverse", String(1 / scale));
+      layer.dataset["drawn"] = String(scale);
+    }
+  }
+  layer.style.transform = `translate(${x}px, ${y}px) scale(${scale / Number(layer.dataset["drawn"])})`;
 }
