@@ -7,6 +7,7 @@ gradients, the optimizer and all that is sent are real.
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import time
 from dataclasses import asdict, replace
@@ -74,12 +75,15 @@ def run_step(model: nn.Module, optimizer: torch.optim.Optimizer, passes: int, pl
     return float(seconds)
 
 
-def measured(case: dict[str, Any], way: Way | None, steps: int) -> list[float]:
-    """Time some steps; without a way, of FSDP2 as it comes, on Gloo."""
+def measured(case: dict[str, Any], way: Way | str, steps: int, alone_in: int = 0) -> list[float]:
+    """Time some steps of a way, of FSDP2 as it comes on Gloo, or of workers that exchange nothing.
+
+    Those compute in `alone_in` passes, if it is given.
+    """
     net = make_net(case)
     optimizer = torch.optim.SGD(net.parameters(), 1e-3)
-    model = net
-    if way is None:
+    model, passes = net, case["passes"]
+    if way == "gloo":
         from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.fsdp import fully_shard
 
@@ -88,16 +92,15 @@ def measured(case: dict[str, Any], way: Way | None, steps: int) -> list[float]:
             fully_shard(layer, mesh=mesh)
         fully_shard(net, mesh=mesh)
         optimizer = torch.optim.SGD(net.parameters(), 1e-3)
-        passes = case["passes"]
-    else:
+    elif isinstance(way, Way):
         model, optimizer = apply(net, optimizer, way)  # type: ignore[assignment]
-        passes = way.passes or case["passes"]
-        if passes != case["passes"]:  # the same samples in fewer passes
-            times = case["passes"] // passes
-            for layer in net.modules():
-                if isinstance(layer, WaitingLayer):
-                    layer.seconds *= times
-    found = [run_step(model, optimizer, passes, way is not None) for _ in range(steps + 1)]
+        passes = way.passes or passes
+    elif alone_in:
+        passes = alone_in
+    for layer in net.modules():
+        if isinstance(layer, WaitingLayer):
+            layer.seconds *= case["passes"] // passes  # the same samples in fewer passes
+    found = [run_step(model, optimizer, passes, isinstance(way, Way)) for _ in range(steps + 1)]
     return found[1:]
 
 
@@ -114,27 +117,25 @@ def main() -> None:
         facts = replace(cluster, device_bytes=case.get("budget", 0))
         chosen: list[Any] = [choose(step, facts).best]
         dist.broadcast_object_list(chosen)
-        ways: dict[str, Way | None] = {}
-        for name in case["ways"]:
-            ways[name] = (
-                {"chosen": chosen[0].way, "gloo": None}.get(name)
-                if name in ("chosen", "gloo")
-                else Way(**case["ways"][name])
-            )
-        rounds = case.get("rounds", 1)
+        ways: dict[str, Way | str] = {}
+        for name, given in case["ways"].items():
+            ways[name] = {"chosen": chosen[0].way, "gloo": name, "alone": name}.get(name) or Way(**given)
         times: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(rounds):  # interleaved
+        for number in range(case.get("rounds", 1)):  # interleaved
             for name, way in ways.items():
-                times[name] += measured(case, way, 1 if way is None else case.get("steps", 2))
+                if way != "gloo" or number == 0:  # it takes minutes
+                    times[name] += measured(
+                        case, way, 1 if way == "gloo" else case.get("steps", 2), chosen[0].way.passes
+                    )
         for name, way in ways.items():
-            found = sorted(times[name])[len(times[name]) // 2]
-            predicted = None if way is None else predict(step, facts, way)
+            found = statistics.median(times[name])
+            predicted = predict(step, facts, way) if isinstance(way, Way) else None
             if rank == 0:
                 data = {
                     "case": case["name"],
                     "name": name,
-                    "way": "FSDP2 on Gloo" if way is None else str(way),
-                    "kind": None if way is None else asdict(way),
+                    "way": {"gloo": "FSDP2 on Gloo", "alone": "nothing exchanged"}.get(str(way), str(way)),
+                    "kind": asdict(way) if isinstance(way, Way) else None,
                     "measured_s": found,
                     "compute_s": case["passes"] * case["compute_s"],
                     "predicted_s": None if predicted is None else predicted.step_s,
