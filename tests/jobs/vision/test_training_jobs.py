@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from testing.jobs.web import ServiceThread, WebService
+from testing.vision.made_films import film_bytes
 
 from weft.vision.pictures.decoding import decode, encode_png
 
@@ -83,6 +84,7 @@ def tell(service: WebService, admin: httpx.Client) -> None:
     assert answer["classified"][0]["label"] == "blue"
     heat_and_collecting(admin, library, served.json()["name"])
     a_film_is_captioned(admin, library, made.id)
+    a_client_of_powerai_sends_a_film(admin, library, served.json()["name"])
     a_custom_model_trains(admin)
     labelling = admin.post("/vision/datasets/colours/autolabel", json={"model": "colours", "confidence": 0.3})
     assert (labelling.status_code, labelling.json()["pictures"]) == (202, 2), labelling.text
@@ -192,6 +194,24 @@ def a_film_is_captioned(admin: httpx.Client, library: Any, dataset: str) -> None
     refused = admin.post(f"/vision/files/{picture_id}/inferences", json={"model": "colours"})
     assert refused.status_code == 422
     assert "must be a film" in refused.text
+
+
+def a_client_of_powerai_sends_a_film(admin: httpx.Client, library: Any, deployment: str) -> None:
+    """A film that is sent to a deployed model is answered later, under /api/inferences."""
+    home = admin.base_url.copy_with(path="/api")
+    sent = admin.post(f"{home}/dlapis/{deployment}", files={"files": ("drive.mp4", film_bytes())})
+    assert sent.status_code == 202, sent.text
+    identity = sent.json()["inference_id"]
+    assert ended(admin, int(identity[-12:], 16))["state"] == "completed"
+    found = admin.get(f"{home}/inferences/{identity}").json()
+    assert (found["status"], found["name"], found["percent_complete"]) == ("success", "drive.mp4", 100)
+    assert found["frames"][0]["classified"][0]["label"] in ("red", "blue")
+    assert found["_id"] in [one["_id"] for one in admin.get(f"{home}/inferences").json()]
+    assert admin.get(f"{home.copy_with(path=found['video_out'])}").content[4:8] == b"ftyp"
+    broken = admin.post(f"{home}/dlapis/{deployment}", files={"files": ("drive.mp4", b"")})
+    assert (broken.status_code, broken.json()["result"]) == (400, "fail"), broken.text
+    assert admin.delete(f"{home}/inferences/{identity}").status_code == 200
+    assert admin.get(f"{home}/inferences/{identity}").status_code == 404
 
 
 def predicted(client: httpx.Client, name: str, data: bytes, **asked: Any) -> Any:

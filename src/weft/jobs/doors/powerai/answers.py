@@ -262,6 +262,27 @@ def job_task_json(job: StoredJob) -> dict[str, Any]:
     }
 
 
+def film_json(job: StoredJob) -> dict[str, Any]:
+    """Return an inference on a film, which is a job."""
+    states = {"completed": "success", "failed": "failed", "stopped": "aborted", "running": "working"}
+    identity = numbered_id("dltask", job.id)
+    done = job.state == "completed"
+    return {
+        "_id": identity,
+        "status": states.get(job.state, "waiting"),
+        "percent_complete": 100 if done else round(100 * (job.progress or 0.0)),
+        "name": job.tags.get("film_name", ""),
+        "model": job.tags.get("model", ""),
+        "dataset_id": library_id(job.tags.get("dataset", "")),
+        "file_id": library_id(job.tags.get("film", "")),
+        "video_out": f"/api/inferences/{identity}/video" if done else None,
+        "message": job.message or "",
+        "owner": job.user_name,
+        "created_at": job.created_ms,
+        "updated_at": job.ended_ms or job.started_ms or job.created_ms,
+    }
+
+
 def inference_json(
     answer: Mapping[str, Any], deployment: str, *, md5: str, image: str, heatmap: bool
 ) -> dict[str, Any]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MOST_UPLOAD_BYTES = 8 << 30
 PAGE = 1000
-_FILMS = (".mp4", ".webm", ".ogg", ".ogv", ".mov", ".avi", ".mkv", ".m4v")
+FILMS = (".mp4", ".webm", ".ogg", ".ogv", ".mov", ".avi", ".mkv", ".m4v")
 _DATASET = "/datasets/{dataset}"
 _FILE = "/datasets/{dataset}/files/{file}"
 
@@ -175,7 +175,7 @@ class DataPart(PowerAiPart):
             return {**task, "task_id": task["_id"]}
 
         def add(library: Library) -> VisionFile:
-            if shown.lower().endswith(_FILMS):
+            if shown.lower().endswith(FILMS):
                 draft = library.blobs.draft(Path(shown).suffix)
                 with draft.open("wb") as target:
                     shutil.copyfileobj(file, target)

@@ -11,9 +11,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from weft.jobs.data.deployments import Deployment
-from weft.jobs.doors.access import Caller, DoorError
+from weft.jobs.doors.access import Caller, DoorError, check_submitter
 from weft.jobs.doors.powerai.answers import deployment_json, inference_json, project_json
 from weft.jobs.doors.powerai.base import body_of, both, in_order, json_answer, share, success, text_of
+from weft.jobs.doors.powerai.data_routes import FILMS
+from weft.jobs.doors.powerai.film_routes import FilmPart
 from weft.jobs.doors.powerai.identities import missing, number_of, numbered_id
 from weft.jobs.doors.powerai.training_routes import TrainingPart
 from weft.jobs.doors.uploads import read_upload
@@ -24,14 +26,16 @@ from weft.jobs.vision.projects import PictureProject, choose_model, find_project
 from weft.jobs.vision.trainings import model_name
 
 MOST_PICTURE_BYTES = 64 << 20
+MOST_FILM_BYTES = 4 << 30
 _PROJECT = "/projects/{project}"
 
 
-class ServingPart(TrainingPart):
+class ServingPart(TrainingPart, FilmPart):
     """Deployed models and projects."""
 
     def routes(self) -> list[BaseRoute]:
         return [
+            *FilmPart.routes(self),
             *both("/webapis", {"GET": self.webapis, "POST": self.deploy}),
             *both("/webapis/{webapi}", {"GET": self.webapi, "DELETE": self.undeploy}),
             *both("/dlapis/{webapi}", {"GET": self.infer_url, "POST": self.infer}),
@@ -109,16 +113,25 @@ class ServingPart(TrainingPart):
     # -- answers ------------------------------------------------------------------------------------------------------
 
     async def infer(self, request: Request) -> Response:
-        """Show a picture of a form to a deployed model."""
-        await self.caller(request)
+        """Show a picture or a film of a form to a deployed model."""
+        caller = await self.caller(request)
         found = await self._deployment(request.path_params["webapi"])
-        return await self._inferred(request, found)
+        return await self._inferred(request, found, caller)
 
-    async def _inferred(self, request: Request, found: Deployment) -> Response:
-        async with read_upload(request, MOST_PICTURE_BYTES, most_files=1) as form:
+    async def _inferred(self, request: Request, found: Deployment, caller: Caller) -> Response:
+        async with read_upload(request, MOST_FILM_BYTES, most_files=1) as form:
             if not form.files:
                 raise DoorError("bad", "a request must have a part named files with a picture, got none")
             name, file = form.files[0]
+            if name.lower().endswith(FILMS):
+                check_submitter(caller)
+                confidence = share(form.fields.get("confthre", ""), "confthre", 0.5)
+                return await self.begin_on_film(caller, found, name, file, confidence)
+            if file.seek(0, 2) > MOST_PICTURE_BYTES:
+                raise DoorError(
+                    "too-large", f"a picture must have at most {MOST_PICTURE_BYTES} bytes, got more"
+                )
+            file.seek(0)
             picture, fields = file.read(), dict(form.fields)
         return await self._answer(found, picture, name, {**request.query_params, **fields})
 
@@ -221,10 +234,11 @@ class ServingPart(TrainingPart):
 
     async def predict_of_project(self, request: Request) -> Response:
         """Show a picture to the model that an alias of a project means, which must be deployed."""
-        model = await self._of_project(request, await self.caller(request))
+        caller = await self.caller(request)
+        model = await self._of_project(request, caller)
         for one in await self.service.data.deployments.all():
             if (one.model, one.version) == (model.model, model.version) and one.state == "running":
-                return await self._inferred(request, one)
+                return await self._inferred(request, one, caller)
         raise DoorError(
             "conflict", f"{model.reference} must be deployed to answer, got none that runs; deploy it"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,8 @@ from weft.jobs.spec.model import ResourceSpec
 from weft.jobs.store.jobs import StoredJob, need_job
 from weft.jobs.store.listing import JobFilter, list_jobs
 from weft.jobs.vision.beginning import FilmRequest, JobOwner, begin_film
+from weft.jobs.vision.films import captioned_film, film_frames
 from weft.jobs.vision.trainings import INFERENCE, TAG
-from weft.jobs.vision.worker import CAPTIONED, FRAMES
 
 MOST_INFERENCES = 500
 
@@ -87,23 +86,14 @@ async def _inference(call: ApiCall) -> tuple[StoredJob, Path]:
 
 async def _show(call: ApiCall) -> FilmInferenceDetail:
     job, outputs = await _inference(call)
-    frames = await asyncio.to_thread(_frames, outputs / FRAMES)
+    frames = await asyncio.to_thread(film_frames, outputs)
     return FilmInferenceDetail(**_fields(job, (await show_jobs(call, [job]))[0]), frames=frames)
-
-
-def _frames(path: Path) -> tuple[dict[str, Any], ...]:
-    try:
-        found = {} if path.is_symlink() else json.loads(path.read_bytes())
-        frames = found.get("frames", ())
-        return tuple(one for one in frames if isinstance(one, dict))
-    except (OSError, ValueError, AttributeError):
-        return ()
 
 
 async def _film(call: ApiCall) -> Response:
     job, outputs = await _inference(call)
-    path = outputs / CAPTIONED
-    if job.state != "completed" or path.is_symlink() or not path.is_file():
+    path = captioned_film(outputs)
+    if job.state != "completed" or path is None:
         raise ApiRefusal(409, f"an inference must have completed to have a film, got one that is {job.state}")
     return range_response(path, "video/mp4", call.request.headers.get("range"))
 
