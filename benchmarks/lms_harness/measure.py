@@ -173,7 +173,7 @@ def same(model: nn.Module, forward: Step, limit: int) -> str:
     """Compare a few gradients with those of a native step; the native one may not fit."""
     if getattr(model, "reference", None) is None:
         return "not compared"
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
     trained(model, forward, lambda: lms.fit(limit))
     cuda.synchronize()
     torch.use_deterministic_algorithms(False)
@@ -188,10 +188,8 @@ def same(model: nn.Module, forward: Step, limit: int) -> str:
         if not torch.equal(found, expected.to(found.device)):
             gap = (found - expected.to(found.device)).float().norm()
             worst = max(worst, float(gap / expected.float().norm().clamp_min(1e-30)))
-    if compared < len(reference):
-        told = f"of the {compared} of {len(reference)} that two native steps agree on "
-    else:
-        told = ""
+    part = f"of the {compared} of {len(reference)} that two native steps agree on "
+    told = part if compared < len(reference) else ""
     return told + ("bitwise equal" if worst == 0.0 else f"differ by {worst:.1e}")
 
 
@@ -202,7 +200,7 @@ def picked(model: nn.Module) -> list[nn.Parameter]:
 
 def remember(model: Any, forward: Step) -> None:
     """Keep some native gradients to compare with: those that a native step gives a second time, too."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
     deterministic: Any = torch.utils.deterministic
     deterministic.fill_uninitialized_memory = False
     found = []

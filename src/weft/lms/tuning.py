@@ -76,6 +76,13 @@ class LmsTuning:
     most_speed_up: float = 0.5  # times are never scaled below this share at once
     stall_tolerance: float = 0.02  # of a step, waited more than planned: then the link is taken to be slower
     link_derating: float = 0.9  # factor on the link's rate each time copies came late
+    launch_tolerance: float = 0.1  # of a step, longer than its work and waits: then launching holds it up
+    launch_bound_share: float = 0.6  # of a step must be launching for that to hold it up
+    launch_gain: float = 0.08  # of the launching that a plan adds must be saved for another one to be tried
+    taped_operation_s: float = 5e-5  # that the launching thread takes longer for an operation and its views
+    repeated_operation_s: float = 2e-5  # and for one that is repeated,
+    rebuild_launch_s: float = 1.2e-4  # for a tensor that is rebuilt,
+    swap_launch_s: float = 2.5e-4  # and for one that is swapped; all measured on the host of an H200
     max_plan_changes: int = 8  # plans of one shape made again because steps differed, at most
     freed_share: float = (
         0.02  # of the budget must be free that was in use before a plan counts a step as slack
@@ -93,8 +100,13 @@ class LmsTuning:
     )  # chains of recipes: half a transformer block; segments are whole ones
     classes_at_once: int = 3  # classes of prices that are rebuilt together at first
     swaps_tolerance: int = 48  # of all that could be swapped, one part in 48 may be swapped more than needed
-    segment_parts: tuple[int, ...] = (6, 12, 24, 48, 96)  # of all that can be rebuilt: sizes of segments
-    segmentings_searched: int = 1  # of those sizes, the best ones, are looked at in between, too
+    # Parts of all that can be rebuilt: sizes of segments, many of them, since a size that cuts blocks is a poor one.
+    segment_parts: tuple[int, ...] = (1, 3, 5, 6, 10, 12, 24, 48, 96)
+    segment_slack: float = 1.05  # a segment may be this much larger: blocks are seldom exactly equal
+    loose_limit: float = (
+        0.5  # of the native peak: under a larger limit plans are looked for along chains first
+    )
+    segmentings_searched: int = 2  # of those sizes, the best ones, are looked at in between, too
     replay_gain: float = (
         0.01  # of an unlimited step: below it a plan that needs the tape is not worth its launching
     )
@@ -183,9 +195,16 @@ SHARES = (
     "auto_share", "plan_margin", "host_plan_share", "launch_ahead", "faster_than_planned",
     "most_speed_up",
     "stall_tolerance", "link_derating", "freed_share", "refinement_gain", "search_tolerance", "replay_gain",
-    "pieced_loss_share",
+    "launch_tolerance", "launch_bound_share", "launch_gain", "loose_limit", "pieced_loss_share",
     "activation_share", "pass_spare_share", "pinned_share", "rate_margin",
 )  # fmt: skip
-FACTORS = ("copy_time_margin", "price_class", "shape_bucket", "one_shape_reach", "two_shapes_reach")
+FACTORS = (
+    "copy_time_margin",
+    "segment_slack",
+    "price_class",
+    "shape_bucket",
+    "one_shape_reach",
+    "two_shapes_reach",
+)
 
 DEFAULTS = LmsTuning()

@@ -9,6 +9,7 @@ shape that fits without a plan has its hooks taken off at once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -61,6 +62,7 @@ class BudgetSession:
         self._hooked = False
         self._sees_peak = False  # the step began with a new peak
         self._started: Any = None  # the mark at which a step began that is compared with its plan
+        self._launch_began = 0.0  # the host's clock then
         self._device_idle = False  # the device was waited for since the last step
         self._own_modes = 0  # dispatch modes that a step of ours begins with
         self._thread = StepThread()
@@ -181,6 +183,7 @@ class BudgetSession:
         self._recorder = self._new_recorder(shape)
         compared = undisturbed and shape is not None and self._recorder is None and self._is_compared(shape)
         self._started = self.transfer.mark() if compared else None
+        self._launch_began = time.perf_counter()
         self.engine.mover.waits = [] if compared else None
         self._start(shape)
 
@@ -349,6 +352,10 @@ class BudgetSession:
             if shape is not None and self._started is not None and not shape.plan.keeps_all:
                 shape.steps += 1
                 shape.marks = (self._started, self.transfer.mark())
+                launches = (
+                    self.transfer.device.type == "cuda"
+                )  # elsewhere operations are done as they are launched
+                shape.launched_s = time.perf_counter() - self._launch_began if launches else 0.0
                 shape.waits = self.engine.mover.waits or []
             self.budget.note_peak(peak)
             if shape is not None and self._was_as_planned(shape):

@@ -10,6 +10,7 @@ from functools import partial
 
 from weft.errors import BudgetError
 from weft.lms.budget import Budget, ModelUsage
+from weft.lms.planning.launching import LaunchCost, learned_share
 from weft.lms.planning.plan import Plan
 from weft.lms.planning.recording import Recording
 from weft.lms.planning.search import make_plan
@@ -135,6 +136,10 @@ class Planning:
         self.stall_s = sum(self.transfer.seconds(*marks) for marks in shape.waits)
         shape.marks, shape.waits = None, []
         worked, planned = took - self.stall_s, timeline.seconds - timeline.stall_s
+        if self._was_better(shape, took) or self._waits_for_launching(shape, worked, took):
+            return
+        if timeline.launch_s:
+            return  # what is left of the difference is not known well enough to learn from
         if 0 < worked < tuning.faster_than_planned * planned:
             recording = shape.recording.sped_up(max(tuning.most_speed_up, worked / planned))
         elif self.stall_s > timeline.stall_s + tuning.stall_tolerance * took:
@@ -145,6 +150,43 @@ class Planning:
         self._replan(shape, recording, shape.plan)
         shape.changes += 1
         shape.steps = min(shape.steps, self.measured_steps)  # the new plan is compared again
+
+    def _was_better(self, shape: StepShape, took: float) -> bool:
+        """Go back to the plan before launching was counted if its steps were no slower; return whether they were."""
+        if shape.before is None:
+            return False
+        before_s, plan = shape.before
+        shape.before = None
+        room = self.budget.plannable - shape.margin - shape.reserve
+        if took < before_s or plan.timeline.peak + shape.recording.base - plan.recording.base > room:
+            return False
+        shape.plan, shape.launching = plan, 0.0
+        shape.changes = self.tuning.max_plan_changes  # it was compared before
+        shape.watched = self.tuning.watched_steps
+        return True
+
+    def _waits_for_launching(self, shape: StepShape, worked: float, took: float) -> bool:
+        """Plan again if the device waited for the launching that the plan adds; return whether it did."""
+        plan, timeline = shape.plan, shape.plan.timeline
+        excess_s = worked - (timeline.seconds - timeline.stall_s - timeline.launch_s)
+        tuning = self.tuning
+        if excess_s <= tuning.launch_tolerance * took or shape.launched_s < tuning.launch_bound_share * took:
+            return False
+        share = learned_share(plan.recording, plan.choices, excess_s, tuning)
+        if share <= shape.launching + tuning.launch_tolerance:
+            return False
+        shape.launching = share
+        self._replan(shape, shape.recording)
+        shape.changes += 1
+        added, less = (
+            LaunchCost(1.0, tuning).of(each.recording, each.choices) for each in (plan, shape.plan)
+        )
+        if less > (1 - tuning.launch_gain) * added:
+            shape.plan = plan  # known, and as good
+        else:
+            shape.before = (took, plan)
+            shape.steps = min(shape.steps, self.measured_steps)
+        return True
 
     def varied(self, shape: StepShape, evicted: int, intervals: Sequence[tuple[int, float]] | None) -> None:
         """Take in a step whose sizes were not the planned ones: the bytes that had to leave in it, and the times of its
@@ -204,11 +246,18 @@ class Planning:
     # Making plans.
 
     def _planned(
-        self, recording: Recording, margin: int, like: Plan | None, exact: bool = False, link: float = 1.0
+        self,
+        recording: Recording,
+        margin: int,
+        like: Plan | None,
+        exact: bool = False,
+        link: float = 1.0,
+        launching: float = 0.0,
     ) -> Plan:
         rates, host = self.transfer.rates().times(link), self._host_bytes()
+        cost, limit = LaunchCost(launching, self.tuning), self.budget.plannable - margin
         with self._timed():
-            plan = make_plan(recording, self.budget.plannable - margin, rates, host, like, self.tuning)
+            plan = make_plan(recording, limit, rates, host, like, self.tuning, cost)
         return plan if exact else replace(plan, keys=tuple((op, -1) for op, _ in plan.keys))
 
     @contextmanager
@@ -230,7 +279,12 @@ class Planning:
         shape.reserve = self._reserve(shape)
         shape.marks, shape.waits = None, []  # of steps that followed another plan
         planned = partial(
-            self._planned, recording, like=like, exact=not (shape.guessed or shape.varies), link=shape.link
+            self._planned,
+            recording,
+            like=like,
+            exact=not (shape.guessed or shape.varies),
+            link=shape.link,
+            launching=shape.launching,
         )
         while True:
             try:

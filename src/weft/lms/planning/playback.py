@@ -30,6 +30,7 @@ class Timeline:
     fetches: dict[int, tuple[int, ...]]  # by event, the sites whose copies back start
     levels: tuple[int, ...]  # the most bytes in each interval
     ahead: tuple[int, ...]  # the most bytes in each interval and all after it
+    launch_s: float = 0.0  # of `seconds`, in which the device waits for the launching that the plan adds
     times: tuple[float, ...] = ()  # of the clock after each event, in seconds
     back: tuple[float, ...] = ()  # link seconds of all copies back that started until each event
 

@@ -168,6 +168,16 @@ class Recording:
             reached, waiting = end, 0.0
         return replace(self, seconds=tuple(seconds))
 
+    def without_replays(self) -> Recording:
+        """Return the same step with no way to rebuild what operations of the tape must be repeated for."""
+        if not any(site.replayed for site in self.sites):
+            return self
+        bare = tuple(
+            replace(site, recipe_s=None, needs=(), replayed=()) if site.replayed else site
+            for site in self.sites
+        )
+        return replace(self, sites=bare)
+
     def sped_up(self, factor: float) -> Recording:
         """Return the same step with all times scaled down: measuring an interval takes time, too."""
         return replace(self, seconds=tuple(value * factor for value in self.seconds))

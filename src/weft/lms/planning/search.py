@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from weft.errors import BudgetError
+from weft.lms.planning.launching import LaunchCost
 from weft.lms.planning.plan import Plan, PlanFamily
 from weft.lms.planning.playback import Choice, Timeline, first_needs, play, play_within
 from weft.lms.planning.recording import Rates, Recording
@@ -23,6 +24,7 @@ from weft.lms.tuning import DEFAULTS, LmsTuning
 from weft.text import format_size, round_up_size
 
 UNLIMITED = 1 << 62  # bytes
+NO_LAUNCHING = LaunchCost()
 
 
 def make_plan(
@@ -32,15 +34,18 @@ def make_plan(
     host: int | None = None,
     like: Plan | None = None,
     tuning: LmsTuning = DEFAULTS,
+    launching: LaunchCost = NO_LAUNCHING,
 ) -> Plan:
     """Return the fastest plan whose peak is at most `limit` bytes; BudgetError where there is none.
 
-    `like` is a plan for nearly the same step: the search begins near it, which is quicker, and goes elsewhere only if
-    nothing as good is there.
+    `launching` is what the device waits for besides its own work, as far as steps have told that. `like` is a plan for
+    nearly the same step: the search begins near it, which is quicker, and goes elsewhere only if nothing as good is
+    there.
     """
     host_bytes = UNLIMITED if host is None else host
     native = play(recording, ["keep"] * len(recording.sites), rates, UNLIMITED, tuning)
     begin = partial(_PlanSearch, recording, limit, rates, host_bytes, native=native, tuning=tuning)
+    begin = partial(begin, launching=launching)
     if native.peak <= limit:
         return begin(PlanFamily()).kept()
     best: _Candidate | None = None
@@ -54,27 +59,33 @@ def make_plan(
             and best.timeline.seconds <= (like.slowdown + tuning.search_tolerance) * native.seconds
         ):
             return best.plan(again)
-    searches = [begin(family) for family in _chains(tuning)]
-    for search in searches:
-        search.best = best
-        search.look_everywhere()
-        best = search.best
-    segmented = [begin(family) for family in _segmented(recording, tuning)]
-    for search in segmented:
-        search.look([len(search.cheapest)])  # all of every segment: what checkpointing does
-    searches += segmented
-    hopeful = [search for search in segmented if search.best is not None]
-    hopeful.sort(key=lambda search: search.best.timeline.seconds if search.best is not None else 0.0)
-    for search in hopeful[: tuning.segmentings_searched]:
-        search.look_everywhere()
-    for search in hopeful:
-        assert search.best is not None
-        least_gain = tuning.replay_gain * native.seconds if search.family.replays else 0.0
-        if best is None or search.best.timeline.seconds < best.timeline.seconds - least_gain:
-            best = search.best
+    searches: list[_PlanSearch] = []
+    families_by_kind = [*_segmented(recording, tuning), _chains(tuning)]
+    if limit > tuning.loose_limit * native.peak:  # short chains are enough there, and quickly looked at
+        families_by_kind = families_by_kind[-1:] + families_by_kind[:-1]
+    for families in families_by_kind:
+        group = [begin(family) for family in families]
+        searches += group
+        best = _better(group, best, tuning)
     if best is None:
         raise min((search.failure() for search in searches), key=lambda failure: failure[0])[1]
     return best.plan(begin(best.family))
+
+
+def _better(searches: list[_PlanSearch], best: _Candidate | None, tuning: LmsTuning) -> _Candidate | None:
+    """Return the fastest candidate of families that are alike, or the best one before if that is as good.
+
+    A plan that needs the tape must be faster by as much as taping is worth.
+    """
+    for search in searches:
+        if best is not None:
+            gain = tuning.replay_gain * search.native.seconds
+            search.bound = best.timeline.seconds + gain * (best.family.replays - search.family.replays)
+        search.look([len(search.cheapest)])  # all of every segment: what checkpointing does
+    for search in sorted(searches, key=lambda search: search.hope)[: tuning.segmentings_searched]:
+        search.look_everywhere()
+    found = min(searches, key=lambda search: search.seconds)
+    return found.best if found.seconds < found.bound else best
 
 
 def _chains(tuning: LmsTuning) -> list[PlanFamily]:
@@ -82,12 +93,22 @@ def _chains(tuning: LmsTuning) -> list[PlanFamily]:
     return [PlanFamily(depth=depth, replays=False) for depth in tuning.recipe_depths]
 
 
-def _segmented(recording: Recording, tuning: LmsTuning) -> list[PlanFamily]:
-    """Return the families of candidates that rebuild whole segments, of several sizes."""
+def _segmented(recording: Recording, tuning: LmsTuning) -> list[list[PlanFamily]]:
+    """Return the families of candidates that rebuild whole segments, of several sizes: those that repeat operations of
+    the tape, if there are any, and those that need none, whose segments are others.
+    """
+    plain = recording.without_replays()
+    kinds = [(plain, False)] if plain is recording else [(recording, True), (plain, False)]
+    return [
+        [PlanFamily(anchors=stay, replays=replays) for stay in _cuts(step, tuning)] for step, replays in kinds
+    ]
+
+
+def _cuts(recording: Recording, tuning: LmsTuning) -> list[frozenset[int]]:
+    """Return the anchors of segments of several sizes."""
     whole = sum(site.bytes for site in recording.sites if site.recipe_s is not None)
-    replays = any(site.replayed for site in recording.sites)
-    found = dict.fromkeys(anchors(recording, whole // parts) for parts in tuning.segment_parts)
-    return [PlanFamily(anchors=stay, replays=replays) for stay in found]
+    most = (int(tuning.segment_slack * whole / parts) for parts in tuning.segment_parts)
+    return list(dict.fromkeys(anchors(recording, size) for size in most))
 
 
 def least(recording: Recording, rates: Rates, tuning: LmsTuning = DEFAULTS) -> Timeline:
@@ -95,7 +116,7 @@ def least(recording: Recording, rates: Rates, tuning: LmsTuning = DEFAULTS) -> T
     native = play(recording, ["keep"] * len(recording.sites), rates, UNLIMITED, tuning)
     searches = [
         _PlanSearch(recording, 0, rates, UNLIMITED, family, native, tuning)
-        for family in (*_chains(tuning), *_segmented(recording, tuning))
+        for family in (*_chains(tuning), *chain.from_iterable(_segmented(recording, tuning)))
     ]
     for search in searches:
         for part in range(3):
@@ -104,12 +125,12 @@ def least(recording: Recording, rates: Rates, tuning: LmsTuning = DEFAULTS) -> T
     return min((search.least or native for search in searches), key=lambda timeline: timeline.peak)
 
 
-def price(recording: Recording, index: int) -> float | None:
+def price(recording: Recording, index: int, launching: LaunchCost = NO_LAUNCHING) -> float | None:
     """Return the price of rebuilding a site, in seconds a byte; None where it cannot be, or would free nothing."""
     site = recording.sites[index]
     if site.recipe_s is None or site.bytes == 0 or not site.uses:
         return None
-    return site.recipe_s / site.bytes
+    return (site.recipe_s + launching.of_one) / site.bytes
 
 
 @dataclass(frozen=True)
@@ -159,14 +180,30 @@ class _PlanSearch:
         family: PlanFamily,
         native: Timeline,
         tuning: LmsTuning = DEFAULTS,
+        launching: LaunchCost = NO_LAUNCHING,
     ) -> None:
-        self.tuning = tuning
+        self.tuning, self.launching = tuning, launching
         self.recording, self.limit, self.rates, self.host = recording, limit, rates, host
         self.family, self.native = family, native
         self.best: _Candidate | None = None
+        self.bound = float("inf")  # seconds of what was found elsewhere: slower candidates are not played
         self.least: Timeline | None = None  # the one with the lowest peak seen
         self.tried: dict[int, int] = {}  # swaps that a candidate needs, by its count
         self.seen: dict[int, _LeastCost] = {}  # by count
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of the best candidate; infinite if there is none."""
+        return float("inf") if self.best is None else self.best.timeline.seconds
+
+    @property
+    def hope(self) -> tuple[float, float]:
+        """The seconds of the best candidate, and the least that one which was not played can take."""
+        return self.seconds, min((cost.seconds for cost in self.seen.values()), default=0.0)
+
+    @property
+    def _to_beat(self) -> float:
+        return min(self.bound, self.seconds)
 
     @cached_property
     def cheapest(self) -> list[int]:
@@ -176,7 +213,7 @@ class _PlanSearch:
     @cached_property
     def _classes(self) -> dict[int, int]:
         prices = {
-            index: price(self.recording, index)
+            index: price(self.recording, index, self.launching)
             for index, site in enumerate(self.recording.sites)
             if index not in self.family.anchors and (self.family.replays or not site.replayed)
         }
@@ -197,10 +234,12 @@ class _PlanSearch:
         ends = [index for index in range(1, len(classes)) if classes[index] != classes[index - 1]]
         self.look([0, *ends[:: self.tuning.classes_at_once], len(classes)])
         for _ in range(self.tuning.refinements):
-            if self.best is None or self.best.family != self.family:
+            if self.best is not None and self.best.family != self.family:
                 return
             hope, middle = self._most_hopeful()
-            if hope > self.best.timeline.seconds - self.tuning.refinement_gain * self.native.seconds:
+            if hope > self._to_beat - self.tuning.refinement_gain * self.native.seconds or hope == float(
+                "inf"
+            ):
                 return
             self.look([middle])
 
@@ -234,17 +273,19 @@ class _PlanSearch:
         self.seen |= {count: self._at_least(rebuilt) for count, rebuilt in new.items()}
         for count in sorted(new, key=lambda count: self.seen[count].seconds):
             least = self.native.seconds + self.seen[count].seconds
-            if self.best is None or least < self.best.timeline.seconds:
+            if least < self._to_beat:
                 self._try(count, new[count])
 
     def _at_least(self, rebuilt: set[int]) -> _LeastCost:
         """Return the least cost of a candidate: by the step's highest moment, what is over the limit must have left."""
         sites, native = self.recording.sites, self.native
         cost = sum(sites[index].recipe_s or 0.0 for index in rebuilt)
+        launched_s = self.launching.of_rebuilt(self.recording, rebuilt)
         moment = native.peak_interval
         gone = sum(sites[index].bytes for index in rebuilt if sites[index].pack < moment)
         leaving_s = (native.peak - self.limit - gone) / self.rates.out
-        return _LeastCost(cost, max(0.0, leaving_s - native.times[moment] - cost), False)
+        waiting = max(0.0, leaving_s - native.times[moment] - cost)
+        return _LeastCost(cost + launched_s, waiting, False)
 
     def _try(self, count: int, rebuilt: set[int]) -> None:
         """Play a candidate with as few swaps as fit, and keep it if it is the best."""
@@ -257,13 +298,19 @@ class _PlanSearch:
         if found is None:
             return
         swaps, timeline, choices = found
+        timeline = self._launched(timeline, choices)
         self.tried[count] = swaps
-        self.seen[count] = _LeastCost(timeline.recipe_s, timeline.stall_s, fits)
+        self.seen[count] = _LeastCost(timeline.recipe_s + timeline.launch_s, timeline.stall_s, fits)
         self._note(timeline)
         if timeline.host_peak <= self.host and (
             self.best is None or timeline.seconds < self.best.timeline.seconds
         ):
             self.best = _Candidate(count, self.family, timeline, choices)
+
+    def _launched(self, timeline: Timeline, choices: tuple[Choice, ...]) -> Timeline:
+        """Return a timeline with the time in which the device waits for launching."""
+        launch_s = self.launching.of(self.recording, choices)
+        return replace(timeline, seconds=timeline.seconds + launch_s, launch_s=launch_s)
 
     def rebuilt(self, count: int) -> set[int]:
         """Return the `count` cheapest sites, without those at the end of too long a chain of recipes."""

@@ -38,8 +38,15 @@ class StepShape:
     last_pass: StepShape | None = None  # the shape of last passes, where these have a plan of their own
     shares: bool = True  # False if it fits only with nothing left to state
     link: float = 1.0  # share of the link's rate that is counted on, learned from copies that came late
+    launching: float = (
+        0.0  # share of the launching that plans add for which the device waits, learned likewise
+    )
+    before: tuple[float, Plan] | None = (
+        None  # the plan before launching was counted, and its measured seconds
+    )
     changes: int = 0  # of the plan, because steps differed from it
     marks: tuple[Any, Any] | None = None  # the start and end of a step, to be compared with the plan
+    launched_s: float = 0.0  # that the host took to launch that step
     waits: list[tuple[Any, Any]] = field(
         default_factory=list
     )  # marks around each wait for a copy in that step
