@@ -30,7 +30,7 @@ from weft.secret import admit, greet, new_secret
 LENGTH = struct.Struct("!I")
 LOOK_S = 0.05  # between two looks whether it is in vain to wait
 STRANGER_S = 5.0  # for a caller to prove that it is one of us
-CHUNK_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 15  # at a time: a larger buffer is asked of the system each time, and given back
 
 encode = msgspec.msgpack.Encoder().encode
 _from_rank = msgspec.msgpack.Decoder(ReadyOps | StopRequest | RankDrained)
