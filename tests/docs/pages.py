@@ -214,6 +214,7 @@ NAMES = {
         "import numpy as np, onnx, weft, weft.learn, torch\n"
         "random = np.random.default_rng(0); X = random.standard_normal((400, 3)).astype('float32')\n"
         "y = (X[:, 0] > 0).astype(int); X_new = X[:5]\n"
+        "import pyarrow; frame = pyarrow.table({'a': X[:, 0], 'b': X[:, 1], 'w': y + 1.0, 'y': y})\n"
         "torch_or_cupy_array_on_the_card = X; X_of_this_worker, y_of_this_worker = X, y\n"
         "from weft.learn import GradientBoostingClassifier, LogisticRegression, Ridge"
     ),

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from weft.learn import inputs
+from weft.learn.frames.entry import takes_frames
 from weft.learn.gpu.place import place_of
 from weft.learn.linear.least_squares import LinearRegressor
 from weft.learn.solvers.coordinate import L1Problem, minimise_l1
@@ -24,6 +25,7 @@ from weft.learn.workers.joint_fit import joint_fit, solving
 Array = np.ndarray[Any, Any]
 
 
+@takes_frames
 class ElasticNet(LinearRegressor):
     """Least squares with a mixed L1 and L2 penalty.
 

@@ -15,6 +15,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
 from weft.learn import inputs
+from weft.learn.frames.entry import takes_frames
 from weft.learn.gpu.place import place_of
 from weft.learn.linear.base import LinearModel
 from weft.learn.linear.running import RunningLeastSquares, with_rows
@@ -93,6 +94,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):  # type: i
         self.solver_ = solution.solver
 
 
+@takes_frames
 class LinearRegression(LinearRegressor):
     """Ordinary least squares.
 
@@ -199,6 +201,7 @@ class LinearRegression(LinearRegressor):
         return w, y_mean - x_mean @ w
 
 
+@takes_frames
 class Ridge(LinearRegressor):
     """Least squares with an L2 penalty.
 

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 
 from weft.errors import UsageError
 from weft.learn import inputs
+from weft.learn.frames.entry import takes_frames
 from weft.learn.gpu.place import place_of
 from weft.learn.linear.base import LinearClassifier, probabilities
 from weft.learn.linear.solving import LinearTask, solve
@@ -25,6 +26,7 @@ from weft.learn.workers.joint_fit import joint_fit, solving
 Array = np.ndarray[Any, Any]
 
 
+@takes_frames
 class LogisticRegression(LinearClassifier):
     """Logistic regression with L1, L2, mixed or no penalty, for two classes or several.
 

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from weft.errors import UsageError
 from weft.learn import inputs
+from weft.learn.frames.entry import takes_frames
 from weft.learn.gpu.place import place_of
 from weft.learn.linear.base import LinearClassifier
 from weft.learn.linear.solving import LinearTask, solve, solve_dual
@@ -26,6 +27,7 @@ from weft.learn.workers.joint_fit import joint_fit, solving
 Array = np.ndarray[Any, Any]
 
 
+@takes_frames
 class LinearSVC(LinearClassifier):
     """A linear support vector machine: hinge or squared hinge loss, one model for each class of several.
 

@@ -10,6 +10,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from weft.learn import inputs
+from weft.learn.frames.entry import takes_frames
 from weft.learn.trees.boosted.losses import (
     BoostingLoss,
     Exponential,
@@ -30,6 +31,7 @@ from weft.learn.workers.group import distinct_over_workers
 Array = np.ndarray[Any, Any]
 
 
+@takes_frames
 class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ignore[misc]
     """Boosted trees that tell classes apart.
 
@@ -152,6 +154,7 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
         return raw.ravel() if raw.shape[1] == 1 else raw
 
 
+@takes_frames
 class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: ignore[misc]
     """Boosted trees of a number; see `GradientBoostingClassifier` for what differs from scikit-learn's.
 

@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
 from weft.learn import inputs
+from weft.learn.frames.entry import takes_frames
 from weft.learn.tables.mapped import map_of
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
@@ -202,6 +203,7 @@ def _rows(X: Any) -> int:
         return 0  # scikit-learn says what is wrong with it
 
 
+@takes_frames
 class DecisionTreeClassifier(HistogramTree, sk.DecisionTreeClassifier):  # type: ignore[misc]
     """A decision tree that tells classes apart.
 
@@ -256,6 +258,7 @@ class DecisionTreeClassifier(HistogramTree, sk.DecisionTreeClassifier):  # type:
         self.n_jobs = n_jobs
 
 
+@takes_frames
 class DecisionTreeRegressor(HistogramTree, sk.DecisionTreeRegressor):  # type: ignore[misc]
     """A decision tree of a number; see `DecisionTreeClassifier` for what differs from scikit-learn's."""
 

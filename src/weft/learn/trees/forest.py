@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
 from weft.learn import inputs
+from weft.learn.frames.entry import takes_frames
 from weft.learn.tables.mapped import Mapped
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
@@ -84,6 +85,7 @@ class HistogramForest:
         return tree
 
 
+@takes_frames
 class RandomForestClassifier(HistogramForest, sk.RandomForestClassifier):  # type: ignore[misc]
     """A random forest that tells classes apart.
 
@@ -159,6 +161,7 @@ class RandomForestClassifier(HistogramForest, sk.RandomForestClassifier):  # typ
         return np.searchsorted(classes, y).astype(np.float64), None
 
 
+@takes_frames
 class RandomForestRegressor(HistogramForest, sk.RandomForestRegressor):  # type: ignore[misc]
     """A random forest of a number; see `RandomForestClassifier` for what differs from scikit-learn's."""
 

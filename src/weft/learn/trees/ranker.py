@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.metrics import ndcg_score
 
 from weft.learn import inputs
+from weft.learn.frames.entry import takes_frames
 from weft.learn.trees.boosted.model import GradientBoosting
 from weft.learn.trees.boosted.ranking import LambdaRank
 from weft.learn.trees.growth.binning import MOST
@@ -18,6 +19,7 @@ Array = np.ndarray[Any, Any]
 HIGHEST = 30  # grades beyond which gains of 2 ** y say nothing
 
 
+@takes_frames
 class GradientBoostingRanker(GradientBoosting):
     """Boosted trees that put the rows of a query in order (LambdaMART on NDCG).
 

@@ -1,0 +1,1 @@
+"""Frames of other libraries as tables: pandas, polars, Arrow, DuckDB and Dask."""

@@ -1,0 +1,67 @@
+"""The door that frames enter estimators by: `fit(frame, label="y")`, and predictions for frames of any library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from weft.errors import UsageError
+from weft.learn.frames.kinds import brought_here, columns_in_order, library_of, without_column
+from weft.learn.tables.source import is_source
+
+Estimator = TypeVar("Estimator", bound=type)
+
+PREDICTIONS = ("predict", "predict_proba", "predict_log_proba", "decision_function")
+
+
+def takes_frames(estimator: Estimator) -> Estimator:
+    """Decorate an estimator whose `fit` and predictions take frames, with the target and the weights by name."""
+    for name in ("fit", *PREDICTIONS):
+        method = getattr(estimator, name, None)
+        if method is not None:
+            setattr(estimator, name, (_fit if name == "fit" else _prediction)(method))
+    return estimator
+
+
+def _fit(fit: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(fit)
+    def fitted(self: Any, X: Any, y: Any = None, *args: Any, label: str | None = None, **more: Any) -> Any:
+        if label is not None:
+            y = _only(label, y)
+        if not library_of(X):
+            return fit(self, X, _checked(X, y, label), *args, **more)
+        X = brought_here(X)
+        if isinstance(y, str):
+            X, y = without_column(X, y, "the label")
+        if isinstance(more.get("sample_weight"), str):
+            X, more["sample_weight"] = without_column(X, more["sample_weight"], "sample_weight")
+        return fit(self, X, brought_here(y), *args, **more)
+
+    return fitted
+
+
+def _prediction(predict: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(predict)
+    def predicted(self: Any, X: Any, *args: Any, **more: Any) -> Any:
+        if library_of(X) in ("pyarrow", "duckdb", "dask"):
+            X = columns_in_order(brought_here(X), getattr(self, "feature_names_in_", None))
+        return predict(self, X, *args, **more)
+
+    return predicted
+
+
+def _only(label: str, y: Any) -> str:
+    if y is not None:
+        raise UsageError("a fit must have y or label=, got both; leave one of them out")
+    if not isinstance(label, str):
+        raise UsageError(f"label must be the name of a column, got {type(label).__name__}")
+    return label
+
+
+def _checked(X: Any, y: Any, label: str | None) -> Any:
+    if label is not None and not is_source(X):
+        raise UsageError(
+            f"label= must come with a frame or with files, got {type(X).__name__}; pass the targets as y"
+        )
+    return y
