@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+
+from weft.auto.families import FAMILIES
 
 WORDS = ["good", "bad", "fine", "awful", "great", "poor", "nice", "The", "slow", "quick", "parcel", "Éclair"]
 CITIES = ["Ulm", "Bonn", "Köln", "Kiel"]
@@ -47,3 +50,10 @@ def write_csv(path: Path, columns: dict[str, Any]) -> Path:
     )
     pa.csv.write_csv(table, path)
     return path
+
+
+def import_family(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip a test where the package of a family is not installed; CatBoost leaves a variable, which is taken back."""
+    monkeypatch.setenv("_RJEM_MALLOC_CONF", "")
+    if FAMILIES[name].package:
+        pytest.importorskip(FAMILIES[name].package)

@@ -9,10 +9,10 @@ import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
 from weft.auto.columns import Task
-from weft.auto.ensemble import blended, greedy_weights
 from weft.auto.families import FAMILIES
 from weft.auto.folder import ModelTrial
-from weft.auto.searching import Suggestions, finishing_s, hopeless, next_family
+from weft.auto.search.ensemble import blended, greedy_weights
+from weft.auto.search.trials import Suggestions, hopeless, next_family
 from weft.auto.validation import auc_of, loss_of, split_rows
 from weft.errors import DataError
 
@@ -102,7 +102,6 @@ def test_bad_first_folds_end_a_trial() -> None:
     assert not hopeless([1.1], [1.0, 1.1])
     assert not hopeless([2.0, 2.0], [1.0, 1.1])
     assert not hopeless([2.0], [])
-    assert finishing_s([trial(0, "linear", 0.5, 10.0)], 5) == pytest.approx(6.0)
 
 
 def test_the_blend_is_never_worse_than_the_best_model() -> None:

@@ -81,7 +81,7 @@ def find_roles(table: RawTable, config: AutoConfig) -> list[ColumnRole]:
 
 def _role_of(column: RawColumn, config: AutoConfig) -> ColumnRole:
     known = column.values[~column.missing]
-    distinct = len(set(known.tolist()))
+    distinct = len(set(known.tolist())) if column.kind == "text" else len(np.unique(known))
     share = distinct / max(1, len(known))
     role, why = _judged(column, known, distinct, share)
     if column.name in config.drop:

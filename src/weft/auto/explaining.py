@@ -15,14 +15,12 @@ import numpy as np
 
 from weft.auto.columns import ColumnRole, Task
 from weft.auto.frames import RawColumn, RawTable
+from weft.auto.search.budget import ExplainSizes
 from weft.auto.validation import auc_of, loss_of
 
 Array = np.ndarray[Any, Any]
 
-JUDGED_ROWS = 1000  # of the held-out ones, for importance and dependence
-EXPLAINED_ROWS = 40  # whose predictions are taken apart
 BACKGROUND_ROWS = 32
-ORDERS = 16  # of columns, for each row; half of them are the others backwards
 REASONS = 3  # columns that are named for a row
 CURVES = 6  # columns whose dependence is drawn
 POINTS = 20  # of a curve
@@ -115,19 +113,29 @@ class Explanation:
 
 
 def explain(
-    model: RawModel, seen: RawTable, held: RawTable, truth: Array, fairness: tuple[str, ...], seed: int
+    model: RawModel,
+    seen: RawTable,
+    held: RawTable,
+    truth: Array,
+    fairness: tuple[str, ...],
+    seed: int,
+    sizes: ExplainSizes,
+    whole: Array | None = None,
 ) -> Explanation:
-    """Return the explanation of a model that was fitted to `seen` rows, by held-out ones."""
+    """Return the explanation of a model that was fitted to `seen` rows, by held-out ones.
+
+    `whole` is what the model predicts for the held-out rows, where that is known.
+    """
     random = np.random.default_rng(seed)
-    some = np.sort(random.permutation(len(held))[:JUDGED_ROWS])
+    some = np.sort(random.permutation(len(held))[: sizes.judged])
     table = RawTable({name: held[name].take(some) for name in model.kinds})
     output, asked = _output(model)
     predicted = model.raw(table)
-    explained = random.permutation(len(table))[:EXPLAINED_ROWS]
+    explained = random.permutation(len(table))[: sizes.explained]
     background = seen.take(random.permutation(len(seen))[:BACKGROUND_ROWS])
     names = list(model.kinds)
     prose = {role.name for role in model.columns if role.role == "text"}
-    values, base = shapley_values(asked, table.take(explained), background, names, random)
+    values, base = shapley_values(asked, table.take(explained), background, names, random, sizes.orders)
     growth = permutation_growth(model, table, truth[some], random)
     importance = sorted(
         (
@@ -138,7 +146,8 @@ def explain(
     )
     drawn = [one.name for one in importance if one.name not in prose][:CURVES]
     curves = [dependence_of(asked, table, name) for name in drawn]
-    whole = model.raw(RawTable({name: held[name] for name in model.kinds}))
+    if whole is None:
+        whole = model.raw(RawTable({name: held[name] for name in model.kinds}))
     return Explanation(
         output,
         importance,
@@ -160,12 +169,17 @@ def _output(model: RawModel) -> tuple[str, Callable[[RawTable], Array]]:
 
 
 def shapley_values(
-    asked: Callable[[RawTable], Array], rows: RawTable, background: RawTable, names: list[str], random: Any
+    asked: Callable[[RawTable], Array],
+    rows: RawTable,
+    background: RawTable,
+    names: list[str],
+    random: Any,
+    count_orders: int,
 ) -> tuple[Array, Array]:
     """Return sampled Shapley values (rows, columns), and the base of each row, to which they add up."""
     count, width = len(rows), len(names)
     total, base = np.zeros((count, width)), np.zeros(count)
-    orders = _orders(width, random)
+    orders = _orders(width, random, count_orders)
     for number, order in enumerate(orders):
         others = background.take((np.arange(count) + number * 7) % len(background))
         answers = asked(_staircase(rows, others, names, order)).reshape(width + 1, count)
@@ -175,9 +189,9 @@ def shapley_values(
     return total / len(orders), base / len(orders)
 
 
-def _orders(width: int, random: Any) -> list[list[int]]:
+def _orders(width: int, random: Any, count: int) -> list[list[int]]:
     found: list[list[int]] = []
-    while len(found) < ORDERS:
+    while len(found) < count:
         order = random.permutation(width).tolist()
         found += [order, order[::-1]]
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ Params = Mapping[str, Any]
 
 MOST_ROUNDS = 1500
 PATIENCE = 30  # rounds without a better loss that end a boosting
+FIRST_TREES = 10  # of a forest that tell how long the others take
 PATIENT_FROM = 0.05  # rate below which it waits longer
 
 
@@ -31,7 +33,6 @@ class ModelFamily:
     first: dict[str, Any]
     space: dict[str, str]
     package: str = ""  # that must be installed
-    exports: bool = True  # its models can become ONNX
     most: int = 10_000  # trials: a small space needs no more
 
 
@@ -61,13 +62,6 @@ FAMILIES = {
             },
         ),
         ModelFamily(
-            "forest",
-            "trees",
-            {"trees": 100, "least": 2, "columns": 0.5, "pairs": False},
-            {"trees": "ordered:100,200,400", "least": "int:1:30:log", "columns": "float:0.1:1", **_TREES},
-            most=16,
-        ),
-        ModelFamily(
             "lightgbm",
             "trees",
             {"rate": 0.08, "leaves": 31, "least": 20, "l2": 1.0, "rows": 0.9, "columns": 0.8, "pairs": False},
@@ -81,7 +75,13 @@ FAMILIES = {
                 **_TREES,
             },
             "lightgbm",
-            False,
+        ),
+        ModelFamily(
+            "forest",
+            "trees",
+            {"trees": 100, "least": 2, "columns": 0.5, "pairs": False},
+            {"trees": "ordered:100,200,400", "least": "int:1:30:log", "columns": "float:0.1:1", **_TREES},
+            most=16,
         ),
         ModelFamily(
             "xgboost",
@@ -97,7 +97,6 @@ FAMILIES = {
                 **_TREES,
             },
             "xgboost",
-            False,
         ),
         ModelFamily(
             "catboost",
@@ -105,7 +104,6 @@ FAMILIES = {
             {"rate": 0.08, "depth": 6, "l2": 3.0, "pairs": False},
             {"rate": "log:0.03:0.2", "depth": "int:4:8", "l2": "log:0.3:30", **_TREES},
             "catboost",
-            False,
         ),
     )
 }
@@ -121,6 +119,23 @@ def chosen_families(asked: tuple[str, ...]) -> list[ModelFamily]:
             )
     wanted = [FAMILIES[name] for name in asked] or list(FAMILIES.values())
     return [one for one in wanted if not one.package or importlib.util.find_spec(one.package) is not None]
+
+
+class Deadline:
+    """A moment of the monotonic clock after which a fit ends; `passed` remembers that one was ended by it."""
+
+    def __init__(self, at_s: float = math.inf) -> None:
+        self.at_s = at_s
+        self.passed = False
+
+    @property
+    def left_s(self) -> float:
+        return self.at_s - time.monotonic()
+
+    def over(self) -> bool:
+        """Return whether the time is over; asked after each round of a boosting."""
+        self.passed = self.passed or self.left_s <= 0
+        return self.passed
 
 
 @dataclass(frozen=True)
@@ -139,6 +154,7 @@ class FittedModel:
     estimator: Any
     classes: int | None  # how many; None for numbers
     rounds: int | None = None
+    cut: bool = False  # a deadline ended the fit before its time
 
     def predict(self, rows: Any) -> Array:
         """Return (rows, outputs): probabilities of all classes, or one number."""
@@ -162,8 +178,12 @@ def fit_model(
     judges: Judges | None = None,
     rounds: int | None = None,
     seed: int = 0,
+    deadline: Deadline | None = None,
 ) -> tuple[FittedModel, Array | None]:
-    """Fit a model; with judges, also return what it predicts for them at its best round."""
+    """Fit a model; with judges, also return what it predicts for them at its best round.
+
+    At the deadline boostings end with the rounds that they have, and forests with the trees.
+    """
     maker = {
         "linear": _linear,
         "forest": _forest,
@@ -172,7 +192,7 @@ def fit_model(
         "xgboost": _xgboost,
         "catboost": _catboost,
     }[family]
-    made = maker(params, rows, target, task, categorical, judges, rounds, seed)
+    made = maker(params, rows, target, task, categorical, judges, rounds, seed, deadline or Deadline())
     if isinstance(made, tuple):
         return made
     return made, None if judges is None else made.predict(judges.rows)
@@ -191,6 +211,7 @@ def _linear(
     judges: Any,
     rounds: Any,
     seed: int,
+    deadline: Deadline,
 ) -> FittedModel:
     from weft.learn import LogisticRegression, Ridge
 
@@ -211,6 +232,7 @@ def _forest(
     judges: Any,
     rounds: Any,
     seed: int,
+    deadline: Deadline,
 ) -> FittedModel:
     from weft.learn import RandomForestClassifier, RandomForestRegressor
 
@@ -222,7 +244,22 @@ def _forest(
         random_state=seed,
         n_jobs=-1,
     )
-    return FittedModel("forest", estimator.fit(_dense(rows), target), _count(task))
+    rows = _dense(rows)
+    if math.isfinite(deadline.at_s):
+        began = time.monotonic()
+        estimator.set_params(n_estimators=FIRST_TREES).fit(rows, target)
+        count = trees_in_time(params["trees"], time.monotonic() - began, deadline.left_s)
+        deadline.passed = count < params["trees"]
+        estimator.set_params(n_estimators=count, warm_start=True)
+    if not math.isfinite(deadline.at_s) or count > FIRST_TREES:
+        estimator.fit(rows, target)
+    return FittedModel("forest", estimator, _count(task), cut=deadline.passed)
+
+
+def trees_in_time(wanted: int, first_s: float, left_s: float) -> int:
+    """Return how many trees a forest can have, where the first few took `first_s`."""
+    more = FIRST_TREES * max(0.0, left_s) / max(first_s, 1e-9)
+    return max(FIRST_TREES, int(min(wanted, FIRST_TREES + 0.8 * more)))
 
 
 def _dense(rows: Any) -> Any:
@@ -242,6 +279,7 @@ def _boosting(
     judges: Judges | None,
     rounds: int | None,
     seed: int,
+    deadline: Deadline,
 ) -> FittedModel | tuple[FittedModel, Array]:
     from weft.learn import GradientBoostingClassifier, GradientBoostingRegressor
 
@@ -260,11 +298,16 @@ def _boosting(
         tol=0.0,
         random_state=seed,
     )
+
+    def monitor(_round: int, _model: Any, _locals: Any) -> bool:
+        return deadline.over()
+
     if judges is None:
-        return FittedModel("boosting", estimator.fit(rows, target), _count(task), rounds)
-    estimator.fit(rows, target, X_val=judges.rows, y_val=judges.target)
+        estimator.fit(rows, target, None, monitor)
+        return FittedModel("boosting", estimator, _count(task), rounds, deadline.passed)
+    estimator.fit(rows, target, None, monitor, X_val=judges.rows, y_val=judges.target)
     best, predicted = _best_round(estimator, judges, task)
-    return FittedModel("boosting", estimator, _count(task), best), predicted
+    return FittedModel("boosting", estimator, _count(task), best, deadline.passed), predicted
 
 
 def _best_round(estimator: Any, judges: Judges, task: Task) -> tuple[int, Array]:
@@ -292,6 +335,7 @@ def _lightgbm(
     judges: Any,
     rounds: Any,
     seed: int,
+    deadline: Deadline,
 ) -> FittedModel:
     import lightgbm
 
@@ -309,17 +353,26 @@ def _lightgbm(
         verbose=-1,
     )
     names = list(categorical) or "auto"
+    least: list[tuple[float, int]] = []
+
+    def in_time(env: Any) -> None:
+        found = env.evaluation_result_list
+        least[:] = [min([*least, (found[0][2] if found else -env.iteration, env.iteration)])]
+        if deadline.over():
+            raise lightgbm.callback.EarlyStopException(least[0][1], found or [])
+
     if judges is None:
-        fitted = estimator.fit(_dense(rows), target, categorical_feature=names)
-        return FittedModel("lightgbm", fitted, _count(task), rounds)
+        fitted = estimator.fit(_dense(rows), target, categorical_feature=names, callbacks=[in_time])
+        return FittedModel("lightgbm", fitted, _count(task), rounds, deadline.passed)
     estimator.fit(
         _dense(rows),
         target,
         categorical_feature=names,
         eval_set=[(_dense(judges.rows), judges.target)],
-        callbacks=[lightgbm.early_stopping(patience_of(params["rate"]), verbose=False)],
+        callbacks=[lightgbm.early_stopping(patience_of(params["rate"]), verbose=False), in_time],
     )
-    return FittedModel("lightgbm", estimator, _count(task), int(estimator.best_iteration_ or MOST_ROUNDS))
+    best = int(estimator.best_iteration_ or MOST_ROUNDS)
+    return FittedModel("lightgbm", estimator, _count(task), best, deadline.passed)
 
 
 def _xgboost(
@@ -331,8 +384,13 @@ def _xgboost(
     judges: Any,
     rounds: Any,
     seed: int,
+    deadline: Deadline,
 ) -> FittedModel:
     import xgboost
+
+    class InTime(xgboost.callback.TrainingCallback):  # type: ignore[misc]
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            return deadline.over()
 
     kind = xgboost.XGBRegressor if task.classes is None else xgboost.XGBClassifier
     estimator = kind(
@@ -346,11 +404,14 @@ def _xgboost(
         random_state=seed,
         tree_method="hist",
         early_stopping_rounds=None if judges is None else patience_of(params["rate"]),
+        callbacks=[InTime()],
     )
-    if judges is None:
-        return FittedModel("xgboost", estimator.fit(_dense(rows), target), _count(task), rounds)
-    estimator.fit(_dense(rows), target, eval_set=[(_dense(judges.rows), judges.target)], verbose=False)
-    return FittedModel("xgboost", estimator, _count(task), int(estimator.best_iteration) + 1)
+    judged = None if judges is None else [(_dense(judges.rows), judges.target)]
+    estimator.fit(_dense(rows), target, eval_set=judged, verbose=False)
+    estimator.set_params(callbacks=None)  # a fitted model is pickled
+    told = estimator.get_booster().attr("best_iteration")  # none where the deadline came first
+    best = rounds if judges is None else int(told or estimator.get_booster().num_boosted_rounds() - 1) + 1
+    return FittedModel("xgboost", estimator, _count(task), best, deadline.passed)
 
 
 def _catboost(
@@ -362,8 +423,13 @@ def _catboost(
     judges: Any,
     rounds: Any,
     seed: int,
+    deadline: Deadline,
 ) -> FittedModel:
     import catboost
+
+    class InTime:
+        def after_iteration(self, info: Any) -> bool:
+            return not deadline.over()
 
     kind = catboost.CatBoostRegressor if task.classes is None else catboost.CatBoostClassifier
     estimator = kind(
@@ -376,11 +442,14 @@ def _catboost(
         allow_writing_files=False,
     )
     if judges is None:
-        return FittedModel("catboost", estimator.fit(_dense(rows), target), _count(task), rounds)
+        estimator.fit(_dense(rows), target, callbacks=[InTime()])
+        return FittedModel("catboost", estimator, _count(task), rounds, deadline.passed)
     estimator.fit(
         _dense(rows),
         target,
         eval_set=(_dense(judges.rows), judges.target),
         early_stopping_rounds=patience_of(params["rate"]),
+        callbacks=[InTime()],
     )
-    return FittedModel("catboost", estimator, _count(task), int(estimator.get_best_iteration() or 0) + 1)
+    best = int(estimator.get_best_iteration() or 0) + 1
+    return FittedModel("catboost", estimator, _count(task), best, deadline.passed)

@@ -1,6 +1,7 @@
 """The folder of a run: its settings, its finished trials and its model, in files that are whole or not there.
 
 run.json             settings and the fingerprint of the table; a run of others is refused
+search.json          how many rows models are chosen by
 trials/0007.json     a finished trial; trials/0007.npy holds its predictions of rows it was not trained on
 leaderboard.json, model.pkl, model.onnx, report.html     the result
 """
@@ -119,6 +120,13 @@ class RunFolder:
                 f"--out must be the folder of a run with the same {changed[0]}, got "
                 f"{old['settings'].get(changed[0])!r} in {self.path}; choose another folder for a new run"
             )
+
+    def search_rows(self, wanted: int) -> int:
+        """Return how many rows the search of this run looks at: what it began with, or else `wanted`, which is kept."""
+        path = self.path / "search.json"
+        if not path.exists():
+            write_whole(path, json.dumps({"rows": wanted}))
+        return int(json.loads(path.read_text())["rows"])
 
     def trials(self) -> list[ModelTrial]:
         """Return the finished trials by number."""

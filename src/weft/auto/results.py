@@ -6,7 +6,7 @@ from pathlib import Path
 
 from weft.auto.frames import read_table
 from weft.auto.model import AutoModel
-from weft.auto.onnx import check_parity, foreign_members, to_onnx
+from weft.auto.onnx import check_parity, to_onnx
 from weft.auto.report.page import report_html
 from weft.auto.report.printing import print_pdf
 from weft.files import write_whole
@@ -26,13 +26,6 @@ def write_results(model: AutoModel, folder: Path, source: str, *, pdf: bool = Fa
 
 
 def _write_onnx(model: AutoModel, path: Path, source: str) -> str:
-    others = foreign_members(model)
-    if others:
-        path.unlink(missing_ok=True)
-        return (
-            f"no {path.name}: {', '.join(others)} cannot become ONNX; --model linear --model forest --model boosting "
-            "finds a model that can"
-        )
     made = to_onnx(model)
     gap = check_parity(model, made, read_table(source, model.kinds))
     write_whole(path, made.SerializeToString())

@@ -17,21 +17,46 @@ import numpy as np
 
 from weft.auto.columns import ColumnRole, Task, find_roles, find_task
 from weft.auto.config import AutoConfig
-from weft.auto.ensemble import blended, greedy_weights
-from weft.auto.explaining import explain
-from weft.auto.families import FAMILIES, ModelFamily, chosen_families, fit_model
+from weft.auto.explaining import Explanation, explain
+from weft.auto.families import FAMILIES, Deadline, Judges, ModelFamily, chosen_families, fit_model
 from weft.auto.features.view import fit_view
 from weft.auto.findings import TableFinding, column_findings, drift_findings, leak_findings
 from weft.auto.folder import RESULT, ModelTrial, RunFolder, fingerprint
 from weft.auto.frames import RawTable, read_table
 from weft.auto.model import FILE, AutoModel, BoardRow, EnsembleMember, Leaderboard, load
-from weft.auto.searching import SearchData, Suggestions, finishing_s, next_family, run_trial
-from weft.auto.validation import Splits, as_targets, loss_of, shown_score, split_rows
+from weft.auto.search.budget import (
+    EXPLAIN_SHARE,
+    FinalPlan,
+    explain_sizes,
+    final_plan,
+    first_trial_s,
+    fit_s,
+    fits_again,
+    reserve_s,
+    search_rows,
+)
+from weft.auto.search.ensemble import blended, greedy_weights
+from weft.auto.search.trials import (
+    SearchData,
+    Suggestions,
+    TrialLimits,
+    comparable,
+    folds_in_common,
+    may_shorten,
+    next_family,
+    run_trial,
+)
+from weft.auto.validation import Splits, as_targets, loss_of, shown_score, some_places, split_rows
 from weft.errors import DataError
 from weft.files import write_whole
 
 Array = np.ndarray[Any, Any]
 
+COMPILING_ROWS = 60  # of a table that kernels are compiled with
+COUNTED_COMPILING_S = (
+    3.0  # seconds of it that count: more are spent once on a machine, before the minutes begin
+)
+RESERVED_MEMBERS = 4  # final models that the search keeps time for
 LEAST_WEIGHT = 0.04  # a model with less of the ensemble is left out
 MOST_MEMBERS = 5
 
@@ -58,6 +83,7 @@ class PreparedTable:
     target: Array
     splits: Splits
     findings: list[TableFinding]
+    compiling_s: float = 0.0  # that kernels took to be compiled or read, once on a machine
 
 
 def fit(
@@ -90,7 +116,8 @@ def run(
     began = time.monotonic()
     families = chosen_families(config.models)
     table = read_table(source)
-    prepared = prepare(table, config)
+    prepared = prepare(table, config, families)
+    began += max(0.0, prepared.compiling_s - COUNTED_COMPILING_S)
     with ExitStack() as stack:
         path = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder = stack.enter_context(RunFolder(path).held(config, fingerprint(table)))
@@ -115,7 +142,7 @@ def _finished(folder: RunFolder, config: AutoConfig) -> AutoModel | None:
     return None if more else load(folder.path)
 
 
-def prepare(table: RawTable, config: AutoConfig) -> PreparedTable:
+def prepare(table: RawTable, config: AutoConfig, families: Sequence[ModelFamily] = ()) -> PreparedTable:
     """Look at a table: its task, the roles of its columns, its splits; DataError says what is wrong with it."""
     if not len(table):
         raise DataError("the table must have rows, got none; check the file")
@@ -131,12 +158,44 @@ def prepare(table: RawTable, config: AutoConfig) -> PreparedTable:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        compiling_s = _compile(table, target, roles, task, families)
         found = [
             *column_findings(roles),
             *leak_findings(table.take(splits.search), roles, target[splits.search], task, config.seed),
             *_drift(table, roles, splits, config),
         ]
-    return PreparedTable(task, roles, table, target, splits, found)
+    return PreparedTable(task, roles, table, target, splits, found, compiling_s)
+
+
+def _compile(
+    table: RawTable, target: Array, roles: list[ColumnRole], task: Task, families: Sequence[ModelFamily]
+) -> float:
+    """Fit each of our families to a few rows, which compiles the kernels that the run needs; return its seconds."""
+    began = time.monotonic()
+    rows = some_places(target, task, COMPILING_ROWS, 0)
+    rows = np.concatenate(
+        [rows[target[rows] == code][:20] for code in np.unique(target[rows])][:COMPILING_ROWS]
+    )
+    few, goals = table.take(rows), target[rows]
+    for family in families:
+        if family.package:
+            continue
+        view, features = fit_view(family.view, few, roles, as_targets(goals, task), pairs=False, seed=0)
+        params = {**family.first, **({"trees": 2} if family.name == "forest" else {})}
+        try:
+            fit_model(
+                family.name,
+                params,
+                features,
+                goals,
+                task,
+                categorical=view.categorical,
+                rounds=2,
+                judges=Judges(features, goals),
+            )
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError):
+            continue  # too few rows for it; its trial tells
+    return time.monotonic() - began
 
 
 def _times(table: RawTable, name: str) -> Array:
@@ -162,6 +221,14 @@ def _drift(
     )
 
 
+def _has_all_classes(splits: Splits, target: Array, task: Task) -> bool:
+    """Return whether every fold has rows of every class to train on."""
+    if task.classes is None:
+        return True
+    own = target[splits.search]
+    return all(len(np.unique(own[fold.train])) == len(task.classes) for fold in splits.folds)
+
+
 @dataclass
 class _AutoRun:
     """The steps of one run."""
@@ -176,11 +243,31 @@ class _AutoRun:
     def __post_init__(self) -> None:
         self.trials = self.folder.trials()
         self.before_s = sum(trial.seconds for trial in self.trials)
+        self.notes: list[str] = []
         one = self.prepared
-        rows = one.splits.search
+        splits = self._search_splits()
         self.data = SearchData(
-            one.table.take(rows), one.target[rows], one.roles, one.task, one.splits, self.config.seed
+            one.table.take(splits.search),
+            one.target[splits.search],
+            one.roles,
+            one.task,
+            splits,
+            self.config.seed,
         )
+
+    def _search_splits(self) -> Splits:
+        """Return the splits that the search looks at: of all its rows, or of as many as the budget can afford."""
+        one = self.prepared
+        whole, target = one.splits, one.target[one.splits.search]
+        # Text becomes 16 topics for trees, and thousands of words for lines.
+        columns = sum(20 if role.role == "text" else 1 for role in one.roles if role.used)
+        outputs = 1 if one.task.outputs <= 2 else one.task.outputs
+        count = self.folder.search_rows(search_rows(len(target), columns, outputs, self.budget_s))
+        thinned = whole.thinned(some_places(target, one.task, count, self.config.seed))
+        if len(thinned.search) == len(whole.search) or not _has_all_classes(thinned, one.target, one.task):
+            return whole
+        self.notes.append(f"models were chosen by {len(thinned.search):,} of {len(whole.search):,} rows")
+        return thinned
 
     @property
     def spent_s(self) -> float:
@@ -199,17 +286,16 @@ class _AutoRun:
     def _search(self) -> None:
         suggestions = Suggestions(self.trials, self.config.seed)
         while not self._over():
-            chosen = next_family(self.trials, self.families)
+            chosen = next_family(self.trials, self.families, self._left_s())
             if chosen is None:
                 return
-            family = chosen.name
-            number = len(self.trials)
+            family, number = chosen.name, len(self.trials)
             params = suggestions.next(family, number)
             self._say(f"{family} {number}")
-            over = (lambda: self._late()) if self._completed() else (lambda: False)
-            trial = run_trial(self.data, number, family, params, best=self._best_losses(family), over=over)
-            if trial is None:
-                return
+            limits = self._limits(family)
+            trial = run_trial(
+                self.data, number, family, params, best=self._best_losses(family), limits=limits
+            )
             self.folder.keep(trial)
             self.trials.append(trial)
             suggestions.take(trial)
@@ -218,8 +304,20 @@ class _AutoRun:
                     f"some model must be fitted, got only failures: {trial.why}; look at the table"
                 )
 
+    def _limits(self, family: str) -> TrialLimits:
+        """Return the limits of the next trial of a family; the very first one of all is carried through."""
+        tried = {trial.family for trial in self.trials}
+        folds = folds_in_common(self.trials, len(self.data.splits.folds))
+        left_s = self._left_s()
+        if not self._completed():
+            return TrialLimits(time.monotonic() + max(left_s, 0.25 * self.budget_s), folds, shorten=True)
+        if family not in tried:
+            untried = sum(one.name not in tried for one in self.families)
+            left_s = first_trial_s(left_s, untried)
+        return TrialLimits(time.monotonic() + left_s, folds, shorten=may_shorten(self.trials))
+
     def _completed(self) -> list[ModelTrial]:
-        return [trial for trial in self.trials if trial.loss is not None]
+        return comparable(self.trials, self.data)
 
     def _best_losses(self, family: str) -> Sequence[float]:
         """Return the folds' losses of the best trial; none for the first of a family, which is judged by all."""
@@ -227,16 +325,32 @@ class _AutoRun:
             return ()
         return min(self._completed(), key=lambda trial: trial.loss or 0.0).fold_losses
 
-    def _late(self) -> bool:
-        return self.spent_s + finishing_s(self.trials, len(self.data.splits.folds)) > self.budget_s
+    @property
+    def _growth(self) -> float:
+        """How many times more rows a final model has than that of a fold."""
+        return len(self.prepared.splits.search) / len(self.data.splits.folds[0].train)
+
+    def _left_s(self) -> float:
+        """Return the seconds that are left for the search, after what the final models will need."""
+        if not self.trials:
+            return self.budget_s - self.spent_s - reserve_s((), 1.0, self.budget_s)
+        done = sorted(self._completed(), key=lambda trial: trial.loss or 0.0)
+        reserve = reserve_s(done[:RESERVED_MEMBERS], self._growth, self.budget_s)
+        return self.budget_s - self.spent_s - reserve
 
     def _over(self) -> bool:
         enough = self.config.trials is not None and len(self.trials) >= self.config.trials
-        return bool(self._completed()) and (enough or self._late())
+        return bool(self._completed()) and (enough or self._left_s() <= 0)
+
+    @property
+    def _judged_target(self) -> Array:
+        """The target of the rows that all trials were judged by."""
+        count = folds_in_common(self.trials, len(self.data.splits.folds))
+        return self.data.target[self.data.splits.judged_by(count)]
 
     def _weights(self) -> dict[int, float]:
         done = {trial.number: trial.predicted for trial in self._completed() if trial.predicted is not None}
-        target = self.data.target[self.data.splits.judged]
+        target = self._judged_target
         found = greedy_weights(done, target, self.prepared.task.metric)
         most = sorted(found, key=lambda number: -found[number])[:MOST_MEMBERS]
         kept = {number: found[number] for number in most if found[number] >= LEAST_WEIGHT}
@@ -252,7 +366,7 @@ class _AutoRun:
     def _board(self, held: dict[str, float], weights: dict[int, float]) -> Leaderboard:
         """Return all models that were judged, the best first, with the ensemble and the baseline."""
         metric = self.prepared.task.metric
-        target = self.data.target[self.data.splits.judged]
+        target = self._judged_target
         weights = weights or (self._weights() if self._completed() else {})
         rows = [
             (trial.loss or 0.0, trial.name, weights.get(trial.number, 0.0), trial.seconds, trial.params)
@@ -281,11 +395,22 @@ class _AutoRun:
 
     def _finish(self) -> AutoModel:
         one, task = self.prepared, self.prepared.task
-        weights = self._weights()
+        plan = self._final_plan()
         self._say("models for the held-out rows")
-        members = self._members(weights, one.splits.search)
+        places = some_places(
+            one.target[one.splits.search],
+            task,
+            int(plan.rows_share * len(one.splits.search)),
+            self.config.seed,
+        )
+        rows = one.splits.search[places]
+        began = time.monotonic()
+        members = self._members(plan.weights, rows, 0.55 * self._remaining_s)
+        first_s = time.monotonic() - began
         held_rows, truth = one.table.take(one.splits.held), one.target[one.splits.held]
+        began = time.monotonic()
         judged = {member.name: member.predict(held_rows) for member in members}
+        row_s = (time.monotonic() - began) / len(truth)
         whole = np.asarray(sum(member.weight * judged[member.name] for member in members))
         held = {name: loss_of(task.metric, truth, predicted) for name, predicted in judged.items()}
         held["ensemble"] = loss_of(task.metric, truth, whole)
@@ -295,49 +420,106 @@ class _AutoRun:
             task,
             one.roles,
             members,
-            self._board(held, weights),
+            self._board(held, plan.weights),
             one.findings,
             one.splits.how,
             len(one.target),
+            notes=self.notes,
         )
         self._say("explanations")
-        model.explanation = explain(
-            model, one.table.take(one.splits.search), held_rows, truth, self.config.fairness, self.config.seed
-        )
-        self._say("models of all rows")
-        final = replace(model, members=self._members(weights, np.arange(len(one.target))))
+        model.explanation = self._explained(model, held_rows, truth, whole, row_s)
+        final = self._fitted_to_all(model, plan, first_s, len(rows))
         self._keep(final)
         return final
 
-    def _members(self, weights: dict[int, float], rows: Array) -> list[EnsembleMember]:
-        """Return the models of an ensemble, fitted to some rows."""
+    @property
+    def _remaining_s(self) -> float:
+        return self.budget_s - self.spent_s
+
+    def _final_plan(self) -> FinalPlan:
+        """Return the members and rows of the final models, for which there is time."""
+        costs = {trial.number: fit_s(trial, self._growth) for trial in self.trials}
+        weights = self._weights()
+        left_s = self._remaining_s - EXPLAIN_SHARE * self.budget_s
+        plan = final_plan(weights, costs, left_s)
+        if len(plan.weights) < len(weights):
+            self.notes.append(
+                f"{len(plan.weights)} of {len(weights)} models are blended: there was no time for more"
+            )
+        if plan.rows_share < 1:
+            self.notes.append(
+                f"final models are of {plan.rows_share:.0%} of the rows: there was no time for more"
+            )
+        return plan
+
+    def _explained(
+        self, model: AutoModel, held: RawTable, truth: Array, whole: Array, row_s: float
+    ) -> Explanation:
+        began = time.monotonic()
+        model.raw(held.take(np.arange(1)))
+        call_s = time.monotonic() - began
+        left_s = max(EXPLAIN_SHARE * self.budget_s, 0.3 * self._remaining_s)
+        sizes = explain_sizes(len(model.kinds), row_s, call_s, left_s)
+        seen = self.prepared.table.take(self.prepared.splits.search)
+        return explain(model, seen, held, truth, self.config.fairness, self.config.seed, sizes, whole)
+
+    def _fitted_to_all(self, model: AutoModel, plan: FinalPlan, first_s: float, rows: int) -> AutoModel:
+        """Return the model fitted to all rows, or as it is where there is no time for that."""
+        every = len(self.prepared.target)
+        if not fits_again(first_s, every / rows, self._remaining_s):
+            self.notes.append(
+                "the model has not seen the held-out rows: there was no time for a fit to all rows"
+            )
+            return model
+        self._say("models of all rows")
+        members = self._members(plan.weights, np.arange(every), self._remaining_s)
+        if any(member.model.cut for member in members):
+            self.notes.append(
+                "the model has not seen the held-out rows: there was no time for a fit to all rows"
+            )
+            return model
+        return replace(model, members=members)
+
+    def _members(self, weights: dict[int, float], rows: Array, left_s: float) -> list[EnsembleMember]:
+        """Return the models of an ensemble, fitted to some rows; each has its share of the seconds."""
         one = self.prepared
         table, target = one.table.take(rows), one.target[rows]
-        found = []
+        costs = {number: fit_s(self.trials[number], 1.0) for number in weights}
+        until_s, found = time.monotonic() + left_s, []
         for number, weight in weights.items():
-            trial = self.trials[number]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                view, features = fit_view(
-                    FAMILIES[trial.family].view,
-                    table,
-                    one.roles,
-                    as_targets(target, one.task),
-                    pairs=bool(trial.params.get("pairs")),
-                    seed=self.config.seed,
-                )
-                fitted, _ = fit_model(
-                    trial.family,
-                    trial.params,
-                    features,
-                    target,
-                    one.task,
-                    categorical=view.categorical,
-                    rounds=trial.rounds,
-                    seed=self.config.seed,
-                )
-            found.append(EnsembleMember(trial.name, weight, view, fitted))
+            share = costs[number] / max(1e-9, sum(costs.values()))
+            now = time.monotonic()
+            deadline = Deadline(now + share * (until_s - now))
+            found.append(self._member(self.trials[number], weight, table, target, deadline))
+            del costs[number]
         return found
+
+    def _member(
+        self, trial: ModelTrial, weight: float, table: RawTable, target: Array, deadline: Deadline
+    ) -> EnsembleMember:
+        one = self.prepared
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            view, features = fit_view(
+                FAMILIES[trial.family].view,
+                table,
+                one.roles,
+                as_targets(target, one.task),
+                pairs=bool(trial.params.get("pairs")),
+                seed=self.config.seed,
+            )
+            fitted, _ = fit_model(
+                trial.family,
+                trial.params,
+                features,
+                target,
+                one.task,
+                categorical=view.categorical,
+                rounds=trial.rounds,
+                seed=self.config.seed,
+                deadline=deadline,
+            )
+        return EnsembleMember(trial.name, weight, view, fitted)
 
     def _keep(self, model: AutoModel) -> None:
         write_whole(self.folder.path / FILE, pickle.dumps(model))

@@ -19,6 +19,7 @@ Array = np.ndarray[Any, Any]
 
 HELD_SHARE = 0.2
 MANY_ROWS = 50_000  # from here on three folds are as sure as five
+KEPT_OF_CLASS = 100  # rows of each class that a sample has, if the table has so many
 FEWEST = 1e-15  # probabilities are kept so far from 0 and 1
 
 
@@ -42,7 +43,36 @@ class Splits:
     @property
     def judged(self) -> Array:
         """Places in `search` that some fold judges, in the order of the folds."""
-        return np.concatenate([fold.test for fold in self.folds])
+        return self.judged_by(len(self.folds))
+
+    def judged_by(self, count: int) -> Array:
+        """Return the places in `search` that the first `count` folds judge."""
+        return np.concatenate([fold.test for fold in self.folds[:count]])
+
+    def thinned(self, places: Array) -> Splits:
+        """Return the splits of some places in `search` (ascending) alone, renumbered."""
+        number = np.full(len(self.search), -1)
+        number[places] = np.arange(len(places))
+
+        def left(rows: Array) -> Array:
+            found: Array = number[rows]
+            return found[found >= 0]
+
+        folds = tuple(Fold(left(fold.train), left(fold.test)) for fold in self.folds)
+        return Splits(self.search[places], self.held, folds, self.how)
+
+
+def some_places(target: Array, task: Task, count: int, seed: int) -> Array:
+    """Return about `count` of the places of a target at random, ascending; rare classes keep up to 100 rows each."""
+    if count >= len(target):
+        return np.arange(len(target))
+    order = np.random.default_rng(seed).permutation(len(target))
+    chosen = np.zeros(len(target), bool)
+    chosen[order[:count]] = True
+    if task.classes is not None:
+        for code in range(len(task.classes)):
+            chosen[order[target[order] == code][:KEPT_OF_CLASS]] = True
+    return np.flatnonzero(chosen)
 
 
 def split_rows(target: Array, task: Task, *, time: Array | None, group: Array | None, seed: int) -> Splits:

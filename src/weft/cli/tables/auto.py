@@ -81,7 +81,7 @@ def command(table: str, out: Path | None, pdf: bool, as_json: bool, **options: A
     screen = ProgressScreen()
     model = run(table, config, folder, screen.show)
     screen.close()
-    notes = write_results(model, folder, table, pdf=pdf)
+    notes = [*model.notes, *write_results(model, folder, table, pdf=pdf)]
     if as_json:
         click.echo(json.dumps({**model.data(), "folder": str(folder), "notes": notes}))
         return

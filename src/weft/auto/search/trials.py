@@ -6,17 +6,18 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from weft.auto.columns import ColumnRole, Task
-from weft.auto.families import FAMILIES, Judges, ModelFamily, fit_model
+from weft.auto.families import FAMILIES, Deadline, Judges, ModelFamily, fit_model
 from weft.auto.features.view import FeatureView, fit_view
 from weft.auto.folder import ModelTrial
 from weft.auto.frames import RawTable
+from weft.auto.search.budget import expected_s
 from weft.auto.validation import Splits, as_targets, loss_of
 from weft.tune.study.study import Study
 
@@ -28,13 +29,16 @@ FASTEST_RANK = 0.5  # a family gets this share of the time of the family before 
 LEAST_SHARE = 0.05
 
 
-def next_family(trials: Sequence[ModelTrial], families: Sequence[ModelFamily]) -> ModelFamily | None:
+def next_family(
+    trials: Sequence[ModelTrial], families: Sequence[ModelFamily], left_s: float = math.inf
+) -> ModelFamily | None:
     """Return the family to try next: each once, then by time spent, in shares that halve from rank to rank.
 
-    None where every family has had all the trials that its space needs.
+    Families whose trials take longer than is left are passed over. None where no family has a trial to run: each had
+    all that its space needs, or the time is too short.
     """
     for family in families:
-        if not any(trial.family == family.name for trial in trials):
+        if not any(trial.family == family.name for trial in trials) and least_s(trials) <= left_s:
             return family
     best = {family.name: _best_loss(trials, family.name) for family in families}
     ranked = sorted(families, key=lambda family: (best[family.name], family.name))
@@ -45,8 +49,29 @@ def next_family(trials: Sequence[ModelTrial], families: Sequence[ModelFamily]) -
         return sum(trial.seconds for trial in own) / share, ranked.index(family)
 
     counts = Counter(trial.family for trial in trials)
-    left = [family for family in ranked if counts[family.name] < family.most]
+    left = [
+        family
+        for family in ranked
+        if 0 < counts[family.name] < family.most and expected_s(trials, family.name) <= left_s
+    ]
     return min(left, key=owed) if left else None
+
+
+def least_s(trials: Sequence[ModelTrial]) -> float:
+    """Return what the first trial of a family takes at least: as long as the quickest trial of trees so far."""
+    return min(
+        (one.seconds for one in trials if one.family != "linear" and one.loss is not None), default=0.0
+    )
+
+
+def folds_in_common(trials: Sequence[ModelTrial], folds: int) -> int:
+    """Return how many folds all completed trials were judged by: slow first trials end after some."""
+    return min((len(one.fold_losses) for one in trials if one.loss is not None), default=folds)
+
+
+def may_shorten(trials: Sequence[ModelTrial]) -> bool:
+    """Return whether a trial that is too slow sets a smaller number of folds for all: where no trees are judged yet."""
+    return all(one.family == "linear" or one.loss is None for one in trials)
 
 
 def _best_loss(trials: Sequence[ModelTrial], family: str) -> float:
@@ -57,12 +82,6 @@ def _best_loss(trials: Sequence[ModelTrial], family: str) -> float:
 def hopeless(losses: Sequence[float], best: Sequence[float]) -> bool:
     """Return whether the first fold of a trial is so much worse than the best trial's that the rest can be spared."""
     return bool(best) and len(losses) == 1 and losses[0] > HOPELESS * best[0]
-
-
-def finishing_s(trials: Sequence[ModelTrial], folds: int) -> float:
-    """Return about how long the fits of the final models will take: two for each of a few of the best."""
-    done = sorted((trial for trial in trials if trial.loss is not None), key=lambda trial: trial.loss or 0.0)
-    return sum(2.5 * trial.seconds / folds for trial in done[:4]) + 1.0
 
 
 class Suggestions:
@@ -141,6 +160,31 @@ def _bytes_of(rows: Any) -> int:
     return int(rows.data.nbytes)
 
 
+def comparable(trials: Sequence[ModelTrial], data: SearchData) -> list[ModelTrial]:
+    """Return completed trials with their losses and predictions of the folds that all of them have."""
+    count = folds_in_common(trials, len(data.splits.folds))
+    rows = data.splits.judged_by(count)
+    found = []
+    for trial in trials:
+        if trial.loss is None or trial.predicted is None:
+            continue
+        if len(trial.fold_losses) > count:
+            predicted = trial.predicted[: len(rows)]
+            loss = loss_of(data.task.metric, data.target[rows], predicted)
+            trial = replace(trial, loss=loss, predicted=predicted)
+        found.append(trial)
+    return found
+
+
+@dataclass(frozen=True)
+class TrialLimits:
+    """The limits of a trial: when it must be over, by how many folds it is judged, and whether fewer will do."""
+
+    until_s: float = math.inf  # of the monotonic clock
+    folds: int = 10_000
+    shorten: bool = False
+
+
 def run_trial(
     data: SearchData,
     number: int,
@@ -148,46 +192,53 @@ def run_trial(
     params: dict[str, Any],
     *,
     best: Sequence[float] = (),
-    over: Callable[[], bool] = lambda: False,
-) -> ModelTrial | None:
-    """Fit and judge parameters fold by fold; None where the time is over before all folds are done."""
+    limits: TrialLimits = TrialLimits(),
+) -> ModelTrial:
+    """Fit and judge parameters fold by fold: completed, pruned where hopeless or too slow, or failed."""
     began = time.monotonic()
     losses: list[float] = []
     rounds: list[int] = []
     parts: list[Array] = []
-    for fold in range(len(data.splits.folds)):
-        if over() and fold:
-            return None
+
+    def ended(state: str, why: str = "") -> ModelTrial:
+        spent = time.monotonic() - began
+        kept = tuple(losses) if state != "failed" else ()
+        return ModelTrial(number, family, dict(params), state, fold_losses=kept, seconds=spent, why=why)
+
+    for fold in range(min(limits.folds, len(data.splits.folds))):
+        if fold and began + (time.monotonic() - began) * (fold + 1) / fold > limits.until_s:
+            if limits.shorten:
+                break
+            return ended("pruned", f"too slow: {fold} folds in {time.monotonic() - began:.1f} s")
+        deadline = Deadline(limits.until_s)
         try:
-            predicted, count = _one_fold(data, family, params, fold)
+            predicted, count = _one_fold(data, family, params, fold, deadline)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError, RuntimeError) as error:
             why = f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}"
-            spent = time.monotonic() - began
-            return ModelTrial(number, family, dict(params), "failed", seconds=spent, why=why)
+            return ended("failed", why)
+        if deadline.passed and not limits.shorten:
+            return ended("pruned", f"too slow: it had {time.monotonic() - began:.1f} s")
+        if deadline.passed and fold:
+            break
         losses.append(loss_of(data.task.metric, data.target[data.splits.folds[fold].test], predicted))
         rounds += [count] if count is not None else []
         parts.append(predicted)
         if hopeless(losses, best):
-            spent = time.monotonic() - began
-            return ModelTrial(
-                number, family, dict(params), "pruned", fold_losses=tuple(losses), seconds=spent,
-                why=f"its first fold is {losses[0] / best[0]:.2f} times that of the best trial",
-            )  # fmt: skip
+            return ended(
+                "pruned", f"its first fold is {losses[0] / best[0]:.2f} times that of the best trial"
+            )
     joined = np.concatenate(parts)
-    return ModelTrial(
-        number,
-        family,
-        dict(params),
-        "completed",
-        loss=loss_of(data.task.metric, data.target[data.splits.judged], joined),
-        fold_losses=tuple(losses),
+    return replace(
+        ended("completed"),
+        loss=loss_of(data.task.metric, data.target[data.splits.judged_by(len(parts))], joined),
         rounds=round(float(np.mean(rounds)) * 1.05) if rounds else None,
-        seconds=time.monotonic() - began,
         predicted=joined,
     )
 
 
-def _one_fold(data: SearchData, family: str, params: dict[str, Any], fold: int) -> tuple[Array, int | None]:
+def _one_fold(
+    data: SearchData, family: str, params: dict[str, Any], fold: int, deadline: Deadline
+) -> tuple[Array, int | None]:
     rows = data.splits.folds[fold]
     view, train, test = data.features(FAMILIES[family].view, bool(params.get("pairs")), fold)
     with warnings.catch_warnings():
@@ -201,6 +252,7 @@ def _one_fold(data: SearchData, family: str, params: dict[str, Any], fold: int) 
             categorical=view.categorical,
             judges=Judges(test, data.target[rows.test]),
             seed=data.seed,
+            deadline=deadline,
         )
     assert predicted is not None
     if not np.isfinite(predicted).all():
