@@ -15,7 +15,7 @@ from tests.auto.data import mixed_columns, write_csv
 from weft.auto.columns import find_roles, find_task
 from weft.auto.config import AutoConfig
 from weft.auto.frames import read_table
-from weft.auto.running import prepare
+from weft.auto.preparing import prepare
 from weft.errors import DataError, UsageError
 
 

@@ -6,7 +6,6 @@ import json
 import pickle
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from weft.auto.columns import ColumnRole, Task, find_roles, find_task
+from weft.auto.columns import ColumnRole, Task
 from weft.auto.config import AutoConfig
 from weft.auto.explaining import Explanation, explain
-from weft.auto.families import FAMILIES, Deadline, Judges, ModelFamily, chosen_families, fit_model
-from weft.auto.features.view import fit_view
-from weft.auto.findings import TableFinding, column_findings, drift_findings, leak_findings
+from weft.auto.families import ModelFamily, chosen_families
+from weft.auto.findings import TableFinding
 from weft.auto.folder import RESULT, ModelTrial, RunFolder, fingerprint
 from weft.auto.frames import RawTable, read_table
 from weft.auto.model import FILE, AutoModel, BoardRow, EnsembleMember, Leaderboard, load
+from weft.auto.preparing import PreparedTable, prepare
 from weft.auto.search.budget import (
     EXPLAIN_SHARE,
     FinalPlan,
@@ -36,6 +35,7 @@ from weft.auto.search.budget import (
     search_rows,
 )
 from weft.auto.search.ensemble import blended, greedy_weights
+from weft.auto.search.final import fit_members
 from weft.auto.search.trials import (
     SearchData,
     Suggestions,
@@ -46,19 +46,18 @@ from weft.auto.search.trials import (
     next_family,
     run_trial,
 )
-from weft.auto.validation import Splits, as_targets, loss_of, shown_score, some_places, split_rows
+from weft.auto.validation import Splits, loss_of, shown_score, some_places
 from weft.errors import DataError
 from weft.files import write_whole
 
 Array = np.ndarray[Any, Any]
 
-COMPILING_ROWS = 60  # of a table that kernels are compiled with
-COUNTED_COMPILING_S = (
-    3.0  # seconds of it that count: more are spent once on a machine, before the minutes begin
-)
+# Seconds of compiling that count: more are spent once on a machine, before the minutes begin.
+COUNTED_COMPILING_S = 3.0
 RESERVED_MEMBERS = 4  # final models that the search keeps time for
 LEAST_WEIGHT = 0.04  # a model with less of the ensemble is left out
 MOST_MEMBERS = 5
+NOT_SEEN = "the model has not seen the held-out rows: there was no time for a fit to all rows"
 
 
 @dataclass(frozen=True)
@@ -71,19 +70,6 @@ class AutoProgress:
     board: Leaderboard
     columns: tuple[ColumnRole, ...] = ()
     findings: tuple[TableFinding, ...] = ()
-
-
-@dataclass(frozen=True)
-class PreparedTable:
-    """A table that has been looked at: its task, roles, rows and splits, and what was found."""
-
-    task: Task
-    roles: list[ColumnRole]
-    table: RawTable  # of rows whose target is known
-    target: Array
-    splits: Splits
-    findings: list[TableFinding]
-    compiling_s: float = 0.0  # that kernels took to be compiled or read, once on a machine
 
 
 def fit(
@@ -140,85 +126,6 @@ def _finished(folder: RunFolder, config: AutoConfig) -> AutoModel | None:
         return None
     more = told.get("trials") is not None and (config.trials is None or config.trials > told["trials"])
     return None if more else load(folder.path)
-
-
-def prepare(table: RawTable, config: AutoConfig, families: Sequence[ModelFamily] = ()) -> PreparedTable:
-    """Look at a table: its task, the roles of its columns, its splits; DataError says what is wrong with it."""
-    if not len(table):
-        raise DataError("the table must have rows, got none; check the file")
-    roles = find_roles(table, config)
-    task, rows, target = find_task(table, config)
-    table = table.take(rows)
-    splits = split_rows(
-        target,
-        task,
-        time=None if config.time is None else _times(table, config.time),
-        group=None if config.group is None else table.values(config.group).astype(str),
-        seed=config.seed,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        compiling_s = _compile(table, target, roles, task, families)
-        found = [
-            *column_findings(roles),
-            *leak_findings(table.take(splits.search), roles, target[splits.search], task, config.seed),
-            *_drift(table, roles, splits, config),
-        ]
-    return PreparedTable(task, roles, table, target, splits, found, compiling_s)
-
-
-def _compile(
-    table: RawTable, target: Array, roles: list[ColumnRole], task: Task, families: Sequence[ModelFamily]
-) -> float:
-    """Fit each of our families to a few rows, which compiles the kernels that the run needs; return its seconds."""
-    began = time.monotonic()
-    rows = some_places(target, task, COMPILING_ROWS, 0)
-    rows = np.concatenate(
-        [rows[target[rows] == code][:20] for code in np.unique(target[rows])][:COMPILING_ROWS]
-    )
-    few, goals = table.take(rows), target[rows]
-    for family in families:
-        if family.package:
-            continue
-        view, features = fit_view(family.view, few, roles, as_targets(goals, task), pairs=False, seed=0)
-        params = {**family.first, **({"trees": 2} if family.name == "forest" else {})}
-        try:
-            fit_model(
-                family.name,
-                params,
-                features,
-                goals,
-                task,
-                categorical=view.categorical,
-                rounds=2,
-                judges=Judges(features, goals),
-            )
-        except (ValueError, ArithmeticError, np.linalg.LinAlgError):
-            continue  # too few rows for it; its trial tells
-    return time.monotonic() - began
-
-
-def _times(table: RawTable, name: str) -> Array:
-    if table[name].kind == "text":
-        raise DataError(
-            f"--time must be a column of dates or numbers, got text in {name!r}; write dates as 2024-12-31"
-        )
-    return table.values(name)
-
-
-def _drift(
-    table: RawTable, roles: list[ColumnRole], splits: Splits, config: AutoConfig
-) -> list[TableFinding]:
-    others = [role for role in roles if role.name != config.time]
-    if config.time is not None:
-        return drift_findings(
-            table.take(splits.search), table.take(splits.held), others, "the latest rows", config.seed
-        )
-    cut = int(0.8 * len(table))
-    parts = table.take(np.arange(cut)), table.take(np.arange(cut, len(table)))
-    return drift_findings(
-        *parts, others, "the last fifth of the rows, in the order of the file,", config.seed
-    )
 
 
 def _has_all_classes(splits: Splits, target: Array, task: Task) -> bool:
@@ -405,7 +312,7 @@ class _AutoRun:
         )
         rows = one.splits.search[places]
         began = time.monotonic()
-        members = self._members(plan.weights, rows, 0.55 * self._remaining_s)
+        members = self._members(plan, rows, 0.55 * self._remaining_s)
         first_s = time.monotonic() - began
         held_rows, truth = one.table.take(one.splits.held), one.target[one.splits.held]
         began = time.monotonic()
@@ -467,59 +374,17 @@ class _AutoRun:
         """Return the model fitted to all rows, or as it is where there is no time for that."""
         every = len(self.prepared.target)
         if not fits_again(first_s, every / rows, self._remaining_s):
-            self.notes.append(
-                "the model has not seen the held-out rows: there was no time for a fit to all rows"
-            )
+            self.notes.append(NOT_SEEN)
             return model
         self._say("models of all rows")
-        members = self._members(plan.weights, np.arange(every), self._remaining_s)
+        members = self._members(plan, np.arange(every), self._remaining_s)
         if any(member.model.cut for member in members):
-            self.notes.append(
-                "the model has not seen the held-out rows: there was no time for a fit to all rows"
-            )
+            self.notes.append(NOT_SEEN)
             return model
         return replace(model, members=members)
 
-    def _members(self, weights: dict[int, float], rows: Array, left_s: float) -> list[EnsembleMember]:
-        """Return the models of an ensemble, fitted to some rows; each has its share of the seconds."""
-        one = self.prepared
-        table, target = one.table.take(rows), one.target[rows]
-        costs = {number: fit_s(self.trials[number], 1.0) for number in weights}
-        until_s, found = time.monotonic() + left_s, []
-        for number, weight in weights.items():
-            share = costs[number] / max(1e-9, sum(costs.values()))
-            now = time.monotonic()
-            deadline = Deadline(now + share * (until_s - now))
-            found.append(self._member(self.trials[number], weight, table, target, deadline))
-            del costs[number]
-        return found
-
-    def _member(
-        self, trial: ModelTrial, weight: float, table: RawTable, target: Array, deadline: Deadline
-    ) -> EnsembleMember:
-        one = self.prepared
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            view, features = fit_view(
-                FAMILIES[trial.family].view,
-                table,
-                one.roles,
-                as_targets(target, one.task),
-                pairs=bool(trial.params.get("pairs")),
-                seed=self.config.seed,
-            )
-            fitted, _ = fit_model(
-                trial.family,
-                trial.params,
-                features,
-                target,
-                one.task,
-                categorical=view.categorical,
-                rounds=trial.rounds,
-                seed=self.config.seed,
-                deadline=deadline,
-            )
-        return EnsembleMember(trial.name, weight, view, fitted)
+    def _members(self, plan: FinalPlan, rows: Array, left_s: float) -> list[EnsembleMember]:
+        return fit_members(self.prepared, self.trials, plan.weights, rows, left_s, self.config.seed)
 
     def _keep(self, model: AutoModel) -> None:
         write_whole(self.folder.path / FILE, pickle.dumps(model))

@@ -1,4 +1,4 @@
-"""How a run spends its seconds: rows of the search, seconds of a trial, and what is kept for the final models.
+"""The budget of a run is spent by these rules: rows of the search, seconds of a trial, what final models are left.
 
 All of it decides from measured seconds; nothing here looks at a clock.
 """
@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from weft.auto.folder import ModelTrial
 
-SEARCH_CELLS_PER_S = (
-    20_000  # cells (rows x columns x outputs) that the search looks at, for a second of the budget
-)
+# Cells (rows x columns x outputs) that the search looks at, for a second of the budget.
+SEARCH_CELLS_PER_S = 20_000
 FEWEST_SEARCH_ROWS = 4_000
 FIRST_SHARE = 0.4  # of the time that is left, for the first trial of a family
 LEAST_RESERVE = 0.12  # share of the budget that is kept for the final models while nothing is measured
@@ -61,7 +60,7 @@ def reserve_s(members: Sequence[ModelTrial], growth: float, budget_s: float) -> 
 
 @dataclass(frozen=True)
 class FinalPlan:
-    """What the final models are: their weights by trial, and the share of the rows that they are fitted to."""
+    """The final models: their weights by trial, and the share of the rows that they are fitted to."""
 
     weights: dict[int, float]
     rows_share: float = 1.0
