@@ -1,9 +1,14 @@
-"""The packer: moves batches of points into chunks, a few at a time, so that other writes do not wait for it."""
+"""The packer: moves batches of points into chunks, a few at a time, so that other writes do not wait for it.
+
+Jobs that report at the same pace would all be due at once, and then everything that reads their points would wait. So
+jobs differ in how many batches are enough, and after each job the packer rests for as long as it worked.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 import sqlalchemy as sa
 
@@ -14,6 +19,8 @@ from weft.jobs.store.tables import metric_batch
 PAUSE_S = 2.0  # between two looks for batches to pack
 ENOUGH = 64  # batches of a job that are worth packing; readers merge fewer as they are
 AT_ONCE = 256  # batches packed in one transaction
+SHARE = 0.5  # of the time that packing may take while there is more to pack
+LONGEST_REST_S = 0.5  # after one job
 _log = logging.getLogger("weft.jobs.reports")
 
 
@@ -28,7 +35,10 @@ class Packer:
         while True:
             try:
                 for job_id in await self._database.read(jobs_with_batches):
+                    began = time.monotonic()
                     await self.pack(job_id)
+                    took_s = time.monotonic() - began
+                    await asyncio.sleep(min(LONGEST_REST_S, took_s * (1 - SHARE) / SHARE))
             except (sa.exc.SQLAlchemyError, OSError):
                 _log.exception("metrics could not be packed; trying again")
             await asyncio.sleep(PAUSE_S)
@@ -40,7 +50,7 @@ class Packer:
 
 
 def jobs_with_batches(connection: sa.Connection, least: int = ENOUGH) -> list[int]:
-    """Return the jobs that have at least so many batches which are not packed."""
-    count = sa.func.count()
-    found = sa.select(metric_batch.c.job_id).where(metric_batch.c.data.is_not(None))
-    return list(connection.scalars(found.group_by(metric_batch.c.job_id).having(count >= least)))
+    """Return the jobs that have at least so many batches which are not packed, or up to twice as many by their ids."""
+    count, job_id = sa.func.count(), metric_batch.c.job_id
+    found = sa.select(job_id).where(metric_batch.c.data.is_not(None))
+    return list(connection.scalars(found.group_by(job_id).having(count >= least + job_id % least)))

@@ -28,7 +28,8 @@ from weft.jobs.reports.tails import NewPieces, TailedPiece, positions
 from weft.jobs.spec.model import JobSpec
 from weft.jobs.store.database import Database
 
-POLL_S = 0.1  # between two looks at jobs that report
+POLL_S = 0.1  # from one look at jobs that report to the next
+LOOK_SHARE = 2 / 3  # of the time that looks may take
 AGAIN_S = 1.0  # after the database refused something
 _log = logging.getLogger("weft.jobs.reports")
 
@@ -87,17 +88,18 @@ class Tailer:
 
     async def _follow_all(self) -> None:
         while True:
-            pause_s = POLL_S
+            began = time.monotonic()
             try:
-                now = time.monotonic()
-                due = [followed for followed in self._jobs.values() if followed.is_due(now)]
+                due = [followed for followed in self._jobs.values() if followed.is_due(began)]
                 if due:
                     async with self._turning:
                         await self._turn(due)
             except Exception:
                 _log.exception("reports could not be stored; trying again")
-                pause_s = AGAIN_S
-            await asyncio.sleep(pause_s)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            took_s = time.monotonic() - began
+            await asyncio.sleep(max(POLL_S - took_s, took_s * (1 - LOOK_SHARE) / LOOK_SHARE))
 
     async def _turn(self, jobs: list[FollowedJob], *, last: bool = False) -> bool:
         """Read all jobs once, store what they report, and tell those who watch; return whether there was anything."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import time
 from collections.abc import Callable
@@ -60,7 +61,8 @@ from weft.tune.study.state import SearchState, TrialRecord
 _log = logging.getLogger(__name__)
 LAST_LINES = 20  # of a failed job's log, of which those that are not empty are told
 _RANK = re.compile(r"\brank (\d+)\b")
-LISTEN_S = 0.1  # at least, between two turns of studies because their trials have reported
+LISTEN_S = 0.1  # at least, from one turn of studies because their trials have reported to the next
+GATHER_S = 0.02  # for reports of other trials that come at the same time
 LISTEN_SHARE = 0.5  # of the time that such turns may take
 
 
@@ -112,16 +114,19 @@ class StudyDriver:
 
     async def listen(self) -> None:
         """Take a turn of each study whose trials report, a few times a second, until cancelled."""
+        ended = -math.inf
         took_s = 0.0
         while True:
             await self._reports.wait()
-            await asyncio.sleep(max(LISTEN_S, took_s * (1 - LISTEN_SHARE) / LISTEN_SHARE))
+            rest_s = max(LISTEN_S - took_s, took_s * (1 - LISTEN_SHARE) / LISTEN_SHARE)
+            await asyncio.sleep(max(GATHER_S, ended + rest_s - time.monotonic()))
             self._reports.clear()
             heard, self._heard = self._heard, set()
             began = time.monotonic()
             async with self._turning:
                 await self._hear(heard)
-            took_s = time.monotonic() - began
+            ended = time.monotonic()
+            took_s = ended - began
 
     async def _hear(self, heard: set[int]) -> None:
         """Take a turn of each study of which jobs have reported."""

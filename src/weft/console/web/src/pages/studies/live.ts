@@ -7,7 +7,8 @@ import type { InteractionsAnswer, StudiesAnswer, StudyDetail, StudyEventsAnswer,
 import { tell, tellError } from "../../parts/controls";
 import { addSpans, mergeTrials, type Span } from "../../text/studies";
 
-const TRIALS_PACE_MS = 350; // at most every so often, however many reports come
+const LEAST_PACE_MS = 200; // from one look at trials to the next, however many reports come
+const PACE_FACTOR = 2; // times that a look took, until the next: what many trials take is left to whoever uses the page
 const DETAIL_PACE_MS = 5000; // insights and importances are worked out anew for each question
 
 export interface Trials {
@@ -57,15 +58,20 @@ export function useStudyStream(id: number): void {
     const waiting = timers.current;
     return () => waiting.forEach((timer) => clearTimeout(timer));
   }, []);
-  function soon(part: string, pace_ms: number): void {
+  const took = useRef(new Map<string, number>());
+  function soon(part: string, least_ms: number): void {
     if (timers.current.has(part)) return;
+    const pace_ms = Math.max(least_ms, PACE_FACTOR * (took.current.get(part) ?? 0));
     const wait = Math.max(0, (last.current.get(part) ?? 0) + pace_ms - Date.now());
     timers.current.set(
       part,
       setTimeout(() => {
         timers.current.delete(part);
-        last.current.set(part, Date.now());
-        void client.invalidateQueries({ queryKey: ["study", id, part] });
+        const began = Date.now();
+        last.current.set(part, began);
+        const drawn = () => took.current.set(part, Date.now() - began);
+        // Two frames after the answer, it has been drawn.
+        void client.invalidateQueries({ queryKey: ["study", id, part] }).then(() => requestAnimationFrame(() => requestAnimationFrame(drawn)));
       }, wait),
     );
   }
@@ -73,8 +79,8 @@ export function useStudyStream(id: number): void {
     if (message.kind === "study" && message.data["study"] === id) {
       client.setQueryData<StudyDetail>(["study", id, "detail"], (old) => (old ? { ...old, study: patched(old.study, message.data) } : old));
     } else if (message.kind !== "resync") return;
-    soon("trials", TRIALS_PACE_MS);
-    soon("spans", TRIALS_PACE_MS * 2);
+    soon("trials", LEAST_PACE_MS);
+    soon("spans", 3 * LEAST_PACE_MS);
     soon("detail", DETAIL_PACE_MS);
   });
 }
