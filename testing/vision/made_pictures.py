@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,3 +64,27 @@ def version_of(
         name="made", number=0, digest="", pictures=pictures, labels=labels, categories=categories
     )
     return replace(version, digest=digest_of(version))
+
+
+def animated_png(still: bytes) -> bytes:
+    """Return a PNG with a second frame, the same as its first."""
+    start = still.index(b"IDAT") - 4
+    size = struct.unpack(">I", still[start : start + 4])[0]
+    frame = (
+        still[16:24] + bytes(8) + struct.pack(">HHBB", 1, 10, 0, 0)
+    )  # size, place, delay, and what becomes of it
+    return b"".join(
+        (
+            still[:start],
+            _chunk(b"acTL", struct.pack(">II", 2, 0)),
+            _chunk(b"fcTL", struct.pack(">I", 0) + frame),
+            still[start : start + 12 + size],
+            _chunk(b"fcTL", struct.pack(">I", 1) + frame),
+            _chunk(b"fdAT", struct.pack(">I", 2) + still[start + 8 : start + 8 + size]),
+            _chunk(b"IEND", b""),
+        )
+    )
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

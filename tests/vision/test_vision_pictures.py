@@ -9,9 +9,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from testing.vision.made_pictures import encoded, pixels, with_exif
+from testing.vision.made_pictures import animated_png, encoded, pixels, with_exif
 
 from weft.errors import PictureError
+from weft.serve.server.pictures.still import still_png
 from weft.vision.pictures import decode, differing_bits, encode_jpeg, encode_png, perceptual_hash, read_header
 from weft.vision.pictures.decoding import upright
 
@@ -106,6 +107,19 @@ def test_an_animation_is_its_first_frame() -> None:
     done, data = cv2.imencodeanimation(".gif", animation)
     assert done
     assert decode(bytes(data)).shape == (30, 40, 3)
+
+
+def test_an_animated_png_is_its_still_picture() -> None:
+    still = encoded(".png", 40, 30, seed=1)
+    assert still_png(still) == still
+    whole = animated_png(still)
+    assert still_png(whole) == still
+    assert (decode(whole) == decode(still)).all()
+    for damaged in (whole.replace(b"fcTL", b"fWTL", 1), whole.replace(b"acTL", b"fcTL")):
+        assert (decode(damaged) == decode(still)).all()
+    assert still_png(whole[:-6]) is None
+    with pytest.raises(PictureError, match="whole"):
+        decode(whole[:-6])
 
 
 def test_alike_pictures_have_alike_hashes() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from testing.serving.pictures import picture
 from testing.serving.server import Server
+from testing.vision.made_pictures import animated_png
 
 from weft.serve.card import Card, Picture
 from weft.serve.server.pictures import pictures
@@ -51,6 +52,15 @@ def test_a_header_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "_size", counted)
     row_of(picture(".jpg"), Picture(height=4, width=4), 1000)
     assert len(read) == 1
+
+
+def test_a_damaged_animation_is_decoded_as_the_still_picture_that_it_has() -> None:
+    """OpenCV's reader of animated PNGs never sees it: it ends the process on some that are damaged."""
+    still = picture(".png")
+    damaged = animated_png(still).replace(b"fcTL", b"fWTL", 1)
+    assert (decode(opened(damaged, 1000)) == decode(opened(still, 1000))).all()
+    with pytest.raises(RefusalError, match="whole PNG"):
+        decode(opened(damaged[:-6], 1000))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.errors import PictureError
+from weft.serve.server.pictures.still import still_png
 from weft.vision.pictures.encoded import read_encoded
 from weft.vision.pictures.headers import MAX_PIXELS, PictureHeader, read_header
 
@@ -41,10 +42,7 @@ def decode(data: bytes | Path, *, max_side: int | None = None, max_pixels: int =
         data = read_encoded(data)
     header = read_header(data, name, max_pixels=max_pixels)
     shrink = _shrink(header, max_side)
-    try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[shrink] | cv2.IMREAD_IGNORE_ORIENTATION)
-    except cv2.error:
-        pixels = None
+    pixels = _decoded(data, _REDUCED[shrink] | cv2.IMREAD_IGNORE_ORIENTATION)
     expected = (-(-header.stored_height // shrink), -(-header.stored_width // shrink))
     if pixels is None or pixels.shape[:2] != expected:
         raise PictureError(
@@ -53,6 +51,14 @@ def decode(data: bytes | Path, *, max_side: int | None = None, max_pixels: int =
         )
     turned = upright(np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8), header.orientation)
     return turned if max_side is None else shrunk(turned, max_side)
+
+
+def _decoded(data: bytes, flags: int) -> cv2.typing.MatLike | None:
+    still = still_png(data)
+    try:
+        return None if still is None else cv2.imdecode(np.frombuffer(still, np.uint8), flags)
+    except cv2.error:
+        return None
 
 
 def _shrink(header: PictureHeader, max_side: int | None) -> int:

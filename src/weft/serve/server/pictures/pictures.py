@@ -14,11 +14,11 @@ import cv2
 import numpy as np
 
 from weft.serve.card import Picture
+from weft.serve.server.pictures.still import SIGNATURE, still_png
 from weft.serve.server.protocols.tensors import NUMPY, REALS, Array
 from weft.serve.server.refusal import RefusalError
 
 cv2.setNumThreads(1)  # pictures come side by side; each by itself is too small to share among threads
-_PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
 # Bytes after FF that no header may hold. The decoder would pass over FF 00 and go on right after it, so that it would
 # find another size than the one that was read here; and a scan or the end of the file cannot come before the size.
@@ -113,8 +113,11 @@ def opened(data: bytes, max_pixels: int) -> Encoded:
 
 def decode(encoded: Encoded, shrink: int = 1) -> Array:
     """Its pixels, height x width x 3, blue first, turned as its camera was held; every `shrink`th a side."""
+    still = still_png(encoded.data)
+    if still is None:
+        raise _broken(encoded.kind)
     try:
-        pixels: Any = cv2.imdecode(np.frombuffer(encoded.data, np.uint8), _FLAGS[shrink])
+        pixels: Any = cv2.imdecode(np.frombuffer(still, np.uint8), _FLAGS[shrink])
     except cv2.error as error:
         raise RefusalError(400, f"the picture cannot be decoded: {error}") from None
     if pixels is None or not _has_size(pixels, encoded, shrink):
@@ -237,7 +240,7 @@ def _resized(pixels: Array, width: int, height: int) -> Array:
 
 def _size(data: bytes) -> tuple[int, int]:
     """Width and height, from the header alone."""
-    if data.startswith(_PNG):
+    if data.startswith(SIGNATURE):
         if len(data) < 24 or data[12:16] != b"IHDR":
             raise _broken("PNG")
         width, height = struct.unpack(">II", data[16:24])
