@@ -10,6 +10,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from weft.vision.formats.found import (
     FoundPicture,
     FoundSet,
     in_order,
+    is_there,
     pictures_below,
     split_of,
     text_of,
@@ -68,6 +70,11 @@ def read_coco(folder: Path, files: list[Path]) -> FoundSet:
     places = _Places(folder)
     for path in files:
         document = _document(path)
+        if len(files) > 1 and not document.get("categories") and document.get("annotations"):
+            problems.append(
+                f"{path.name} has annotations without categories, as captions are; it was left out"
+            )
+            continue
         names = _names(document, path)
         labels = (*labels, *(name for name in names.values() if name not in labels))
         told = document.get("weft")
@@ -75,6 +82,7 @@ def read_coco(folder: Path, files: list[Path]) -> FoundSet:
             categories = (*categories, *(str(c) for c in told["categories"] if str(c) not in categories))
         split = _split(path.relative_to(folder) if path.is_relative_to(folder) else Path(path.name))
         pictures.extend(_pictures(document, path, names, split, places, problems))
+    pictures = list(_merged(pictures))
     used = {picture.category for picture in pictures if picture.category is not None}
     return FoundSet(
         name=folder.name,
@@ -103,6 +111,10 @@ def _names(document: dict[str, Any], path: Path) -> dict[Any, str]:
         if not isinstance(category, Mapping) or "id" not in category or "name" not in category:
             raise PictureError(
                 f"{path.name}: a category must have an id and a name, got {str(category)[:60]}"
+            )
+        if not isinstance(category["id"], (int, float, str)):
+            raise PictureError(
+                f"{path.name}: the id of a category must be a number or text, got {str(category['id'])[:60]}"
             )
         found[category["id"]] = str(category["name"])
     try:
@@ -134,7 +146,7 @@ class _Places:
         homes += [home / "images" for home in (path.parent, path.parent.parent, self._folder)]
         for home in homes:
             for place in (home / relative, *((home / word / relative) for word in _words_of(split))):
-                if place.is_relative_to(self._folder) and place.is_file():
+                if place.is_relative_to(self._folder) and is_there(place) and place.is_file():
                     return place
         if self._by_name is None:
             self._by_name = defaultdict(list)
@@ -166,9 +178,16 @@ def _pictures(
         if not isinstance(image, Mapping) or not isinstance(image.get("file_name"), str):
             problems.append(f"{path.name}: an image must have a file_name, got {str(image)[:60]}")
             continue
+        if not isinstance(image.get("id"), (int, float, str, type(None))):
+            problems.append(
+                f"{path.name}: the id of an image must be a number or text, got {str(image)[:60]}"
+            )
+            continue
         place = places.find(image["file_name"], path, split)
         if place is None:
-            problems.append(f"{path.name}: the picture {image['file_name']!r} is not there; it was left out")
+            problems.append(
+                f"{path.name}: the picture {image['file_name'][:100]!r} is not there; it was left out"
+            )
             continue
         fields = {"name": place.name, **picture_fields(image.get("weft"))}
         size = (image.get("width"), image.get("height"))
@@ -179,6 +198,22 @@ def _pictures(
             size=size if isinstance(size[0], int) and isinstance(size[1], int) else None,  # type: ignore[arg-type]
             **fields,
         )
+
+
+def _merged(pictures: list[FoundPicture]) -> Iterator[FoundPicture]:
+    """Yield each picture once, with the shapes of all files: COCO has several files about the same pictures."""
+    found: dict[tuple[Path, str], FoundPicture] = {}
+    for picture in pictures:
+        key = (picture.path, picture.id)
+        before = found.get(key)
+        if before is None:
+            found[key] = picture
+        else:
+            more = tuple(shape for shape in picture.shapes if shape not in before.shapes)
+            found[key] = replace(
+                before, shapes=before.shapes + more, category=before.category or picture.category
+            )
+    yield from found.values()
 
 
 def _shape(annotation: Mapping[str, Any], names: dict[Any, str]) -> LabelledShape:

@@ -59,6 +59,14 @@ def is_picture(path: Path) -> bool:
     return path.suffix.lower() in PICTURE_SUFFIXES and not path.name.startswith(".")
 
 
+def is_there(path: Path) -> bool:
+    """Return whether a file or a folder is there; names from strangers may be none that a file system takes."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def pictures_below(folder: Path) -> Iterator[Path]:
     """Yield the pictures of a folder and of those in it, in the order of their names; links are not followed."""
     inner = []

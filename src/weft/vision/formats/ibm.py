@@ -50,7 +50,8 @@ def read_ibm(folder: Path) -> FoundSet:
     ]
     used = {shape.label for picture in found for shape in picture.shapes}
     names = {picture.category for picture in found if picture.category is not None}
-    known = tuple(str(label) for label in told.get("labels", ()))
+    listed = told.get("labels")
+    known = tuple(str(label) for label in listed) if isinstance(listed, list) else ()
     return FoundSet(
         name=str(properties.get("name") or folder.name),
         format="ibm",

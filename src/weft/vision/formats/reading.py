@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -29,6 +30,9 @@ from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape
 from weft.vision.splits import split_by_content
 
 _log = logging.getLogger("weft.vision")
+_PAPERS = re.compile(
+    r"(readme|license|licence|copying|citation|notice)\b.*|.*\.(md|pdf|html?)$", re.IGNORECASE
+)
 _MOST_WARNINGS = 5  # that are printed; the rest is counted
 
 
@@ -74,7 +78,7 @@ def scan(path: str | Path, limits: ZipLimits | None = None) -> FoundSet:
     if path.is_dir():
         return scan_folder(path)
     if path.suffix.lower() == ".zip":
-        return replace(scan_folder(unpacked(path, limits)), name=path.stem)
+        return replace(scan_folder(unpacked(path, limits), confined=True), name=path.stem)
     if path.suffix.lower() == ".json":
         return replace(read_coco(path.parent, [path]), name=path.stem)
     if path.suffix.lower() in (".yaml", ".yml"):
@@ -103,14 +107,14 @@ def unpacked(archive: Path, limits: ZipLimits | None = None) -> Path:
     return folder
 
 
-def scan_folder(folder: Path) -> FoundSet:
-    """Return what a folder has, by its format."""
+def scan_folder(folder: Path, *, confined: bool = False) -> FoundSet:
+    """Return what a folder has, by its format; a `confined` one is a stranger's, and names no files outside."""
     folder = _innermost(folder)
     if (folder / PROPERTIES).is_file():
         return read_ibm(folder)
     described = find_yolo(folder)
     if described is not None:
-        return read_yolo(folder, described)
+        return read_yolo(folder, described, confined=confined)
     coco = [path for path in _near(folder, ".json") if is_coco(path)]
     if coco:
         return read_coco(folder, coco)
@@ -120,9 +124,10 @@ def scan_folder(folder: Path) -> FoundSet:
 
 
 def _innermost(folder: Path) -> Path:
-    """Return the folder below those that hold nothing but one folder, as zips of a folder do."""
+    """Return the folder below those that hold nothing but one folder, as zips of a folder do, and papers about it."""
     for _ in range(4):
         inner = [path for path in folder.iterdir() if not path.name.startswith((".", "__MACOSX"))]
+        inner = [path for path in inner if path.is_dir() or not _PAPERS.match(path.name)]
         if len(inner) != 1 or not inner[0].is_dir() or inner[0].is_symlink():
             break
         if inner[0].name.lower() in SPLIT_WORDS:

@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
 from weft.errors import PictureError
 from weft.vision.formats.documents import extras_of, mask_document, mask_of, shape_extras
-from weft.vision.formats.found import text_of
+from weft.vision.formats.found import LARGEST_TEXT, text_of
 from weft.vision.geometry.boxes import union_box
 from weft.vision.records import Box, LabelledShape, Point
 
+_DECLARED = re.compile(rb"""\s*<\?xml[^>]*?encoding=["']([A-Za-z0-9._-]{1,40})["']""")
+_DECLARATION = re.compile(r"\ufeff?\s*<\?xml[^>]*\?>")
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 def parse_xml(path: Path) -> ET.Element:
     """Return the root of an XML file; document types, which can make a small file large, are refused."""
-    text = text_of(path)
+    text = _decoded(path)
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise PictureError(f"{path.name} must be XML without a document type; remove it")
     try:
         return ET.fromstring(text)
     except ET.ParseError as error:
         raise PictureError(f"{path.name} must be XML: {error}; export it again") from None
+
+
+def _decoded(path: Path) -> str:
+    """Return a file's text by its byte order mark or by what its first line declares, without that line."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= LARGEST_TEXT else b""
+        declared = _DECLARED.match(data)
+        coding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        if declared is not None:
+            coding = declared[1].decode("ascii")
+        text = data.decode(coding) if coding and coding.lower() != "utf-8" else text_of(path)
+    except (OSError, LookupError, UnicodeError) as error:
+        raise PictureError(
+            f"{path.name} must be a readable file of labels: {error}; save it as UTF-8"
+        ) from None
+    return _DECLARATION.sub("", text, count=1)
 
 
 def size_in(root: ET.Element) -> tuple[int, int] | None:
@@ -58,7 +78,9 @@ def _shape(element: ET.Element) -> LabelledShape:
             extra = {}
     extra = extra if isinstance(extra, dict) else {}
     label = extra.get("label", label) if isinstance(extra.get("label", label), str) else label
-    rings = _ibm_rings(element) or _voc_rings(element)
+    if not label:
+        raise PictureError("an object must have a name, got none")
+    rings = _ibm_rings(element) or _voc_rings(element) or _turned_ring(element.find("robndbox"))
     mask = mask_of(extra["mask"]) if isinstance(extra.get("mask"), dict) else None
     fields = extras_of(extra)
     confidence = element.findtext("confidence")
@@ -115,6 +137,18 @@ def _voc_rings(element: ET.Element) -> tuple[tuple[Point, ...], ...]:
             number += 1
         rings.append(tuple(points))
     return tuple(rings)
+
+
+def _turned_ring(element: ET.Element | None) -> tuple[tuple[Point, ...], ...]:
+    """Return the corners of roLabelImg's turned box: its middle, its sides and an angle in radians."""
+    if element is None:
+        return ()
+    x, y, width, height, angle = (
+        _number(element.findtext(name), name) for name in ("cx", "cy", "w", "h", "angle")
+    )
+    cos, sin = math.cos(angle), math.sin(angle)
+    corners = ((-width, -height), (width, -height), (width, height), (-width, height))
+    return (tuple((x + (a * cos - b * sin) / 2, y + (a * sin + b * cos) / 2) for a, b in corners),)
 
 
 def object_element(shape: LabelledShape, *, ibm: bool = False) -> ET.Element:

@@ -1,7 +1,9 @@
 """YOLO: a text file for each picture, a line for each object, in shares of the picture's sides; names in data.yaml.
 
 0 0.5 0.5 0.25 0.25           the middle, the width and the height of a box; a sixth number is a confidence
-1 0.1 0.1 0.9 0.1 0.5 0.9     the points of a polygon
+1 0.1 0.1 0.9 0.1 0.5 0.9     the points of a polygon, or the four corners of a turned box; a confidence may follow
+
+Darknet's and CVAT's obj.names, LabelImg's classes.txt and folders named `labels` beside `images` are read as well.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from weft.vision.formats.found import (
     FoundSet,
     in_order,
     is_picture,
+    is_there,
     pictures_below,
     split_of,
     text_of,
@@ -30,6 +33,7 @@ from weft.vision.geometry.boxes import union_box
 from weft.vision.geometry.polygons import polygon_area
 from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape, Split
 
+_MOST_CLASSES = 10_000
 _KEYS = {
     "train": "train",
     "val": "validation",
@@ -45,11 +49,15 @@ def find_yolo(folder: Path) -> Path | None:
         for path in sorted(folder.glob(pattern)):
             if isinstance(_yaml(path).get("names"), (list, dict)):
                 return path
-    names = folder / "classes.txt"
-    if names.is_file():
-        return names
-    labels = folder / "labels"
-    return labels if labels.is_dir() and any(labels.rglob("*.txt")) else None
+    for pattern in ("classes.txt", "obj.names", "*.names"):
+        for path in sorted(folder.glob(pattern)):
+            if path.is_file():
+                return path
+    for home in (folder, *sorted(path for path in folder.iterdir() if path.name.lower() in SPLIT_WORDS)):
+        labels = home / "labels"
+        if labels.is_dir() and (home / "images").is_dir() and any(labels.rglob("*.txt")):
+            return labels
+    return None
 
 
 def _yaml(path: Path) -> dict[str, Any]:
@@ -62,9 +70,9 @@ def _yaml(path: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def read_yolo(folder: Path, described: Path) -> FoundSet:
-    """Return the pictures of a YOLO data set."""
-    known, pictures = _described(folder, described)
+def read_yolo(folder: Path, described: Path, *, confined: bool = False) -> FoundSet:
+    """Return the pictures of a YOLO data set; `confined`: of those below its own folder alone."""
+    known, keypoints, pictures = _described(folder, described, confined=confined)
     sidecar = read_sidecar(folder)
     found: list[FoundPicture] = []
     problems: list[str] = []
@@ -77,12 +85,16 @@ def read_yolo(folder: Path, described: Path) -> FoundSet:
             if not line.strip():
                 continue
             try:
-                shapes.append(_shape(line, names, grows=not known))
+                shapes.append(_shape(line, names, grows=not known, keypoints=keypoints))
             except PictureError as error:
                 problems.append(f"{labels.name if labels else path.name}:{number}: {error}; it was left out")
         place = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
         picture = FoundPicture(name=path.name, path=path, split=split, shapes=tuple(shapes), relative=True)
         found.append(sidecar.complete(picture, place, words))
+    if keypoints and any(picture.shapes for picture in found):
+        problems.append(
+            f"{described.name}: objects have keypoints; their boxes were read, the points left out"
+        )
     categories = {picture.category for picture in found if picture.category is not None}
     return FoundSet(
         name=folder.name,
@@ -94,60 +106,94 @@ def read_yolo(folder: Path, described: Path) -> FoundSet:
     )
 
 
-def _described(folder: Path, described: Path) -> tuple[list[str], list[tuple[Path, Split | None]]]:
+def _described(
+    folder: Path, described: Path, *, confined: bool
+) -> tuple[list[str], int, list[tuple[Path, Split | None]]]:
+    """Return the names, how many numbers of keypoints follow each box, and the pictures with their splits."""
     names: list[str] = []
+    keypoints = 0
     pictures: dict[Path, Split | None] = {}
     if described.suffix in (".yaml", ".yml"):
         document = _yaml(described)
-        names = _names(document["names"], described)
+        names, keypoints = _names(document["names"], described), _keypoints(document.get("kpt_shape"))
         root = described.parent / str(document.get("path") or ".")
+        bounds = (folder,) if confined else (described.parent, root)
         for key, split in _KEYS.items():
-            for path in _listed(document.get(key), root, described.parent):
+            for path in _listed(document.get(key), root, described.parent, bounds):
                 pictures.setdefault(path, SPLIT_WORDS[split])
     elif described.is_file():
         names = [line.strip() for line in text_of(described).splitlines() if line.strip()]
+        for (
+            word,
+            split,
+        ) in SPLIT_WORDS.items():  # Darknet's lists, whose paths begin at the folder above, or at data/
+            for path in _listed(f"{word}.txt", folder, folder, (folder,)):
+                pictures.setdefault(path, split)
     if not pictures:
         pictures = {path: split_of(path.relative_to(folder)) for path in pictures_below(folder)}
-    return names, list(pictures.items())
+    return names, keypoints, list(pictures.items())
+
+
+def _keypoints(given: Any) -> int:
+    """Return how many numbers the keypoints of an object are, by `kpt_shape`: points and numbers a point."""
+    if isinstance(given, list) and len(given) == 2 and all(isinstance(one, int) and one > 0 for one in given):
+        return int(given[0] * given[1])
+    return 0
 
 
 def _names(given: Any, path: Path) -> list[str]:
+    """Return the names by their numbers; a number without a name is its own."""
     if isinstance(given, list):
         return [str(name) for name in given]
     try:
         numbered = {int(key): str(name) for key, name in given.items()}
-    except ValueError:
+    except (TypeError, ValueError):
         raise PictureError(
             f"{path.name}: names must be a list or be numbered, got {str(given)[:60]}"
         ) from None
-    if sorted(numbered) != list(range(len(numbered))):
+    if numbered and not (min(numbered) >= 0 and max(numbered) < _MOST_CLASSES):
         raise PictureError(
-            f"{path.name}: names must be numbered from 0 without gaps, got {sorted(numbered)[:20]}"
+            f"{path.name}: names must be numbered from 0 to {_MOST_CLASSES - 1}, got {sorted(numbered)[:20]}"
         )
-    return [numbered[number] for number in range(len(numbered))]
+    return [numbered.get(number, str(number)) for number in range(max(numbered, default=-1) + 1)]
 
 
-def _listed(given: Any, root: Path, home: Path) -> list[Path]:
-    """Return the pictures of one split: of a folder, of a list in a text file, or of several of those."""
+def _listed(given: Any, root: Path, home: Path, bounds: tuple[Path, ...]) -> list[Path]:
+    """Return the pictures of one split: of a folder, of a list in a text file, or of several of those.
+
+    What does not lie below one of the bounds is not there.
+    """
     if isinstance(given, list):
-        return [path for one in given for path in _listed(one, root, home)]
+        return [path for one in given for path in _listed(one, root, home, bounds)]
     if not isinstance(given, str):
         return []
     # Roboflow writes ../train/images for folders beside the file.
     tried = [root / given, home / given, home / given.removeprefix("../")]
-    place = next((path for path in tried if path.exists() and _inside(path, home, root)), None)
+    place = next((path for path in tried if _inside(path, bounds) and is_there(path)), None)
     if place is None:
         return []
     if place.is_dir():
-        return list(pictures_below(place))
-    lines = [Path(line.strip()) for line in text_of(place).splitlines() if line.strip()]
-    found = [next((p for p in (place.parent / line, root / line) if p.is_file()), None) for line in lines]
-    return [path for path in found if path is not None and is_picture(path) and _inside(path, home, root)]
+        return [path for path in pictures_below(place) if _inside(path, bounds)]
+    if place.suffix != ".txt" or not place.is_file():
+        return []
+    found = []
+    for line in text_of(place).splitlines():
+        named = Path(line.strip())
+        tried = [place.parent / named, root / named, place.parent / Path(*named.parts[1:])]
+        path = next(
+            (one for one in tried if is_picture(one) and _inside(one, bounds) and is_there(one)), None
+        )
+        if path is not None:
+            found.append(path)
+    return found
 
 
-def _inside(path: Path, home: Path, root: Path) -> bool:
-    whole = path.resolve()
-    return whole.is_relative_to(home.resolve()) or whole.is_relative_to(root.resolve())
+def _inside(path: Path, bounds: tuple[Path, ...]) -> bool:
+    try:
+        whole = path.resolve()
+    except (OSError, ValueError):  # a name that no file system takes
+        return False
+    return any(whole.is_relative_to(bound.resolve()) for bound in bounds)
 
 
 def _labels_of(picture: Path) -> Path | None:
@@ -164,14 +210,16 @@ def _labels_of(picture: Path) -> Path | None:
     return beside if beside.is_file() else None
 
 
-def _shape(line: str, names: list[str], *, grows: bool) -> LabelledShape:
+def _shape(line: str, names: list[str], *, grows: bool, keypoints: int) -> LabelledShape:
     try:
         number, *values = line.split()
-        place = int(number)
+        place = int(number) if number.isdigit() else _whole(float(number))
         numbers = [float(value) for value in values]
     except ValueError:
         raise PictureError(f"a line must be a class and numbers, got {line[:60]!r}") from None
-    if grows and 0 <= place < 10_000:
+    if keypoints and len(numbers) >= 4 + keypoints:
+        numbers = [*numbers[:4], *numbers[4 + keypoints :]]
+    if grows and 0 <= place < _MOST_CLASSES:
         names.extend(str(missing) for missing in range(len(names), place + 1))
     if not 0 <= place < len(names):
         raise PictureError(f"a class must be from 0 to {len(names) - 1}, got {place}")
@@ -181,12 +229,19 @@ def _shape(line: str, names: list[str], *, grows: bool) -> LabelledShape:
         return LabelledShape(
             label=names[place], box=box, confidence=numbers[4] if len(numbers) == 5 else None
         )
-    if len(numbers) < 6 or len(numbers) % 2:
+    if len(numbers) < 6:
         raise PictureError(
             f"a line must have 4 numbers or the points of a polygon, got {len(numbers)} numbers"
         )
+    confidence = numbers.pop() if len(numbers) % 2 else None
     ring = tuple(zip(numbers[::2], numbers[1::2], strict=True))
-    return LabelledShape(label=names[place], box=union_box(ring), polygons=(ring,))
+    return LabelledShape(label=names[place], box=union_box(ring), polygons=(ring,), confidence=confidence)
+
+
+def _whole(number: float) -> int:
+    if not number.is_integer():
+        raise ValueError(number)
+    return int(number)
 
 
 def write_yolo(version: DatasetVersion, folder: Path) -> None:

@@ -371,7 +371,7 @@ class Library:
             place.mkdir()
             try:
                 unpack(path, place, self._limits)
-                yield scan_folder(place), films_below(place), f"zip {digest}"
+                yield scan_folder(place, confined=True), films_below(place), f"zip {digest}"
             finally:
                 shutil.rmtree(place, ignore_errors=True)
         elif path.suffix.lower() in FILM_SUFFIXES:
