@@ -92,7 +92,7 @@ class SharedMemory:
         self._others = [peer for peer in range(self.size) if peer != self.index]
         # Everyone's place, by its first byte and what it holds: to make views takes longer than a small reduction.
         self._views: dict[tuple[int, torch.dtype, int], tuple[list[Tensor], int]] = {}
-        self._parts: dict[tuple[int, torch.dtype, tuple[int, ...]], list[list[Tensor]]] = {}
+        self._parts: dict[tuple[int, torch.dtype, tuple[int, ...]], list[Tensor]] = {}  # of the peer's
 
     @classmethod
     def connect(cls, peers: DimensionPeers) -> SharedMemory:
@@ -220,13 +220,12 @@ class SharedMemory:
         nbytes = count * batch[0].element_size()
         begin, places = self._places_of(dtype, count, nbytes, signature(reduction.name))
         key = (begin, dtype, counts)
-        if (parts := self._parts.get(key)) is None:
+        if (theirs := self._parts.get(key)) is None:
             if len(self._parts) == BATCHES_KEPT:
                 self._parts.clear()
-            parts = self._parts[key] = [list(torch.split(place, list(counts))) for place in places]
-        copy_each(parts[self.index], batch)
+            theirs = self._parts[key] = list(torch.split(places[1 - self.index], list(counts)))
+        torch.cat(batch, out=places[self.index])  # half the time of as many copies
         self._meet()
-        theirs = parts[1 - self.index]
         if reduction.name in ("SUM", "AVG") and dtype is not torch.bool:
             add_to_each(batch, theirs)  # a + b is b + a, to the bit
             return

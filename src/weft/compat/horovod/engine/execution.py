@@ -142,7 +142,7 @@ class Execute:
         after: ScaleFactor,
     ) -> None:
         """Reduce tensors of one type as one. What is small is scaled together, what is large on its way."""
-        in_place = all(map(operator.is_, inputs, outputs))
+        in_place = inputs is outputs or all(map(operator.is_, inputs, outputs))
         flat_out = [out if out.dim() == 1 else out.view(-1) for out in outputs]
         flat_in = flat_out
         if not in_place:
@@ -293,6 +293,10 @@ def _request(agreed: AgreedOp, op: HorovodOp | None) -> OpRequest:
 def _tensors(work: AgreedWork) -> tuple[list[Tensor], list[Tensor]]:
     """Return what is read and what is written; zeros for the operations of others, if this rank has joined."""
     inputs: list[Tensor] = []
+    if all(op is not None and op.inputs is op.outputs for op in work.ops):  # in place
+        for op in work.ops:
+            inputs += op.inputs  # type: ignore[union-attr]
+        return inputs, inputs
     outputs: list[Tensor] = []
     for place, op in enumerate(work.ops):
         if op is None:

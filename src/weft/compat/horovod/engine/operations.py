@@ -5,32 +5,36 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from weft.compat.horovod.negotiation.messages import OpRequest
 from weft.compat.horovod.negotiation.names import OpKey
 
 
-@dataclass(slots=True, eq=False)
 class HorovodOp:
-    """One operation: its request, the tensors it reads, those it writes, and what came of it."""
+    """One operation: its request, the tensors it reads, those it writes, and what came of it.
 
-    request: OpRequest
-    inputs: Sequence[Tensor] = ()
-    outputs: Sequence[Tensor] | None = None  # None: they are made when it is carried out
-    finish: Callable[[HorovodOp], Any] | None = None  # makes the result, once outputs are there
+    Written out, as there is one for each tensor of each step: what most operations leave as it is belongs to the class.
+    """
+
     events: tuple[Any, ...] = ()  # of CUDA streams, to be awaited before the inputs are read
     done: bool = False
     error: BaseException | None = None
     extra: Any = None  # alltoall: received splits; allgather: rows of each rank; else a number
-    key: OpKey = field(init=False)  # under which it is in flight
-    number: int = -1  # that stood for its request when it was submitted
 
-    def __post_init__(self) -> None:
-        self.key = self.request.set_id, self.request.name
+    def __init__(
+        self,
+        request: OpRequest,
+        inputs: Sequence[Tensor] = (),
+        outputs: Sequence[Tensor] | None = None,  # None: they are made when it is carried out
+        finish: Callable[[HorovodOp], Any] | None = None,  # makes the result, once outputs are there
+    ) -> None:
+        self.request, self.inputs, self.outputs, self.finish = request, inputs, outputs, finish
+        self.key: OpKey = (request.set_id, request.name)  # under which it is in flight
+        self.number = -1  # that stood for its request when it was submitted
 
     def result(self) -> Any:
         """Return what came of the operation once it is done, or raise what it failed with."""
@@ -63,7 +67,9 @@ class HandleTable:
         """Mark operations as done, and wake those who wait for them."""
         with self._changed:
             for op in ops:
-                op.inputs, op.events = (), ()
+                op.inputs = ()
+                if op.events:
+                    op.events = ()
                 op.done = True
             self._changed.notify_all()
 
@@ -77,3 +83,33 @@ class HandleTable:
         with self._changed:
             while not op.done and not or_else():
                 self._changed.wait()
+
+
+class KnownReduction:
+    """A reduction on the CPU that was asked for before, and what its tensors were like."""
+
+    def __init__(self, request: OpRequest, dtypes: Sequence[torch.dtype]) -> None:
+        self.request = request
+        self._dtypes = dtypes
+        self._terms = request.op, request.prescale, request.postscale
+
+    def is_for(self, tensors: Sequence[Tensor], op: int, prescale: float, postscale: float) -> bool:
+        """Return whether tensors are as they were, so that nothing is to be checked again."""
+        shapes, dtypes = self.request.shapes, self._dtypes
+        if (op, prescale, postscale) != self._terms or len(shapes) != len(tensors):
+            return False
+        if len(tensors) == 1:  # as nearly always
+            return _is_plain(tensors[0], shapes[0], dtypes[0])
+        return all(map(_is_plain, tensors, shapes, dtypes))
+
+
+def _is_plain(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+    """Return whether something is a dense tensor on the CPU of this shape and type."""
+    return (
+        isinstance(tensor, Tensor)
+        and tensor.dtype is dtype
+        and tensor.shape == shape
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+    )

@@ -15,7 +15,7 @@ from weft.collectives.modes.tcp.mesh import own_address
 from weft.collectives.torch_private import PrefixStore
 from weft.compat.horovod.engine.control import ControlPlane, RankFacts, meet_all, meet_alone
 from weft.compat.horovod.engine.engine import HorovodEngine
-from weft.compat.horovod.engine.operations import HandleTable, HorovodOp
+from weft.compat.horovod.engine.operations import HandleTable, HorovodOp, KnownReduction
 from weft.compat.horovod.engine.place import (
     CrossPlace,
     FixedPlaces,
@@ -54,9 +54,8 @@ class HorovodWorld:
         self._settings = HorovodSettings()
         self._counters: Counter[tuple[int, str]] = Counter()  # unnamed operations, by set and kind
         self._told = False
-        self.known_requests: dict[
-            tuple[str, int | None, str | None], OpRequest
-        ] = {}  # of reductions, in this world
+        # Of this world, by word, set and name.
+        self.known_reductions: dict[tuple[str, int | None, str | None], KnownReduction] = {}
 
     # -- coming and going -----------------------------------------------------------------------------
 
@@ -97,7 +96,7 @@ class HorovodWorld:
         self._engine, self._place = engine, place
         self._cross = cross_place(control.roster, place.rank)
         self._counters.clear()
-        self.known_requests = {}
+        self.known_reductions = {}
         global_process_set.attach(engine, GLOBAL_SET)
         assert self._places is not None
         announce(os.environ, place, self._cross, elastic=not isinstance(self._places, FixedPlaces))
@@ -141,7 +140,7 @@ class HorovodWorld:
         if engine is None:
             return
         engine.stop()
-        self.known_requests = {}
+        self.known_reductions = {}
         for each in (*self._sets, global_process_set):
             each.attach(None, None)
         self._sets = []
@@ -210,7 +209,7 @@ class HorovodWorld:
         engine.wait(op)
         op.result()
         self._sets = [each for each in self._sets if each.process_set_id != number]
-        self.known_requests = {}
+        self.known_reductions = {}
         given.attach(None, None)
         return True
 

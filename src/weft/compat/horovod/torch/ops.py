@@ -53,7 +53,8 @@ def wait_for(op: HorovodOp) -> Any:
 
 
 def _first(op: HorovodOp) -> Tensor:
-    return (op.outputs or ())[0]
+    assert op.outputs is not None
+    return op.outputs[0]
 
 
 def _all(op: HorovodOp) -> tuple[Tensor, ...]:
@@ -67,7 +68,8 @@ def _into(tensors: Sequence[Tensor]) -> Callable[[HorovodOp], Any]:
 
 
 def _into_one(tensor: Tensor) -> Callable[[HorovodOp], Tensor]:
-    return lambda _: tensor
+    """Make the result of an operation in place: the caller's own tensor, which is what is written, or its alias."""
+    return (lambda _: tensor) if tensor.requires_grad else _first
 
 
 # -- allreduce ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from weft.compat.horovod.engine.adasum import is_power_of_two
-from weft.compat.horovod.engine.operations import HorovodOp
+from weft.compat.horovod.engine.operations import HorovodOp, KnownReduction
 from weft.compat.horovod.engine.process_sets import ProcessSet
 from weft.compat.horovod.engine.world import world
 from weft.compat.horovod.errors import HorovodInternalError
@@ -96,7 +96,9 @@ def submit(
 ) -> HorovodOp:
     """Hand an operation to the engine."""
     plain = [tensor.detach() if tensor.requires_grad else tensor for tensor in inputs]
-    op = HorovodOp(request, plain, plain if in_place else None, finish)
+    op = HorovodOp(
+        request, plain, plain if in_place else None, finish
+    )  # the same list: nothing is to be copied
     if request.device != "cpu":
         devices = {tensor.device for tensor in plain}
         op.events = tuple(torch.cuda.current_stream(device).record_event() for device in devices)
@@ -128,9 +130,9 @@ def allreduce(
 ) -> HorovodOp:
     """Submit a reduction of one tensor, or of a group."""
     key = word, process_set.process_set_id, name
-    known = world.known_requests.get(key)
-    if known is not None and _as_before(known, tensors, op, prescale, postscale):
-        return submit(known, tensors, in_place=in_place, finish=finish, hurry=hurry)
+    known = world.known_reductions.get(key)
+    if known is not None and known.is_for(tensors, op, prescale, postscale):
+        return submit(known.request, tensors, in_place=in_place, finish=finish, hurry=hurry)
     ranks = members_of(process_set)
     dtypes = check_tensors(tensors, reduced=True)
     if op == ReduceKind.ADASUM:
@@ -149,31 +151,10 @@ def allreduce(
         float(prescale),
         float(postscale),
     )
-    if name is not None and op != ReduceKind.ADASUM and len(world.known_requests) < REQUESTS_KEPT:
-        world.known_requests[key] = request
+    may_repeat = name is not None and op != ReduceKind.ADASUM and request.device == "cpu"
+    if may_repeat and len(world.known_reductions) < REQUESTS_KEPT:
+        world.known_reductions[key] = KnownReduction(request, [tensor.dtype for tensor in tensors])
     return submit(request, tensors, in_place=in_place, finish=finish, hurry=hurry)
-
-
-def _as_before(
-    known: OpRequest, tensors: Sequence[Tensor], op: int, prescale: float, postscale: float
-) -> bool:
-    """Return whether tensors are such as an earlier request describes, so that nothing is to be checked again."""
-    if known.op != op or known.prescale != prescale or known.postscale != postscale:
-        return False
-    dtypes, shapes = known.dtypes, known.shapes
-    if len(shapes) != len(tensors) or known.device != "cpu":
-        return False
-    for place, tensor in enumerate(tensors):
-        if not (
-            isinstance(tensor, Tensor)
-            and tensor.shape == shapes[place]
-            and REDUCED_TYPES.get(tensor.dtype) == dtypes[place]
-            and tensor.is_cpu
-            and tensor.layout is torch.strided
-            and tensor.is_contiguous()
-        ):
-            return False
-    return True
 
 
 def _check_adasum(tensors: Sequence[Tensor], ranks: Sequence[int], process_set: ProcessSet) -> None:
