@@ -1,6 +1,6 @@
 """Coordinate descent on the quadratic model of a loss with an L1 penalty, column by column of a sparse table.
 
-Numbers are gathered by hand, four at a time, as in `dual`, and by places without a sign: see `histogram`.
+Numbers are gathered by hand, four at a time, as in `dual`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from weft.learn.kernels.compiling import inlined, scalar_kernel
 Array = Any  # inside compiled code the types are Numba's
 
 SWEEPS_IN_USE = 20  # most sweeps over the coordinates in use between two over all
-MOVED, CURVATURE = 0, 1  # the numbers of a row side by side: one look-up finds both
 
 
 @inlined
@@ -29,34 +28,20 @@ def _best(own: float, w: float, slope: float, l1: float, positive: bool) -> floa
 
 
 @inlined
-def _slope(data: Array, rows: Array, state: Array) -> float:
-    """A column times the change of the slopes, curvature * moved."""
+def _gathered(data: Array, indices: Array, start: int, stop: int, values: Array) -> float:
+    """A column times a vector over rows."""
+    k = start
     a = b = c = d = 0.0
-    whole = len(rows) // 4 * 4
-    for k in range(0, whole, 4):
-        i, j = np.uint32(rows[k]), np.uint32(rows[k + 1])
-        m, n = np.uint32(rows[k + 2]), np.uint32(rows[k + 3])
-        a += data[k] * (state[i, MOVED] * state[i, CURVATURE])
-        b += data[k + 1] * (state[j, MOVED] * state[j, CURVATURE])
-        c += data[k + 2] * (state[m, MOVED] * state[m, CURVATURE])
-        d += data[k + 3] * (state[n, MOVED] * state[n, CURVATURE])
-    for k in range(whole, len(rows)):
-        i = np.uint32(rows[k])
-        a += data[k] * (state[i, MOVED] * state[i, CURVATURE])
+    while k + 3 < stop:
+        a += data[k] * values[indices[k]]
+        b += data[k + 1] * values[indices[k + 1]]
+        c += data[k + 2] * values[indices[k + 2]]
+        d += data[k + 3] * values[indices[k + 3]]
+        k += 4
+    while k < stop:
+        a += data[k] * values[indices[k]]
+        k += 1
     return a + b + c + d
-
-
-@inlined
-def _own(data: Array, rows: Array, state: Array) -> float:
-    """The curvature along a column."""
-    a = b = 0.0
-    whole = len(rows) // 2 * 2
-    for k in range(0, whole, 2):
-        a += data[k] * data[k] * state[np.uint32(rows[k]), CURVATURE]
-        b += data[k + 1] * data[k + 1] * state[np.uint32(rows[k + 1]), CURVATURE]
-    if whole < len(rows):
-        a += data[whole] * data[whole] * state[np.uint32(rows[whole]), CURVATURE]
-    return a + b
 
 
 @inlined
@@ -75,53 +60,23 @@ def _shuffle(order: Array, count: int, state: Any) -> Any:
 def rows_times(data: Array, indices: Array, indptr: Array, slopes: Array, gradient: Array) -> None:
     """The gradient grows by each row times its slope."""
     for i in range(slopes.shape[0]):
-        slope, values, columns = (
-            slopes[i],
-            data[indptr[i] : indptr[i + 1]],
-            indices[indptr[i] : indptr[i + 1]],
-        )
-        for k in range(len(columns)):
-            gradient[np.uint32(columns[k])] += slope * values[k]
-
-
-@scalar_kernel
-def rows_along(data: Array, indices: Array, indptr: Array, w: Array, margins: Array) -> None:
-    """The margins grow by each row times the coefficients."""
-    for i in range(margins.shape[0]):
-        margin = 0.0
+        slope = slopes[i]
         for k in range(indptr[i], indptr[i + 1]):
-            margin += w[np.uint32(indices[k])] * data[k]
-        margins[i] += margin
+            gradient[indices[k]] += slope * data[k]
 
 
 @scalar_kernel
-def column_sizes(data: Array, indices: Array, counts: Array, squares: Array) -> None:
-    """Count the stored values of each column, and add up their squares."""
-    for k in range(len(indices)):
-        j = np.uint32(indices[k])
-        counts[j] += 1
-        squares[j] += data[k] * data[k]
-
-
-@scalar_kernel
-def take_columns(
-    data: Array, indices: Array, indptr: Array, places: Array, values: Array, rows: Array
-) -> None:
-    """Copy columns of a CSR matrix: the first value of column j goes to places[j]; none where that is negative."""
-    for i in range(indptr.shape[0] - 1):
-        for k in range(indptr[i], indptr[i + 1]):
-            j = np.uint32(indices[k])
-            place = places[j]
-            if place >= 0:
-                values[np.uint64(place)] = data[k]
-                rows[np.uint64(place)] = i
-                places[j] = place + 1
+def add_columns(data: Array, indices: Array, indptr: Array, chosen: Array, w: Array, margins: Array) -> None:
+    """The margins grow by the chosen columns times their coefficients."""
+    for j in chosen:
+        for k in range(indptr[j], indptr[j + 1]):
+            margins[indices[k]] += w[j] * data[k]
 
 
 @scalar_kernel
 def column_descent(
     columns: tuple[Array, Array, Array, Array],
-    state: Array,
+    curvature: Array,
     gradient: Array,
     start: Array,
     w: Array,
@@ -131,66 +86,69 @@ def column_descent(
     enough: float,
     close: float,
     sweeps: int,
-) -> float:
-    """Minimise the model from `start`, in place in `w`, until a sweep over the coordinates in use gains little.
+) -> int:
+    """Minimise the model from `start`, in place in `w`, until a sweep over all coordinates gains little.
 
-    Little is the share `close` of what the first sweep gained, or `enough`. The model is gradient · (w - start) +
+    Little is the share `close` of what the first one gained, or `enough`. The model is gradient · (w - start) +
     (w - start) · H · (w - start) / 2 + the penalties, with H = X' diag(curvature) X of the columns given, and a last
-    column of ones where there is an intercept. `columns` are values, their rows, and where each column begins and ends;
-    state[row] is how far its margin has moved, and its curvature; `penalty` has l1 and l2 of the columns, then of the
-    intercept. Returns about how much further sweeps would gain.
+    column of ones where there is an intercept. `columns` is a CSC matrix and the columns of it to use; `penalty` has
+    l1 and l2 of the columns, then of the intercept. Returns the sweeps over all.
     """
-    data, indices, begin, stop = columns
+    data, indices, indptr, chosen = columns
     l1, l2, b_l1, b_l2 = penalty
-    count = begin.shape[0]
+    count, rows = chosen.shape[0], curvature.shape[0]
+    push = np.zeros(rows)  # curvature * X (w - start): what a column meets is its slope
     own = np.full(count, -1.0)  # a column's curvature, once it is needed
-    whole = 0.0
-    for i in range(state.shape[0]):
-        whole += state[i, CURVATURE]
+    whole = curvature.sum()
+    all_push = 0.0
     order = np.arange(count)
-    mix = np.uint64(88172645463325252)
-    gained = before = 0.0
+    state = np.uint64(88172645463325252)
     for sweep in range(sweeps):
+        most = 0.0
         visited = count
         for turn in range(SWEEPS_IN_USE + 1):
-            before, gained = gained, 0.0
-            mix = _shuffle(order, visited, mix)
+            gained = 0.0
+            state = _shuffle(order, visited, state)
             used = 0
             for place in range(visited):
                 j = order[place]
-                values, rows = data[begin[j] : stop[j]], indices[begin[j] : stop[j]]
-                slope = gradient[j] + l2 * (w[j] - start[j]) + _slope(values, rows, state)
+                first, last = indptr[chosen[j]], indptr[chosen[j] + 1]
+                slope = gradient[j] + l2 * (w[j] - start[j]) + _gathered(data, indices, first, last, push)
                 if w[j] == 0.0 and abs(slope) <= l1:
                     continue
                 if own[j] < 0.0:
-                    own[j] = l2 + _own(values, rows, state)
+                    own[j] = l2
+                    for k in range(first, last):
+                        own[j] += data[k] * data[k] * curvature[indices[k]]
                 if own[j] <= 0.0:
                     continue
                 change = _best(own[j], w[j], slope, l1, positive) - w[j]
                 if change != 0.0:
                     w[j] += change
                     gained += change * change * own[j]
-                    for k in range(len(rows)):
-                        state[np.uint32(rows[k]), MOVED] += change * values[k]
+                    for k in range(first, last):
+                        step = change * data[k] * curvature[indices[k]]
+                        push[indices[k]] += step
+                        all_push += step
                 if w[j] != 0.0:  # the coordinates in use move to the front
                     order[place], order[used] = order[used], j
                     used += 1
             if intercept and whole + b_l2 > 0.0:
-                slope = gradient[count] + b_l2 * (w[count] - start[count])
-                for i in range(state.shape[0]):
-                    slope += state[i, MOVED] * state[i, CURVATURE]
+                slope = gradient[count] + b_l2 * (w[count] - start[count]) + all_push
                 change = _best(whole + b_l2, w[count], slope, b_l1, False) - w[count]
                 if change != 0.0:
                     w[count] += change
                     gained += change * change * (whole + b_l2)
-                    for i in range(state.shape[0]):
-                        state[i, MOVED] += change
-            if sweep == 0 and turn == 0:
-                enough = max(enough, close * gained)
-            elif gained <= enough:
-                rate = min(gained / before, 0.95) if before > 0.0 else 0.0
-                return gained * rate / (1.0 - rate)  # of gains that fall off evenly
-            if gained <= 0.0:
-                return 0.0
+                    all_push += change * whole
+                    for i in range(rows):
+                        push[i] += change * curvature[i]
+            if turn == 0:
+                most = gained
+            if gained <= enough or (turn > 0 and gained <= 0.1 * most):
+                break
             visited = used
-    return np.inf  # type: ignore[no-any-return]  # too many sweeps to tell
+        if sweep == 0:
+            enough = max(enough, close * most)
+        if most <= enough:
+            return sweep + 1
+    return sweeps
