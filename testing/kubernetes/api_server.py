@@ -12,6 +12,7 @@ content types, permissions, immutable fields, PodSecurity (`restricted`) and quo
 from __future__ import annotations
 
 import base64
+import calendar
 import copy
 import json
 import re
@@ -19,7 +20,8 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -76,6 +78,7 @@ class VirtualKubernetes:
         self._ends: dict[str, dict[int, list[str]]] = {}  # phases of ended pods, by Job and index
         self._processes: dict[str, PodProcess] = {}  # by the pods' identities
         self._addresses = 1
+        self._timers: list[threading.Timer] = []
         # Pods die with the thread that starts them, so it must stay as long as the cluster.
         self._spawner = ThreadPoolExecutor(1)
         self._hosts = folder / "hosts"
@@ -86,6 +89,7 @@ class VirtualKubernetes:
         self.unschedulable: set[int] = set()  # indexes of pods that find no node
         self.quota: int | None = None  # pods that a namespace may have
         self.drop_answers = 0  # to so many creations, which are carried out
+        self.silent_kind = ""  # whose creations are carried out and not answered until this is another one
         self.drop_refusals = 0  # so many answers that refuse are lost
         self.rules = dict(rules_for("job"))  # what may be done: no more than the Role that we print
         self.suspends = False  # as Kueue does with new Jobs
@@ -117,6 +121,8 @@ class VirtualKubernetes:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+        for timer in self._timers:
+            timer.cancel()
         for process in list(self._processes.values()):
             process.close()
         self._spawner.shutdown()
@@ -172,6 +178,18 @@ class VirtualKubernetes:
         with self._changed:
             self._remove("pods", self.pod(index))
 
+    def hasten(self, seconds: float) -> None:
+        """Let time go by for the deadlines of Jobs, and for those that are kept after their end."""
+        with self._changed:
+            for job in self.objects("jobs"):
+                if _is_finished(job):
+                    if job["spec"].get("ttlSecondsAfterFinished", seconds) < seconds:
+                        self._remove_if_there(job)
+                    continue
+                started = _seconds(job["status"]["startTime"]) - seconds
+                self._with_status(job, {"startTime": _time(started)})
+            self._control()
+
     def restart(self) -> None:
         """Break all streams, as an API server that restarts does."""
         with self._changed:
@@ -198,7 +216,11 @@ class VirtualKubernetes:
             if wrong := problems(item):
                 raise ApiRefusalError(422, f'{item["kind"]} "{name}" is invalid: {"; ".join(wrong)}')
             item = copy.deepcopy(item)
-            item["metadata"] |= {"namespace": namespace, "uid": secrets.token_hex(8)}
+            item["metadata"] |= {
+                "namespace": namespace,
+                "uid": str(uuid.uuid4()),
+                "creationTimestamp": _now(),
+            }
             _fill_in(item)
             if kind == "jobs" and self.suspends:
                 item["spec"]["suspend"] = True
@@ -249,7 +271,7 @@ class VirtualKubernetes:
             # Gone only once its processes are.
             if "deletionTimestamp" not in metadata:
                 item = copy.deepcopy(item)
-                item["metadata"]["deletionTimestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                item["metadata"]["deletionTimestamp"] = _now()
                 self._put("MODIFIED", kind, item)
                 process = self._processes.get(metadata["uid"])
                 if process is None:
@@ -301,6 +323,11 @@ class VirtualKubernetes:
             return
         if spec.get("suspend"):
             return
+        if "startTime" not in job.get("status", {}):
+            job = self._with_status(job, {"startTime": _now()})
+        if "activeDeadlineSeconds" in spec and self._is_late(job):
+            self._finish(job, "FailureTarget", "DeadlineExceeded")
+            return
         by_index: dict[int, list[Data]] = {}
         for pod in pods:
             by_index.setdefault(int(pod["metadata"]["annotations"][INDEX]), []).append(pod)
@@ -339,8 +366,39 @@ class VirtualKubernetes:
     def _add_condition(self, job: Data, condition: str, reason: str) -> None:
         job = copy.deepcopy(job)
         told = {"type": condition, "status": "True", "reason": reason, "message": ""}
-        job["status"] = {"conditions": [*_conditions(job), told]}
+        job = self._with_status(job, {"conditions": [*_conditions(job), told]})
+        if _is_finished(job) and (keep_s := job["spec"].get("ttlSecondsAfterFinished")) is not None:
+            self._later(keep_s, lambda: self._remove_if_there(job))
+
+    def _with_status(self, job: Data, status: Data) -> Data:
+        """Note something about a Job; return it as it is then."""
+        job = copy.deepcopy(job)
+        job["status"] = {**job.get("status", {}), **status}
         self._put("MODIFIED", "jobs", job)
+        return job
+
+    def _is_late(self, job: Data) -> bool:
+        """Return whether a Job has run for longer than it may; if not, look again when it has."""
+        ran_s = time.time() - _seconds(job["status"]["startTime"])
+        left_s = float(job["spec"]["activeDeadlineSeconds"]) - ran_s
+        if left_s > 0:
+            self._later(left_s, self._control)
+        return left_s <= 0
+
+    def _later(self, seconds: float, then: Callable[[], None]) -> None:
+        def locked() -> None:
+            with self._changed:
+                then()
+
+        timer = threading.Timer(seconds, locked)
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)
+
+    def _remove_if_there(self, job: Data) -> None:
+        known = self._objects.get(("jobs", job["metadata"]["namespace"], job["metadata"]["name"]))
+        if known is not None and known["metadata"]["uid"] == job["metadata"]["uid"]:
+            self._remove("jobs", known)
 
     def _count_end(self, pod: Data) -> None:
         """Count the end of a pod for its Job, which keeps it until then: also that of one that was deleted."""
@@ -370,7 +428,7 @@ class VirtualKubernetes:
             "message": message,
         }
         if ("events", event["metadata"]["namespace"], event["metadata"]["name"]) not in self._objects:
-            event["metadata"]["uid"] = secrets.token_hex(8)
+            event["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": _now()}
             self._put("ADDED", "events", event)
 
     def _make_pod(self, job: Data, index: int) -> None:
@@ -388,7 +446,8 @@ class VirtualKubernetes:
         metadata = {
             "name": f"{name}-{index}-{secrets.token_hex(3)[:5]}",
             "namespace": job["metadata"]["namespace"],
-            "uid": secrets.token_hex(8),
+            "uid": str(uuid.uuid4()),
+            "creationTimestamp": _now(),
             "labels": {**template["metadata"].get("labels", {}), JOB_NAME: name, INDEX: str(index)},
             "annotations": {
                 **template["metadata"].get("annotations", {}),
@@ -654,7 +713,8 @@ class _Handler(BaseHTTPRequestHandler):
             if self.cluster.drop_answers > 0:
                 self.cluster.drop_answers -= 1
                 raise ConnectionResetError
-            self._send(201, made)
+            self.cluster.wait_for("words", lambda: self.cluster.silent_kind != kind)
+            self._send(201, made, warnings=_warnings(item))
         elif self.command == "PATCH":
             # The others are taken by a real one as well; a run sends none of them.
             change = self._body(body, "application/merge-patch+json")
@@ -683,9 +743,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.cluster.check_log(name, namespace, query.get("container", ""))
         return self.cluster.log_lines(name, namespace, since.rstrip("Z"), query.get("follow") == "true")
 
-    def _send(self, code: int, data: Data) -> None:
+    def _send(self, code: int, data: Data, *, warnings: Iterable[str] = ()) -> None:
         body = json.dumps(data).encode()
         self.send_response(code)
+        for text in warnings:
+            self.send_header("Warning", f"299 - {json.dumps(text)}")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         if code == 429:
@@ -734,6 +796,19 @@ def _is_finished(job: Data) -> bool:
     return any(condition["type"] in _TERMINAL.values() for condition in _conditions(job))
 
 
+def _now() -> str:
+    return _time(time.time())
+
+
+def _time(seconds: float) -> str:
+    """Return a time as objects tell it: whole seconds."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _seconds(text: str) -> float:
+    return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")))
+
+
 def _texts(data: dict[str, str]) -> dict[str, str]:
     return {name: base64.b64decode(text).decode() for name, text in data.items()}
 
@@ -756,6 +831,12 @@ def _fill_in(item: Data) -> None:
         }
     if item["kind"] == "Service":
         item["spec"] = {"type": "ClusterIP", "sessionAffinity": "None", **item["spec"]}
+
+
+def _warnings(item: Data) -> list[str]:
+    """Return what a real server says about an object that it takes: that its pods will be refused."""
+    wrong = restricted_problems(item["spec"]["template"]["spec"]) if item["kind"] == "Job" else []
+    return [f'would violate PodSecurity "restricted:latest": {", ".join(wrong)}'] if wrong else []
 
 
 def _has_fields(kind: str, item: Data, selector: str) -> bool:

@@ -87,7 +87,7 @@ class KubernetesConfig(Document, frozen=True, kw_only=True):
     env: dict[VariableName, str] = field(default_factory=dict)
     secrets: dict[VariableName, SecretKey] = field(default_factory=dict)  # variable: secret/key
     shm: Quantity | None = "2Gi"  # of /dev/shm, in memory; None: what the node gives (64 MiB)
-    run_as_user: Identity = 1000
+    run_as_user: Identity | None = 1000  # None: that of the image, or one that the cluster picks
     run_as_group: Identity | None = None
     fs_group: Identity | None = None
     root: bool = False  # whether the containers may run as root
@@ -113,5 +113,8 @@ class KubernetesConfig(Document, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=1024, le=65535)] = 29499  # where the pods meet
     checks: bool = False  # of the pods and the network between them, before the run
     detach: bool = False  # leave the run alone once it is applied
+    client_s: Annotated[int, Meta(ge=30, le=31_536_000)] | None = (
+        900  # without whoever follows a run, after which its Job ends; None: it goes on
+    )
     extra_args: tuple[str, ...] = ()  # of `weft run` in the pods; those of an elastic run
     elastic: bool = False

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from testing.cluster.require import require
 from testing.kubernetes.api_server import VirtualKubernetes
 from testing.kubernetes.kubelet import missing_rights
@@ -38,6 +39,11 @@ class ClusterShell:
             str(self.settings),
             *more,
         )
+
+    def set(self, **settings: object) -> None:
+        """Add settings to the file of them."""
+        data = yaml.safe_load(self.settings.read_text())
+        self.settings.write_text(yaml.safe_dump({**data, **settings}))
 
     def run(self, *words: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
         """Run to the end."""

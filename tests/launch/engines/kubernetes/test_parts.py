@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import tarfile
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,14 @@ from weft.errors import UsageError
 from weft.launch.control.console import Console
 from weft.launch.engines.kubernetes.api import ClusterApi
 from weft.launch.engines.kubernetes.follow import LeaderLog, outcome_from
+from weft.launch.engines.kubernetes.lease import lease_change
 from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
 from weft.launch.engines.kubernetes.objects.pod_spec import CODE_FILE, code_part
 from weft.launch.engines.kubernetes.objects.snapshot import LARGEST_BYTES, PART_BYTES, parts_of, snapshot
 from weft.launch.engines.kubernetes.pod_news import (
+    age_of,
     describe_end,
+    has_started,
     is_waiting,
     job_end,
     terminated,
@@ -201,6 +205,39 @@ def test_news_of_pods_are_one_line() -> None:
     )
 
 
+def test_a_container_beside_ours_tells_nothing_of_the_run() -> None:
+    proxy = {"name": "istio-proxy", "state": {"terminated": {"exitCode": 0}}}
+    ours = {"name": "worker", "state": {"running": {}}}
+    both = pod(phase="Running", containerStatuses=[proxy, ours])
+    assert terminated(both) is None
+    assert has_started(both)
+    assert not has_started(pod(phase="Pending", containerStatuses=[proxy, {"name": "worker", "state": {}}]))
+
+
+def test_pods_of_one_second_are_told_apart_by_the_failures_before_them() -> None:
+    def made(second: int, failures: int) -> dict[str, Any]:
+        counted = {"batch.kubernetes.io/job-index-failure-count": str(failures)}
+        at = f"2026-11-18T00:00:0{second}Z"
+        return {"metadata": {"creationTimestamp": at, "annotations": counted}}
+
+    in_order = [made(1, 0), made(1, 1), made(1, 10), made(2, 2)]
+    assert sorted(random.Random(0).sample(in_order, 4), key=age_of) == in_order
+    assert age_of({"metadata": {}}) < age_of(in_order[0])
+
+
+@pytest.mark.parametrize(
+    ("status", "deadline_s", "until"),
+    [({}, None, 900), ({"startTime": "2026-11-18T00:00:00Z"}, None, 4500), ({}, 600, 600)],
+    ids=["not begun", "an hour", "its own"],
+)
+def test_a_run_that_is_followed_has_a_deadline_that_moves(
+    status: dict[str, Any], deadline_s: int | None, until: int
+) -> None:
+    now_s = datetime(2026, 11, 18, 1, tzinfo=UTC).timestamp()
+    change = lease_change({"status": status}, client_s=900, deadline_s=deadline_s, now_s=now_s)
+    assert change == {"spec": {"activeDeadlineSeconds": until, "ttlSecondsAfterFinished": 900}}
+
+
 def test_warnings_are_told_in_the_order_in_which_they_were_seen() -> None:
     events = [
         {
@@ -223,9 +260,7 @@ def test_a_pod_listens_at_an_address_of_either_family() -> None:
             assert listener.getsockname()[0] == address
 
 
-@pytest.mark.parametrize(
-    "user", ["{token: a}", "{}", "{exec: {apiVersion: client.authentication.k8s.io/v1, command: b}}"]
-)
+@pytest.mark.parametrize("user", ["{token: a}", "{}"])
 def test_kubeconfigs_of_all_kinds_of_users_are_read(
     user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

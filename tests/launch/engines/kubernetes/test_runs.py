@@ -118,6 +118,82 @@ def test_ctrl_c_ends_the_pods_and_leaves_nothing(on_cluster: ClusterShell) -> No
     assert cluster.objects("jobs") == cluster.objects("secrets") == []
 
 
+def test_a_run_whose_client_has_died_ends_and_leaves_nothing(on_cluster: ClusterShell) -> None:
+    cluster = on_cluster.cluster
+    on_cluster.set(client_s=30)
+    process = on_cluster.start("--pods", "2", on_cluster.shell.script(WAITS))
+    cluster.wait_for("the workers", lambda: "[1] here" in cluster.log(0))
+    cluster.wait_for("a deadline", lambda: "activeDeadlineSeconds" in cluster.objects("jobs")[0]["spec"])
+    process.kill()
+    process.communicate()
+    cluster.hasten(3600)
+    cluster.wait_for("no pods", lambda: not cluster.objects("pods"))
+    (condition,) = [
+        one for one in cluster.objects("jobs")[0]["status"]["conditions"] if one["type"] == "Failed"
+    ]
+    assert condition["reason"] == "DeadlineExceeded"
+    cluster.hasten(3600)
+    for kind in ("jobs", "secrets", "services", "configmaps"):
+        cluster.wait_for(f"no {kind}", lambda kind=kind: not cluster.objects(kind))  # type: ignore[misc]
+
+
+def test_a_run_that_is_left_alone_has_no_deadline(on_cluster: ClusterShell) -> None:
+    assert on_cluster.run("--detach", on_cluster.shell.script(WAITS)).returncode == 0
+    (job,) = on_cluster.cluster.objects("jobs")
+    assert "activeDeadlineSeconds" not in job["spec"]
+
+
+def test_ctrl_c_while_objects_are_made_leaves_none(on_cluster: ClusterShell) -> None:
+    cluster = on_cluster.cluster
+    cluster.silent_kind = "services"  # it is made, and the answer does not come
+    process = on_cluster.start(on_cluster.shell.script(WAITS))
+    cluster.wait_for("a Service", lambda: bool(cluster.objects("services")))
+    cluster.silent_kind = ""
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 143, err
+    for kind in ("jobs", "secrets", "services", "configmaps"):
+        assert cluster.objects(kind) == []
+
+
+def test_pods_of_an_earlier_run_of_the_same_name_are_another_runs(on_cluster: ClusterShell) -> None:
+    """They may take their time to end, while the next run has begun."""
+    cluster = on_cluster.cluster
+    stubborn = (
+        "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('old', flush=True)\ntime.sleep(600)\n"
+    )
+    assert on_cluster.run("--detach", on_cluster.shell.script(stubborn)).returncode == 0
+    cluster.wait_for("the old run", lambda: "old" in cluster.log(0))
+    cluster.freeze_pod(0)  # it hears no signal
+    assert on_cluster.weft("kubernetes", "delete", "latest").returncode == 0
+    assert len(cluster.objects("pods")) == 1
+    done = on_cluster.run(on_cluster.shell.script(HELLO))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[0] line 0 of 0 on train-0 of 1\n"
+
+
+def test_pods_that_the_cluster_will_refuse_are_told_at_once(on_cluster: ClusterShell) -> None:
+    on_cluster.set(host_network=True)
+    process = on_cluster.start(on_cluster.shell.script(HELLO))
+    assert process.stderr is not None
+    warned, refused = process.stderr.readline(), process.stderr.readline()
+    assert (
+        warned == 'weft: the cluster warns: would violate PodSecurity "restricted:latest": host namespaces\n'
+    )
+    assert 'weft: no pods yet: FailedCreate: Error creating: pods "train-0-" is forbidden' in refused
+    process.kill()
+
+
+def test_a_log_that_may_not_be_read_is_told_and_the_exit_code_comes_all_the_same(
+    on_cluster: ClusterShell,
+) -> None:
+    on_cluster.cluster.rules[("", "pods/log")] = ()
+    done = on_cluster.run("--pods", "2", "--per-host", "1", on_cluster.shell.script(FAILS))
+    assert done.returncode == 1
+    assert "can be shown: the cluster must read the log of train-0-" in done.stderr
+    assert 'cannot get resource "pods/log"' in done.stderr
+
+
 def test_why_a_pod_waits_is_told(on_cluster: ClusterShell) -> None:
     cluster = on_cluster.cluster
     cluster.unschedulable = {1}

@@ -19,6 +19,7 @@ def pod_settings(resolved: ResolvedSpec, *, job_id: int, number: int) -> Kuberne
     return msgspec.structs.replace(
         given,
         name=given.name or f"weft-{job_id}-{number}",
+        client_s=None,  # it outlives the service, which follows it again
         resources=given.resources or resources_of(resolved, per_pod),
     )
 

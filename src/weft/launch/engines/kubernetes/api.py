@@ -1,21 +1,23 @@
 """The REST API of a Kubernetes cluster, as far as a run needs it: create, list, watch, read logs, patch, delete.
 
-lightkube reads kubeconfigs and service accounts and logs in; objects are sent as the very text that a dry run prints.
+Objects are sent as the very text that a dry run prints.
 What passes (a busy or restarting API server) is tried again; what does not is an error with a sentence.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
-import os
+import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from weft.errors import ConnectError, UsageError
+from weft.launch.engines.kubernetes.kubeconfig import find_access
 from weft.launch.engines.kubernetes.objects.yaml_text import one_to_yaml
 from weft.launch.pod_settings import KubernetesConfig
 
@@ -27,7 +29,8 @@ TRY_FOR_S = 60.0  # while the API server does not answer
 PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _PASSING = frozenset({429, 500, 502, 503, 504})
 MERGE = "application/merge-patch+json"
-_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_NO_RIGHT = re.compile(r' cannot [a-z]+ resource "')
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 
 class ClusterError(ConnectError):
@@ -51,18 +54,19 @@ class ClusterApi:
     def __init__(self, settings: KubernetesConfig) -> None:
         try:
             import httpx2
-            from lightkube.config import client_adapter
+            import lightkube  # noqa: F401
         except ModuleNotFoundError:
             raise UsageError(
                 "--engine kubernetes must have lightkube, got none; pip install 'weft[kubernetes]'"
             ) from None
-        config = _find_config(settings)
-        self._errors = httpx2.TransportError
-        timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)
+        access = find_access(settings)
+        self._errors = (httpx2.TransportError,)
         self._streaming = httpx2.Timeout(WATCH_S + 60, connect=CONNECT_S)
-        self._http = client_adapter.Client(config, client_adapter.ConnectionParams(timeout=timeout))
-        self.namespace: str = settings.namespace or config.namespace or "default"
-        self.server = str(config.cluster.server)
+        self._http = access.http_client(httpx2.Timeout(ANSWER_S, connect=CONNECT_S))
+        self.namespace: str = settings.namespace or access.config.namespace or "default"
+        self.server = access.server
+        self.on_warning: Callable[[str], None] = lambda _: None  # what the cluster says about what it takes
+        self._ahead_s = 0.0  # of the server's clock
 
     def close(self) -> None:
         """Close all connections."""
@@ -91,10 +95,11 @@ class ClusterApi:
             except self._errors as error:
                 repeated = True
                 trouble = f"{doing}: {self.server} must answer, got {error or type(error).__name__}"
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or "CERTIFICATE" in trouble:  # which no wait changes
                     raise ClusterError(f"{trouble}; is the cluster up, is the kubeconfig right?") from None
                 time.sleep(_pause(turn))
                 continue
+            self._note_headers(answer.headers)
             repeated |= answer.status_code >= 500
             if answer.status_code in _PASSING and time.monotonic() < deadline:
                 time.sleep(_retry_after(answer.headers, turn))
@@ -106,6 +111,17 @@ class ClusterApi:
             found: Data = answer.json()
             return found
         raise AssertionError("unreachable")
+
+    def _note_headers(self, headers: Any) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._ahead_s = parsedate_to_datetime(headers["Date"]).timestamp() - time.time()
+        for text in _WARNING.findall(", ".join(headers.get_list("Warning"))):
+            self.on_warning(text.replace('\\"', '"'))
+
+    @property
+    def now_s(self) -> float:
+        """The time by the clock of the API server, whose objects tell when they were made."""
+        return time.time() + self._ahead_s
 
     def path_of(self, item: Data, *, named: bool = True) -> str:
         """Return the path of an object, or of its kind."""
@@ -145,24 +161,34 @@ class ClusterApi:
             found = self.read(item)
         return found if found is not None and _same_secrets(item, found) else None
 
-    def apply(self, objects: Iterable[Data]) -> None:
-        """Create objects in order, all or none. The others then belong to the last one, which starts the pods."""
+    def apply(self, objects: Iterable[Data]) -> Data:
+        """Create objects in order, all or none; return the last one, which starts the pods.
+
+        The others then belong to it. Whatever ends this before its end, Ctrl-C too, leaves none of them.
+        """
         made: list[Data] = []
         answer: Data = {}
+        item: Data | None = None
         try:
             for item in objects:
                 answer = self.create(item)
                 made.append(item)
-        except ClusterError as error:
-            self.delete(made)
-            if error.status == 409:
+            item = None
+            for other in made[:-1]:
+                self._give_to(other, answer)
+        except BaseException as error:
+            with contextlib.suppress(ClusterError):
+                if item is not None and not isinstance(error, ClusterError) and self._made_before(item):
+                    made.append(item)  # its answer was not awaited
+            with contextlib.suppress(ClusterError):
+                self.delete(made)
+            if isinstance(error, ClusterError) and error.status == 409:
                 raise UsageError(
                     f"a run must have a name that is free in the namespace {self.namespace}, got {error}; "
                     "use --name, or delete what is left of the other run"
                 ) from None
             raise
-        for item in made[:-1]:
-            self._give_to(item, answer)
+        return answer
 
     def _give_to(self, item: Data, owner: Data) -> None:
         reference = {
@@ -218,10 +244,8 @@ class ClusterApi:
 
     def events(self, name: str) -> list[Data]:
         """Return the events about an object; none where nobody may read them."""
-        path, params = (
-            kind_path("v1", "Event", self.namespace),
-            {"fieldSelector": f"involvedObject.name={name}"},
-        )
+        path = kind_path("v1", "Event", self.namespace)
+        params = {"fieldSelector": f"involvedObject.name={name}"}
         try:
             return list(self.request("GET", path, params=params, doing="read events")["items"])
         except ClusterError:
@@ -263,7 +287,7 @@ class ClusterApi:
                     raise
                 over.wait(_pause(turn))  # 410: what we knew is too old; the list tells what there is
                 turn += 1
-            except self._errors:
+            except (*self._errors, ValueError):  # or the end of a stream in the middle of a line
                 over.wait(_pause(turn))
                 turn += 1
 
@@ -336,39 +360,17 @@ def _refusal(doing: str, status: int, text: str) -> ClusterError:
         return ClusterError(
             f"the cluster must {doing}, got {status}: {message}; ask for more, or for less", status
         )
+    if status == 403 and not _NO_RIGHT.search(
+        message
+    ):  # by a rule of the cluster, and not for want of a right
+        return ClusterError(f"the cluster must {doing}, got {status}: {message}; mend the setting", status)
     advice = {
+        400: "mend the setting",
         401: "log in again",
         403: "ask for the Role that `weft kubernetes role` prints",
         404: "is the kind installed in this cluster, is the namespace there?",
+        413: "send less",
         422: "mend the setting",
     }.get(status, "")
     end = f"; {advice}" if advice else ""
     return ClusterError(f"the cluster must {doing}, got {status}: {message}{end}", status)
-
-
-def _find_config(settings: KubernetesConfig) -> Any:
-    """Return the cluster, the user and the namespace of the context that was asked for."""
-    from lightkube.config.kubeconfig import KubeConfig
-    from lightkube.core.exceptions import ConfigError
-
-    listed = os.environ.get("KUBECONFIG", "").split(os.pathsep)  # the first file that there is
-    file = settings.kubeconfig or next((name for name in listed if name and Path(name).exists()), listed[0])
-    file = file or str(Path.home() / ".kube" / "config")
-    try:
-        if not Path(file).exists() and Path(_SERVICE_ACCOUNT).exists():
-            found = KubeConfig.from_service_account()
-        else:
-            found = KubeConfig.from_file(file)
-        config = found.get(settings.context)
-    except (ConfigError, OSError, KeyError, ValueError) as error:
-        raise UsageError(
-            f"--engine kubernetes must have a kubeconfig, got {file}: {error}; set KUBECONFIG, or kubeconfig: in the "
-            "settings"
-        ) from None
-    if config is None:
-        raise UsageError(f"{file} must have a current context, got none; use --context NAME")
-    login = config.user.exec if config.user is not None else None
-    if login is not None and login.apiVersion == "client.authentication.k8s.io/v1":
-        # The same words as before its last version, whose name lightkube does not know.
-        login.apiVersion = "client.authentication.k8s.io/v1beta1"
-    return config

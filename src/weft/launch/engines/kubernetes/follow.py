@@ -16,16 +16,20 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from weft.errors import WeftError
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Failure, Outcome, log_path
 from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
+from weft.launch.engines.kubernetes.lease import JobLease
 from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
 from weft.launch.engines.kubernetes.objects.names import PodNames
 from weft.launch.engines.kubernetes.pod_news import (
-    created_at,
+    age_of,
     describe_end,
+    grace_of,
     has_started,
     index_of,
+    is_of,
     is_waiting,
     job_end,
     terminated,
@@ -42,6 +46,7 @@ EVENTS_EVERY_S = 5.0  # between two looks at the events of pods that wait
 MOST_ASKED = 4  # pods whose events are asked for
 OLDER_LOG_S = 3.0  # without a line of a lost first pod's log, until that of its replacement is read
 GONE_S = 15.0  # for a Job that is over to tell so, once its first pod has ended
+LOG_TROUBLE_TURNS = 8  # tries to read a log, about ten seconds, after which it is said that it cannot be read
 CONTROL = "elastic/control.json"
 _RANK = re.compile(rb"\[ *(\d+)\] ")
 
@@ -126,6 +131,8 @@ class RunFollower:
     console: Console
     run_dir: Path | None
     elastic: bool = False
+    job_uid: str | None = None  # None: that of the Job that is found
+    lease: JobLease | None = None
     _pods: dict[str, Data] = field(default_factory=dict)
     _news: SimpleQueue[str] = field(default_factory=SimpleQueue)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -136,7 +143,7 @@ class RunFollower:
     _log_pieces: int = 0  # that were read of the logs of first pods
     _next_events: float = 0.0
     _interrupted: int | None = None
-    _trouble: ClusterError | None = None
+    _trouble: WeftError | None = None
 
     def __post_init__(self) -> None:
         self._log = LeaderLog(self.console, self.run_dir, self.names.host(0))
@@ -163,7 +170,7 @@ class RunFollower:
                 self._await_news(next_look)
                 if self._trouble is not None:
                     raise self._trouble
-                pods = self._pods  # another thread puts newer ones in their place
+                pods = self._own_pods()
                 self._look_at_pods(pods)
                 ended = self._leader_end(pods)
                 if ended is not None and ended_at is None:
@@ -176,8 +183,8 @@ class RunFollower:
                 why = self._look_at_job(time.monotonic() - began)
                 if ended is not None or why is not None:
                     ended_at = ended_at or time.monotonic()
-                    late = time.monotonic() - ended_at > GONE_S
-                    if why is not None and (ended is not None or late or not self._leader_runs()):
+                    late = time.monotonic() - ended_at > GONE_S + max(map(grace_of, pods.values()), default=0)
+                    if why is not None and (ended is not None or late or not self._leader_runs(pods)):
                         return self._outcome(ended or _job_failed(why), time.monotonic() - began)
                 else:
                     ended_at = None
@@ -205,14 +212,31 @@ class RunFollower:
             for pods in self.api.watch_pods(self._selector, self._over):
                 self._pods = pods
                 self._news.put("pods")
-        except ClusterError as error:
-            self._trouble = error
-            self._news.put("trouble")
+        except WeftError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: WeftError) -> None:
+        self._trouble = error
+        self._news.put("trouble")
 
     # -- pods -------------------------------------------------------------------------------------
 
+    def _own_pods(self) -> dict[str, Data]:
+        """Return the pods of this run's Job; those of another one of its name may still be ending."""
+        pods = self._pods  # another thread puts newer ones in their place
+        if self.job_uid is None and pods:
+            self._read_job()
+        uid = self.job_uid
+        return {} if uid is None else {name: pod for name, pod in pods.items() if is_of(pod, uid)}
+
+    def _read_job(self) -> Data | None:
+        job = self.api.read(self._job)
+        if job is not None and self.job_uid is None:
+            self.job_uid = job["metadata"]["uid"]
+        return job if job is None or job["metadata"]["uid"] == self.job_uid else None
+
     def _look_at_pods(self, pods: dict[str, Data]) -> None:
-        for name, pod in sorted(pods.items(), key=lambda item: created_at(item[1])):
+        for name, pod in sorted(pods.items(), key=lambda item: age_of(item[1])):
             host = self._host(pod)
             if why := why_pending(pod):
                 self._say_once(host, f"weft: {host} waits: {why}")
@@ -233,12 +257,14 @@ class RunFollower:
             self._said.add((subject, text))
             self.console.say(text)
 
-    def _leader_runs(self) -> bool:
-        return any(index_of(pod) == 0 and terminated(pod) is None for pod in self._pods.values())
+    def _leader_runs(self, pods: dict[str, Data]) -> bool:
+        """Return whether a first pod may still tell something; after Ctrl-C, one that has not begun will not."""
+        leaders = [pod for pod in pods.values() if index_of(pod) == 0 and terminated(pod) is None]
+        return any(has_started(pod) or not self.is_interrupted for pod in leaders)
 
     def _leader_end(self, pods: dict[str, Data]) -> Data | None:
         """Return how the newest first pod ended, once all of its log has been read; None while there is one."""
-        leaders = sorted((pod for pod in pods.values() if index_of(pod) == 0), key=created_at)
+        leaders = sorted((pod for pod in pods.values() if index_of(pod) == 0), key=age_of)
         if any(terminated(pod) is None for pod in leaders):
             return None
         for pod in leaders:
@@ -274,10 +300,20 @@ class RunFollower:
             except ClusterError as error:
                 if error.status == 404:  # the pod was deleted
                     break
+                if error.status in (401, 403):
+                    self._say_once(pod, f"weft: no line of {pod} can be shown: {error}")
+                    break
+                if turn == LOG_TROUBLE_TURNS:
+                    self._say_once(
+                        pod, f"weft: the log of {pod} cannot be read, which is tried again: {error}"
+                    )
                 last = False
+            except WeftError as error:
+                self._give_up(error)
+                return
             if not last:
                 self._over.wait(min(2.0, 0.05 * 2**turn))
-                turn = min(turn + 1, 6)
+                turn += 1
         self._news.put("log")
 
     def _await_older_logs(self, identity: str) -> None:
@@ -302,31 +338,33 @@ class RunFollower:
 
     def _look_at_job(self, seconds: float) -> str | None:
         """Return why the Job is over, if it is; say why it has no pods yet."""
-        job = self.api.read(self._job)
-        if job is None and self._interrupted is None and not self._pods and self.names.kind != "job":
+        job = self._read_job()
+        if job is None and self._interrupted is None and not self.job_uid and self.names.kind != "job":
             return None  # whoever makes it has not yet
+        if job is not None and self.lease is not None and self._interrupted is None:
+            self.lease.renew(self.api, job, self._say_once)
         if job is not None and job.get("spec", {}).get("suspend"):
             queue = job["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name")
             self._say_once(
                 "job", f"weft: the run waits in the queue {queue}" if queue else "weft: the run is suspended"
             )
-        elif job is not None and self._pods:
-            self._explain_pending(seconds, wanted=int(job["spec"].get("parallelism", 1)))
-        elif not self._pods and seconds > NO_PODS_S and job is not None:
+        elif job is not None and (pods := self._own_pods()):
+            self._explain_pending(pods, seconds, wanted=int(job["spec"].get("parallelism", 1)))
+        elif seconds > NO_PODS_S and job is not None:
             for warning in warnings_in(self.api.events(self.names.job)):
                 self._say_once("job", f"weft: no pods yet: {warning}")
         return job_end(job)
 
-    def _explain_pending(self, seconds: float, *, wanted: int) -> None:
+    def _explain_pending(self, pods: dict[str, Data], seconds: float, *, wanted: int) -> None:
         """Say what events tell of pods that are missing, or wait for a volume: no status of a pod tells these."""
         now = time.monotonic()
         if seconds < NO_PODS_S or now < self._next_events:
             return
         self._next_events = now + EVENTS_EVERY_S
-        waiting = [pod for pod in self._pods.values() if is_waiting(pod)]
-        if len(self._pods) < wanted:
+        waiting = [pod for pod in pods.values() if is_waiting(pod)]
+        if len(pods) < wanted:
             for warning in warnings_in(self.api.events(self.names.job)):
-                self._say_once("job", f"weft: {wanted - len(self._pods)} pods are missing: {warning}")
+                self._say_once("job", f"weft: {wanted - len(pods)} pods are missing: {warning}")
         for pod in waiting[:MOST_ASKED]:
             for warning in warnings_in(self.api.events(pod["metadata"]["name"]))[-1:]:
                 self._say_once(self._host(pod), f"weft: {self._host(pod)} waits: {warning}")

@@ -7,6 +7,11 @@ from typing import Any
 
 Data = dict[str, Any]
 INDEX = "batch.kubernetes.io/job-completion-index"
+_FAILURES = (
+    "batch.kubernetes.io/job-index-failure-count",
+    "batch.kubernetes.io/job-index-ignored-failure-count",
+)
+_OURS = frozenset({"worker", "node"})  # the names of the one container of a pod; others may be put beside it
 # Reasons for which a container waits that pass without anybody doing anything.
 _PASSING = frozenset({"ContainerCreating", "PodInitializing", ""})
 
@@ -18,9 +23,27 @@ def index_of(pod: Data) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def created_at(pod: Data) -> str:
-    """Return when a pod was made; lists of pods are in the order of their names."""
-    return str(pod["metadata"].get("creationTimestamp", ""))
+def age_of(pod: Data) -> tuple[str, list[int]]:
+    """Return a value that sorts pods of one index by their age, which whole seconds alone do not tell."""
+    annotations = pod["metadata"].get("annotations", {})
+    failures = [int(annotations.get(name, "0")) for name in _FAILURES]  # those before this pod
+    return str(pod["metadata"].get("creationTimestamp", "")), failures
+
+
+def is_of(pod: Data, job_uid: str) -> bool:
+    """Return whether a pod is one of a Job's."""
+    return any(owner["uid"] == job_uid for owner in pod["metadata"].get("ownerReferences", ()))
+
+
+def grace_of(pod: Data) -> float:
+    """Return the seconds that a pod has to end once it is asked to."""
+    return float(pod.get("spec", {}).get("terminationGracePeriodSeconds", 30))
+
+
+def _containers(status: Data) -> list[Data]:
+    """Return what is known of our container; a mesh or a monitor may have put another one beside it."""
+    states = list(status.get("containerStatuses", ()))
+    return [state for state in states if state.get("name") in _OURS] or states
 
 
 def why_pending(pod: Data) -> str:
@@ -28,7 +51,7 @@ def why_pending(pod: Data) -> str:
     status = pod.get("status", {})
     if status.get("phase") not in (None, "Pending"):
         return ""
-    for state in status.get("containerStatuses", ()):
+    for state in _containers(status):
         waiting = state.get("state", {}).get("waiting") or {}
         if waiting.get("reason", "") not in _PASSING:
             return _line(waiting["reason"], waiting.get("message", ""))
@@ -51,7 +74,7 @@ def _line(reason: str, message: str) -> str:
 def terminated(pod: Data) -> Data | None:
     """Return how the container of a pod ended; None while it has not."""
     status = pod.get("status", {})
-    for state in status.get("containerStatuses", ()):
+    for state in _containers(status):
         ended: Data | None = state.get("state", {}).get("terminated")
         if ended is not None:
             return ended
@@ -63,7 +86,7 @@ def terminated(pod: Data) -> Data | None:
 
 def has_started(pod: Data) -> bool:
     """Return whether the container of a pod has a log."""
-    states = [state.get("state", {}) for state in pod.get("status", {}).get("containerStatuses", ())]
+    states = [state.get("state", {}) for state in _containers(pod.get("status", {}))]
     return any("running" in state or "terminated" in state for state in states)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,7 @@ from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
 from weft.launch.engines.kubernetes.follow import RunFollower
+from weft.launch.engines.kubernetes.lease import JobLease
 from weft.launch.engines.kubernetes.objects.manifests import ManifestRequest
 from weft.launch.engines.kubernetes.objects.names import PodNames, pod_names
 from weft.launch.engines.kubernetes.objects.pod_spec import Data
@@ -35,6 +37,9 @@ class ClusterRun(msgspec.Struct, frozen=True, kw_only=True):
     context: str | None = None
     kubeconfig: str | None = None
     elastic: bool = False
+    uid: str | None = None  # of the Job, where a Job is what was applied
+    client_s: int | None = None  # without a client after which the run is to end
+    deadline_s: int | None = None
     objects: tuple[dict[str, str], ...] = ()  # kind, version and name of each, in the order of their creation
 
     @property
@@ -49,16 +54,40 @@ def run_on_cluster(
     request: ManifestRequest, objects: Sequence[Data], console: Console, run_dir: Path | None
 ) -> Outcome:
     """Apply the objects of a run, and follow it unless it is to be left alone."""
-    with closing(ClusterApi(request.settings)) as api:
-        api.apply(objects)
-        where = _write_down(request, objects, api, run_dir)
+    with closing(ClusterApi(request.settings)) as api, _Signals() as signals:
+        api.on_warning = lambda text: console.say(f"weft: the cluster warns: {text}")
+        made = api.apply(objects)
+        try:
+            where = _write_down(request, objects, made, api, run_dir)
+        except BaseException:
+            api.delete(objects)
+            raise
         if request.settings.detach:
             console.say(
                 f"weft: {objects[-1]['kind']} {request.names.name} runs in the namespace {api.namespace}; "
                 f"follow it: weft kubernetes attach {run_dir}"
             )
             return Outcome(code=0, codes={}, seconds=0.0, run_dir=str(run_dir) if run_dir else None)
-        return _follow(api, where, objects, console, run_dir)
+        return _follow(api, where, objects, console, run_dir, signals)
+
+
+class _Signals(contextlib.AbstractContextManager["_Signals"]):
+    """Ctrl-C and its kin over a whole run: they end this at once until somebody else takes them."""
+
+    def __init__(self) -> None:
+        self.handle: Callable[[int], None] = self._leave
+        self._taken = signals_to(lambda number: self.handle(number))
+
+    @staticmethod
+    def _leave(number: int) -> None:
+        raise SystemExit(128 + number)
+
+    def __enter__(self) -> _Signals:
+        self._taken.__enter__()
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        self._taken.__exit__(*problem)
 
 
 def attach(run_dir: Path, console: Console) -> Outcome:
@@ -66,8 +95,8 @@ def attach(run_dir: Path, console: Console) -> Outcome:
     where = read_run(run_dir)
     for log in run_dir.glob("rank-*.log"):  # the cluster has all of it, from the first line on
         log.unlink()
-    with closing(ClusterApi(where.settings)) as api:
-        return _follow(api, where, _references(where), console, run_dir)
+    with closing(ClusterApi(where.settings)) as api, _Signals() as signals:
+        return _follow(api, where, _references(where), console, run_dir, signals)
 
 
 def delete(run_dir: Path) -> str:
@@ -79,11 +108,17 @@ def delete(run_dir: Path) -> str:
 
 
 def _follow(
-    api: ClusterApi, where: ClusterRun, objects: Sequence[Data], console: Console, run_dir: Path | None
+    api: ClusterApi,
+    where: ClusterRun,
+    objects: Sequence[Data],
+    console: Console,
+    run_dir: Path | None,
+    signals: _Signals,
 ) -> Outcome:
     names = PodNames(where.name, where.kind)
     container = "node" if where.kind == "trainjob" else "worker"
-    follower = RunFollower(api, names, container, console, run_dir, where.elastic)
+    lease = None if where.client_s is None else JobLease(where.client_s, where.deadline_s)
+    follower = RunFollower(api, names, container, console, run_dir, where.elastic, where.uid, lease)
 
     def end() -> None:
         console.say("weft: ending the run (again to leave at once)")
@@ -97,9 +132,9 @@ def _follow(
         # In a thread: the signal may have come in the middle of a line of ours, which cannot be printed into.
         threading.Thread(target=end, daemon=True).start()
 
+    signals.handle = stop
     try:
-        with signals_to(stop):
-            return follower.follow()
+        return follower.follow()
     finally:
         with contextlib.suppress(ClusterError):
             api.delete(objects)
@@ -111,8 +146,10 @@ def _delete_main(api: ClusterApi, objects: Sequence[Data]) -> None:
 
 
 def _write_down(
-    request: ManifestRequest, objects: Sequence[Data], api: ClusterApi, run_dir: Path | None
+    request: ManifestRequest, objects: Sequence[Data], made: Data, api: ClusterApi, run_dir: Path | None
 ) -> ClusterRun:
+    settings = request.settings
+    is_job = made["kind"] == "Job"  # of other kinds the deadline does not change
     where = ClusterRun(
         name=request.names.name,
         kind=request.settings.kind,
@@ -120,6 +157,9 @@ def _write_down(
         context=request.settings.context,
         kubeconfig=request.settings.kubeconfig,
         elastic=request.settings.elastic,
+        uid=made["metadata"]["uid"] if is_job else None,
+        client_s=settings.client_s if is_job and not settings.detach else None,
+        deadline_s=settings.deadline_s,
         objects=tuple(
             {"apiVersion": item["apiVersion"], "kind": item["kind"], "name": item["metadata"]["name"]}
             for item in objects

@@ -619,7 +619,7 @@ export interface KubernetesConfig {
   env?: Record<string, string>;
   secrets?: Record<string, string>;
   shm?: string | null;
-  run_as_user?: number;
+  run_as_user?: number | null;
   run_as_group?: number | null;
   fs_group?: number | null;
   root?: boolean;
@@ -643,6 +643,7 @@ export interface KubernetesConfig {
   port?: number;
   checks?: boolean;
   detach?: boolean;
+  client_s?: number | null;
   extra_args?: string[];
   elastic?: boolean;
 }

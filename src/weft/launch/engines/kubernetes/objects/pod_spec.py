@@ -111,7 +111,9 @@ def pod_security(pods: KubernetesConfig) -> Data:
     """Return the identity that all containers of a pod have."""
     security: Data = {"seccompProfile": {"type": "RuntimeDefault"}}
     if not pods.root:
-        security |= {"runAsNonRoot": True, "runAsUser": pods.run_as_user}
+        security["runAsNonRoot"] = True
+        if pods.run_as_user is not None:
+            security["runAsUser"] = pods.run_as_user
     if pods.run_as_group is not None:
         security["runAsGroup"] = pods.run_as_group
     if pods.fs_group is not None:
