@@ -74,13 +74,18 @@ def train_custom(
     with tempfile.TemporaryDirectory(prefix="weft-custom-") as workspace:
         process = _start("train", {**task, "workspace": workspace}, workspace)
         assert process.stdout is not None
-        with process.stdout as lines:
-            for line in lines:
-                if line.startswith(MARK):
-                    last = json.loads(line[len(MARK) :])
-                    report(last)
-                else:
-                    sys.stderr.write(line)
+        try:
+            with process.stdout as lines:
+                for line in lines:
+                    if line.startswith(MARK):
+                        last = json.loads(line[len(MARK) :])
+                        report(last)
+                    else:
+                        sys.stderr.write(line)
+        except BaseException:
+            process.kill()  # nobody listens to it any more
+            process.wait()
+            raise
         if process.wait() != 0:
             raise ModelError(f"train.py of {archive.name} must end well, got exit code {process.returncode}")
     results = {

@@ -63,10 +63,9 @@ def progress_line(values: Mapping[str, Any]) -> str:
             f"{name.removeprefix('val_')} {one:.3f}" for name, one in values.items() if "val_" in name
         )
         return f"step {values['step']}  {figures}"
-    return (
-        f"step {values['step']}/{values['total']}  epoch {values['epoch']:.1f}  loss {values['loss']:.3f}  "
-        f"{values['left_s']:.0f} s left"
-    )
+    left_s = values.get("left_s")  # None: nobody can say, as in a custom training
+    line = f"step {values['step']}/{values['total']}  epoch {values['epoch']:.1f}  loss {values['loss']:.3f}"
+    return line if left_s is None else f"{line}  {left_s:.0f} s left"
 
 
 def summary(results: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 import { keepPreviousData, QueryClient, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 import { ApiError, get, keepSession } from "./client";
+import type { Message } from "./events";
 import { useStream } from "./stream";
 import type {
   CurvesAnswer,
@@ -99,14 +100,14 @@ export const useCurves = (id: number, names: string[], range: CurveRange, points
     staleTime: 60_000,
   });
 
-/** Reads lists again, at most every `pace_ms`, when the stream tells of a change. */
-export function useRefresh(topics: string[], keys: readonly unknown[][], pace_ms: number = 1000): void {
+/** Reads lists again, at most every `pace_ms`, when the stream tells of a change, or of one that concerns them. */
+export function useRefresh(topics: string[], keys: readonly unknown[][], pace_ms: number = 1000, concerns: (message: Message) => boolean = () => true): void {
   const client = useQueryClient();
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const last = useRef(0);
   useEffect(() => () => clearTimeout(timer.current), []);
   useStream(topics, (message) => {
-    if (message.kind === "points") return;
+    if (message.kind === "points" || !concerns(message)) return;
     patchState(client, message.kind, message.data);
     if (timer.current !== undefined) return;
     const wait = Math.max(0, last.current + pace_ms - Date.now());

@@ -149,6 +149,13 @@ function parsed(text: string): { error?: { code?: string; text?: string } } | nu
   }
 }
 
+/** What is shown of a data set, which an address names by its id or by its name. */
+export const datasetKeys = (dataset: string): string[][] => [["vision", "files", dataset], ["vision", "dataset"], ["vision", "datasets"], ["vision", "tasks"]];
+
 export function invalidateDataset(client: QueryClient, dataset: string): void {
-  for (const key of [["vision", "files", dataset], ["vision", "dataset", dataset], ["vision", "datasets"], ["vision", "tasks"]]) void client.invalidateQueries({ queryKey: key });
+  for (const queryKey of datasetKeys(dataset)) {
+    // A first answer that is still on its way is older than what has changed, and would be taken for the new one.
+    const first = client.cancelQueries({ queryKey, predicate: (query) => query.state.data === undefined });
+    void first.then(() => client.invalidateQueries({ queryKey }));
+  }
 }

@@ -10,3 +10,6 @@ const PLACES = [
 export function VisionTabs({ open }: { open: "data" | "trainings" | "models" }) {
   return <Tabs label="Vision" tabs={PLACES} open={open} />;
 }
+
+/** A command of the terminal about this service: without the address it would be about a library on one's own machine. */
+export const visionCommand = (words: string): string => `weft vision ${words} --url ${window.location.origin}`;

@@ -3,8 +3,8 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send, url } from "../../../api/client";
-import { useMayAct } from "../../../api/queries";
-import { datasetPath, invalidateDataset, labelPath, running, useDataset, useTasks, type Dataset } from "../../../api/vision";
+import { useMayAct, useRefresh } from "../../../api/queries";
+import { datasetKeys, datasetPath, invalidateDataset, labelPath, running, useDataset, useTasks, type Dataset } from "../../../api/vision";
 import { Button, ButtonLink, Dialog, Field, Tabs, tell, tellError, Wrong } from "../../../parts/controls";
 import { layout, Page, Skeleton } from "../../../parts/layout";
 import { useParam } from "../../../text/address";
@@ -31,6 +31,7 @@ export default function VisionDatasetPage({ dataset, tab }: { dataset: string; t
   const tasks = useTasks();
   const [dialog, setDialog] = useParam("do");
   const [labelling, setLabelling] = useParam("labelling");
+  useRefresh(["vision"], datasetKeys(found.data?.id ?? dataset), 1500, ({ kind, data }) => kind === "resync" || data.dataset === found.data?.id);
   if (found.error) return <Page name="Data set" title="Data set"><Wrong error={found.error} /></Page>;
   if (!found.data) return <Page name="Data set" title="Data set"><Skeleton lines={6} /></Page>;
   const set = found.data;
@@ -59,7 +60,7 @@ export default function VisionDatasetPage({ dataset, tab }: { dataset: string; t
         {set.description && <p className={layout.note}>{set.description}</p>}
         <Tabs label="Data set" open={tab} tabs={TABS.map((key) => ({ key, text: `${key[0]!.toUpperCase()}${key.slice(1)}`, to: key === "pictures" ? base : `${base}/${key}`, count: counts[key] }))} />
         <UploadBar uploads={uploads} />
-        <TaskBars dataset={dataset} />
+        <TaskBars dataset={set.id} />
         {labelling && <LabellingBar set={set} job={Number(labelling)} onClose={() => setLabelling("")} />}
         {tab === "pictures" && <PicturesTab set={set} busy={busy} />}
         {tab === "labels" && <LabelsTab set={set} />}

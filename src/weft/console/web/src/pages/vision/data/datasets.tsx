@@ -3,7 +3,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send } from "../../../api/client";
-import { useMayAct } from "../../../api/queries";
+import { useMayAct, useRefresh } from "../../../api/queries";
 import { thumbnailUrl, useDatasets, type Dataset, type Sent } from "../../../api/vision";
 import { Button, Dialog, Field, tell, tellError, Wrong } from "../../../parts/controls";
 import { Icon } from "../../../parts/icons";
@@ -12,12 +12,13 @@ import { useParam } from "../../../text/address";
 import { ago, count, plural } from "../../../text/format";
 import { submitted } from "../../settings/parts";
 import { nameFor } from "../../../vision/uploads";
-import { VisionTabs } from "../places";
+import { visionCommand, VisionTabs } from "../places";
 import css from "./data.module.css";
 import { DropZone, handOver, ImportButton } from "./upload";
 
 export default function VisionDatasetsPage() {
   const list = useDatasets();
+  useRefresh(["vision"], [["vision", "datasets"]], 2000);
   const mayAct = useMayAct();
   const [adding, setAdding] = useParam("new");
   const [text, setText] = useParam("q");
@@ -44,7 +45,7 @@ export default function VisionDatasetsPage() {
         <Empty
           title="No pictures yet"
           text="Drop pictures, films, a zip or a folder anywhere on this page: they become a data set, with the labels that COCO, YOLO, Pascal VOC or IBM's tools have written, or with folders as categories. From the terminal:"
-          commands={["weft vision data import cells ./pictures"]}
+          commands={[visionCommand("data import cells ./pictures --create")]}
         >
           {mayAct && <p className={css.row}><ImportButton onFiles={drop} /><ImportButton onFiles={drop} folder /></p>}
         </Empty>

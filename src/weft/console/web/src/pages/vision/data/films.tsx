@@ -12,6 +12,7 @@ import { Card, Empty, layout, Page, Skeleton } from "../../../parts/layout";
 import { number, plural } from "../../../text/format";
 import { stateOf } from "../label/strip";
 import { submitted } from "../../settings/parts";
+import { visionCommand } from "../places";
 import css from "./data.module.css";
 import { TaskBars } from "./upload";
 
@@ -19,7 +20,7 @@ export function FilmsTab({ set }: { set: Dataset }) {
   const list = useQuery({ queryKey: ["vision", "files", set.id, "films"], queryFn: () => get<VisionFiles>(datasetPath(set.id, "/files"), { kind: "film", limit: 200 }) });
   if (list.error) return <Wrong error={list.error} />;
   if (!list.data) return <Skeleton />;
-  if (list.data.files.length === 0) return <Empty title="No films" text="Drop a film (H.264 in mp4, webm, ogg) on this page; its frames can then be taken as pictures." commands={[`weft vision data import ${set.name} film.mp4`]} />;
+  if (list.data.files.length === 0) return <Empty title="No films" text="Drop a film (H.264 in mp4, webm, ogg) on this page; its frames can then be taken as pictures." commands={[visionCommand(`data import ${set.name} film.mp4`)]} />;
   return (
     <ul className={css.cards}>
       {list.data.files.map((film) => (

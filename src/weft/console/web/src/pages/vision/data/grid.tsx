@@ -15,6 +15,7 @@ import { useParam } from "../../../text/address";
 import { count, plural } from "../../../text/format";
 import { Sure } from "../../settings/parts";
 import { shapeCount, stateOf } from "../label/strip";
+import { visionCommand } from "../places";
 import css from "./data.module.css";
 
 const STATES = [["all", "All"], ["unlabelled", "Unlabelled"], ["labelled", "Labelled"], ["auto", "Auto"], ["review", "To review"]] as const;
@@ -42,7 +43,7 @@ export function PicturesTab({ set, busy }: { set: Dataset; busy: boolean }) {
   if (set.counts.pictures + set.counts.films === 0)
     return busy ? <Skeleton lines={6} /> : (
       <div className={css.welcome}>
-        <Empty title="Drop pictures here" text="Pictures, films, a zip, or folders: folders of classes become categories, and labels that lie beside pictures (COCO, YOLO, Pascal VOC, IBM) are read. Or from the terminal:" commands={[`weft vision data import ${set.name} PICTURES`]} />
+        <Empty title="Drop pictures here" text="Pictures, films, a zip, or folders: folders of classes become categories, and labels that lie beside pictures (COCO, YOLO, Pascal VOC, IBM) are read. Or from the terminal:" commands={[visionCommand(`data import ${set.name} PICTURES`)]} />
       </div>
     );
   return (

@@ -9,6 +9,7 @@ import { Button, Field, tell, Wrong } from "../../../parts/controls";
 import { Card, Empty, layout, Skeleton } from "../../../parts/layout";
 import { ago, count } from "../../../text/format";
 import { submitted } from "../../settings/parts";
+import { visionCommand } from "../places";
 import css from "./data.module.css";
 
 export function VersionsTab({ set }: { set: Dataset }) {
@@ -36,7 +37,7 @@ export function VersionsTab({ set }: { set: Dataset }) {
       {wrong ? <Wrong error={wrong} /> : null}
       {list.error ? <Wrong error={list.error} /> : null}
       {list.isPending && <Skeleton />}
-      {list.data && versions.length === 0 && <Empty title="No version yet" text="A training freezes one by itself, so that what a model learned from can always be said. From the terminal:" commands={[`weft vision data versions ${set.name} --freeze`]} />}
+      {list.data && versions.length === 0 && <Empty title="No version yet" text="A training freezes one by itself, so that what a model learned from can always be said. From the terminal:" commands={[visionCommand(`data versions ${set.name} --freeze`)]} />}
       {versions.length > 0 && (
         <Card title="Versions">
           <div className={layout.scroll} tabIndex={0} role="group" aria-label="Versions of the data set">

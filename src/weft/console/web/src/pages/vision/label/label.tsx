@@ -10,6 +10,7 @@ import type { VisionFile, VisionFileDetail, VisionFiles } from "../../../api/typ
 import { ButtonLink, Segments, tell, tellError, Wrong } from "../../../parts/controls";
 import { Empty, Page, Skeleton } from "../../../parts/layout";
 import { useParam } from "../../../text/address";
+import { visionCommand } from "../places";
 import css from "./label.module.css";
 import { usePrefetch } from "./prefetch";
 import { Strip, stateOf } from "./strip";
@@ -92,7 +93,7 @@ export default function LabelPage({ dataset, file }: { dataset: string; file: st
         <Empty
           title={state === "all" ? "No pictures to label" : "No picture is in this state"}
           text={state === "all" ? "Drop pictures, films or a zip on the page of the data set, or import a folder:" : "Choose another filter above."}
-          commands={state === "all" ? [`weft vision data import ${data.data.name} PICTURES`] : []}
+          commands={state === "all" ? [visionCommand(`data import ${data.data.name} PICTURES`)] : []}
         >
           <ButtonLink to={back}>To the data set</ButtonLink>
         </Empty>

@@ -11,7 +11,7 @@ import { useParam } from "../../../text/address";
 import { ago } from "../../../text/format";
 import { readResults, scoreText, scoreWord } from "../../../vision/results";
 import data from "../data/data.module.css";
-import { VisionTabs } from "../places";
+import { visionCommand, VisionTabs } from "../places";
 import { ExamplesCard } from "../train/examples";
 import { ResultsView } from "../train/results";
 import { Sure } from "../../settings/parts";
@@ -37,7 +37,7 @@ export function VisionModelsPage() {
       </Chips>
       {list.error ? <Wrong error={list.error} /> : null}
       {list.isPending && <Skeleton lines={5} />}
-      {list.data && models.length === 0 && <Empty title="No models" text="A training puts its model here when it has completed. Press Train on the page of a data set, or:" commands={["weft vision train --data cells"]} />}
+      {list.data && models.length === 0 && <Empty title="No models" text="A training puts its model here when it has completed. Press Train on the page of a data set, or:" commands={[visionCommand("train --data cells")]} />}
       <ul className={data.cards}>{models.map((model) => <li key={model.reference}><ModelCard model={model} /></li>)}</ul>
     </Page>
   );

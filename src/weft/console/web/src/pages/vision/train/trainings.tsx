@@ -12,7 +12,7 @@ import { ago, duration, number, percent } from "../../../text/format";
 import { readResults, scoreText, scoreWord, timeLeft } from "../../../vision/results";
 import { ChartTools, MetricCharts } from "../../job/curves";
 import data from "../data/data.module.css";
-import { VisionTabs } from "../places";
+import { visionCommand, VisionTabs } from "../places";
 import { ExamplesCard } from "./examples";
 import { ResultsView } from "./results";
 
@@ -25,7 +25,7 @@ export function TrainingsPage() {
       <VisionTabs open="trainings" />
       {list.error ? <Wrong error={list.error} /> : null}
       {list.isPending && <Skeleton lines={5} />}
-      {list.data && trainings.length === 0 && <Empty title="No trainings" text="Open a data set with labels and press Train; or from the terminal, with a configuration of your own:" commands={["weft vision train --data cells"]}><ButtonLink to="/vision">To the data sets</ButtonLink></Empty>}
+      {list.data && trainings.length === 0 && <Empty title="No trainings" text="Open a data set with labels and press Train; or from the terminal, with a configuration of your own:" commands={[visionCommand("train --data cells")]}><ButtonLink to="/vision">To the data sets</ButtonLink></Empty>}
       {trainings.length > 0 && (
         <Card title="Trainings">
           <div className={layout.scroll} tabIndex={0} role="group" aria-label="Trainings of pictures">
