@@ -13,6 +13,7 @@ from weft.auto.columns import ColumnRole, Task
 from weft.auto.families import FAMILIES, Deadline, Judges, fit_model, trees_in_time
 from weft.auto.folder import ModelTrial
 from weft.auto.frames import read_table
+from weft.auto.running import fit
 from weft.auto.search import budget
 from weft.auto.search.trials import (
     SearchData,
@@ -89,6 +90,21 @@ def test_families_that_are_too_slow_are_passed_over() -> None:
     assert next_family(done, families, 0.05) is None
     assert next_family(done[:2], families, 3.0) is families[0]  # no time for the first trial of another
     assert next_family(done[:2], families, 5.0) is families[2]
+
+
+def test_there_is_a_first_trial_however_late_it_is() -> None:
+    families = [FAMILIES[name] for name in ("linear", "boosting")]
+    assert next_family([], families, -3.0) is families[0]
+    failed = trial(0, "linear", None)
+    assert next_family([failed], families, -3.0) is families[1]
+    assert next_family([failed, trial(1, "boosting", None)], families, -3.0) is None
+
+
+def test_a_run_whose_time_is_over_at_once_still_makes_a_model() -> None:
+    x = np.random.default_rng(0).normal(size=200)
+    table = {"x": x, "y": 2 * x}
+    model = fit(table, "y", minutes=0.0001, models=("linear",))
+    assert [row.name for row in model.leaderboard][:2] == ["ensemble", "linear 0"]
 
 
 def test_slow_first_trees_set_the_number_of_folds() -> None:

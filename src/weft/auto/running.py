@@ -57,6 +57,7 @@ COUNTED_COMPILING_S = 3.0
 RESERVED_MEMBERS = 4  # final models that the search keeps time for
 LEAST_WEIGHT = 0.04  # a model with less of the ensemble is left out
 MOST_MEMBERS = 5
+MOST_FAILURES = 10  # trials without a model that end a run
 NOT_SEEN = "the model has not seen the held-out rows: there was no time for a fit to all rows"
 
 
@@ -195,7 +196,7 @@ class _AutoRun:
         while not self._over():
             chosen = next_family(self.trials, self.families, self._left_s())
             if chosen is None:
-                return
+                break
             family, number = chosen.name, len(self.trials)
             params = suggestions.next(family, number)
             self._say(f"{family} {number}")
@@ -206,10 +207,11 @@ class _AutoRun:
             self.folder.keep(trial)
             self.trials.append(trial)
             suggestions.take(trial)
-            if len(self.trials) >= 10 and not self._completed():
-                raise DataError(
-                    f"some model must be fitted, got only failures: {trial.why}; look at the table"
-                )
+            if len(self.trials) >= MOST_FAILURES and not self._completed():
+                break
+        if not self._completed():
+            why = self.trials[-1].why if self.trials else "no family of models is installed"
+            raise DataError(f"some model must be fitted, got only failures: {why}; look at the table")
 
     def _limits(self, family: str) -> TrialLimits:
         """Return the limits of the next trial of a family; the very first one of all is carried through."""

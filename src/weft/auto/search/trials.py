@@ -34,11 +34,14 @@ def next_family(
 ) -> ModelFamily | None:
     """Return the family to try next: each once, then by time spent, in shares that halve from rank to rank.
 
-    Families whose trials take longer than is left are passed over. None where no family has a trial to run: each had
-    all that its space needs, or the time is too short.
+    Families whose trials take longer than is left are passed over, but while no trial is judged there is always a
+    next one, unless all failed. None where no family has a trial to run: each had all that its space needs, or the
+    time is too short.
     """
+    judged = any(trial.loss is not None for trial in trials)
     for family in families:
-        if not any(trial.family == family.name for trial in trials) and least_s(trials) <= left_s:
+        untried = not any(trial.family == family.name for trial in trials)
+        if untried and (least_s(trials) <= left_s or not judged):
             return family
     best = {family.name: _best_loss(trials, family.name) for family in families}
     ranked = sorted(families, key=lambda family: (best[family.name], family.name))
