@@ -151,6 +151,27 @@ def test_studies_go_to_optuna_and_back(tmp_path: Path) -> None:
         tune.Study.from_optuna(url, "nothing")
 
 
+def test_a_study_of_optuna_whose_parameters_depend_on_others_is_taken_over(tmp_path: Path) -> None:
+    def objective(trial: Any) -> tuple[float, float]:
+        kind = trial.suggest_categorical("kind", ["wide", "deep"])
+        size = trial.suggest_float("width", 1, 8) if kind == "wide" else trial.suggest_int("depth", 1, 4)
+        trial.set_user_attr("squared", size**2)
+        return size, -size
+
+    url = f"sqlite:///{tmp_path}/studies.db"
+    theirs = optuna.create_study(storage=url, directions=["maximize", "minimize"])
+    theirs.optimize(objective, n_trials=8)
+    back = tune.Study.from_optuna(url)
+    assert [t.params for t in back.trials] == [t.params for t in theirs.trials]
+    assert [list(t.values or ()) for t in back.trials] == [t.values for t in theirs.trials]
+    assert [t.user_attrs for t in back.trials] == [t.user_attrs for t in theirs.trials]
+    assert {t.number for t in back.front} >= {t.number for t in theirs.best_trials}
+    back.optimize(objective, trials=3)
+    assert len(back.trials) == 11
+    back.to_optuna(url, "again")
+    assert len(optuna.load_study(study_name="again", storage=url).trials) == 11
+
+
 # -- insights that act -----------------------------------------------------------------------------------------------
 
 

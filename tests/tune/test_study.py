@@ -77,6 +77,38 @@ def test_an_objective_of_optuna_runs_unchanged() -> None:
     assert all(("depth" in t.params) == (t.params["kind"] == "deep") for t in halving.trials)
 
 
+def test_several_directions_are_in_the_order_of_optuna() -> None:
+    study = tune.create_study(directions=["maximize", "minimize"], study_name="two", search="random")
+    study.optimize(lambda trial: (trial.suggest_float("x", 0, 1), trial.suggest_float("y", 2, 3)), 6)
+    assert study.state.config.name == "two"
+    assert all((t.params["x"], t.params["y"]) == t.values for t in study.trials)
+    best = study.best_trials
+    assert max(t.params["x"] for t in study.trials) in [t.params["x"] for t in best]
+    assert min(t.params["y"] for t in study.trials) in [t.params["y"] for t in best]
+
+
+@pytest.mark.parametrize("name", ["sampler", "pruner", "storage", "load_if_exists"])
+def test_settings_of_optuna_that_have_other_words_are_told(name: str) -> None:
+    with pytest.raises(StudyError, match=f"got {name}; write "):
+        tune.create_study(**{name: object()})  # type: ignore[arg-type]
+
+
+def test_notes_about_trials_are_kept(tmp_path: Path) -> None:
+    def objective(trial: Any) -> float:
+        trial.set_user_attr("half", np.float32(trial["x"] / 2))
+        return float(trial["x"])
+
+    with tune.Study({"x": "float:0:1"}, objective, folder=tmp_path / "noted") as study:
+        study.optimize(trials=3)
+        noted = [t.user_attrs for t in study.trials]
+        with pytest.raises(StudyError, match="must be what JSON can hold, got model"):
+            study.ask().set_user_attr("model", object())
+    assert [t.user_attrs for t in tune.Study.load(tmp_path / "noted").trials][:3] == noted
+    assert [a["half"] for a in noted] == [
+        pytest.approx(t["x"] / 2) for t in (t.params for t in study.trials[:3])
+    ]
+
+
 def test_paused_functions_go_on_from_their_checkpoints(tmp_path: Path) -> None:
     trained: Counter[tuple[int, int]] = Counter()
     lock = threading.Lock()

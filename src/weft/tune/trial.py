@@ -32,6 +32,8 @@ class TrialKeeper(Protocol):
 
     def take_report(self, number: int, step: int, values: Mapping[str, float]) -> None: ...
 
+    def take_note(self, number: int, attrs: Mapping[str, Any]) -> None: ...
+
     def wants_end(self, number: int) -> bool: ...
 
     def folder_of(self, number: int) -> Path: ...
@@ -103,7 +105,8 @@ class FunctionTrial:
         return self._params[name]
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """Keep something about the trial for as long as it runs."""
+        """Keep something about the trial, which its record has as `user_attrs`: what JSON can hold."""
+        self._keeper.take_note(self.number, {key: value})
         self.user_attrs[key] = value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from weft.files import write_whole
 from weft.tune.results.views import study_view, trial_view
 from weft.tune.runners.command import dump, merged_config
 from weft.tune.space.domains import Choices, Domain, FloatRange, IntRange, LogRange
-from weft.tune.space.space import SearchSpace
+from weft.tune.space.space import OPEN, SearchSpace
 from weft.tune.study.config import StudyError, convert_config
 from weft.tune.study.core import StudyCore
+from weft.tune.study.events import TrialAdded, TrialDrew
 from weft.tune.study.state import SearchState
 
 FORMATS = ("csv", "json", "parquet")
@@ -142,7 +144,7 @@ def to_optuna(state: SearchState, url: str, name: str | None = None) -> None:
                 params={n: converted(domains[n], v) for n, v in trial.params.items()},
                 distributions={n: distribution_of(domain) for n, domain in domains.items()},
                 intermediate_values=dict(zip(trial.steps, trial.curve, strict=True)),
-                user_attrs={"weft_state": trial.state, "weft_message": trial.message},
+                user_attrs={**trial.user_attrs, "weft_state": trial.state, "weft_message": trial.message},
             )
         )
 
@@ -160,31 +162,57 @@ def from_optuna(url: str, name: str | None = None) -> StudyCore:
         study = optuna.load_study(study_name=name, storage=url)
     except (KeyError, ValueError) as error:
         raise StudyError(f"the storage must have a study {name or ''}, got {error}; name one") from None
-    domains: dict[str, Domain] = {}
-    for one in study.get_trials(deepcopy=False):
-        for key, distribution in one.distributions.items():
-            domains.setdefault(key, _domain_of(distribution))
     many = len(study.directions) > 1
-    goals: dict[str, list[str]] = {"minimize": [], "maximize": []}
-    for index, direction in enumerate(study.directions):
-        goals[direction.name.lower()].append(f"value{index}" if many else "value")
-    order = [*goals["minimize"], *goals["maximize"]]
-    settings = {"space": SearchSpace(domains).data(), "name": study.study_name, **goals}
-    core = StudyCore.begin(convert_config(settings))
     names = [f"value{i}" if many else "value" for i in range(len(study.directions))]
-    for one in study.get_trials(deepcopy=False):
-        if one.state not in (TrialState.COMPLETE, TrialState.PRUNED):
-            continue
-        made = core.add(one.params, source=study.study_name)
-        assert made is not None
+    goals: dict[str, list[str]] = {"minimize": [], "maximize": []}
+    for goal, direction in zip(names, study.directions, strict=True):
+        goals[direction.name.lower()].append(goal)
+    kept = [
+        t for t in study.get_trials(deepcopy=False) if t.state in (TrialState.COMPLETE, TrialState.PRUNED)
+    ]
+    space = _space_of(kept)
+    settings = {"space": OPEN if space is None else space.data(), "name": study.study_name, **goals}
+    core = StudyCore.begin(convert_config({**settings, "metrics": names if many else []}))
+    for one in kept:
+        number = _taken_over(core, one, study.study_name)
         for step, value in sorted(one.intermediate_values.items()):
-            core.reported(made.number, step, {core.state.goals[0]: value})
+            core.reported(number, step, {names[0]: value})
+        if one.user_attrs:
+            core.noted(number, one.user_attrs)
         if one.state is TrialState.COMPLETE and one.values is not None:
-            by_name = dict(zip(names, one.values, strict=True))
-            core.completed(made.number, [by_name[key] for key in order])
+            core.completed(number, one.values)
         else:
-            core.stopped(made.number, "pruned by Optuna")
+            core.stopped(number, "pruned by Optuna")
     return core
+
+
+def _space_of(trials: Sequence[Any]) -> SearchSpace | None:
+    """Return the space of Optuna's trials; None: they differ, as where some parameters are asked for at times."""
+    domains = {name: _domain_of(found) for one in trials for name, found in one.distributions.items()}
+    if not domains:
+        return None
+    space = SearchSpace(domains)
+    same = all(
+        one.params.keys() == domains.keys()
+        and all(domains[name].contains(value) for name, value in one.params.items())
+        for one in trials
+    )
+    return space if same else None
+
+
+def _taken_over(core: StudyCore, one: Any, source: str) -> int:
+    """Add a trial of Optuna's; return its number. In an open space it brings the domains of its parameters."""
+    if not core.state.space.open:
+        made = core.add(one.params, source=source)
+        assert made is not None
+        return made.number
+    number = core.state.next_number
+    domains = {name: _domain_of(found).data() for name, found in one.distributions.items()}
+    core.say(
+        TrialAdded(trial=number, params={}, given=True, source=source),
+        TrialDrew(trial=number, params=one.params, domains=domains),
+    )
+    return number
 
 
 def _domain_of(distribution: Any) -> Domain:

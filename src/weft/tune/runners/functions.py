@@ -201,6 +201,10 @@ class FunctionRunner:
             if self._core.reported(number, step, named, at_s=time.time()):
                 self._decide()
 
+    def take_note(self, number: int, attrs: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._core.noted(number, attrs, at_s=time.time())
+
     def wants_end(self, number: int) -> bool:
         with self._lock:
             return number in self._told

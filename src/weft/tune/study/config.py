@@ -66,6 +66,7 @@ class StudyConfig(Document, frozen=True):
     constraints: tuple[str, ...] = ()
     minimize: str | tuple[str, ...] = ()
     maximize: str | tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()  # all of them in their order, where it is not first those to be small
     search: str | dict[str, Any] = "tpe"
     schedule: str | dict[str, Any] = "none"
     stop_if: tuple[str | dict[str, Any], ...] = ()
@@ -88,7 +89,8 @@ class StudyConfig(Document, frozen=True):
     @property
     def goals(self) -> dict[str, bool]:
         """Metrics and whether each is to be small, the first of them first."""
-        return {**dict.fromkeys(_names(self.minimize), True), **dict.fromkeys(_names(self.maximize), False)}
+        small = {**dict.fromkeys(_names(self.minimize), True), **dict.fromkeys(_names(self.maximize), False)}
+        return {name: small[name] for name in self.metrics if name in small} if self.metrics else small
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -128,6 +130,12 @@ def check_config(config: StudyConfig) -> SearchSpace:
         got = f"{both.pop()} in both" if both else "none"
         raise StudyError(
             f"a study must minimize or maximize a metric, got {got}; write minimize: loss or maximize: accuracy"
+        )
+    wanted = (*_names(config.minimize), *_names(config.maximize))
+    if config.metrics and sorted(config.metrics) != sorted(set(wanted)):
+        raise StudyError(
+            f"metrics must name all that is minimized or maximized, once, got {', '.join(config.metrics)} for "
+            f"{', '.join(wanted)}; leave it out"
         )
     resource = config.resource
     if resource is not None and resource.min > resource.max:

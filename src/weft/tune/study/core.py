@@ -45,6 +45,7 @@ from weft.tune.study.events import (
     TrialExtended,
     TrialHeld,
     TrialLost,
+    TrialNoted,
     TrialPaused,
     TrialPromoted,
     TrialReported,
@@ -405,6 +406,16 @@ class StudyCore:
         self.say(TrialDrew(trial=trial, params={name: value}, domains=new, at_s=at_s))
         return value
 
+    def noted(self, trial: int, attrs: Mapping[str, Any], *, at_s: float = 0.0) -> None:
+        """Keep what somebody noted about a trial; StudyError if JSON cannot hold it."""
+        try:
+            kept = msgspec.json.decode(msgspec.json.encode(dict(attrs), enc_hook=_plain))
+        except (TypeError, ValueError) as error:
+            raise StudyError(
+                f"a note about a trial must be what JSON can hold, got {', '.join(attrs)}: {error}; convert it"
+            ) from None
+        self.say(TrialNoted(trial=trial, attrs=kept, at_s=at_s))
+
     def move(self, state: str, message: str = "", *, at_s: float = 0.0) -> None:
         """Bring the study to another state, as somebody asked."""
         allowed = {"running": ("paused", "stopped"), "paused": ("running", "stopped")}
@@ -434,6 +445,14 @@ class StudyCore:
         self._exhausted = False
         if self.state.state in ("completed", "failed"):
             self.say(StudyMoved(state="running", message="extended", at_s=at_s))
+
+
+def _plain(value: Any) -> Any:
+    """Return a number or an array of another library as Python's own."""
+    for name in ("tolist", "item"):
+        if hasattr(value, name):
+            return getattr(value, name)()
+    raise TypeError(f"{type(value).__name__} is no number, text, list or mapping")
 
 
 def replay(events: Iterable[AnyEvent], record: Recorder | None = None, **parts: Any) -> StudyCore:

@@ -73,6 +73,13 @@ class TrialCurve(StudyEvent, frozen=True, tag="curve"):
     values: tuple[float | str, ...]
 
 
+class TrialNoted(StudyEvent, frozen=True, tag="noted"):
+    """What somebody noted about a trial, by name."""
+
+    trial: int
+    attrs: dict[str, Any]
+
+
 class TrialDrew(StudyEvent, frozen=True, tag="drew"):
     """Parameters that a function asked for while it ran, and the domains that it named for them."""
 
@@ -140,7 +147,8 @@ class InboxRead(StudyEvent, frozen=True, tag="inbox"):
 
 AnyEvent = (
     StudyBegun | StudyMoved | StudyActed | InboxRead | TrialAdded | TrialBegun | TrialExtended | TrialPromoted
-    | TrialHeld | TrialReported | TrialCurve | TrialDrew | TrialPaused | TrialCloned | TrialLost | TrialEnded
+    | TrialHeld | TrialReported | TrialCurve | TrialDrew | TrialNoted | TrialPaused | TrialCloned | TrialLost
+    | TrialEnded
 )  # fmt: skip
 _decoder = msgspec.json.Decoder(AnyEvent)
 _encoder = msgspec.json.Encoder()

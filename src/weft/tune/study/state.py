@@ -30,6 +30,7 @@ from weft.tune.study.events import (
     TrialExtended,
     TrialHeld,
     TrialLost,
+    TrialNoted,
     TrialPaused,
     TrialPromoted,
     TrialReported,
@@ -51,7 +52,7 @@ class TrialRecord:
     bracket: int = 0
     given: bool = False
     source: str = ""
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)  # of the sampler
     state: str = "waiting"
     until: int | None = None
     steps: list[int] = field(default_factory=list)
@@ -72,10 +73,16 @@ class TrialRecord:
     final: bool = True  # it may run to its end
     held: bool = False  # somebody paused it: only they let it go on
     repeated: bool = False  # it began again at its first step though it had come further
+    user_attrs: dict[str, Any] = field(default_factory=dict)  # what its objective noted
 
     @property
     def over(self) -> bool:
         return self.state in OVER
+
+    @property
+    def value(self) -> float | None:
+        """The first metric of a trial that has ended with one."""
+        return self.values[0] if self.values is not None else None
 
     @property
     def step(self) -> int:
@@ -274,6 +281,8 @@ class SearchState:
                 self.trials[event.trial].version += 1
                 if domains:
                     self.space = self.space.grown(domains)
+            case TrialNoted(attrs=attrs):
+                self.trials[event.trial].user_attrs.update(attrs)
             case TrialReported():
                 values = {name: as_number(value) for name, value in event.values.items()}
                 self._report(self.trials[event.trial], event.step, values)

@@ -29,6 +29,12 @@ from weft.tune.study.state import SearchState, TrialRecord
 from weft.tune.trial import FunctionTrial
 
 Metrics = str | Sequence[str]
+_OPTUNAS = {  # what Optuna's create_study takes and ours has another word for
+    "sampler": "write search='tpe', or random, qmc, gp, cmaes, nsga2, grid",
+    "pruner": "write schedule='median', or asha and hyperband with resource={'max': 27}",
+    "storage": "write folder='studies/a', where a study goes on if there is one; Study.from_optuna reads a storage",
+    "load_if_exists": "write folder='studies/a', where a study goes on if there is one",
+}
 Number = TypeVar("Number", int, float)
 
 
@@ -433,6 +439,10 @@ class Study:
         """Return the value of a parameter that a trial names."""
         return self._core.drew(number, name, domain, at_s=time.time())
 
+    def take_note(self, number: int, attrs: Mapping[str, Any]) -> None:
+        """Keep what somebody noted about a trial that was asked for."""
+        self._core.noted(number, attrs, at_s=time.time())
+
     def take_report(self, number: int, step: int, values: Mapping[str, float]) -> None:
         """Take in the report of a trial that was asked for."""
         named = {(name or self.state.goals[0]): value for name, value in values.items()}
@@ -469,9 +479,21 @@ def _either(name: str, ours: Number | None, optunas: Number | None) -> Number | 
 
 
 def create_study(
-    *, direction: str = "minimize", directions: Sequence[str] | None = None, **settings: Any
+    *,
+    direction: str = "minimize",
+    directions: Sequence[str] | None = None,
+    study_name: str | None = None,
+    **settings: Any,
 ) -> Study:
-    """Return a study for an objective of Optuna's: `create_study(direction="maximize").optimize(objective, 50)`."""
+    """Return a study for an objective of Optuna's: `create_study(direction="maximize").optimize(objective, 50)`.
+
+    With several directions the objective returns a value for each, in their order.
+    """
+    strange = next((name for name in _OPTUNAS if name in settings), None)
+    if strange is not None:
+        raise StudyError(f"create_study must have settings of weft's, got {strange}; {_OPTUNAS[strange]}")
+    if study_name is not None:
+        settings = {"name": study_name, **settings}
     wanted = list(directions or [direction])
     if any(one not in ("minimize", "maximize") for one in wanted):
         raise StudyError(
@@ -479,9 +501,12 @@ def create_study(
         )
     if len(wanted) == 1:
         return Study(**{wanted[0]: "value", **settings})
-    if len(set(wanted)) > 1:
-        raise StudyError("several directions must be alike here, got both; name the metrics of Study instead")
-    return Study(**{wanted[0]: [f"value{i}" for i in range(len(wanted))], **settings})
+    names = [f"value{i}" for i in range(len(wanted))]
+    by_direction: dict[str, Any] = {
+        kind: [name for name, one in zip(names, wanted, strict=True) if one == kind]
+        for kind in ("minimize", "maximize")
+    }
+    return Study(**by_direction, metrics=names, **settings)
 
 
 __all__ = ["Study", "TrialAdded", "TrialEnded", "create_study"]
