@@ -92,6 +92,7 @@ class VirtualKubernetes:
         self.silent_kind = ""  # whose creations are carried out and not answered until this is another one
         self.drop_refusals = 0  # so many answers that refuse are lost
         self.rules = dict(rules_for("job"))  # what may be done: no more than the Role that we print
+        self.collects = True  # what belongs to an object that goes
         self.suspends = False  # as Kueue does with new Jobs
         self.break_logs_every: int | None = None  # lines after which the first log stream breaks
         self._broken = 0
@@ -285,6 +286,8 @@ class VirtualKubernetes:
                 self._control()
             return
         self._forget(kind, item)
+        if not self.collects:
+            return
         for (other, _, _), owned in list(self._objects.items()):
             owners = owned["metadata"].get("ownerReferences", ())
             if any(owner["uid"] == metadata["uid"] for owner in owners):

@@ -8,7 +8,6 @@ only where `WEFT_TEST_IMAGE` names an image that has it: the cluster of our own 
 from __future__ import annotations
 
 import io
-import os
 import secrets
 import shutil
 import threading
@@ -21,8 +20,10 @@ from typing import Any
 import pytest
 from testing.cluster.require import require
 from testing.cluster.waiting import wait_until
+from testing.kubernetes import real_cluster
 from testing.kubernetes.api_server import VirtualKubernetes
 from testing.kubernetes.kubelet import missing_rights
+from testing.kubernetes.real_cluster import IMAGE, NAMESPACE, PLAIN_IMAGE
 from testing.shell import Shell
 
 from weft.launch.command import Command
@@ -36,10 +37,7 @@ from weft.launch.engines.kubernetes.run import read_run, run_on_cluster, scale_p
 from weft.launch.pod_settings import KubernetesConfig
 
 Data = dict[str, Any]
-REAL = os.environ.get("WEFT_TEST_KUBECONFIG")
-NAMESPACE = os.environ.get("WEFT_TEST_NAMESPACE")
-PLAIN_IMAGE = os.environ.get("WEFT_TEST_PLAIN_IMAGE", "docker.io/library/python:3.12-slim")
-IMAGE = os.environ.get("WEFT_TEST_IMAGE")
+REAL = real_cluster.KUBECONFIG
 LIVES = "batch.kubernetes.io/job-index-failure-count"
 # Prints as the first pod of a run does, for ranks of both pods, and fails.
 FAILS = """
@@ -119,8 +117,10 @@ def plain_runs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Plain
     for name in ("cluster", "pod", "run"):
         (tmp_path / name).mkdir()
     if request.param == "real":
-        assert REAL is not None
-        yield PlainRuns(Path(REAL), "/tmp", tmp_path / "run", io.BytesIO())
+        real_cluster.prepare()
+        if (why := real_cluster.why_no_containers()) is not None:
+            pytest.skip(why)
+        yield PlainRuns(real_cluster.kubeconfig(), "/tmp", tmp_path / "run", io.BytesIO())
         return
     require(missing_rights())
     with VirtualKubernetes(tmp_path / "cluster") as cluster:

@@ -14,7 +14,7 @@ _ALWAYS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("", "secrets"): ("create", "patch", "delete"),
     ("", "configmaps"): ("create", "patch", "delete"),
     ("", "services"): ("create", "patch", "delete"),
-    ("", "pods"): ("get", "list", "watch"),
+    ("", "pods"): ("list", "watch"),
     ("", "pods/log"): ("get",),
     ("", "events"): ("list",),
     ("batch", "jobs"): ("create", "get", "patch", "delete"),
