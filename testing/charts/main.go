@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sort"
 	"strings"
 	"text/template"
@@ -81,6 +82,17 @@ func functions(all *template.Template) template.FuncMap {
 			text, err := json.Marshal(value)
 			return string(text), err
 		},
+		// Go's own words for kinds: string, float64, slice, map, bool, invalid.
+		"kindIs": func(kind string, value any) bool { return reflect.ValueOf(value).Kind().String() == kind },
+		"ternary": func(yes, no any, test bool) any {
+			if test {
+				return yes
+			}
+			return no
+		},
+		"list":      func(values ...any) []any { return append([]any{}, values...) },
+		"hasKey":    func(known map[string]any, name string) bool { _, there := known[name]; return there },
+		"hasSuffix": func(end, text string) bool { return strings.HasSuffix(text, end) },
 		"toString": func(value any) string { return fmt.Sprint(value) },
 		"join": func(sep string, values []any) string {
 			texts := make([]string, len(values))

