@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 from testing.cluster.waiting import wait_until
 from testing.jobs.web import WebService
 
+from weft.cli.tuning.remote import submit_study
+from weft.errors import UsageError
 from weft.jobs.client.client import JobsClient
 from weft.jobs.spec.read import SpecError
+from weft.tune.study.config import StudyError, convert_config
 from weft.tune.study.state import SearchState
 
 CONFIG: dict[str, Any] = {
@@ -140,3 +144,39 @@ def test_the_client_begins_a_study_with_its_code_and_follows_its_state(
         assert [one.number for one in client.studies.trials(number, curves=True)] == [0, 1]
         client.studies.act(number, "stop")
         wait_until(lambda: client.studies.show(number).study.state == "stopped", "its end", 60)
+
+
+def test_the_same_command_goes_on_with_a_study_that_is_not_over(
+    web: WebService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WEFT_TOKEN", web.running.token)
+    (tmp_path / "train.py").write_text("print('hello')")
+
+    def tune(warm_start: str | None = None, **more: Any) -> int:
+        config = convert_config({**CONFIG, "name": "again", **more})
+        assert (
+            submit_study(config, tmp_path, web.url, warm_start=warm_start, as_json=True, follows=False) == 0
+        )
+        return int(json.loads(capsys.readouterr().out)["id"])
+
+    with JobsClient(web.url, web.running.token) as client:
+        first = tune()
+        assert tune() == first
+        assert tune(budget={"trials": 3}) == first
+        wait_until(lambda: client.studies.show(first).config["budget"]["trials"] == 3, "the new budget", 60)
+        with pytest.raises(StudyError, match="must keep the settings it began with, got another space"):
+            tune(budget={"trials": 3}, space={"lr": "log:1e-4:1e-1", "o": ["adam", "sgd"]})
+        client.studies.act(first, "pause")
+        wait_until(lambda: client.studies.show(first).study.state == "paused", "its pause", 60)
+        assert tune(budget={"trials": 3}) == first
+        wait_until(lambda: client.studies.show(first).study.state == "running", "that it runs", 60)
+        client.studies.act(first, "stop")
+        wait_until(lambda: client.studies.show(first).study.state == "stopped", "its end", 60)
+        second = tune(budget={"trials": 3})  # the last one is over, and nothing more is asked of it
+        assert second > first
+        third = tune(str(second), budget={"trials": 3})
+        with pytest.raises(UsageError, match="must be the number of a study of the service, got first"):
+            tune("first")
+        for number in (second, third):
+            client.studies.act(number, "stop")
+            wait_until(lambda n=number: client.studies.show(n).study.state == "stopped", "its end", 60)  # type: ignore[misc]

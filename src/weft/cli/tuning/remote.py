@@ -10,6 +10,7 @@ import click
 from weft.errors import UsageError
 
 if TYPE_CHECKING:
+    from weft.jobs.api.types.studies import StudyDetail
     from weft.jobs.client.client import JobsClient
     from weft.tune.results.insights import StudyInsight
     from weft.tune.results.views import StudyView, TrialView
@@ -39,14 +40,34 @@ def is_remote(name: str, url: str | None) -> bool:
     return name.isdigit()
 
 
-def submit_study(config: StudyConfig, code: Path, url: str | None, *, as_json: bool, follows: bool) -> int:
-    """Have a study run by the service, and watch it."""
+def submit_study(
+    config: StudyConfig,
+    code: Path,
+    url: str | None,
+    *,
+    warm_start: str | None = None,
+    as_json: bool,
+    follows: bool,
+) -> int:
+    """Have a study run by the service, and watch it; one of this name that is not over goes on."""
     from weft.cli.jobs.options import open_client, print_data
     from weft.cli.jobs.submit import UploadLine
     from weft.cli.tuning.table import headline
 
+    if warm_start is not None and not warm_start.isdigit():
+        raise UsageError(
+            f"--warm-start must be the number of a study of the service, got {warm_start}; see weft studies"
+        )
     with open_client(url) as client:
-        view = client.studies.begin(config, code, progress=None if as_json else UploadLine())
+        seen = 0
+        view = None
+        if warm_start is None and (going := _unfinished(client, config)) is not None:
+            seen = going.events
+            view = _go_on(client, going, config)
+        if view is None:
+            earlier = None if warm_start is None else int(warm_start)
+            progress = None if as_json else UploadLine()
+            view = client.studies.begin(config, code, warm_start=earlier, progress=progress)
         if as_json:
             print_data(view)
             return 0
@@ -54,11 +75,46 @@ def submit_study(config: StudyConfig, code: Path, url: str | None, *, as_json: b
         number = view.id
         assert number is not None
         click.echo(f"weft: weft study show {number} shows it, weft study stop {number} ends it", err=True)
-        return _follow(client, number) if follows else 0
+        return _follow(client, number, seen) if follows else 0
 
 
-def _follow(client: JobsClient, number: int) -> int:
-    """Show a study until it is over; Ctrl-C leaves it running."""
+def _unfinished(client: JobsClient, config: StudyConfig) -> StudyDetail | None:
+    """Return the newest study of this name that we may change, if it runs, is paused, or has another budget by now."""
+    from weft.tune.study.config import StudyError, changed_settings, convert_config
+
+    for view in client.studies.all():
+        if view.name != config.name or view.id is None:
+            continue
+        found = client.studies.show(view.id)
+        if not found.mine:
+            continue
+        if view.state in ("running", "paused"):
+            return found
+        try:
+            extended = changed_settings(convert_config(found.config), config)
+        except StudyError:
+            return None  # it is over: this is another
+        return found if "budget" in extended else None
+    return None
+
+
+def _go_on(client: JobsClient, going: StudyDetail, config: StudyConfig) -> StudyView:
+    """Let a study go on, with what of its settings may change; StudyError where more has changed."""
+    from weft.tune.study.config import changed_settings, convert_config
+
+    number = going.study.id
+    assert number is not None
+    extended = changed_settings(convert_config(going.config), config)
+    if extended:
+        client.studies.act(number, "extend", extended)
+    if going.study.state in ("paused", "stopped"):
+        client.studies.act(number, "resume")
+    click.echo(f"weft: study {number} goes on, with the code that it was begun with", err=True)
+    return client.studies.show(number).study
+
+
+def _follow(client: JobsClient, number: int, asked_at: int = 0) -> int:
+    """Show a study until it is over; Ctrl-C leaves it running. What was asked for is not done at event `asked_at`."""
     from weft.cli.tuning.table import LiveTable, headline
     from weft.tune.results.views import study_view
     from weft.tune.study.state import SearchState
@@ -70,7 +126,7 @@ def _follow(client: JobsClient, number: int) -> int:
         for _ in client.events([f"study:{number}"]):
             seen = client.studies.update(number, state, seen)
             table()
-            if state.state in ("completed", "failed", "stopped", "paused"):
+            if state.state in ("completed", "failed", "stopped", "paused") and seen > asked_at:
                 break
     except KeyboardInterrupt:
         click.echo(f"weft: study {number} goes on without us", err=True)

@@ -62,7 +62,12 @@ RESOURCE = Text(
 @click.option(
     "--no-checkpoints", is_flag=True, help="Stop bad trials; the script saves nothing to go on from."
 )
-@click.option("--warm-start", type=NAME_OF_JOB, metavar="STUDY", help="Use the trials of an earlier study.")
+@click.option(
+    "--warm-start",
+    type=NAME_OF_JOB,
+    metavar="STUDY",
+    help="Use the trials of an earlier study; one of the service by its number.",
+)
 @click.option("--service/--local", "service", default=None,
               help="As jobs of the service, or here; the service where you are logged in.")  # fmt: skip
 @click.option(
@@ -89,7 +94,14 @@ def command(command: tuple[str, ...], url: str | None, as_json: bool, **options:
     from weft.cli.tuning.remote import runs_in_service, submit_study
 
     if runs_in_service(options["service"], url):
-        return submit_study(config, options["code"] or home, url, as_json=as_json, follows=options["follows"])
+        return submit_study(
+            config,
+            options["code"] or home,
+            url,
+            warm_start=options["warm_start"],
+            as_json=as_json,
+            follows=options["follows"],
+        )
     return _run_here(config, options, as_json)
 
 

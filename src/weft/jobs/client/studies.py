@@ -38,9 +38,17 @@ class ServiceStudies:
         self._connection = connection
 
     def begin(
-        self, config: StudySource, code: str | Path | None = None, *, progress: Progress | None = None
+        self,
+        config: StudySource,
+        code: str | Path | None = None,
+        *,
+        warm_start: int | None = None,
+        progress: Progress | None = None,
     ) -> StudyView:
-        """Begin a study whose trials are jobs; `code` is the folder that is sent along."""
+        """Begin a study whose trials are jobs; `code` is the folder that is sent along.
+
+        The completed trials of the study `warm_start` are taken over.
+        """
         checked, folder = _read(config)
         folder = Path(code) if code is not None else folder
         taken = take_snapshot(folder)
@@ -48,6 +56,7 @@ class ServiceStudies:
         body = {
             "config": msgspec.to_builtins(checked),
             "snapshot": upload(self._connection, taken, progress)[0],
+            "warm_start": warm_start,
         }
         return self._made("/studies", body)
 

@@ -28,6 +28,7 @@ Workers = Annotated[int, Meta(ge=1, le=4096)]
 Amount = Annotated[float, Meta(gt=0, le=1e12)]
 Scalar = str | int | float | bool | None
 LARGEST_STEP = 10**12
+MAY_CHANGE = ("budget", "parallel", "failures", "retries", "act", "points")  # while a study has trials
 ACTS = ("edge", "divergence", "no-matter", "overfitting", "plateau")  # insights that may act
 
 
@@ -161,6 +162,18 @@ def check_config(config: StudyConfig) -> SearchSpace:
     for point in config.points:
         space.check_point(point)
     return space
+
+
+def changed_settings(old: StudyConfig, new: StudyConfig) -> dict[str, Any]:
+    """Return what of a study's settings may change and has; StudyError names one that its trials depend on."""
+    before, after = (msgspec.to_builtins(one) for one in (old, new))
+    changed = [name for name in after if name not in MAY_CHANGE and before[name] != after[name]]
+    if changed:
+        raise StudyError(
+            f"study {old.name} must keep the settings it began with, got another {changed[0]}; take the change "
+            "back, or write another name for a new study (weft study clone)"
+        )
+    return {n: after[n] for n in MAY_CHANGE if n != "points" and after[n] != before[n]}
 
 
 def check_command(config: StudyConfig, space: SearchSpace) -> None:

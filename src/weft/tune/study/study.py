@@ -20,7 +20,7 @@ from weft.tune.runners.functions import FunctionRunner, Objective, values_of
 from weft.tune.schedulers.actions import ResumeTrial, TrialAction
 from weft.tune.space.domains import Domain
 from weft.tune.space.space import OPEN, SearchSpace
-from weft.tune.study.config import StudyConfig, StudyError, check_command, convert_config
+from weft.tune.study.config import StudyConfig, StudyError, changed_settings, check_command, convert_config
 from weft.tune.study.core import StudyCore, replay
 from weft.tune.study.events import AnyEvent, TrialAdded, TrialBegun, TrialEnded, TrialReported, as_json_number
 from weft.tune.study.journal import FILE, StudyJournal
@@ -143,17 +143,7 @@ class Study:
         """Refuse settings that are not those of the trials that exist."""
         if config is None:
             return
-        old, new = (msgspec.to_builtins(one) for one in (self._core.state.config, config))
-        free = ("budget", "parallel", "failures", "retries", "act", "points")
-        changed = [name for name in new if name not in free and old[name] != new[name]]
-        if changed:
-            raise StudyError(
-                f"study {config.name} must keep the settings it began with, got another {changed[0]}; take the change "
-                "back, or write another name for a new study (weft study clone)"
-            )
-        extended = {
-            n: new[n] for n in ("budget", "parallel", "failures", "retries", "act") if new[n] != old[n]
-        }
+        extended = changed_settings(self._core.state.config, config)
         if extended:
             self._core.extend(extended, at_s=time.time())
 

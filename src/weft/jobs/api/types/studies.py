@@ -81,12 +81,14 @@ class StudyEventsAnswer(msgspec.Struct, frozen=True):
 
 
 class StudyChanges(Document, frozen=True):
-    """A study's new budget, parallelism or given points."""
+    """A study's new budget, parallelism, given points, failures that end it, or retries of a lost trial."""
 
     budget: dict[str, Any] | None = None
     parallel: Annotated[int, Meta(ge=1, le=4096)] | None = None
     points: tuple[dict[str, Any], ...] | None = None
     act: dict[str, bool] | None = None
+    failures: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    retries: Annotated[int, Meta(ge=0, le=100)] | None = None
 
 
 class AddedTrial(Document, frozen=True):

@@ -1316,12 +1316,14 @@ export interface StudyAnswer {
   trials?: TrialView[];
 }
 
-/** A study's new budget, parallelism or given points. */
+/** A study's new budget, parallelism, given points, failures that end it, or retries of a lost trial. */
 export interface StudyChanges {
   budget?: Record<string, unknown> | null;
   parallel?: number | null;
   points?: Record<string, unknown>[] | null;
   act?: Record<string, boolean> | null;
+  failures?: number | null;
+  retries?: number | null;
 }
 
 /** Changes to the settings of a study for a new one, field by field, and whether it takes the trials over. */
