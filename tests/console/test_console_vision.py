@@ -134,6 +134,21 @@ def test_the_wheel_zooms_to_the_cursor_and_space_pans(page: Page, cells: str) ->
     assert stage.locator("img").bounding_box() == whole
 
 
+def test_a_long_label_leaves_its_buttons_in_view(page: Page, cells: str) -> None:
+    stage = open_picture(page, cells, 44)
+    drag(page, stage, (0.25, 0.25), (0.5, 0.5))
+    page.keyboard.press("j")
+    page.keyboard.type("a cell that is described in some fifty letters")
+    page.keyboard.press("Enter")
+    hide = page.get_by_role("button", name=re.compile("^hide a cell that"))
+    hide.wait_for()
+    box, size = hide.bounding_box(), page.viewport_size
+    assert box is not None
+    assert size is not None
+    assert box["x"] + box["width"] <= size["width"]
+    saved(page)
+
+
 def test_a_shape_is_dragged_and_follows_the_pointer(page: Page, cells: str) -> None:
     from playwright.sync_api import expect
 

@@ -70,6 +70,23 @@ def imported(page: Page) -> None:
     expect(page.get_by_role("heading", name="Vision / colours")).to_be_visible()
     grid = page.get_by_role("listbox", name="Pictures")
     expect(grid.get_by_role("option")).to_have_count(LABELLED + LEFT)
+    somebody_else_sends_a_picture(page)
+    expect(grid.get_by_role("option")).to_have_count(LABELLED + LEFT + 1)  # without a key or a click
+    late = asked(page, "GET", "/vision/datasets/colours/files?query=name=='late.png'")["files"][0]
+    asked(page, "DELETE", f"/vision/files/{late['id']}")
+
+
+def somebody_else_sends_a_picture(page: Page) -> None:
+    """Upload a picture past the page."""
+    api = f"{page.url.partition('/vision')[0]}/api/v1"
+    headers = {
+        "x-weft-csrf": page.request.get(f"{api}/session").json()["csrf"],
+        "content-type": "application/octet-stream",
+    }
+    sent = page.request.post(
+        f"{api}/vision/datasets/colours/upload?name=late.png", data=picture(998), headers=headers
+    )
+    assert sent.ok, sent.text()
 
 
 def drawn(page: Page) -> None:

@@ -54,7 +54,7 @@ function Balance({ title, classes, objects = false }: { title: string; classes: 
         <tbody>
           {classes.map((one) => (
             <tr key={one.name}>
-              <td>{one.name}</td>
+              <td style={{ minWidth: "7rem" }}>{one.name}</td>
               <td><Bar share={value(one) / most} label={`${one.name}: ${value(one)}`} tone={value(one) < most / 10 ? "var(--amber)" : "var(--blue)"} /></td>
               <td className={layout.number}>{count(value(one))}</td>
               <td className={layout.number}>{["train", "validation", "test"].map((split) => count(one.splits[split] ?? 0)).join(", ")}</td>

@@ -41,7 +41,7 @@ export function VersionsTab({ set }: { set: Dataset }) {
       {versions.length > 0 && (
         <Card title="Versions">
           <div className={layout.scroll} tabIndex={0} role="group" aria-label="Versions of the data set">
-            <table className={layout.table}>
+            <table className={`${layout.table} ${css.wide}`}>
               <thead><tr><th>Version</th><th>Note</th><th>Digest</th><th className={layout.number}>Pictures</th><th className={layout.number}>Objects</th><th>Train, validation, test</th><th>Frozen</th><th>Export</th></tr></thead>
               <tbody>
                 {versions.map((one) => (
@@ -52,7 +52,7 @@ export function VersionsTab({ set }: { set: Dataset }) {
                     <td className={layout.number}>{count(one.pictures)}</td>
                     <td className={layout.number}>{count(one.shapes)}</td>
                     <td>{["train", "validation", "test"].map((split) => count(one.splits[split] ?? 0)).join(", ")}</td>
-                    <td>{one.user}, {ago(one.created_ms)}</td>
+                    <td>{one.user && `${one.user}, `}{ago(one.created_ms)}</td>
                     <td>{(["coco", "yolo", "voc"] as const).map((format) => <a key={format} className={css.format} href={url(datasetPath(set.id, "/export"), { format, version: one.number })} download>{format}</a>)}</td>
                   </tr>
                 ))}

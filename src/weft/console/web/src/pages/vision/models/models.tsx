@@ -77,6 +77,7 @@ export default function VisionModelPage({ reference }: { reference: string }) {
       actions={
         <>
           <a className={data.format} href={url(modelPath(reference, "/onnx"))} download>Export as ONNX</a>
+          <a className={data.format} href={`/api/trained-models/${encodeURIComponent(reference)}/export`} download>IBM zip</a>
           {mayAct && !served && <Button kind="primary" icon="out" onClick={() => ask(`${model.model} is being started`, send<DeploymentView>("POST", modelPath(reference, "/deploy"), {}))}>Deploy</Button>}
           {served && <ButtonLink to={`/deployments?open=${encodeURIComponent(served)}`} icon="out">Served as {served}</ButtonLink>}
         </>

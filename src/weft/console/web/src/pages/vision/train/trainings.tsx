@@ -29,7 +29,7 @@ export function TrainingsPage() {
       {trainings.length > 0 && (
         <Card title="Trainings">
           <div className={layout.scroll} tabIndex={0} role="group" aria-label="Trainings of pictures">
-            <table className={layout.table}>
+            <table className={`${layout.table} ${data.wide}`}>
               <thead><tr><th>Training</th><th>State</th><th>Data</th><th>Network</th><th className={layout.number}>Score</th><th>Model</th><th>Begun</th></tr></thead>
               <tbody>
                 {trainings.map((one) => (
