@@ -14,6 +14,7 @@ import sklearn.linear_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from scipy.linalg import LinAlgWarning
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from tests.learn.data import classes, logistic_objective, wide
@@ -28,7 +29,8 @@ def best(X: Any, y: Any, **parameters: Any) -> Any:
     weights = parameters.pop("sample_weight", None)
     model = sklearn.linear_model.LogisticRegression(solver=solver, max_iter=100_000, tol=1e-9, **parameters)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # of the rival, on columns of huge numbers
+        for rivals in ConvergenceWarning, LinAlgWarning:  # on columns of huge numbers, which it survives
+            warnings.simplefilter("ignore", rivals)
         return model.fit(X, y, sample_weight=weights)
 
 
@@ -277,3 +279,29 @@ def test_an_l1_penalty_on_a_sparse_table(l1_ratio: float, fit_intercept: bool) -
     assert ours.coef_ == pytest.approx(rival.coef_, abs=1e-4)
     assert ours.intercept_ == pytest.approx(rival.intercept_, abs=1e-4)
     assert np.any(ours.coef_ == 0)
+
+
+@pytest.mark.parametrize("C", [0.3, 10.0])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("paired", [True, False])
+def test_an_l1_fit_of_a_sparse_table_ends_within_tol_of_the_least(
+    C: float, fit_intercept: bool, paired: bool
+) -> None:
+    random = np.random.default_rng(1)
+    X = sparse.random_array((1000, 300), density=0.05, rng=random, format="csr")
+    if paired:  # columns that hang together make the descent slow
+        X = sparse.csr_array(
+            X[:, :150] @ sparse.random_array((150, 300), density=0.05, rng=random) + 0.01 * X
+        )
+    y = (X @ random.normal(size=300) + random.logistic(size=1000) > 0.2).astype(int)
+    values = []
+    for tol in (1e-3, 1e-5, 1e-11):
+        model = LogisticRegression(
+            l1_ratio=1.0, C=C, tol=tol, fit_intercept=fit_intercept, max_iter=5000
+        ).fit(X, y)
+        margins = X @ model.coef_[0] + model.intercept_
+        values.append(
+            np.logaddexp(0, np.where(y > 0, -margins, margins)).sum() + np.abs(model.coef_).sum() / C
+        )
+    assert values[0] <= values[2] * (1 + 1e-3)
+    assert values[1] <= values[2] * (1 + 1e-5)

@@ -28,9 +28,11 @@ ARMIJO = 1e-3  # share of the predicted decrease that a step must reach
 STALE = 20  # steps that do not halve the gap, after which rounding is taken to allow no more
 GROWTH = 4  # factor by which the columns of the model may grow from one step to the next
 FIRST = 64  # columns of the first model, of a table with more
-# A sweep over the columns of a sparse table ends the descent where it gains less than this share of the first sweep's
-# gain, times the gap: far from the minimum the model is no better, and near it a close solution saves passes.
-CLOSE = 0.1
+# The descent on the columns of a sparse table ends where further sweeps would gain less than this share of the first
+# sweep's gain, times the gap: far from the minimum the model is no better, and near it a close solution saves passes.
+CLOSE = 0.5
+ENOUGH = 0.1  # or less than this share of the gap that is asked for
+NEAR = 0.9  # share of l1 from which slopes of columns may well exceed it soon
 SPARSE_SWEEPS = 50  # most sweeps over all columns of one model of a sparse table
 
 
@@ -62,6 +64,7 @@ class L1Iterate:
     gradient: Array  # of the smooth part
     slopes: Array  # derivatives of the loss by the margins, row by row
     margins: Any = None  # where a solver keeps them
+    rest: float = np.inf  # an estimate of how far the objective is above the least, where a solver has one
 
 
 def minimise_l1(
@@ -74,7 +77,7 @@ def minimise_l1(
     least, since = np.inf, 0
     floor = float(np.finfo(problem.smooth.table.dtype).eps) * problem.smooth.null_value()
     while True:
-        gap = duality_gap(problem, point)
+        gap = min(duality_gap(problem, point), point.rest)
         if history.add(point.value, gap) <= tol or gap <= floor:
             return point.at, True
         since = since + 1 if gap > least / 2 else 0
@@ -201,47 +204,77 @@ def _by_columns(problem: L1Problem) -> bool:
 
 
 class _SparseModels:
-    """Quadratic models of the smooth part on some columns of a sparse table, which are kept column by column.
+    """Quadratic models of the smooth part on some columns of a sparse table, which are copied when they are needed.
 
-    Margins are kept in float64 from point to point, and a step adds the products of the columns that it moves.
+    Margins are kept in float64 from point to point, and the descent itself moves them. It also tells how near the
+    minimum is, long before slopes fit a dual point that proves it.
     """
 
     def __init__(self, problem: L1Problem):
+        from weft.learn.kernels.columns import column_sizes  # here, because Numba may be missing
+
         smooth = problem.smooth
         assert isinstance(smooth.table, SparseTable)
         self.problem = problem
-        self.first_width = smooth.table.columns
+        self.first_width = columns = smooth.table.columns
         self._rows = smooth.table.values
-        self._columns = self._rows.tocsc()
         self._y, self._weights = smooth.y.astype(np.float64), smooth.weights.astype(np.float64)
+        self._counts, self._squares = np.zeros(columns, np.int64), np.zeros(columns)
+        column_sizes(self._rows.data, self._rows.indices, self._counts, self._squares)
+        # Room for all columns: memory that is never written to costs nothing.
+        self._values = np.empty(self._rows.nnz, self._rows.dtype)
+        self._places = np.empty(self._rows.nnz, np.int32)
+        self._taken = 0
+        self._begin = np.full(columns, -1)
+        self._state = np.empty((self._rows.shape[0], 2))
+        self._left = np.inf  # what the last descent left to gain on its model
 
     def evaluate(self, at: Array) -> L1Iterate:
         """Return the point `at` with its objective and derivatives."""
-        return self._evaluate(at, self._products(at))
+        from weft.learn.kernels.columns import rows_along
+
+        w, b = self.problem.smooth.split(at)
+        margins = np.full(self._rows.shape[0], b[0], np.float64)
+        if np.any(w):
+            kept = self._rows
+            rows_along(
+                kept.data, kept.indices, kept.indptr, np.ascontiguousarray(w[:, 0], np.float64), margins
+            )
+        return self._evaluate(at, margins)
 
     def along(self, point: L1Iterate, move: Array) -> Callable[[float], L1Iterate]:
-        """Return the function that evaluates the point a part of `move` away."""
-        change = self._products(move)
-        return lambda length: self._evaluate(point.at + length * move, point.margins + length * change)
+        """Return the function that evaluates the point a part of `move`, the last step, away."""
+
+        def evaluate(length: float) -> L1Iterate:
+            ahead = self._evaluate(point.at + length * move, point.margins + length * self._state[:, 0])
+            if length == 1.0:
+                ahead.rest = self._rest(point, ahead)
+            return ahead
+
+        return evaluate
 
     def step(self, point: L1Iterate, chosen: Array, gap: float, tol: float) -> Array:
         """Return a step from `point` to near the minimum of the model on `chosen`: nearer where the gap is small."""
-        from weft.learn.kernels.columns import column_descent  # here, because Numba may be missing
+        from weft.learn.kernels.columns import column_descent
 
-        problem, smooth, kept = self.problem, self.problem.smooth, self._columns
+        problem, smooth = self.problem, self.problem.smooth
+        self._take(point, chosen)
         places = np.append(chosen, smooth.table.columns) if smooth.intercept else chosen
         start = point.at[places]
         w = start.copy()
-        column_descent(
-            (kept.data, kept.indices, kept.indptr, chosen),
-            smooth.loss.curvatures(point.margins, self._y, self._weights),
+        self._state[:, 0] = 0
+        self._state[:, 1] = smooth.loss.curvatures(point.margins, self._y, self._weights)
+        begin = self._begin[chosen]
+        self._left = column_descent(
+            (self._values, self._places, begin, begin + self._counts[chosen]),
+            self._state,
             point.gradient[places],
             start,
             w,
             (problem.l1, smooth.l2, problem.b_l1, smooth.b_l2),
             smooth.intercept,
             problem.positive,
-            1e-7 * tol * tol * point.value,
+            ENOUGH * tol * point.value,
             CLOSE * min(1.0, gap / point.value),
             SPARSE_SWEEPS,
         )
@@ -249,14 +282,44 @@ class _SparseModels:
         move[places] = w - start
         return move
 
-    def _products(self, at: Array) -> Array:
-        """Return X w + b of every row, reading the columns alone whose coefficient is not zero."""
-        from weft.learn.kernels.columns import add_columns
+    def _take(self, point: L1Iterate, chosen: Array) -> None:
+        """Copy the columns `chosen`, unless they are, and those that may well be the next."""
+        from weft.learn.kernels.columns import take_columns
 
-        w, b = self.problem.smooth.split(at)
-        kept, margins = self._columns, np.full(self._rows.shape[0], b[0])
-        add_columns(kept.data, kept.indices, kept.indptr, np.flatnonzero(w[:, 0]), w[:, 0], margins)
-        return margins
+        if not np.any(self._begin[chosen] < 0):
+            return
+        near = np.abs(point.gradient[: len(self._begin)]) > NEAR * self.problem.l1
+        near[chosen] = True
+        new = np.flatnonzero(near & (self._begin < 0))
+        ends = self._taken + np.cumsum(self._counts[new])
+        self._begin[new] = ends - self._counts[new]
+        self._taken = int(ends[-1])
+        places = np.full(len(self._begin), -1)
+        places[new] = self._begin[new]
+        kept = self._rows
+        take_columns(kept.data, kept.indices, kept.indptr, places, self._values, self._places)
+
+    def _rest(self, point: L1Iterate, ahead: L1Iterate) -> float:
+        """Return an estimate of how far the objective is above the least after a whole step.
+
+        Slopes differ from those of the model by v. Where the model is at its minimum, and curvatures C hold near by,
+        no point lies lower by more than v · C⁻¹ · v / 2. The descent's own rest is added, and what columns that are at
+        zero, but no longer should be, would gain one by one.
+        """
+        problem, smooth = self.problem, self.problem.smooth
+        curvature = smooth.loss.curvatures(ahead.margins, self._y, self._weights)
+        off = ahead.slopes - point.slopes - self._state[:, 1] * self._state[:, 0]
+        rough = float(
+            np.divide(off * off, curvature, out=np.full_like(off, np.inf), where=curvature > 0)[
+                off != 0
+            ].sum()
+        )
+        w, _ = smooth.split(ahead.at)
+        gradient = ahead.gradient[: w.size]
+        over = (-gradient if problem.positive else np.abs(gradient)) - problem.l1
+        late = np.flatnonzero((over > 0) & (w[:, 0] == 0))
+        own = self._squares[late] * curvature.mean() + smooth.l2
+        return rough + self._left + float((over[late] ** 2 / np.maximum(own, 1e-300)).sum())
 
     def _evaluate(self, at: Array, margins: Array) -> L1Iterate:
         from weft.learn.kernels.columns import rows_times
