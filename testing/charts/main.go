@@ -78,6 +78,7 @@ func functions(all *template.Template) template.FuncMap {
 			}
 			return value, nil
 		},
+		"fail": func(message string) (string, error) { return "", fmt.Errorf("%s", message) },
 		"toJson": func(value any) (string, error) {
 			text, err := json.Marshal(value)
 			return string(text), err

@@ -701,7 +701,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _carry_out(self, path: str, query: dict[str, str], body: str) -> None:
         if path.endswith("/selfsubjectaccessreviews"):
             asked = self._body(body, "application/json")["spec"]["resourceAttributes"]
-            self._send(201, {"status": {"allowed": asked["resource"] not in self.cluster.forbidden}})
+            resource = "/".join(filter(None, [asked["resource"], asked.get("subresource")]))
+            verbs = self.cluster.rules.get((asked["group"], resource), ())
+            allowed = asked["resource"] not in self.cluster.forbidden and asked["verb"] in verbs
+            self._send(201, {"status": {"allowed": allowed}})
             return
         match = _PATH.fullmatch(path)
         if match is None or match[2] not in _KINDS:

@@ -77,8 +77,9 @@ PLAIN_RUN = {
 }
 EVERYTHING: dict[str, Any] = {
     "imagePullSecrets": ["registry"],
+    "replicas": 2,
     "database": {"secretName": "postgres"},
-    "persistence": {"storageClass": "fast"},
+    "persistence": {"storageClass": "fast", "accessMode": "ReadWriteMany"},
     "nodeSelector": {"disk": "ssd"},
     "tolerations": [{"key": "service", "operator": "Exists"}],
     "env": {"LEVEL": "yes"},
@@ -109,7 +110,7 @@ def test_values_that_the_schema_does_not_know_are_refused() -> None:
     values_with(EVERYTHING)
     for wrong in (
         {"runs": [{**PLAIN_RUN, "retryLimit": 3}]},  # which only an AppWrapper has
-        {"replicas": 3},
+        {"replicas": 0},
         {"image": {"tag": 1}},
         {"serve": [{"name": "A", "model": "x", "store": "s"}]},
     ):
@@ -236,6 +237,19 @@ def test_every_value_of_the_schema_stands_in_the_values_with_its_meaning() -> No
     schema = json.loads((CHART / "values.schema.json").read_text())
     text = (CHART / "values.yaml").read_text()
     assert sorted(name for name in names(schema) if not re.search(rf"\b{name}\b", text)) == []
+
+
+@needs_go
+def test_several_services_need_a_database_and_a_folder_that_they_share() -> None:
+    postgres = {"database": {"secretName": "postgres"}}
+    with pytest.raises(ValueError, match="must have PostgreSQL"):
+        render({"replicas": 2})
+    with pytest.raises(ValueError, match="must share a folder"):
+        render({"replicas": 2, **postgres})
+    shared = {"replicas": 2, **postgres, "persistence": {"existingClaim": "shared"}}
+    for changes, strategy in (({}, "Recreate"), (shared, "RollingUpdate")):
+        (found,) = [item for item in yaml.safe_load_all(render(changes)) if item["kind"] == "Deployment"]
+        assert found["spec"]["strategy"] == {"type": strategy}
 
 
 @needs_go

@@ -265,6 +265,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "root": ({"run_as_user": 0}, "must not be 0"),
     "networks of the host": ({"host_network": True, "networks": ("a",)}, "drop one"),
     "priority without queue": ({"queue_priority": "high"}, "must come with a queue"),
+    "part of the pods": (
+        {"queue": "a", "annotations": {"kueue.x-k8s.io/job-min-parallelism": "2"}},
+        "must admit it as a whole",
+    ),
     "topology without queue": ({"topology": PodTopology(required="rack")}, "must come with a queue"),
     "two topologies": (
         {"queue": "a", "topology": PodTopology(required="a", preferred="b")},

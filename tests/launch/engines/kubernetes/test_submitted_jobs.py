@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import psutil
+from testing.shell import Shell
 from tests.launch.engines.kubernetes.conftest import ClusterShell
 
 SCRIPT = """
@@ -19,7 +21,7 @@ print("rank", os.environ["RANK"], "of job", os.environ["WEFT_JOB_ID"])
 """
 
 
-def test_a_submitted_job_runs_in_pods_and_outlives_its_keeper(
+def test_a_submitted_job_runs_in_pods_and_outlives_the_services_own_pod(
     on_cluster: ClusterShell, tmp_path: Path
 ) -> None:
     shell, cluster = on_cluster.shell, on_cluster.cluster
@@ -33,10 +35,7 @@ def test_a_submitted_job_runs_in_pods_and_outlives_its_keeper(
         "WEFT_HOME": str(tmp_path / "service"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
     }
-    service = shell.start("up", "--port", "0", **env)
-    assert service.stdout is not None
-    while not service.stdout.readline().startswith("log in once with"):
-        assert service.poll() is None
+    service = start_service(shell, env)
     submitted = shell.start("submit", "-f", "job.yaml", **env)
     cluster.wait_for("both workers", lambda: cluster.log(0).count("begins") == 2)
     (keeper,) = [
@@ -45,14 +44,32 @@ def test_a_submitted_job_runs_in_pods_and_outlives_its_keeper(
         if str(tmp_path / "service") in " ".join(process.info["cmdline"] or ())
         and "kubernetes" in process.cmdline()
     ]
-    keeper.kill()  # as when the service's own pod is replaced; the run goes on, and another keeper follows it
+    # As when the chart is upgraded: both are gone, the run goes on, and the next service follows it.
+    for process in (service, keeper):
+        process.kill()
+        process.wait()
+    assert all("activeDeadlineSeconds" not in job["spec"] for job in cluster.objects("jobs"))
     (tmp_path / "pod" / "go").touch()
-    out, err = submitted.communicate(timeout=90)
-    assert submitted.returncode == 0, err
-    assert {"[0] rank 0 of job 1", "[1] rank 1 of job 1"} <= set(out.splitlines())
+    cluster.wait_for("the run's end", lambda: "rank 1 of job 1" in cluster.log(0))
+    start_service(shell, env)
+    submitted.communicate(timeout=90)  # it has told how to follow the job again, and given up, or gone on
+    followed = shell.weft("logs", "1", "--follow", timeout=90, **env)
+    assert {"[0] rank 0 of job 1", "[1] rank 1 of job 1"} <= set(followed.stdout.splitlines()), (
+        followed.stderr
+    )
+    cluster.wait_for("no Job", lambda: not cluster.objects("jobs"))
     told = shell.weft("job", "show", "1", timeout=60, **env).stdout
     # Those who follow a job see its metrics if they look in time.
     assert re.search(r"^loss +0\.5 ", told, re.MULTILINE), told
     shown = json.loads(shell.weft("job", "show", "1", "--json", timeout=60, **env).stdout)
     assert shown["state"] == "completed"
     assert cluster.objects("jobs") == cluster.objects("pods") == []
+
+
+def start_service(shell: Shell, env: dict[str, str]) -> subprocess.Popen[str]:
+    """Start a service, and wait until it can be used."""
+    service = shell.start("up", "--port", "0", **env)
+    assert service.stdout is not None
+    while not service.stdout.readline().startswith("weft is at "):
+        assert service.poll() is None
+    return service

@@ -193,6 +193,11 @@ def _check_queue(pods: KubernetesConfig) -> None:
             raise UsageError(
                 f"{name} is a wish to Kueue and must come with a queue, got none; name it: --queue NAME"
             )
+    if "kueue.x-k8s.io/job-min-parallelism" in pods.annotations:
+        raise UsageError(
+            "all pods of a run start together, so Kueue must admit it as a whole, got the annotation "
+            "kueue.x-k8s.io/job-min-parallelism; drop it, and use --elastic MIN:MAX to begin with fewer"
+        )
     if pods.topology is not None and (pods.topology.required is None) == (pods.topology.preferred is None):
         raise UsageError("topology must be required or preferred, got both or neither; keep one of the two")
 
