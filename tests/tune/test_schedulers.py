@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import weft.tune as tune
 from weft.tune.runners.simulated import CROSSING_SPACE, CrossingCurves, SimulatedRun, SimulatedStudy
 from weft.tune.schedulers.actions import ExtendTrial, PauseTrial, ResumeTrial, StartTrial
 from weft.tune.schedulers.halving import bracket_pattern, rungs
@@ -231,6 +232,18 @@ def test_a_study_whose_trials_all_fail_ends_with_the_last_words() -> None:
     core.actions(3)
     assert core.state.state == "failed"
     assert "no such file" in core.state.message
+
+
+def test_a_study_of_few_trials_that_all_fail_has_failed() -> None:
+    def fail(trial: Any) -> float:
+        raise ValueError("no data")
+
+    study = tune.Study({"x": "float:0:1"}, minimize="loss")
+    with pytest.raises(
+        StudyError, match="all of the first 2 trials failed; the last of them: ValueError: no data"
+    ):
+        study.optimize(fail, trials=2, catch=(ValueError,))
+    assert study.state.state == "failed"
 
 
 def test_a_metric_that_never_comes_is_told_with_those_that_did() -> None:

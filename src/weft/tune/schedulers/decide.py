@@ -36,7 +36,7 @@ def decide(
     """
     if state.state != "running":
         return StudyDecision()
-    failed = _failure(state)
+    failed = _failure(state, least=state.config.failures)
     if failed:
         running = tuple(StopTrial(t.number, "the study failed") for t in state.in_state("running"))
         return StudyDecision(running, "failed", failed)
@@ -50,6 +50,10 @@ def decide(
     found = scheduler.decide(state, max(0, free) + len(stops), starts)
     actions = (*stops, *(one for one in found if getattr(one, "trial", None) not in stopped))
     if not actions and not state.count("running"):
+        if failed := _failure(
+            state, least=len(state.trials) or 1
+        ):  # all of them, though fewer than end a study
+            return StudyDecision((), "failed", failed)
         return StudyDecision((), "completed", _ended_by(state, exhausted))
     return StudyDecision(actions)
 
@@ -80,10 +84,10 @@ def _budget_used(state: SearchState) -> str | None:
     return None
 
 
-def _failure(state: SearchState) -> str:
-    """Return why a study cannot succeed: all trials fail, or its metric never comes."""
+def _failure(state: SearchState, *, least: int) -> str:
+    """Return why a study cannot succeed: its trials fail, at least so many of them, and none does not."""
     over = state.over
-    if len(over) >= state.config.failures and all(state.trials[n].state == "failed" for n in over):
+    if len(over) >= least and all(state.trials[n].state == "failed" for n in over):
         last = state.trials[over[-1]].message
         return f"all of the first {plural(len(over), 'trial')} failed; the last of them: {last}"
     return ""
