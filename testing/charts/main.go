@@ -93,6 +93,7 @@ func functions(all *template.Template) template.FuncMap {
 		},
 		"list":      func(values ...any) []any { return append([]any{}, values...) },
 		"hasKey":    func(known map[string]any, name string) bool { _, there := known[name]; return there },
+		"replace":   func(old, new, text string) string { return strings.ReplaceAll(text, old, new) },
 		"hasSuffix": func(end, text string) bool { return strings.HasSuffix(text, end) },
 		"toString": func(value any) string { return fmt.Sprint(value) },
 		"join": func(sep string, values []any) string {

@@ -30,7 +30,8 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
-from testing.kubernetes.kubelet import PodProcess, config_maps_of, variables_of
+from testing.kubernetes import go_yaml
+from testing.kubernetes.kubelet import PodProcess, config_maps_of, expanded, variables_of
 from testing.kubernetes.schemas import check
 from testing.kubernetes.validation import problems, restricted_problems, update_problems
 
@@ -491,7 +492,7 @@ class VirtualKubernetes:
         env["JOB_COMPLETION_INDEX"] = str(index)
         process = self._spawner.submit(
             PodProcess,
-            self._argv([word.replace("$$(", "$(") for word in container["command"]]),
+            self._argv([expanded(word, env) for word in container["command"]]),
             env,
             name=host,
             hosts=self._hosts,
@@ -695,7 +696,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise ApiRefusalError(
                 415, f"the body of the request was in an unknown format, got {kind or 'none'}"
             )
-        found: Data = yaml.safe_load(text) if kind == "application/yaml" else json.loads(text)
+        found: Data = go_yaml.load(text) if kind == "application/yaml" else json.loads(text)
         return found
 
     def _carry_out(self, path: str, query: dict[str, str], body: str) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shlex
 import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -166,7 +167,7 @@ def variables_of(container: Data, pod: Data, secrets: Callable[[str], dict[str, 
     for variable in container.get("env", ()):
         source = variable.get("valueFrom")
         if source is None:
-            found[variable["name"]] = variable.get("value", "").replace("$$(", "$(")
+            found[variable["name"]] = expanded(variable.get("value", ""), found)
         elif "secretKeyRef" in source:
             reference = source["secretKeyRef"]
             found[variable["name"]] = secrets(reference["name"])[reference["key"]]
@@ -179,6 +180,15 @@ def variables_of(container: Data, pod: Data, secrets: Callable[[str], dict[str, 
                 found[variable["name"]] = pod["metadata"]["annotations"][key]
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME", "LANG") if name in os.environ}
     return {**kept, **found}
+
+
+def expanded(text: str, variables: Mapping[str, str]) -> str:
+    """Return text with variables in the place of `$(NAME)`, and `$` of `$$`; what no variable has stays."""
+
+    def one(match: re.Match[str]) -> str:
+        return "$" if match[0] == "$$" else variables.get(match[1], match[0])
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", one, text)
 
 
 def config_maps_of(volume: Data) -> list[str]:

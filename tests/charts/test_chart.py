@@ -27,7 +27,7 @@ RUN: dict[str, Any] = {  # every setting of MLBatch's generator that a run can h
     "jobName": "tuner",
     "containerImage": "team/train:2",
     "mainProgram": "train.py --name 'two words'",
-    "setupCommands": ["export LEVEL=1", "pip check"],
+    "setupCommands": ["export LEVEL=$(nproc) SELF=$$", "pip check"],
     "doorSecret": "door",
     "numPods": 2,
     "numCpusPerPod": "500m",

@@ -122,9 +122,9 @@ spec:
           workingDir: /workspace
           {{- $start := printf "weft run --engine pods --run-dir /tmp/weft-run --skip-checks --per-host %d %s" (int (.run.workersPerPod | default (.run.numGpusPerPod | default 1))) .run.mainProgram }}
           {{- if .run.setupCommands }}
-          command: ["sh", "-ec", {{ printf "%s\nexec %s" (join "\n" .run.setupCommands) $start | toJson }}]
+          command: ["sh", "-ec", {{ printf "%s\nexec %s" (join "\n" .run.setupCommands) $start | replace "$" "$$" | toJson }}]
           {{- else }}
-          command: ["sh", "-ec", {{ printf "exec %s" $start | toJson }}]
+          command: ["sh", "-ec", {{ printf "exec %s" $start | replace "$" "$$" | toJson }}]
           {{- end }}
           {{- if .run.ncclGdrEnvConfigMap }}
           envFrom:

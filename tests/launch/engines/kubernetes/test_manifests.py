@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +16,8 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from testing.kubernetes import go_yaml
+from testing.kubernetes.kubelet import expanded
 from testing.kubernetes.schemas import VERSIONS, check
 from testing.kubernetes.validation import problems, restricted_problems, update_problems
 
@@ -19,9 +26,10 @@ from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.engines.kubernetes.objects.manifests import ManifestRequest, manifests, training_runtime
 from weft.launch.engines.kubernetes.objects.names import LONGEST_LABEL, pod_names
+from weft.launch.engines.kubernetes.objects.pod_spec import literal
 from weft.launch.engines.kubernetes.objects.request import make_request
 from weft.launch.engines.kubernetes.objects.snapshot import PART_BYTES
-from weft.launch.engines.kubernetes.objects.yaml_text import to_yaml
+from weft.launch.engines.kubernetes.objects.yaml_text import one_to_yaml, to_yaml
 from weft.launch.pod_settings import (
     KubernetesConfig,
     PodToleration,
@@ -194,6 +202,104 @@ def test_what_is_printed_is_what_is_meant() -> None:
     assert list(yaml.safe_load_all(to_yaml(objects))) == list(objects)
 
 
+# Text that some parser of YAML takes for something else: options of training scripts among it.
+DOUBTFUL = (
+    *(
+        "1e-3",
+        "1E5",
+        "-5e1",
+        "+1e+3",
+        "0o7",
+        "0x1F",
+        "0b1",
+        "1_000",
+        ".5",
+        "1.",
+        "1:30",
+        "2026-11-18",
+        "-",
+        ".inf",
+    ),
+    *(
+        "y",
+        "N",
+        "yes",
+        "Off",
+        "TRUE",
+        "null",
+        "~",
+        "",
+        "<<",
+        "=",
+        "-0",
+        "08",
+        "1e",
+        "0o",
+        " x ",
+        "a: b",
+        "#a",
+        "- b",
+    ),
+    *(
+        "&a",
+        "*a",
+        "!a",
+        "%a",
+        "@a",
+        "`a",
+        "|",
+        ">",
+        "?",
+        "[",
+        "{",
+        '"',
+        "'",
+        "a\nb",
+        "\ta",
+        "\x85",
+        "\u2028",
+        "\ufeff",
+        "1\n2",
+        "\x7f",
+        "😀",
+    ),
+)
+
+
+@given(
+    st.lists(st.one_of(st.text(max_size=8), st.sampled_from(DOUBTFUL), st.from_regex(r"[-+.0-9eExob_]{1,6}")))
+)
+@settings(max_examples=200)
+def test_any_text_stays_text_for_the_parser_of_kubernetes(words: list[str]) -> None:
+    item = {"words": words, "known": {f"-{word}": word for word in words}}
+    assert go_yaml.load(one_to_yaml(item)) == item
+
+
+def test_the_parser_of_kubernetes_takes_more_for_numbers_than_pythons() -> None:
+    text = "[1e-3, y, 0o7, a, 1.5, -1e1, yes, n]"
+    assert go_yaml.load(text) == [0.001, True, 7, "a", 1.5, -10.0, True, False]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here")
+def test_kubectl_reads_what_we_mean(tmp_path: Path) -> None:
+    """Without a server: it only adds a label to what it reads."""
+    made = replace(request(env={f"A{n}": word for n, word in enumerate(DOUBTFUL)}), command=DOUBTFUL)
+    objects = manifests(made)
+    (tmp_path / "run.yaml").write_text(to_yaml(objects))
+    words = ["kubectl", "label", "--local", "-f", str(tmp_path / "run.yaml"), "seen=yes", "-o", "json"]
+    env = {**os.environ, "KUBECONFIG": os.devnull}
+    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=60, check=True)
+    decoder, text = json.JSONDecoder(), done.stdout.strip()
+    read: list[Any] = []
+    while text:
+        item, end = decoder.raw_decode(text)
+        read += item["items"] if item["kind"] == "List" else [item]
+        text = text[end:].strip()
+    for item in read:
+        del item["metadata"]["labels"]["seen"]
+    assert read == list(objects)
+
+
 def test_a_large_snapshot_takes_several_config_maps_of_one_folder() -> None:
     made = replace(request(code="snapshot"), code=b"x" * (2 * PART_BYTES + 1))
     objects = manifests(made)
@@ -225,14 +331,26 @@ def test_secret_values_stand_in_the_secret_alone() -> None:
     assert objects[0]["stringData"] == {"door": "knock", "env.HF_TOKEN": "hush"}
 
 
+WORDS = ("$(HOME)", "$$(HOME)", "$$$(HOME)", "$HOME", "${HOME}", "kill $$", "$", "$(A B)", "5$", "$()$")
+
+
 def test_kubernetes_puts_nothing_in_the_place_of_what_looks_like_a_variable() -> None:
     config = LaunchConfig(
-        command=Command("command", "echo", ("$(HOME)", "$$(A)")),
+        command=Command("command", "echo", WORDS),
         engine="kubernetes",
-        kubernetes=KubernetesConfig(image=IMAGE),
+        kubernetes=KubernetesConfig(image=IMAGE, env={"WORDS": " ".join(WORDS)}),
     )
     pod = manifests(make_request(config, door_secret=""))[-1]["spec"]["template"]["spec"]["containers"][0]
-    assert pod["command"][-2:] == ["$$(HOME)", "$$$(A)"]
+    variables = {"HOME": "/root", "A": "b", "": "c", "A B": "d"}
+    assert tuple(expanded(word, variables) for word in pod["command"][-len(WORDS) :]) == WORDS
+    told = {variable["name"]: variable.get("value", "") for variable in pod["env"]}
+    assert expanded(told["WORDS"], variables) == " ".join(WORDS)
+    assert "$HOME" in pod["command"]  # what needs no change has none
+
+
+@given(st.text(alphabet="$()AB ", max_size=12))
+def test_any_dollars_stay_what_they_are(text: str) -> None:
+    assert expanded(literal(text), {"A": "1", "B": "2", "": "3"}) == text
 
 
 @given(

@@ -153,8 +153,8 @@ def container(request: PodRequest) -> Data:
 
 
 def literal(text: str) -> str:
-    """Return text that Kubernetes takes as it is: it would put a variable in the place of `$(NAME)`."""
-    return text.replace("$(", "$$(")
+    """Return text that Kubernetes takes as it is: it puts variables in the place of `$(NAME)`, and `$` of `$$`."""
+    return text.replace("$", "$$") if "$(" in text or "$$" in text else text
 
 
 def literal_words(words: Sequence[str]) -> list[str]:
