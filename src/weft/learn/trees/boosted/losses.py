@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import expit, log_softmax, logit, softmax
 
-from weft.learn.trees.kernels.boosting import logistic_derivatives
+from weft.learn.trees.kernels.boosting import logistic_derivatives, squared_derivatives
 
 Array = np.ndarray[Any, Any]
 
@@ -40,6 +40,12 @@ class BoostingLoss(Protocol):
         ...
 
 
+def _room(raw: Array) -> tuple[Array, Array]:
+    """Return room for both derivatives: of many rows half the digits are enough, and half as much to fetch."""
+    kind = np.float32 if len(raw) > MANY else np.float64
+    return np.empty(raw.shape, kind, order="F"), np.empty(raw.shape, kind, order="F")
+
+
 class LogLoss:
     """Two classes, 0 and 1; raw predictions are log-odds."""
 
@@ -50,9 +56,7 @@ class LogLoss:
         return np.array([logit(share)])
 
     def derivatives(self, raw: Array, y: Array, weights: Array) -> tuple[Array, Array, float | None]:
-        # Of many rows half the digits are enough, and half as much to fetch.
-        kind = np.float32 if len(raw) > MANY else np.float64
-        first, second = (np.empty(raw.shape, kind, order="F") for _ in range(2))
+        first, second = _room(raw)
         total = logistic_derivatives(raw[:, 0], y, weights, first[:, 0], second[:, 0])
         return first, second, total / float(weights.sum())
 
@@ -121,7 +125,9 @@ class SquaredError:
         return np.array([np.average(y, weights=weights)])
 
     def derivatives(self, raw: Array, y: Array, weights: Array) -> tuple[Array, Array, float | None]:
-        return weights[:, None] * (raw - y[:, None]), weights[:, None] + np.zeros_like(raw), None
+        first, second = _room(raw)
+        total = squared_derivatives(raw[:, 0], y, weights, first[:, 0], second[:, 0])
+        return first, second, total / float(weights.sum())
 
     def value(self, raw: Array, y: Array, weights: Array) -> float:
         return float(np.average((raw[:, 0] - y) ** 2, weights=weights))

@@ -18,7 +18,6 @@ from weft.learn.trees.growth.packing import (
     Extent,
     Packing,
     derivative_packing,
-    pack_pair,
     pair_packing,
 )
 from weft.learn.trees.growth.rules import Constraints, SplitRules
@@ -115,12 +114,17 @@ def _words(
     weights = rows.weights
     many, uneven = sum_over_workers([float(len(order)), float((weights != 1).sum())])
     if loss.curved == 1.0 and not uneven:
-        largest = loss.steep or largest_over_workers(float(np.abs(g).max(initial=0.0))) or 1.0
-        extent = Extent(int(many), many, 1.0, True, largest * (1 + 1e-9))
+        largest = loss.steep or largest_over_workers(_steepest(g)) or 1.0
+        extent = Extent(
+            int(many), many, 1.0, True, largest * (1 + 1e-6)
+        )  # more than half the digits may round
         packing = pair_packing(extent, count_rows=count, ones=True)
-        return packing, pack_pair(packing, np.ones(len(order)), g[order])
+        n, a, _ = packing.fields
+        words = rows.space.like("packed", np.empty((1, len(order)), np.int64))
+        pack_derivatives(order, g, h, 1 / a.scale, 1 / n.scale, a.shift, words[0])
+        return packing, words
     heaviest = largest_over_workers(float(weights.max(initial=0.0)))
-    steep = loss.steep * heaviest if loss.steep else largest_over_workers(float(np.abs(g).max(initial=0.0)))
+    steep = loss.steep * heaviest if loss.steep else largest_over_workers(_steepest(g))
     curved = loss.curved * heaviest if loss.curved else largest_over_workers(float(h.max(initial=0.0)))
     extent = Extent(int(many), 0.0, max(curved, 1e-300), False, max(steep, 1e-300))
     packing = derivative_packing(extent, count_rows=count)
@@ -134,6 +138,11 @@ def _words(
         words[n.word] = np.maximum(np.rint(h[order] / n.scale), 1)
         words[a.word] = np.rint(g[order] / a.scale)
     return packing, words
+
+
+def _steepest(g: Array) -> float:
+    """Return the largest |first derivative|."""
+    return max(float(g.max(initial=0.0)), -float(g.min(initial=0.0)))
 
 
 def _steps(

@@ -188,7 +188,7 @@ class _Growth:
         able = (
             rows >= rules.min_split
             and depth < rules.max_depth
-            and not pure(total, self.fields, self.scales, self.limits, rules.criterion)
+            and not (rules.classes and pure(total, self.fields, self.scales, self.limits, rules.criterion))
         )
         near = rows <= self.near and depth > 0
         if able and near:
@@ -373,7 +373,8 @@ class _Growth:
             record = self.nodes[node]
             left = self._histogram(slot, feature)[:, sides].sum(axis=1)
             depth = record[DEPTH] + 1
-            self.places += map(np.uint64, places_below(self.places[node]))
+            if self.drawn:
+                self.places += map(np.uint64, places_below(self.places[node]))
             first = self._member(record[START], middle, few, depth, left)
             second = self._member(middle, record[STOP], rest, depth, self.totals[node] - left)
             record[LEFT], record[RIGHT] = first.node, second.node
@@ -434,7 +435,8 @@ class _Growth:
         local = np.arange(stop - start, dtype=np.int32)
         words = np.ascontiguousarray(self.words[:, start:stop])
         near = block.view(np.uint8)
-        part = _deep(near, self.codes.columns, local, words, record[DEPTH], self.places[node], self.rules)
+        place = self.places[node if self.drawn else 0]
+        part = _deep(near, self.codes.columns, local, words, record[DEPTH], place, self.rules)
         self.order[start:stop] = self.order[start:stop][local]
         self.words[:, start:stop] = words
         return part

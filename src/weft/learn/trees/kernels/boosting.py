@@ -37,6 +37,18 @@ def logistic_derivatives(raw: Array, y: Array, weights: Array, first: Array, sec
 
 
 @kernel
+def squared_derivatives(raw: Array, y: Array, weights: Array, first: Array, second: Array) -> float:
+    """Fill in the derivatives of (raw - y)² / 2, row by row; returns the sum of squares, weighted."""
+    loss = 0.0
+    for i in range(raw.shape[0]):
+        off = raw[i] - y[i]
+        first[i] = weights[i] * off
+        second[i] = weights[i]
+        loss += weights[i] * off * off
+    return loss
+
+
+@kernel
 def pack_derivatives(
     order: Array, first: Array, second: Array, a_scale: float, n_scale: float, shift: int, out: Array
 ) -> None:
