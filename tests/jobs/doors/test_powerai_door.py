@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 from testing.jobs.web import ServiceThread, WebService
+from testing.vision.made_models import model_zip
 
 from weft.jobs.accounts.passwords import hash_password
 from weft.jobs.accounts.users import add_user
@@ -211,6 +212,83 @@ def test_data_sets_of_others_are_not_there(service: WebService, ann: httpx.Clien
     assert bob.get(f"/datasets/{dataset}/files/{first}").status_code == 404
     assert bob.delete(f"/datasets/{dataset}").status_code == 404
     assert "secret" not in [one["name"] for one in bob.get("/datasets").json()]
+
+
+def test_objects_keys_and_values_of_a_whole_data_set(ann: httpx.Client) -> None:
+    dataset, (first, second) = made(ann, "whole", (11, 22))
+    box = {"xmin": 1, "ymin": 2, "xmax": 20, "ymax": 20}
+    added = ann.post(
+        f"/datasets/{dataset}/object-labels", json={"file_id": first, "name": "cat", "bndbox": box}
+    )
+    assert added.status_code == 201, added.text
+    ann.post(f"/datasets/{dataset}/files/{second}/object-labels", json={"name": "dog", "bndbox": box})
+    found = {one["name"]: one for one in ann.get(f"/datasets/{dataset}/object-labels").json()}
+    assert (found["cat"]["file_id"], found["dog"]["file_id"]) == (first, second)
+    one = f"/datasets/{dataset}/object-labels/{found['dog']['_id']}"
+    assert ann.get(one).json()["bndbox"] == box
+    assert ann.put(one, json={"name": "hound"}).json()["name"] == "hound"
+    assert (
+        ann.delete(f"/datasets/{dataset}/object-labels/{found['cat']['_id']}").json()["result"] == "success"
+    )
+    assert [each["name"] for each in ann.get(f"/datasets/{dataset}/object-labels").json()] == ["hound"]
+    assert ann.get(one.replace("object-labels/", "object-labels/0")).status_code == 404
+    for file, values in ((first, {"ort": "=1+1", "tag": "7"}), (second, {"ort": "Ulm"})):
+        assert ann.post(f"/datasets/{dataset}/files/{file}/user-metadata", json=values).status_code == 200
+    keys = f"/datasets/{dataset}/files/user-keys"
+    assert ann.get(keys).json() == [{"name": "ort", "file_count": 2}, {"name": "tag", "file_count": 1}]
+    assert ann.put(f"{keys}/ort", json={"name": "place"}).json()["count"] == 2
+    assert ann.delete(f"{keys}/tag").json()["count"] == 1
+    assert ann.delete(f"{keys}/tag").status_code == 404
+    rows = ann.get(f"/datasets/{dataset}/files/user-metadata", params={"query": "place == 'Ulm'"}).json()
+    assert [row["place"] for row in rows] == ["Ulm"]
+    table = ann.get(
+        f"/datasets/{dataset}/files/user-metadata", params={"format": "csv", "keys": "place"}
+    ).text
+    assert table.splitlines()[1].endswith(",10.png,'=1+1") or "'=1+1" in table  # no formula of a spreadsheet
+
+
+def test_custom_models_are_kept_for_their_owner(service: WebService, ann: httpx.Client) -> None:
+    dataset, _ = made(ann, "for custom", (33,))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("mine/train.py", "")
+        archive.writestr("mine/deploy.py", "")
+    files = {"files": ("mine.zip", packed.getvalue(), "application/zip")}
+    refused = ann.post("/dnn-scripts", files={"files": ("x.zip", b"no zip", "application/zip")})
+    assert (refused.status_code, "must be a zip" in refused.json()["fault"]) == (400, True)
+    kept = ann.post("/dnn-scripts/", files=files, data={"name": "own"})
+    assert kept.status_code == 201, kept.text
+    script = kept.json()["dnnscript_id"]
+    assert [one["name"] for one in ann.get("/dnn-scripts").json()] == ["own"]
+    assert ann.put(f"/dnn-scripts/{script}", json={"name": "mine"}).json()["name"] == "mine"
+    assert ann.get(f"/dnn-scripts/{script}/download").content == packed.getvalue()
+    begun = ann.post("/dltasks", json={"name": "t", "dataset_id": dataset, "userdnn_id": script})
+    assert begun.status_code == 202, begun.text
+    assert ann.get(f"/dltasks/{begun.json()['task_id']}").json()["nn_arch"] == "custom"
+    bob = client(service, "bob", "battery staple")
+    assert bob.get("/dnn-scripts").json() == []
+    assert bob.get(f"/dnn-scripts/{script}").status_code == 404
+    assert (
+        bob.post("/dltasks", json={"name": "t", "dataset_id": dataset, "userdnn_id": script}).status_code
+        == 404
+    )
+    assert ann.delete(f"/dnn-scripts/{script}").status_code == 200
+    assert ann.get(f"/dnn-scripts/{script}").status_code == 404
+
+
+def test_a_model_is_imported_and_exported_again(ann: httpx.Client, tmp_path: Path) -> None:
+    packed = model_zip(tmp_path)
+    files = {"files": ("flowers.zip", packed.read_bytes(), "application/zip")}
+    done = ann.post("/trained-models/import", files=files)
+    assert done.status_code == 201, done.text
+    found = ann.get(f"/trained-models/{done.json()['trained_model_id']}").json()
+    assert (found["name"], found["usage"], found["accuracy"]) == ("flowers", "cic", "0.75")
+    assert [one["name"] for one in found["categories"]] == ["red", "blue"]
+    again = ann.get(f"/trained-models/{found['_id']}/export").content
+    assert {"model.onnx", "config.json", "results.json"} <= set(zipfile.ZipFile(io.BytesIO(again)).namelist())
+    for wrong in (b"no zip", packed.read_bytes()[:-40]):
+        answer = ann.post("/trained-models/import", files={"files": ("x.zip", wrong, "application/zip")})
+        assert (answer.status_code, answer.json()["result"]) == (400, "fail")
 
 
 def test_projects_are_kept(ann: httpx.Client) -> None:

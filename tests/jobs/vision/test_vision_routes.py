@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import time
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from testing.jobs.web import WebService
 from testing.vision.made_films import film_bytes
+from testing.vision.made_models import model_zip
 from testing.vision.made_pictures import encoded
 
+from weft.jobs.store.tables import user
+from weft.jobs.store.vision_tables import vision_model
 from weft.vision.formats.archives import safe_place
 from weft.vision.pictures import decode
 
@@ -311,3 +317,30 @@ def test_addresses_that_are_not_public_are_not_fetched(ann: httpx.Client) -> Non
     task = finished(ann, ok(asked, 202))
     assert task["result"] == {"added": 0, "left_out": 1}
     assert "public" in task["problems"][0]
+
+
+def test_pictures_of_models_are_shown_to_those_who_may_see_the_data_set(
+    ann: httpx.Client, ben: httpx.Client, web: WebService, tmp_path: Path
+) -> None:
+    dataset = make(ann, "of a model")
+    parts = web.running.state.jobs.trainings
+    owner = int(web.database.ask(lambda c: c.scalar(sa.select(user.c.id).where(user.c.name == "ann"))) or 0)
+    found = asyncio.run(parts.models.bring_in(model_zip(tmp_path), owner, "shown"))
+    change = sa.update(vision_model).where(vision_model.c.model == "shown").values(dataset=dataset)
+    web.database.submit(lambda c: c.execute(change)).result(30)
+    examples = parts.models.folder("shown", 1) / "examples"
+    examples.mkdir()
+    (examples / "1.jpg").write_bytes(encoded())
+    path = f"/vision/models/{found.reference}"
+    for client, seen in ((ann, True), (ben, False), (web.admin(), True)):
+        assert bool(ok(client.get(path))["examples"]) is seen
+    assert ben.get(f"{path}/examples/1.jpg").status_code == 404
+    assert "shown@1" in [one["reference"] for one in ok(ben.get("/vision/models"))["models"]]
+    # A private service shows models of others only with their data sets.
+    numbers = {"ann": owner, "ben": owner + 1000}
+    assert asyncio.run(parts.seen([found], numbers["ann"], "ann")) == (found,)
+    theirs = asyncio.run(parts.models.find("shown@1"))
+    assert asyncio.run(parts.seen([theirs], numbers["ben"], "ben")) == ()
+    ok(ann.patch(f"/vision/datasets/{dataset}", json={"shares": ["ben"]}))
+    assert asyncio.run(parts.seen([theirs], numbers["ben"], "ben")) == (theirs,)
+    assert ok(ben.get(path))["examples"]

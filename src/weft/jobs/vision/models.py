@@ -10,10 +10,11 @@ import asyncio
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import sqlalchemy as sa
 
@@ -25,7 +26,10 @@ from weft.jobs.store.events import add_event, now_ms
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.store.tables import user as user_table
 from weft.jobs.store.vision_tables import vision_model
-from weft.jobs.vision.trainings import MODEL_FOLDER, TAG, TRAINING
+from weft.jobs.vision.trainings import MODEL_FOLDER, TAG, TRAINING, model_name
+
+if TYPE_CHECKING:
+    from weft.vision.inference.predictor import ModelFolder
 
 ProductionStatus = Literal["untested", "production", "rejected"]
 STATUSES: tuple[str, ...] = get_args(ProductionStatus)
@@ -83,8 +87,29 @@ class TrainedModels:
             return None
         name, _, number = references[-1].rpartition("@")
         results = await asyncio.to_thread(self._copy, source, self.folder(name, int(number)))
-        await self._database.write(lambda c: _add(c, job, spec.tags, name, int(number), results))
+        await self._database.write(
+            lambda c: _add(c, job.id, job.user_id, spec.tags, name, int(number), results)
+        )
         return await self.find(references[-1])
+
+    async def bring_in(self, archive: Path, user_id: int, name: str = "") -> PictureModel:
+        """Take a model from a zip of `weft vision export`, or of another service, into the store."""
+        with tempfile.TemporaryDirectory(prefix="weft-model-") as place:
+            folder = Path(place)
+            about = await asyncio.to_thread(_unpacked, archive, folder)
+            named = model_name(name or about.name)
+            entry = await asyncio.to_thread(self._shelf.store.push, folder / "model.onnx", named)
+            results = await asyncio.to_thread(self._copy, folder, self.folder(entry.name, entry.version))
+        given = results.get("data")
+        data: dict[str, Any] = given if isinstance(given, dict) else {}
+        tags = {
+            "task": about.config.task or "",
+            "network": about.config.network.name or "",
+            "dataset_name": str(data.get("name", ""))[:100],
+            "dataset_version": str(data["number"]) if isinstance(data.get("number"), int) else "0",
+        }
+        await self._database.write(lambda c: _add(c, None, user_id, tags, entry.name, entry.version, results))
+        return await self.find(f"{entry.name}@{entry.version}")
 
     def _copy(self, source: Path, target: Path) -> dict[str, Any]:
         """Copy plain files of a model folder; return its results."""
@@ -200,9 +225,20 @@ def _is(model: str, version: int) -> sa.ColumnElement[bool]:
     return (vision_model.c.model == model) & (vision_model.c.version == version)
 
 
+def _unpacked(archive: Path, folder: Path) -> ModelFolder:
+    """Unpack the zip of a model and return what it says of itself."""
+    from weft.vision.export.ibm import read_zip
+
+    about: ModelFolder = read_zip(archive, folder)
+    if not (folder / "model.onnx").is_file():
+        raise UsageError("a model must be a zip with model.onnx, got one without; export it with the graph")
+    return about
+
+
 def _add(
     connection: sa.Connection,
-    job: StoredJob,
+    job_id: int | None,
+    user_id: int,
     tags: Mapping[str, str],
     model: str,
     version: int,
@@ -220,7 +256,7 @@ def _add(
     row = {
         "model": model,
         "version": version,
-        "job_id": job.id,
+        "job_id": job_id,
         "task": str(results.get("task") or tags.get("task", ""))[:30],
         "dataset": tags.get("dataset", ""),
         "dataset_name": tags.get("dataset_name", ""),
@@ -230,12 +266,13 @@ def _add(
         "score": float(value) if isinstance(value, (int, float)) else None,
         "status": "untested",
         "project_id": int(project) if project.isdecimal() else None,
-        "user_id": job.user_id,
+        "user_id": user_id,
         "created_ms": now_ms(),
         "changed_ms": now_ms(),
     }
     connection.execute(sa.insert(vision_model), row)
-    add_event(connection, "models", "trained", model=model, version=version, job=job.id)
+    kind = "trained" if job_id is not None else "added"
+    add_event(connection, "models", kind, model=model, version=version, job=job_id)
 
 
 def _select(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,22 @@ class TrainingParts:
     @cached_property
     def pictures(self) -> PictureData:
         return PictureData(self._database, self.library, self._folder / "exports")
+
+    async def seen(
+        self, found: Iterable[PictureModel], visible_to: int | None, user_name: str
+    ) -> tuple[PictureModel, ...]:
+        """Return those models that a user may see: all where `visible_to` is None.
+
+        Else it is the number of the user, who sees the user's own and those of data sets that are shared.
+        """
+        if visible_to is None:
+            return tuple(found)
+        shared = await asyncio.to_thread(lambda: self.library.seen(user_name))
+        return tuple(one for one in found if one.user_id == visible_to or one.dataset in shared)
+
+    async def shows_pictures(self, dataset: str, user_name: str | None) -> bool:
+        """Return whether a user may see the pictures of a data set; a user of None is an administrator."""
+        return user_name is None or dataset in await asyncio.to_thread(lambda: self.library.seen(user_name))
 
     async def bring(self, job: StoredJob, spec: JobSpec, folder: Path) -> Mapping[str, str]:
         """Bring the data sets of pictures that a job reads."""

@@ -36,7 +36,7 @@ from weft.vision.library.blobs import BlobFolder, digest_of_file
 from weft.vision.library.files import FileFilter
 from weft.vision.library.health import dataset_health, look_at_all
 from weft.vision.library.importing import ImportResult, Report, add_film, add_picture, films_below, import_set
-from weft.vision.library.rows import decode_shapes, detail_of, shape_of_view, views_of
+from weft.vision.library.rows import decode_shapes, detail_of, details_of, shape_of_view, views_of
 from weft.vision.library.store import LibraryStore
 from weft.vision.library.tables import dataset, file
 from weft.vision.pictures.decoding import decode, encode_jpeg, encode_png
@@ -98,6 +98,12 @@ class Library:
             return datasets.dataset_views(
                 connection, [row for row in rows if datasets.may_see(row, user)], user
             )
+
+    def seen(self, user: User = None) -> frozenset[str]:
+        """Return the ids of all data sets that a user may see, without what is in them."""
+        with self.store.reading() as connection:
+            rows = connection.execute(sa.select(dataset.c.id, dataset.c.owner, dataset.c.shares))
+            return frozenset(row.id for row in rows if datasets.may_see(row, user))
 
     def dataset(self, reference: str, user: User = None) -> VisionDataset:
         """Return a data set by its id or its name."""
@@ -164,6 +170,14 @@ class Library:
         with self.store.reading() as connection:
             row = datasets.find_dataset(connection, reference, user)
             return files.list_files(connection, row.id, wanted or FileFilter(), after, limit)
+
+    def details(
+        self, reference: str, wanted: FileFilter | None = None, user: User = None
+    ) -> tuple[VisionFileDetail, ...]:
+        """Return all files that a filter lets through, with labels and metadata, but without their neighbours."""
+        with self.store.reading() as connection:
+            row = datasets.find_dataset(connection, reference, user)
+            return details_of(connection, files.wanted_files(connection, row.id, (), wanted or FileFilter()))
 
     def file(self, file_id: str, user: User = None) -> VisionFileDetail:
         """Return one file with its labels."""

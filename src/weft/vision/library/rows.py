@@ -206,6 +206,27 @@ def detail_of(connection: sa.Connection, row: Any) -> VisionFileDetail:
     )
 
 
+def details_of(connection: sa.Connection, rows: Sequence[Any]) -> tuple[VisionFileDetail, ...]:
+    """Return many files with their labels and metadata, but without their neighbours."""
+    facts: dict[int, dict[str, str]] = {}
+    for start in range(0, len(rows), 500):
+        numbers = [row.number for row in rows[start : start + 500]]
+        found = sa.select(fact.c.file_number, fact.c.key, fact.c.text).where(fact.c.file_number.in_(numbers))
+        for number, key, text in connection.execute(found.order_by(fact.c.key)):
+            facts.setdefault(number, {})[key] = text
+    return tuple(
+        VisionFileDetail(
+            **{name: getattr(view, name) for name in VisionFile.__struct_fields__},
+            shapes=_SHAPES.decode(row.shapes),
+            metadata=facts.get(row.number, {}),
+            previous=None,
+            next=None,
+            updated_by=row.updated_by,
+        )
+        for view, row in zip(views_of(connection, rows), rows, strict=True)
+    )
+
+
 def shape_of_view(view: ShapeView) -> LabelledShape:
     """Return the shape that a view describes."""
     return shape_of(msgspec.to_builtins(view))

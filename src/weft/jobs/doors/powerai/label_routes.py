@@ -113,6 +113,10 @@ class LabelPart(DataPart):
 
     async def add_label(self, request: Request) -> Response:
         caller, body = await self.caller(request, writes=True), await body_of(request)
+        return await self.add_label_of(request, caller, body)
+
+    async def add_label_of(self, request: Request, caller: Caller, body: dict[str, Any]) -> Response:
+        """Add the object that a body describes to the file of a request."""
         found: VisionFileDetail = await self._file(request, caller)
         known = await self.dataset(request, caller)
         saved = await self._save(found, [*found.shapes, _shape(known, body)], caller)

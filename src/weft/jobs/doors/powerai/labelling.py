@@ -23,7 +23,7 @@ async def begin_labelling(
 ) -> Response:
     """Queue a job that labels what nobody has labelled; answer it as background work."""
     service, trainings = part.service, part.service.trainings
-    model = await chosen_model(part, body)
+    model = await chosen_model(part, caller, body)
     data = await trainings.pictures.frozen(known.id, None, seen_as(caller))
     files = body.get("file_ids") or await asyncio.to_thread(trainings.unlabelled, data)
     if not isinstance(files, (list, tuple)) or not files:
@@ -43,7 +43,7 @@ async def begin_labelling(
     return success(202, task_id=numbered_id("dltask", number), dataset_id=library_id(known.id))
 
 
-async def chosen_model(part: PowerAiPart, body: dict[str, Any]) -> PictureModel:
+async def chosen_model(part: PowerAiPart, caller: Caller, body: dict[str, Any]) -> PictureModel:
     """Return the model that a body names: deployed, or trained."""
     models = part.service.trainings.models
     if deployed := body.get("webapi_id") or body.get("deployed_model_id"):
@@ -53,7 +53,7 @@ async def chosen_model(part: PowerAiPart, body: dict[str, Any]) -> PictureModel:
                 return await models.find(f"{one.model}@{one.version}")
         raise missing("webapi", str(deployed))
     wanted = str(body.get("trained_model_id") or body.get("model_id") or "")
-    for found in await models.all():
+    for found in await part.service.trainings.seen(await models.all(), caller.visible_to, caller.user_name):
         if wanted in (model_id(found), found.reference, found.model):
             return found
     raise missing("trained model", wanted)

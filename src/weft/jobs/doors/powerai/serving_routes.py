@@ -76,7 +76,7 @@ class ServingPart(TrainingPart, FilmPart):
 
     async def deploy(self, request: Request) -> Response:
         caller, body = await self.caller(request, writes=True), await body_of(request)
-        model = await self.find_model(text_of(body, "trained_model_id"))
+        model = await self.find_model(text_of(body, "trained_model_id"), caller)
         return await self._deployed(caller, model, text_of(body, "name", needed=False))
 
     async def _deployed(self, caller: Caller, model: PictureModel, name: str) -> Response:
@@ -213,13 +213,13 @@ class ServingPart(TrainingPart, FilmPart):
     async def _of_project(self, request: Request, caller: Caller) -> PictureModel:
         found = await self._project(request, caller)
         known, which = (
-            await self.service.trainings.models.all(project_id=found.id),
+            await self.seen_models(caller, found.id),
             request.path_params["which"],
         )
         try:
             return choose_model(known, which)
         except PictureModelNotFound:
-            model = await self.find_model(which)
+            model = await self.find_model(which, caller)
             if model not in known:
                 raise
             return model

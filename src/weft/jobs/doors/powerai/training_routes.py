@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,16 +35,19 @@ from weft.jobs.doors.powerai.base import (
     text_of,
 )
 from weft.jobs.doors.powerai.identities import missing, number_of, numbered_id, plain_id
+from weft.jobs.doors.powerai.script_routes import ScriptPart
 from weft.jobs.doors.powerai.strategies import training_config
+from weft.jobs.doors.uploads import read_upload
 from weft.jobs.lifecycle import ENDED
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.store.listing import JobFilter, list_jobs
 from weft.jobs.store.metrics import history, summaries
-from weft.jobs.vision.beginning import JobOwner, begin_training
+from weft.jobs.vision.beginning import JobOwner, begin_custom, begin_training
 from weft.jobs.vision.models import PictureModel
 from weft.jobs.vision.trainings import TAG, TRAINING, is_training, model_name
 
 KEPT = "powerai-dltask.json"  # in a job's folder
+MOST_MODEL_BYTES = 4 << 30
 MOST_POINTS = 500  # of a curve in a status
 _MODEL = "/trained-models/{model}"
 
@@ -58,6 +62,7 @@ class TrainingPart(PowerAiPart):
             *both("/dltasks/{task}/status", {"GET": self.status}),
             *both("/dltasks/{task}/action", {"GET": self.act, "POST": self.act}),
             *both("/trained-models", {"GET": self.models}),
+            *both("/trained-models/import", {"POST": self.import_model}),
             *both(_MODEL, {"GET": self.model, "PUT": self.change_model, "DELETE": self.remove_model}),
             *both(f"{_MODEL}/export", {"GET": self.export}),
             *both(f"{_MODEL}/assets/{{asset}}/download", {"GET": self.asset}),
@@ -71,18 +76,24 @@ class TrainingPart(PowerAiPart):
         name, reference = text_of(body, "name"), plain_id(text_of(body, "dataset_id"))
         trainings = self.service.trainings
         data = await trainings.pictures.frozen(reference, None, seen_as(caller))
-        task, arch, config = training_config(body, data.pictures)
-        project = body.get("project_group_id")
-        number = await begin_training(
-            self.service,
-            JobOwner(caller.user_id, caller.user_name),
-            data,
-            model_name(name),
-            config,
-            task,
-            arch,
-            project_id=number_of("project", str(project)) if project else None,
-        )
+        owner = JobOwner(caller.user_id, caller.user_name)
+        if script := text_of(body, "userdnn_id", needed=False):
+            archive = await ScriptPart(self.service, self._ask).archive(caller, script)
+            params = body.get("strategy") if isinstance(body.get("strategy"), dict) else {}
+            number = await begin_custom(self.service, owner, data, model_name(name), archive, params or {})
+        else:
+            task, arch, config = training_config(body, data.pictures)
+            project = body.get("project_group_id")
+            number = await begin_training(
+                self.service,
+                owner,
+                data,
+                model_name(name),
+                config,
+                task,
+                arch,
+                project_id=number_of("project", str(project)) if project else None,
+            )
         kept = {key: body.get(key) for key in ("usage", "nn_arch", "strategy")}
         await asyncio.to_thread(keep_document, self.service.folder, number, KEPT, kept)
         return success(202, task_id=numbered_id("dltask", number))
@@ -150,18 +161,20 @@ class TrainingPart(PowerAiPart):
 
     # -- models -------------------------------------------------------------------------------------------------------
 
-    async def find_model(self, text: str) -> PictureModel:
-        """Return the trained model of an id, or NAME@VERSION."""
-        for one in await self.service.trainings.models.all():
+    async def find_model(self, text: str, caller: Caller) -> PictureModel:
+        """Return the trained model of an id, or NAME@VERSION, that a caller may see."""
+        for one in await self.seen_models(caller):
             if text in (model_id(one), one.reference):
                 return one
         raise missing("trained model", text)
 
+    async def seen_models(self, caller: Caller, project: int | None = None) -> tuple[PictureModel, ...]:
+        found = await self.service.trainings.models.all(project_id=project)
+        return await self.service.trainings.seen(found, caller.visible_to, caller.user_name)
+
     async def _mine(self, request: Request) -> PictureModel:
-        caller, found = (
-            await self.caller(request, writes=True),
-            await self.find_model(request.path_params["model"]),
-        )
+        caller = await self.caller(request, writes=True)
+        found = await self.find_model(request.path_params["model"], caller)
         if caller.role != "admin" and found.user_id != caller.user_id:
             raise DoorError(
                 "forbidden", f"{found.reference} must be your own to be changed, got one of {found.user_name}"
@@ -174,18 +187,17 @@ class TrainingPart(PowerAiPart):
         return model_json(found, results, deployed)
 
     async def models(self, request: Request) -> Response:
-        await self.caller(request)
-        query = request.query_params
+        caller, query = await self.caller(request), request.query_params
         project = number_of("project", query["pg_id"]) if query.get("pg_id") else None
-        found = [await self.shown(one) for one in await self.service.trainings.models.all(project_id=project)]
+        found = [await self.shown(one) for one in await self.seen_models(caller, project)]
         for name in ("usage", "production_status"):
             if query.get(name):
                 found = [one for one in found if one[name] == query[name]]
         return json_answer(in_order(found, request))
 
     async def model(self, request: Request) -> Response:
-        await self.caller(request)
-        return json_answer(await self.shown(await self.find_model(request.path_params["model"])))
+        caller = await self.caller(request)
+        return json_answer(await self.shown(await self.find_model(request.path_params["model"], caller)))
 
     async def change_model(self, request: Request) -> Response:
         found, body = await self._mine(request), await body_of(request)
@@ -202,10 +214,23 @@ class TrainingPart(PowerAiPart):
         await self.service.trainings.models.remove(await self._mine(request))
         return success()
 
+    async def import_model(self, request: Request) -> Response:
+        """Take a model from a zip that was exported."""
+        caller = await self.caller(request, writes=True)
+        async with read_upload(request, MOST_MODEL_BYTES) as form:
+            if len(form.files) != 1:
+                raise DoorError("bad", f"an import must have one file, got {len(form.files)}; send a zip")
+            with tempfile.NamedTemporaryFile(prefix="weft-model-", suffix=".zip") as place:
+                await asyncio.to_thread(shutil.copyfileobj, form.files[0][1], place)
+                place.flush()
+                made = await self.service.trainings.models.bring_in(
+                    Path(place.name), caller.user_id, form.fields.get("name", "")
+                )
+        return success(201, trained_model_id=model_id(made), **await self.shown(made))
+
     async def export(self, request: Request) -> Response:
         """Give a model as a zip, with its ONNX file and its properties."""
-        await self.caller(request)
-        found = await self.find_model(request.path_params["model"])
+        found = await self.find_model(request.path_params["model"], await self.caller(request))
         place = await asyncio.to_thread(self._zip, found)
         return FileResponse(
             place,
@@ -226,8 +251,8 @@ class TrainingPart(PowerAiPart):
                 return Path(write_zip(Path(folder, "model"), target.name))
 
     async def asset(self, request: Request) -> Response:
-        await self.caller(request)
-        found, asset = await self.find_model(request.path_params["model"]), request.path_params["asset"]
+        caller, asset = await self.caller(request), request.path_params["asset"]
+        found = await self.find_model(request.path_params["model"], caller)
         if asset != "onnx":
             raise DoorError("not-found", f"an asset must be onnx, got {asset[:40]!r}; convert that")
         entry = await asyncio.to_thread(self.service.data.models.find, found.reference)

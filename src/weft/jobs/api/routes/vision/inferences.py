@@ -12,8 +12,8 @@ from starlette.responses import Response
 from weft.jobs.api.binding import Handler
 from weft.jobs.api.downloads import range_response
 from weft.jobs.api.failures import ApiRefusal, not_found
-from weft.jobs.api.routes.vision.caller import user_of, vision_of
-from weft.jobs.api.routes.vision.trainings import trainings_of, with_vision
+from weft.jobs.api.routes.vision.caller import seen_model, user_of, vision_of
+from weft.jobs.api.routes.vision.trainings import with_vision
 from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.inferences import (
     FilmInference,
@@ -45,7 +45,7 @@ async def _begin(call: ApiCall) -> FilmInference:
         film=known.id,
         name=known.name,
         dataset=known.dataset,
-        model=await trainings_of(call).models.find(body.model),
+        model=await seen_model(call, body.model),
         confidence=body.confidence,
         every=body.every,
         resources=ResourceSpec(gpus=body.gpus, cpus=body.cpus),

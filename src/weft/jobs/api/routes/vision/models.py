@@ -11,9 +11,9 @@ from msgspec import UNSET
 from starlette.responses import FileResponse, Response
 
 from weft.jobs.api.binding import Handler, read_body
-from weft.jobs.api.failures import ApiRefusal
+from weft.jobs.api.failures import ApiRefusal, not_found
 from weft.jobs.api.routes.deployments import deployment_view, may_change_deployment
-from weft.jobs.api.routes.vision.caller import user_of, vision_of
+from weft.jobs.api.routes.vision.caller import may_look, seen_model, user_of, vision_of
 from weft.jobs.api.routes.vision.trainings import example_response, trainings_of
 from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.data import DeploymentView
@@ -60,7 +60,7 @@ async def _view(call: ApiCall, found: PictureModel) -> PictureModelView:
 
 
 async def _mine(call: ApiCall) -> PictureModel:
-    found = await trainings_of(call).models.find(call.path["model"])
+    found = await seen_model(call, call.path["model"])
     if not _may_change(call, found):
         raise ApiRefusal(
             403, f"{found.reference} must be your own to be changed, got one of {found.user_name}"
@@ -71,7 +71,8 @@ async def _mine(call: ApiCall) -> PictureModel:
 async def _list(call: ApiCall) -> PictureModelsAnswer:
     wanted = call.query
     shown = []
-    for one in await trainings_of(call).models.all(project_id=wanted.project):
+    found = await trainings_of(call).models.all(project_id=wanted.project)
+    for one in await trainings_of(call).seen(found, call.identity.visible_to, call.identity.name):
         same = wanted.dataset in (None, one.dataset, one.dataset_name) and wanted.task in (None, one.task)
         if same and wanted.status in (None, one.status):
             shown.append(await _view(call, one))
@@ -79,9 +80,10 @@ async def _list(call: ApiCall) -> PictureModelsAnswer:
 
 
 async def _show(call: ApiCall) -> PictureModelDetail:
-    found = await trainings_of(call).models.find(call.path["model"])
+    found = await seen_model(call, call.path["model"])
     results = await trainings_of(call).models.results(found)
-    names = await trainings_of(call).models.examples(found)
+    looks = await may_look(call, found.dataset, found.user_id)
+    names = await trainings_of(call).models.examples(found) if looks else ()
     home = f"/api/v1/vision/models/{found.reference}/examples"
     return PictureModelDetail(
         **await _fields(call, found),
@@ -109,19 +111,21 @@ async def _remove(call: ApiCall) -> None:
 
 
 async def _example(call: ApiCall) -> Response:
-    found = await trainings_of(call).models.find(call.path["model"])
+    found = await seen_model(call, call.path["model"])
+    if not await may_look(call, found.dataset, found.user_id):
+        raise not_found("the example")
     return example_response(trainings_of(call).models.folder(found.model, found.version), call.path["name"])
 
 
 async def _export(call: ApiCall) -> Response:
-    found = await trainings_of(call).models.find(call.path["model"])
+    found = await seen_model(call, call.path["model"])
     entry = await asyncio.to_thread(call.state.jobs.data.models.find, found.reference)
     name = f"{found.model}-{found.version}.onnx"
     return FileResponse(entry.path, media_type="application/octet-stream", filename=name)
 
 
 async def _deploy(call: ApiCall) -> DeploymentView:
-    found = await trainings_of(call).models.find(call.path["model"])
+    found = await seen_model(call, call.path["model"])
     project = found.project_id
     if project is not None:
         known = await call.database.read(lambda c: find_project(c, project))

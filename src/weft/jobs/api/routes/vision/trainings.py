@@ -12,6 +12,7 @@ from starlette.responses import FileResponse, Response
 
 from weft.jobs.api.binding import Handler, read_body
 from weft.jobs.api.failures import ApiRefusal, not_found
+from weft.jobs.api.routes.vision.caller import may_look, seen_model
 from weft.jobs.api.state import ApiCall
 from weft.jobs.api.types.jobs import JobView
 from weft.jobs.api.types.trainings import (
@@ -150,7 +151,8 @@ async def _show(call: ApiCall) -> TrainingDetail:
     model = await trainings_of(call).models.of_job(job.id)
     folder = _attempt(call, job)
     results = await trainings_of(call).models.results(model) if model is not None else {}
-    names = await asyncio.to_thread(list_examples, folder / "outputs" / MODEL_FOLDER)
+    looks = await may_look(call, job.tags.get("dataset", ""), job.user_id)
+    names = await asyncio.to_thread(list_examples, folder / "outputs" / MODEL_FOLDER) if looks else ()
     return TrainingDetail(
         **_fields(job, (await show_jobs(call, [job]))[0], model),
         config=await asyncio.to_thread(_config, folder),
@@ -190,6 +192,8 @@ async def _finish(call: ApiCall) -> JobView:
 
 async def _example(call: ApiCall) -> Response:
     job = await _training(call)
+    if not await may_look(call, job.tags.get("dataset", ""), job.user_id):
+        raise not_found("the example")
     return example_response(_attempt(call, job) / "outputs" / MODEL_FOLDER, call.path["name"])
 
 
@@ -206,7 +210,7 @@ async def _label(call: ApiCall) -> AutolabelAnswer:
     """Let a trained model label those pictures of a data set that nobody has labelled."""
     body: AutolabelBody = call.body
     vision = trainings_of(call)
-    model = await vision.models.find(body.model)
+    model = await seen_model(call, body.model)
     data = await vision.pictures.frozen(call.path["dataset"], None, seen_as(call))
     files = body.files or await asyncio.to_thread(vision.unlabelled, data)
     if not files:
