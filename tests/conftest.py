@@ -111,8 +111,9 @@ def _ended(thread: threading.Thread) -> bool:
 
 
 def _variables() -> set[tuple[str, str]]:
-    # pytest keeps one, scikit-learn sets those of OpenMP when it is first imported, and torch where its cache is.
-    changing = ("PYTEST_CURRENT_TEST", "KMP_", "TORCHINDUCTOR_CACHE_DIR")
+    # pytest keeps one, torch says where its cache is, and scikit-learn (OpenMP's) and OpenCV set theirs when they are
+    # first imported: in a test that is run alone, by a service's thread, say.
+    changing = ("PYTEST_CURRENT_TEST", "KMP_", "TORCHINDUCTOR_CACHE_DIR", "LD_LIBRARY_PATH")
     return {(name, value) for name, value in os.environ.items() if not name.startswith(changing)}
 
 
