@@ -97,6 +97,7 @@ class VirtualKubernetes:
         self.suspends = False  # as Kueue does with new Jobs
         self.break_logs_every: int | None = None  # lines after which the first log stream breaks
         self._broken = 0
+        self.unreachable_kubelets = False  # so that no log can be read
         handler = type("Handler", (_Handler,), {"cluster": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -587,6 +588,8 @@ class VirtualKubernetes:
             pod = self._get("pods", namespace, name)
         if container not in [one["name"] for one in pod["spec"]["containers"]]:
             raise ApiRefusalError(400, f"container {container} is not valid for pod {name}")
+        if self.unreachable_kubelets:
+            raise ApiRefusalError(500, 'Get "https://node-1:10250/containerLogs": dial tcp: no route to host')
         if pod["metadata"]["uid"] not in self._processes:
             raise ApiRefusalError(
                 400, f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating'

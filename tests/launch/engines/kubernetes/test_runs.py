@@ -197,6 +197,19 @@ def test_a_log_that_may_not_be_read_is_told_and_the_exit_code_comes_all_the_same
     assert 'cannot get resource "pods/log"' in done.stderr
 
 
+def test_a_run_ends_although_its_log_cannot_be_read(on_cluster: ClusterShell) -> None:
+    """Its node is cut off from the API server, say."""
+    on_cluster.cluster.unreachable_kubelets = True
+    done = on_cluster.run("--pods", "2", "--per-host", "1", on_cluster.shell.script(FAILS))
+    assert done.returncode == 1
+    assert (
+        "cannot be read, which is not tried again: it has ended: the cluster must read the log of"
+        in done.stderr
+    )
+    assert "no route to host" in done.stderr
+    assert on_cluster.cluster.objects("jobs") == []
+
+
 def test_why_a_pod_waits_is_told(on_cluster: ClusterShell) -> None:
     cluster = on_cluster.cluster
     cluster.unschedulable = {1}

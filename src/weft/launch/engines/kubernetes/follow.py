@@ -164,7 +164,7 @@ class RunFollower:
         """Stay until the run is over; return how it ended."""
         began = time.monotonic()
         threading.Thread(target=self._watch, name="weft-pods", daemon=True).start()
-        next_look, ended_at = time.monotonic() + LOOK_S, None
+        next_look, ended_at, pieces = time.monotonic() + LOOK_S, None, 0
         try:
             while True:
                 self._await_news(next_look)
@@ -182,7 +182,8 @@ class RunFollower:
                 next_look = time.monotonic() + LOOK_S
                 why = self._look_at_job(time.monotonic() - began)
                 if ended is not None or why is not None:
-                    ended_at = ended_at or time.monotonic()
+                    if ended_at is None or pieces != self._log_pieces:  # there may be much left to read
+                        ended_at, pieces = time.monotonic(), self._log_pieces
                     late = time.monotonic() - ended_at > GONE_S + max(map(grace_of, pods.values()), default=0)
                     if why is not None and (ended is not None or late or not self._leader_runs(pods)):
                         return self._outcome(ended or _job_failed(why), time.monotonic() - began)
@@ -259,6 +260,9 @@ class RunFollower:
 
     def _leader_runs(self, pods: dict[str, Data]) -> bool:
         """Return whether a first pod may still tell something; after Ctrl-C, one that has not begun will not."""
+        log = self._logs.get(self._newest_log)
+        if log is not None and log.is_alive():
+            return True
         leaders = [pod for pod in pods.values() if index_of(pod) == 0 and terminated(pod) is None]
         return any(has_started(pod) or not self.is_interrupted for pod in leaders)
 
@@ -303,16 +307,18 @@ class RunFollower:
                 if error.status in (401, 403):
                     self._say_once(pod, f"weft: no line of {pod} can be shown: {error}")
                     break
-                if turn == LOG_TROUBLE_TURNS:
-                    self._say_once(
-                        pod, f"weft: the log of {pod} cannot be read, which is tried again: {error}"
-                    )
                 last = False
+                if turn >= LOG_TROUBLE_TURNS:
+                    over = self._has_ended(pod, identity)
+                    then = "not tried again: it has ended" if over else "tried again"
+                    self._say_once(pod, f"weft: the log of {pod} cannot be read, which is {then}: {error}")
+                    if over:
+                        break
             except WeftError as error:
                 self._give_up(error)
                 return
             if not last:
-                self._over.wait(min(2.0, 0.05 * 2**turn))
+                self._over.wait(min(2.0, 0.05 * 2 ** min(turn, 6)))
                 turn += 1
         self._news.put("log")
 
