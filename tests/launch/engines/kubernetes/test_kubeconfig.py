@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,8 +21,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from weft.errors import UsageError
+from weft.launch.engines.kubernetes import kubeconfig
 from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
-from weft.launch.engines.kubernetes.kubeconfig import merge_kubeconfigs
+from weft.launch.engines.kubernetes.kubeconfig import find_access, merge_kubeconfigs
 from weft.launch.pod_settings import KubernetesConfig
 
 Data = dict[str, Any]
@@ -191,6 +192,26 @@ def test_a_command_may_answer_with_a_certificate(server: AskingServer) -> None:
     certificate, key = server.authority.sign("bert")
     command = server.command({"clientCertificateData": certificate, "clientKeyData": key})
     assert server.who({"exec": command}) == "bert"
+
+
+def test_a_pod_is_its_service_account(server: AskingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no kubeconfig: the account's token is put anew by the kubelet, before the old one expires."""
+    files = {"token": "token-1", "namespace": "team", "ca.crt": server.authority.certificate}
+    for name, text in files.items():
+        (server.folder / name).write_text(text)
+    host, port = server.address.removeprefix("https://").split(":")
+    for name, value in {
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": port,
+        "KUBECONFIG": str(server.folder / "none"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(kubeconfig, "_SERVICE_ACCOUNT", str(server.folder))
+    access = find_access(KubernetesConfig())
+    assert (access.config.namespace, access.server) == ("team", server.address)
+    (server.folder / "token").write_text(TOKEN)
+    with closing(replace(access, server_name=SERVER_NAME).http_client(10)) as client:
+        assert client.get("/who").json() == {"who": "token"}
 
 
 def test_a_context_without_a_user_is_nobody(server: AskingServer) -> None:

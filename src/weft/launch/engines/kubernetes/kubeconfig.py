@@ -84,7 +84,7 @@ def find_access(settings: KubernetesConfig) -> ClusterAccess:
     told = os.pathsep.join(map(str, there or files))
     try:
         if not there and Path(_SERVICE_ACCOUNT).exists():
-            return ClusterAccess(config=KubeConfig.from_service_account().get())
+            return ClusterAccess(config=KubeConfig.from_service_account(_SERVICE_ACCOUNT).get())
         if not there:
             raise ValueError("no such file")
         merged = merge_kubeconfigs((file.parent, _read(file)) for file in there)
