@@ -74,7 +74,7 @@ class TrialCurve(StudyEvent, frozen=True, tag="curve"):
 
 
 class TrialNoted(StudyEvent, frozen=True, tag="noted"):
-    """What somebody noted about a trial, by name."""
+    """A note about a trial, under a name, from whoever ran or looked at it."""
 
     trial: int
     attrs: dict[str, Any]
