@@ -14,8 +14,10 @@ from safetensors.torch import save_file
 from testing.serving.server import serving
 from torch import nn
 
+from weft.serve.card import read_card
 from weft.vision.config import VisionConfig, describe, resolve
 from weft.vision.config.schema import ModelConfig
+from weft.vision.evaluation.boxes import OVERLAP
 from weft.vision.export.onnx import export_folder
 from weft.vision.inference.predictor import Predictor
 from weft.vision.models.classifier import Classifier
@@ -72,7 +74,7 @@ def version(tmp_path_factory: pytest.TempPathFactory) -> DatasetVersion:
 
 def built(kind: str, version: DatasetVersion, folder: Path) -> tuple[VisionConfig, TrainingTask, nn.Module]:
     """Write the folder of a network with ImageNet's weights and a head by chance; return what it is made of."""
-    name = "detector-fast" if kind == "detection" else "efficientnet-lite0"
+    name = "efficientnet-lite0" if kind == "classification" else "detector-fast"
     asked = VisionConfig(task=kind, size=(96, 128), model=ModelConfig(name=name, pretrained=True))  # type: ignore[arg-type]
     config = resolve(asked, version, "cpu")
     task = task_for(config, CLASSES)
@@ -84,7 +86,7 @@ def built(kind: str, version: DatasetVersion, folder: Path) -> tuple[VisionConfi
     save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / WEIGHTS)
     write_json(folder / CONFIG, describe(config))
     write_json(folder / RESULTS, {"classes": list(CLASSES), "results": {"threshold": 0.0}})
-    if kind == "classification":
+    if kind != "detection":
         assert export_folder(model, config, CLASSES, folder)["file"] == "model.onnx"
     return config, task, model
 
@@ -138,3 +140,22 @@ def test_a_detector_is_judged_on_the_pixels_that_it_will_be_shown(
         side = max(one.width, one.height)
         np.testing.assert_allclose(truth.boxes[place], best.box, atol=1e-3 * side, err_msg=one.name)
         assert best.confidence == pytest.approx(truth.scores[place], abs=TOLERANCE)
+
+
+def test_outlines_that_are_served_are_those_of_python(version: DatasetVersion, tmp_path: Path) -> None:
+    built("segmentation", version, tmp_path / "model")
+    assert read_card(tmp_path / "model" / "model.onnx").overlap == OVERLAP
+    names = ("turned.jpg", "alpha.png", "tall.jpg")
+    paths = [one.path for one in version.pictures if one.name in names]
+    answers = served(tmp_path / "model", paths)
+    for path, told in zip(paths, answers, strict=True):
+        found = Predictor(tmp_path / "model").predict([path], confidence=0.0)[0].shapes
+        best, shape = told[0], found[0]
+        assert (best["label"], best["confidence"]) == (
+            shape.label,
+            pytest.approx(shape.confidence, abs=TOLERANCE),
+        )
+        assert len(best["polygons"]) == len(shape.polygons)
+        assert any(one["polygons"] for one in told)
+        for ring, expected in zip(best["polygons"], shape.polygons, strict=True):
+            np.testing.assert_allclose(ring, expected, atol=0.02)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 from starlette.testclient import TestClient
+from testing.vision.made_films import film_bytes, turned_film
 
 from weft.errors import UsageError
 from weft.serve.card import read_card
@@ -380,6 +381,26 @@ def test_a_film_comes_out_captioned(tmp_path: Path) -> None:
     with av.open(str(tmp_path / "out.mp4")) as read:
         assert read.streams.video[0].codec_context.name == "h264"
         assert sum(1 for _ in read.decode(video=0)) == 6
+
+
+def test_a_film_of_a_telephone_is_looked_at_upright(tmp_path: Path) -> None:
+    import av
+
+    (tmp_path / "film.mp4").write_bytes(turned_film(film_bytes(seconds=1, width=64, height=48)))
+    seen: list[tuple[int, ...]] = []
+
+    class Watching:
+        def predict(self, pictures: Any, *, confidence: float | None = None) -> Any:
+            from weft.vision.inference.predictor import Prediction
+
+            seen.extend(one.shape for one in pictures)
+            return [Prediction()]
+
+    caption_film(Watching(), tmp_path / "film.mp4", tmp_path / "out.mp4")  # type: ignore[arg-type]
+    assert set(seen) == {(64, 48, 3)}
+    with av.open(str(tmp_path / "out.mp4")) as read:
+        stream = read.streams.video[0]
+        assert (stream.width, stream.height) == (48, 64)
 
 
 TRAIN = """

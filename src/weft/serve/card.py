@@ -107,6 +107,7 @@ class Card:
     features: tuple[str, ...] = ()  # names of the columns of a table's row
     picture: Picture | None = None
     tokens: Tokens | None = None
+    overlap: float = 0.5  # of two boxes of a label, above which they are one object
     run: str = ""  # id of the training run
     precision: str = "fp32"
     parity: Parity | None = None

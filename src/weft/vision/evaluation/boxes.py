@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+OVERLAP = 0.6  # above which two boxes of a class are one object, in evaluation, inference and on the card
 
 
 class FoundBoxes(NamedTuple):
@@ -32,7 +33,7 @@ def best_boxes(
     scores: Array,
     *,
     confidence: float = 0.25,
-    overlap: float = 0.6,
+    overlap: float = OVERLAP,
     most: int = 100,
     tried: int = 600,
 ) -> FoundBoxes:

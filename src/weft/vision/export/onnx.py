@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from weft.errors import ModelError
 from weft.serve.card import Card
 from weft.vision.config.schema import VisionConfig
+from weft.vision.evaluation.boxes import OVERLAP
 from weft.vision.models.classifier import Classifier, view_logits
 from weft.vision.models.detector import Detector
 from weft.vision.pictures.rules import picture_rules
@@ -80,6 +81,7 @@ def export_onnx(model: nn.Module, config: VisionConfig, classes: tuple[str, ...]
         task="detect" if detects else "classify",
         labels=classes,
         picture=picture_rules(config),
+        overlap=OVERLAP if detects else 0.5,
         notes=f"weft.vision {config.task} by {config.network.name}",
     )
     generator = np.random.default_rng(0)

@@ -72,7 +72,7 @@ def capture_frames(path: Path, times_s: Sequence[float], name: str = "") -> Iter
                 time_s = _time_s(shown, start_s)
                 if time_s > last_s:
                     last_s = time_s
-                    yield time_s, _pixels(shown)
+                    yield time_s, upright_pixels(shown)
                 place += 1
             shown = following
 
@@ -81,7 +81,8 @@ def _time_s(frame: Any, start_s: float) -> float:
     return 0.0 if frame is None or frame.time is None else float(frame.time) - start_s
 
 
-def _pixels(frame: Any) -> Pixels:
+def upright_pixels(frame: Any) -> Pixels:
+    """Return the pixels of a frame as a player shows them: RGB, turned as its film says."""
     pixels = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
     turns = quarter_turns(frame)
     return np.ascontiguousarray(np.rot90(pixels, -turns)) if turns else pixels

@@ -160,27 +160,7 @@ def _fill_even_odd(bitmap: Bitmap, points: npt.NDArray[np.float64]) -> None:
 
 
 def polygons_of_mask(bitmap: Bitmap, tolerance_px: float = 0.0) -> tuple[tuple[Point, ...], ...]:
-    """Return the outer rings of a bitmap's parts, simplified by at most a tolerance; holes are filled.
+    """Return the outer rings of a bitmap's parts, simplified by at most a tolerance; holes are filled."""
+    from weft.serve.server.pictures.outlines import rings_of_mask
 
-    Rings follow the outsides of pixels, so that rasterising them gives the bitmap back (holes aside).
-    """
-    import cv2
-
-    # Twice the size with a border: contours run through the middles of pixels, and the outsides are wanted.
-    twice = (np.asarray(bitmap) > 0).astype(np.uint8).repeat(2, axis=0).repeat(2, axis=1)
-    large = np.pad(twice, 1)
-    found, _ = cv2.findContours(large, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
-    rings = []
-    for contour in found:
-        points = (contour.reshape(-1, 2).astype(np.float64) - 1) / 2
-        ring = _outer(points)
-        if tolerance_px > 0:
-            simple = cv2.approxPolyDP(ring.astype(np.float32)[:, None], tolerance_px, True)
-            ring = simple.reshape(-1, 2).astype(np.float64) if len(simple) >= 3 else ring
-        rings.append(tuple((float(x), float(y)) for x, y in ring))
-    return tuple(ring for ring in rings if len(ring) >= 3 and polygon_area(ring) > 0)
-
-
-def _outer(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Move the points of a contour in half pixels to the corners of the pixels that they belong to."""
-    return np.floor(points) + (points - np.floor(points)) * 2
+    return rings_of_mask(bitmap, tolerance_px)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import PictureError
+from weft.vision.films.frames import upright_pixels
 from weft.vision.inference.drawing import draw_prediction
 from weft.vision.inference.predictor import Prediction, Predictor
 from weft.vision.inference.tracking import ObjectTracker
@@ -45,12 +46,12 @@ def caption_film(
             stream = given.streams.video[0]
             rate = Fraction(stream.average_rate or 25)
             out: Any = made.add_stream("libx264", rate=rate)
-            # H.264 in the colours that browsers play needs even sides.
-            out.width, out.height = stream.width // 2 * 2, stream.height // 2 * 2
             out.pix_fmt, out.time_base = "yuv420p", 1 / rate
             last, tracker = Prediction(), ObjectTracker()
             for number, frame in enumerate(given.decode(stream)):
-                pixels = frame.to_ndarray(format="rgb24")
+                pixels = upright_pixels(frame)
+                if number == 0:  # H.264 in the colours that browsers play needs even sides
+                    out.width, out.height = pixels.shape[1] // 2 * 2, pixels.shape[0] // 2 * 2
                 if number % every == 0:
                     last = predictor.predict([pixels], confidence=confidence)[0]
                     last = replace(last, shapes=tracker.follow(last.shapes))

@@ -17,11 +17,10 @@ import numpy as np
 
 from weft.errors import UsageError
 from weft.vision.config.schema import VisionConfig
-from weft.vision.evaluation.boxes import best_boxes
+from weft.vision.evaluation.boxes import OVERLAP, best_boxes
 from weft.vision.records import LabelledShape
 
 Array = np.ndarray[Any, Any]
-OVERLAP = 0.6  # above which two boxes of a class are one object
 
 
 @dataclass(frozen=True)
@@ -135,12 +134,11 @@ class Predictor:
         boxes = np.clip(corners, 0, [geometry.width, geometry.height]).reshape(-1, 4)
         polygons: list[tuple[tuple[tuple[float, float], ...], ...]] = [()] * len(boxes)
         if len(outputs) > 2:
-            from weft.vision.geometry.polygons import polygons_of_mask
-            from weft.vision.training.tasks.detection import picture_masks
+            from weft.serve.server.pictures.outlines import TOLERANCE_CELLS, cut_masks, rings_of_mask
 
-            masks = picture_masks(outputs[2][0][best.cells], outputs[3][0], best.boxes)
+            masks = cut_masks(outputs[2][0][best.cells], outputs[3][0], best.boxes)
             for place, mask in enumerate(masks):
-                rings = polygons_of_mask(mask, tolerance_px=0.7)
+                rings = rings_of_mask(mask, TOLERANCE_CELLS)
                 polygons[place] = tuple(
                     tuple(
                         (

@@ -284,12 +284,13 @@ def film_json(job: StoredJob) -> dict[str, Any]:
 
 
 def inference_json(
-    answer: Mapping[str, Any], deployment: str, *, md5: str, image: str, heatmap: bool
+    answer: Mapping[str, Any], deployment: str, *, md5: str, image: str, heatmap: bool, polygons: bool = False
 ) -> dict[str, Any]:
     """Return a prediction: boxes or classes in `classified`, as both kinds of deployment have it."""
     found = answer.get("detections")
+    left_out = () if polygons else ("polygons",)
     classified = (
-        [{**one, "attr": [{}]} for one in found]
+        [{key: one[key] for key in one if key not in left_out} | {"attr": [{}]} for one in found]
         if found is not None
         else list(answer.get("classified") or ())
     )

@@ -168,8 +168,10 @@ class ServingPart(TrainingPart, FilmPart):
             heat="true" if heat else "",
         )
         digest = hashlib.md5(picture, usedforsecurity=False).hexdigest()
+        polygons = asked.get("containPolygon", "").lower() == "true"
+        deployment = numbered_id("webapi", found.id)
         return json_answer(
-            inference_json(answer, numbered_id("webapi", found.id), md5=digest, image=image, heatmap=heat)
+            inference_json(answer, deployment, md5=digest, image=image, heatmap=heat, polygons=polygons)
         )
 
     # -- projects -----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 
 from weft.serve.card import Card
+from weft.serve.server.pictures.outlines import TOLERANCE_CELLS, Ring, cut_masks, rings_of_mask
 from weft.serve.server.protocols.tensors import BF16, NAMES, REALS, Array
 from weft.serve.server.refusal import RefusalError
 
@@ -43,7 +44,8 @@ def detections(
     """Boxes of the first row, best first, those that cover a better one of their label left out.
 
     The model gives `boxes`, rows x n x 4 (left, top, right, bottom, in pixels of its input), and `scores`,
-    rows x n x classes.
+    rows x n x classes. One that also gives `coefficients`, rows x n x k, and `prototypes`, rows x k x height x width
+    over its input, is answered with polygons: masks are where prototypes, summed by coefficients, are positive.
     """
     if not {"boxes", "scores"} <= set(outputs):
         raise RefusalError(
@@ -59,7 +61,27 @@ def detections(
         found.append(best)
         hidden = (labels[order] == labels[best]) & (_overlaps(boxes[best], boxes[order]) > overlap)
         order = order[~hidden]
-    return [_detection(card, geometry, boxes[one], int(labels[one]), float(certain[one])) for one in found]
+    answer = [_detection(card, geometry, boxes[one], int(labels[one]), float(certain[one])) for one in found]
+    if found and {"coefficients", "prototypes"} <= set(outputs) and card.picture is not None:
+        prototypes = outputs["prototypes"][0].astype(np.float32)
+        cell = card.picture.width / prototypes.shape[-1]
+        masks = cut_masks(
+            outputs["coefficients"][0][found].astype(np.float32), prototypes, boxes[found], cell
+        )
+        for one, mask in zip(answer, masks, strict=True):
+            one["polygons"] = [_placed(ring, geometry, cell) for ring in rings_of_mask(mask, TOLERANCE_CELLS)]
+    return answer
+
+
+def _placed(ring: Ring, geometry: Geometry, cell: float) -> list[tuple[float, float]]:
+    """Return a ring in cells of the prototypes as points of the picture, to a hundredth of a pixel."""
+    return [
+        (
+            round(min(max((x * cell - geometry.left) / geometry.across, 0.0), float(geometry.width)), 2),
+            round(min(max((y * cell - geometry.top) / geometry.down, 0.0), float(geometry.height)), 2),
+        )
+        for x, y in ring
+    ]
 
 
 def heat_map(outputs: Mapping[str, Array], card: Card, geometry: Geometry, label: str = "") -> str | None:

@@ -160,7 +160,7 @@ def _shown(request: Request, model: Model, outputs: dict[str, Array], geometry: 
             model.card,
             geometry,
             confidence=_number(request, "confidence", 0.25, 1),
-            overlap=_number(request, "overlap", 0.5, 1),
+            overlap=_number(request, "overlap", model.card.overlap, 1),
         )
     return plain(outputs)
 

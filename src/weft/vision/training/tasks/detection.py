@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from weft.vision.evaluation.boxes import best_boxes
+from weft.serve.server.pictures.outlines import cut_masks
+from weft.vision.evaluation.boxes import OVERLAP, best_boxes
 from weft.vision.evaluation.detection import detection_results
 from weft.vision.evaluation.precision import PictureResult, mean_precision
 from weft.vision.models.detector import Detector
@@ -18,7 +19,6 @@ from weft.vision.training.tasks.base import SetScore, TrainingTask
 from weft.vision.training.tasks.detection_loss import detection_loss
 
 LEAST_CONFIDENCE = 0.01  # of detections that count for mean average precision
-OVERLAP = 0.6  # above which two boxes of a class are one object
 
 
 class DetectionTask(TrainingTask):
@@ -80,18 +80,8 @@ class DetectionTask(TrainingTask):
         boxes = np.clip(corners, 0, [width, height]).reshape(-1, 4)
         masks = truth_masks = None
         if len(arrays) > 2:
-            masks = picture_masks(arrays[2][row][best.cells], arrays[3][row], best.boxes)
+            masks = cut_masks(arrays[2][row][best.cells], arrays[3][row], best.boxes)
             moved = box_targets([truth], matrix[None], self.config.sides, masks=True, hidden=True)
             assert moved.masks is not None
             truth_masks = moved.masks[0, : len(truth.classes)].numpy()
         return PictureResult(truth.boxes, truth.classes, boxes, best.scores, best.classes, truth_masks, masks)
-
-
-def picture_masks(coefficients: Any, prototypes: Any, boxes: Any) -> Any:
-    """Return n x height/4 x width/4 of 0 and 1: prototypes, summed, inside each box (in pixels of the input)."""
-    logits = np.tensordot(coefficients, prototypes, 1)
-    ys = np.arange(logits.shape[1])[None, :, None] + 0.5
-    xs = np.arange(logits.shape[2])[None, None, :] + 0.5
-    x0, y0, x1, y1 = (boxes[:, side, None, None] / 4 for side in range(4))
-    inside = (xs >= x0 - 0.5) & (xs <= x1 + 0.5) & (ys >= y0 - 0.5) & (ys <= y1 + 0.5)
-    return ((logits > 0) & inside).astype(np.uint8)
