@@ -306,12 +306,16 @@ def joining():
     else:
         got = hvd.allreduce(torch.ones(2), name="after", op=hvd.Average)
         same(got, [(N - 1) / N] * 2)
-        raises(
-            HorovodInternalError, lambda: hvd.allgather(torch.ones(1), name="no"), "not supported with Join"
-        )
+        for unnamed in (None, "no"):  # an unnamed one, of which rank 0 knows nothing, too
+            raises(
+                HorovodInternalError,
+                lambda unnamed=unnamed: hvd.allgather(torch.ones(1), name=unnamed),
+                "not supported with Join",
+            )
         last = hvd.join()
     assert last in range(N)
     assert hvd.allgather_object(last) == [last] * N
+    same(hvd.allgather(torch.ones(1)), [1.0] * N)
     same(hvd.allreduce(torch.ones(2), op=hvd.Sum), [N, N])
 
 
@@ -601,6 +605,53 @@ def sparse_gradients():
         model(torch.tensor([0, R + 1])).sum().backward()
         optimizer.step()
         same(model.weight.detach(), [[-1.0] * 2] + [[-1.0 / N] * 2] * N)
+
+
+@check
+def state_of_sparse_gradients_and_integers():
+    makers = [
+        lambda params: torch.optim.SparseAdam(list(params), lr=0.1),
+        lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
+    ]
+    for make in makers:
+        model = nn.Embedding(N + 1, 2, sparse=True)
+        optimizer = hvd.DistributedOptimizer(make(model.parameters()))
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        for _ in range(2):  # new, and then with a state
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=model)
+            optimizer.zero_grad()
+            model(torch.tensor([0, R + 1])).sum().backward()
+            optimizer.step()
+        everyone = hvd.allgather_object(model.weight.detach())
+        assert all(torch.equal(each, everyone[0]) for each in everyone)
+    model = nn.Module()
+    model.table = nn.Parameter(torch.tensor([1, 3], dtype=torch.int32), requires_grad=False)
+    model.weight = nn.Parameter(torch.ones(4))
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert model.table.grad is None
+    optimizer.zero_grad()
+    (model.weight * (R + 1)).sum().backward()
+    optimizer.step()
+    same(model.weight.detach(), [1 - 0.1 * (N + 1) / 2] * 4)
+
+
+@check
+def unnamed_parameters_and_unnamed_operations():
+    """A metric may be averaged while gradients are under way, and neither has a name."""
+    hvd.shutdown()
+    hvd.init()  # both count from the beginning
+    model = nn.Linear(2, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(2 * len(list(model.parameters()))):
+        optimizer.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        same(hvd.allreduce(mine(3), op=hvd.Sum), [N * (N + 1) / 2] * 3)
+        optimizer.step()
+    names = set(optimizer._parameter_names.values())
+    assert len(names) == 2
+    assert hvd.allgather_object(names) == [names] * N
 
 
 @check

@@ -53,6 +53,7 @@ class HorovodWorld:
         self._sets: list[ProcessSet] = []  # registered, beside the global one
         self._settings = HorovodSettings()
         self._counters: Counter[tuple[int, str]] = Counter()  # unnamed operations, by set and kind
+        self._joins = 0  # in this world
         self._told = False
         # Of this world, by word, set and name.
         self.known_reductions: dict[tuple[str, int | None, str | None], KnownReduction] = {}
@@ -96,6 +97,7 @@ class HorovodWorld:
         self._engine, self._place = engine, place
         self._cross = cross_place(control.roster, place.rank)
         self._counters.clear()
+        self._joins = 0
         self.known_reductions = {}
         global_process_set.attach(engine, GLOBAL_SET)
         assert self._places is not None
@@ -185,7 +187,13 @@ class HorovodWorld:
         if name is not None:
             return f"{kind}.{name}"
         self._counters[set_id, kind] += 1
-        return f"{kind}.noname.{self._counters[set_id, kind]}"
+        since = f"{self._joins}." if self._joins else ""
+        return f"{kind}.noname.{since}{self._counters[set_id, kind]}"
+
+    def note_join(self) -> None:
+        """Count unnamed operations anew, as all ranks have joined: those that joined early have had fewer."""
+        self._joins += 1
+        self._counters.clear()
 
     # -- process sets ---------------------------------------------------------------------------------
 

@@ -85,7 +85,8 @@ class OpRequest(msgspec.Struct, frozen=True, array_like=True):
     @property
     def may_repeat(self) -> bool:
         """Whether the same request is likely to come again, so that it is worth a number."""
-        return self.kind not in SELDOM_REPEATED and ".noname." not in self.name
+        given = self.name.partition(".")[2]  # what follows the operation's word
+        return self.kind not in SELDOM_REPEATED and not given.startswith("noname.")
 
 
 class AgreedOp(msgspec.Struct, frozen=True, array_like=True):

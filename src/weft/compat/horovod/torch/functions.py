@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -118,7 +118,7 @@ def broadcast_optimizer_state(
             "the state of LBFGS cannot be broadcast, got one; start with the same state on all ranks"
         )
     if not optimizer.state:
-        _make_state(optimizer)
+        _make_state(optimizer, _sparse_parameters(model))
     ours = world.engine.rank == root_rank
     tensors: list[Tensor] = []
     whole = optimizer.state_dict()
@@ -141,7 +141,7 @@ class _Slot:
 
 def _take_out(value: Any, tensors: list[Tensor]) -> Any:
     """Return a structure with slots for its tensors, which are collected."""
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor) and value.layout is torch.strided:  # others go with the structure
         tensors.append(value.detach())
         return _Slot(value)
     if isinstance(value, dict):
@@ -163,19 +163,31 @@ def _put_in(value: Any, tensors: list[Tensor]) -> Any:
     return value
 
 
-def _make_state(optimizer: torch.optim.Optimizer) -> None:
+def _sparse_parameters(model: Any) -> set[int]:
+    """Return the identities of a model's parameters whose gradients are sparse."""
+    if model is None:
+        return set()
+    modules = (module for module in model.modules() if getattr(module, "sparse", False) is True)
+    return {id(p) for module in modules for p in module.parameters(recurse=False)}
+
+
+def _make_state(optimizer: torch.optim.Optimizer, sparse: Collection[int] = ()) -> None:
     """Make an optimizer's state by a step that changes neither parameters nor what the state counts."""
+    only_sparse = isinstance(optimizer, torch.optim.SparseAdam)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     before = [p.detach().clone() for p in parameters]
     for p in parameters:
         if p.requires_grad:
-            p.grad = torch.zeros_like(p)
+            zeros = torch.zeros_like(p)
+            p.grad = zeros.to_sparse(1) if only_sparse else zeros  # a momentum of sparse gradients is dense
     step = getattr(optimizer, "step_locally", optimizer.step)
     with _without_decay(optimizer):
         step()
     with torch.no_grad():
         for p, values in zip(parameters, before, strict=True):
             p.copy_(values)
+            if id(p) in sparse and p.grad is not None and not p.grad.is_sparse:
+                p.grad = p.grad.to_sparse(1)
         for state in optimizer.state.values():
             if isinstance(state.get("step"), Tensor):
                 state["step"].zero_()

@@ -9,11 +9,16 @@ import torch
 from torch import Tensor
 
 
+def unnamed(index: int) -> str:
+    """Return the name of a parameter without one: another than any unnamed operation has, which are counted, too."""
+    return f"allreduce.noname.{index}"
+
+
 def parameter_names(param_groups: Sequence[dict[str, Any]], named_parameters: Any) -> dict[Tensor, str]:
     """Return the name of each parameter of an optimizer, and refuse names that are wrong, repeated or missing."""
     every = [p for group in param_groups for p in group["params"]]
     if named_parameters is None:
-        return {p: f"noname.{index}" for index, p in enumerate(every)}
+        return {p: unnamed(index) for index, p in enumerate(every)}
     named = list(named_parameters)
     if any(not isinstance(pair, tuple) for pair in named):
         raise ValueError(

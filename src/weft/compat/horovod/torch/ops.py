@@ -335,7 +335,9 @@ def join(device: int = -1) -> int:
     op = HorovodOp(OpRequest(OpKind.JOIN, GLOBAL_SET, "join"))
     engine.submit(op, hurry=True)
     engine.wait(op)
-    return int(op.result())
+    last = int(op.result())
+    world.note_join()
+    return last
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

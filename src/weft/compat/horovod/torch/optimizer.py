@@ -20,7 +20,7 @@ from weft.compat.horovod.errors import NOT_INITIALIZED
 from weft.compat.horovod.negotiation.messages import ReduceKind
 from weft.compat.horovod.torch import ops, submission
 from weft.compat.horovod.torch.compression import Compression, Compressor
-from weft.compat.horovod.torch.groups import parameter_names, reduction_groups
+from weft.compat.horovod.torch.groups import parameter_names, reduction_groups, unnamed
 from weft.compat.horovod.torch.ops import Adasum, Average
 
 TOO_MANY_PASSES = (
@@ -79,7 +79,8 @@ class ReducingOptimizer:
         self._wanted: set[Tensor] = set()  # parameters that have wanted a gradient at some time
         self._should_synchronize = True
         self._synchronized = False
-        wanted = [p for p in self._parameter_names if p.requires_grad and self._is_ours(p)]
+        ours = {id(p) for group in self.param_groups for p in group["params"]}
+        wanted = [p for p in self._parameter_names if p.requires_grad and id(p) in ours]
         self._groups = {
             p: group for group in reduction_groups(groups, wanted) if len(group) > 1 for p in group
         }
@@ -87,9 +88,6 @@ class ReducingOptimizer:
             id(group): f"group.{number}" for number, group in enumerate(_unique(self._groups.values()))
         }
         self._hook_all()
-
-    def _is_ours(self, p: Tensor) -> bool:
-        return any(p is each for group in self.param_groups for each in group["params"])
 
     def _hook_all(self) -> None:
         for group in self.param_groups:
@@ -99,8 +97,10 @@ class ReducingOptimizer:
 
     def _hook(self, p: Tensor) -> None:
         """Have the gradient of a parameter reduced once it is there, also if it is not wanted yet."""
+        self._parameter_names.setdefault(p, unnamed(len(self._parameter_names)))
+        if not (p.is_floating_point() or p.is_complex()):  # integers never have a gradient
+            return
         self._hooked.add(p)
-        self._parameter_names.setdefault(p, f"noname.{len(self._parameter_names)}")
         self._delay[p] = self.backward_passes_per_step
         wants = p.requires_grad
         if wants:
@@ -335,7 +335,7 @@ class AdasumOptimizer:
         return result
 
     def _name(self, p: Tensor) -> str:
-        return f"adasum.{self._parameter_names.setdefault(p, f'noname.{len(self._parameter_names)}')}"
+        return f"adasum.{self._parameter_names.setdefault(p, unnamed(len(self._parameter_names)))}"
 
     def step_locally(self, closure: Callable[[], Any] | None = None) -> Any:
         """Step as the wrapped optimizer does."""

@@ -109,7 +109,7 @@ def submit(
 def _devices(tensors: Sequence[Tensor]) -> str:
     kinds = {tensor.device.type for tensor in tensors}
     if len(kinds) > 1:
-        raise ValueError(
+        raise HorovodInternalError(
             f"the tensors of a group must be on one kind of device, got {', '.join(sorted(kinds))}"
         )
     return kinds.pop() if kinds else "cpu"
