@@ -181,6 +181,10 @@ class RunFollower:
                     continue
                 next_look = time.monotonic() + LOOK_S
                 why = self._look_at_job(time.monotonic() - began)
+                if why is not None and ended is None:  # the watch may be behind the Job
+                    pods = self._listed_pods()
+                    self._look_at_pods(pods)
+                    ended = self._leader_end(pods)
                 if ended is not None or why is not None:
                     if ended_at is None or pieces != self._log_pieces:  # there may be much left to read
                         ended_at, pieces = time.monotonic(), self._log_pieces
@@ -230,6 +234,11 @@ class RunFollower:
         uid = self.job_uid
         return {} if uid is None else {name: pod for name, pod in pods.items() if is_of(pod, uid)}
 
+    def _listed_pods(self) -> dict[str, Data]:
+        """Return the pods of this run's Job as they are now, whatever the watch has told so far."""
+        uid, pods = self.job_uid, self.api.pods(self._selector)
+        return {pod["metadata"]["name"]: pod for pod in pods if uid is not None and is_of(pod, uid)}
+
     def _read_job(self) -> Data | None:
         job = self.api.read(self._job)
         if job is not None and self.job_uid is None:
@@ -260,8 +269,8 @@ class RunFollower:
 
     def _leader_runs(self, pods: dict[str, Data]) -> bool:
         """Return whether a first pod may still tell something; after Ctrl-C, one that has not begun will not."""
-        log = self._logs.get(self._newest_log)
-        if log is not None and log.is_alive():
+        logs = list(self._logs.values())
+        if logs and logs[-1].is_alive():
             return True
         leaders = [pod for pod in pods.values() if index_of(pod) == 0 and terminated(pod) is None]
         return any(has_started(pod) or not self.is_interrupted for pod in leaders)
