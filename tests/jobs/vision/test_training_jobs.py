@@ -47,12 +47,8 @@ def test_pictures_become_a_served_model_that_labels(tmp_path: Path) -> None:
 def tell(service: WebService, admin: httpx.Client) -> None:
     """Go once through the loop."""
     library = service.running.state.jobs.trainings.library
-    made = library.create("colours", user=None)
-    for seed in range(12):
-        colour, name = ((RED, "red"), (BLUE, "blue"))[seed % 2]
-        library.add(made.id, picture(colour, seed), f"{seed}.png", category=name)
-    for seed in (100, 101):
-        library.add(made.id, picture(RED if seed == 100 else BLUE, seed), f"{seed}.png")
+    imported_and_labelled(admin)
+    made = library.dataset("colours")
     refused = admin.post("/vision/trainings", json={"dataset": "colours", "config": {"batchs": 4}})
     assert refused.status_code == 422
     assert "batchs" in refused.text
@@ -95,6 +91,29 @@ def tell(service: WebService, admin: httpx.Client) -> None:
     assert files["100.png"].state == "auto"
     assert files["0.png"].state == "labelled"
     admin.delete(f"/deployments/{served.json()['name']}")
+
+
+def imported_and_labelled(admin: httpx.Client) -> None:
+    """Send a zip of 14 pictures, and say of 12 what they show."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for seed in (*range(12), 100, 101):
+            archive.writestr(f"{seed}.png", picture((RED, BLUE)[seed % 2], seed))
+    assert admin.post("/vision/datasets", json={"name": "colours"}).status_code == 201
+    task = admin.post(
+        "/vision/datasets/colours/upload", params={"name": "colours.zip"}, content=packed.getvalue()
+    ).json()["task"]
+    until = time.monotonic() + PATIENCE_S
+    while task["state"] in ("waiting", "running"):
+        assert time.monotonic() < until, task
+        time.sleep(0.05)
+        task = admin.get(f"/vision/tasks/{task['id']}").json()
+    assert (task["state"], task["result"]["added"]) == ("done", 14)
+    for one in admin.get("/vision/datasets/colours/files").json()["files"]:
+        seed = int(one["name"].removesuffix(".png"))
+        if seed < 100:
+            body = {"revision": one["revision"], "shapes": [], "category": ("red", "blue")[seed % 2]}
+            assert admin.put(f"/vision/files/{one['id']}/labels", json=body).status_code == 200
 
 
 def heat_and_collecting(admin: httpx.Client, library: Any, deployment: str) -> None:
