@@ -31,6 +31,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 from testing.kubernetes import go_yaml
+from testing.kubernetes.job_sets import end_of, jobs_of
 from testing.kubernetes.kubelet import PodProcess, config_maps_of, expanded, variables_of
 from testing.kubernetes.schemas import check
 from testing.kubernetes.validation import problems, restricted_problems, update_problems
@@ -44,6 +45,7 @@ FAILURES = "batch.kubernetes.io/job-index-failure-count"
 TRACKING = "batch.kubernetes.io/job-tracking"
 _KINDS = {
     "jobs": ("batch/v1", "Job"),
+    "jobsets": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
     "pods": ("v1", "Pod"),
     "services": ("v1", "Service"),
     "secrets": ("v1", "Secret"),
@@ -92,7 +94,7 @@ class VirtualKubernetes:
         self.drop_answers = 0  # to so many creations, which are carried out
         self.silent_kind = ""  # whose creations are carried out and not answered until this is another one
         self.drop_refusals = 0  # so many answers that refuse are lost
-        self.rules = dict(rules_for("job"))  # what may be done: no more than the Role that we print
+        self.rules = dict(rules_for("jobset"))  # what may be done: no more than the Role that we print
         self.collects = True  # what belongs to an object that goes
         self.suspends = False  # as Kueue does with new Jobs
         self.break_logs_every: int | None = None  # lines after which the first log stream breaks
@@ -307,6 +309,9 @@ class VirtualKubernetes:
     # -- the Job controller -----------------------------------------------------------------------
 
     def _control(self) -> None:
+        for (kind, _, _), job_set in list(self._objects.items()):
+            if kind == "jobsets" and not _conditions(job_set):
+                self._control_job_set(job_set)
         for (kind, _, _), job in list(self._objects.items()):
             if kind == "jobs" and not _is_finished(job):
                 self._control_job(job)
@@ -317,6 +322,22 @@ class VirtualKubernetes:
             for (kind, _, _), pod in self._objects.items()
             if kind == "pods" and pod["metadata"]["labels"].get(JOB_NAME) == job["metadata"]["name"]
         ]
+
+    def _control_job_set(self, job_set: Data) -> None:
+        namespace, ends = job_set["metadata"]["namespace"], dict[str, str | None]()
+        for job in jobs_of(job_set):
+            name = job["metadata"]["name"]
+            known = self._objects.get(("jobs", namespace, name))
+            if known is None:
+                self.create("jobs", namespace, job)
+                return  # which has come back here, to make the next
+            ended = [one["type"] for one in _conditions(known) if one["type"] in _TERMINAL.values()]
+            ends[name] = ended[-1] if ended else None
+        if (end := end_of(job_set, ends)) is not None:
+            told = {"type": end, "status": "True", "reason": "AllJobsCompleted", "message": ""}
+            job_set = copy.deepcopy(job_set)
+            job_set["status"] = {"conditions": [told]}
+            self._put("MODIFIED", "jobsets", job_set)
 
     def _control_job(self, job: Data) -> None:
         spec = job["spec"]

@@ -55,6 +55,25 @@ def test_a_run_in_two_pods_prints_ends_and_leaves_nothing(on_cluster: ClusterShe
     assert "hush" not in everything + done.stdout + done.stderr
 
 
+def test_a_run_as_a_job_set_is_the_same_run(on_cluster: ClusterShell) -> None:
+    """Whose Job and Service others make: the first failure comes back, and a run that succeeds leaves nothing."""
+    done = on_cluster.run("--as", "jobset", "--pods", "2", on_cluster.shell.script(HELLO))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        "[0] line 0 of 0 on train-worker-0-0 of 2",
+        "[1] line 0 of 1 on train-worker-0-1 of 2",
+    ]
+    failed = on_cluster.run(
+        "--as", "jobset", "--pods", "2", "--per-host", "1", on_cluster.shell.script(FAILS)
+    )
+    assert failed.returncode == 1
+    assert "weft: failed: rank 1 on train-worker-0-1: ValueError: the second one fails" in failed.stderr
+    made = [path.rsplit("/", 1)[1] for method, path, _ in on_cluster.cluster.requests if method == "POST"]
+    assert made == ["secrets", "configmaps", "jobsets"] * 2
+    for kind in ("jobsets", "jobs", "pods", "secrets", "configmaps"):
+        assert on_cluster.cluster.objects(kind) == []
+
+
 def test_what_is_applied_is_what_a_dry_run_prints(on_cluster: ClusterShell) -> None:
     script = on_cluster.shell.script(HELLO)
     dry = on_cluster.run("--pods", "2", "--dry-run", script)
