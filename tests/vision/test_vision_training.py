@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from starlette.testclient import TestClient
 from testing.vision.made_films import film_bytes, turned_film
 
-from weft.errors import UsageError
+from weft.errors import PictureError, UsageError
 from weft.serve.card import read_card
 from weft.vision.config import (
     AugmentConfig,
@@ -28,7 +28,7 @@ from weft.vision.custom.running import CustomModel, train_custom
 from weft.vision.custom.serving import CustomServer
 from weft.vision.evaluation.folder import evaluate_folder
 from weft.vision.export.ibm import read_zip, write_zip
-from weft.vision.inference.autolabel import autolabel
+from weft.vision.inference.autolabel import autolabel, autolabel_film
 from weft.vision.inference.film import caption_film
 from weft.vision.inference.predictor import Predictor
 from weft.vision.models.building import build_model, imagenet_weights
@@ -401,6 +401,27 @@ def test_a_film_of_a_telephone_is_looked_at_upright(tmp_path: Path) -> None:
     with av.open(str(tmp_path / "out.mp4")) as read:
         stream = read.streams.video[0]
         assert (stream.width, stream.height) == (48, 64)
+
+
+def test_frames_of_a_film_are_labelled(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from weft.vision.inference.predictor import Prediction
+
+    (tmp_path / "film.mp4").write_bytes(film_bytes(seconds=2))
+    (tmp_path / "frames").mkdir()
+    shape = LabelledShape(label="a", box=(5, 20, 40, 40), confidence=0.9)
+    predictor = SimpleNamespace(
+        config=SimpleNamespace(task="detection"),
+        threshold=0.5,
+        predict=lambda pictures, confidence: [Prediction(shapes=(shape,)) for _ in pictures],
+    )
+    found = autolabel_film(predictor, tmp_path / "film.mp4", tmp_path / "frames", every_s=0.5)  # type: ignore[arg-type]
+    assert [one.time_s for one in found.pictures] == pytest.approx([0, 0.4, 1.0, 1.4])
+    assert {one.film for one in found.pictures} == {"film.mp4"}
+    assert all(one.shapes == (shape,) for one in found.pictures)
+    with pytest.raises(PictureError, match="ask for fewer"):
+        autolabel_film(predictor, tmp_path / "film.mp4", tmp_path, every_s=1e-9)  # type: ignore[arg-type]
 
 
 TRAIN = """

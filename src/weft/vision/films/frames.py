@@ -27,6 +27,11 @@ def frame_times(
     if every_s is not None:
         if not every_s > 0:
             raise PictureError(f"frames must be more than 0 seconds apart, got {every_s}")
+        if film.duration_s / every_s >= MOST_FRAMES:
+            raise PictureError(
+                f"at most {MOST_FRAMES} frames can be captured at once, got more of {film.duration_s:.0f} s at every "
+                f"{every_s:g} s; ask for fewer"
+            )
         count = int(film.duration_s / every_s) + 1
         times = tuple(
             number * every_s for number in range(count) if number * every_s < max(film.duration_s, 1e-9)

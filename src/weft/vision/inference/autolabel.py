@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weft.vision.inference.predictor import Predictor
 from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape
+from weft.vision.splits import split_by_content
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,35 @@ def autolabel(
 
 
 def autolabel_film(
-    predictor: Predictor, film: Path, times_s: list[float], *, threshold: float | None = None
-) -> Iterator[tuple[float, tuple[LabelledShape, ...]]]:
-    """Yield the objects that a detector finds in frames of a film, with the time of each."""
-    from weft.vision.films.frames import capture_frames
+    predictor: Predictor,
+    film: Path,
+    folder: Path,
+    *,
+    every_s: float,
+    threshold: float | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> DatasetVersion:
+    """Return frames of a film as pictures, which are written into a folder, with the labels of a model."""
+    from weft.vision.films import capture_frames, frame_times, probe_film
+    from weft.vision.formats.digest import digest_of
+    from weft.vision.pictures import encode_jpeg
 
-    for time_s, pixels in capture_frames(film, times_s):
-        yield time_s, predictor.predict([pixels], confidence=threshold)[0].shapes
+    about = probe_film(film)
+    times = frame_times(about, every_s=every_s)
+    found = []
+    for done, (time_s, pixels) in enumerate(capture_frames(film, times), 1):
+        name = f"{film.stem}-{time_s:.3f}s.jpg"
+        data = encode_jpeg(pixels, 95)
+        (folder / name).write_bytes(data)
+        sha256 = hashlib.sha256(data).hexdigest()
+        found.append(
+            LabelledPicture(
+                id=sha256[:32], name=name, path=folder / name, width=pixels.shape[1], height=pixels.shape[0],
+                sha256=sha256, split=split_by_content(sha256), film=film.name, time_s=round(time_s, 6),
+            )
+        )  # fmt: skip
+        progress(done, len(times))
+    version = DatasetVersion(name=film.stem, number=0, digest="", pictures=tuple(found))
+    made = {one.picture.id: one.applied() for one in autolabel(predictor, version, threshold=threshold)}
+    labelled = replace(version, pictures=tuple(made.get(one.id, one) for one in found))
+    return replace(labelled, digest=digest_of(labelled))
