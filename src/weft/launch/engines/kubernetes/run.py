@@ -59,6 +59,9 @@ def run_on_cluster(
         made = api.apply(objects)
         try:
             where = _write_down(request, objects, made, api, run_dir)
+            lease = _lease(where)
+            if lease is not None:  # at once: the client may die any moment
+                lease.renew(api, made, lambda _, text: console.say(text))
         except BaseException:
             api.delete(objects)
             raise
@@ -68,7 +71,11 @@ def run_on_cluster(
                 f"follow it: weft kubernetes attach {run_dir}"
             )
             return Outcome(code=0, codes={}, seconds=0.0, run_dir=str(run_dir) if run_dir else None)
-        return _follow(api, where, objects, console, run_dir, signals)
+        return _follow(api, where, objects, console, run_dir, signals, lease)
+
+
+def _lease(where: ClusterRun) -> JobLease | None:
+    return None if where.client_s is None else JobLease(where.client_s, where.deadline_s)
 
 
 class _Signals(contextlib.AbstractContextManager["_Signals"]):
@@ -96,7 +103,7 @@ def attach(run_dir: Path, console: Console) -> Outcome:
     for log in run_dir.glob("rank-*.log"):  # the cluster has all of it, from the first line on
         log.unlink()
     with closing(ClusterApi(where.settings)) as api, _Signals() as signals:
-        return _follow(api, where, _references(where), console, run_dir, signals)
+        return _follow(api, where, _references(where), console, run_dir, signals, _lease(where))
 
 
 def delete(run_dir: Path) -> str:
@@ -114,10 +121,10 @@ def _follow(
     console: Console,
     run_dir: Path | None,
     signals: _Signals,
+    lease: JobLease | None,
 ) -> Outcome:
     names = PodNames(where.name, where.kind)
     container = "node" if where.kind == "trainjob" else "worker"
-    lease = None if where.client_s is None else JobLease(where.client_s, where.deadline_s)
     follower = RunFollower(api, names, container, console, run_dir, where.elastic, where.uid, lease)
 
     def end() -> None:
