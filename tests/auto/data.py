@@ -56,4 +56,7 @@ def import_family(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip a test where the package of a family is not installed; CatBoost leaves a variable, which is taken back."""
     monkeypatch.setenv("_RJEM_MALLOC_CONF", "")
     if FAMILIES[name].package:
-        pytest.importorskip(FAMILIES[name].package)
+        package = FAMILIES[name].package
+        pytest.importorskip(
+            package, reason=f"needs pip install {package}; CatBoost is no part of the dev extra"
+        )

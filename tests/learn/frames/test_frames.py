@@ -43,6 +43,7 @@ def duck(frame: pd.DataFrame) -> Any:
 
 
 def dask(frame: pd.DataFrame) -> Any:
+    pytest.importorskip("dask").config.set(scheduler="synchronous")  # the threads of its pool never end
     return pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=2)
 
 
