@@ -1,8 +1,10 @@
 """`fit` of a compute-bound model of Keras 3, alone and on two workers; prints one line of JSON at rank 0.
 
-    KERAS_BACKEND=torch OMP_NUM_THREADS=1 weft run -n 2 benchmarks/horovod_scripts/keras_fit.py EPOCHS
+    KERAS_BACKEND=torch OMP_NUM_THREADS=1 weft run -n 2 benchmarks/horovod_scripts/keras_fit.py EPOCHS [MODEL]
 
-Every worker has as many rows as one process has, so a perfect run of two takes as long, and does twice as much.
+MODEL is "convolutions", which compute for long between exchanges of a few gradients, or "dense": layers of 1,024 by
+1,024, which exchange 25 MB for every 128 rows. Every worker has as many rows as one process has, so a perfect run of
+two takes as long, and does twice as much.
 """
 
 from __future__ import annotations
@@ -22,18 +24,24 @@ import weft.keras
 from weft.keras.backends import values_of
 
 EPOCHS = int(sys.argv[1])
-ROWS, BATCH, WIDTH, LAYERS = 512, 128, 1024, 6
+DENSE = sys.argv[2:] == ["dense"]
+ROWS, BATCH, WIDTH, LAYERS = (512, 128, 1024, 6) if DENSE else (256, 64, 32, 3)
 torch.set_num_threads(1)
 weft.init("weft")
 random = np.random.default_rng(0)
-x = random.normal(size=(ROWS, WIDTH)).astype("float32")
+SHAPE = (WIDTH,) if DENSE else (WIDTH, WIDTH, 3)
+x = random.normal(size=(ROWS, *SHAPE)).astype("float32")
 y = random.normal(size=(ROWS, 1)).astype("float32")
 
 
 def make() -> Any:
     keras.utils.set_random_seed(0)
-    layers = [keras.layers.Dense(WIDTH, activation="tanh") for _ in range(LAYERS)]
-    return keras.Sequential([keras.Input((WIDTH,)), *layers, keras.layers.Dense(1)])
+    if DENSE:
+        layers = [keras.layers.Dense(WIDTH, activation="tanh") for _ in range(LAYERS)]
+    else:
+        layers = [keras.layers.Conv2D(WIDTH, 3, padding="same", activation="relu") for _ in range(LAYERS)]
+        layers.append(keras.layers.GlobalAveragePooling2D())
+    return keras.Sequential([keras.Input(SHAPE), *layers, keras.layers.Dense(1)])
 
 
 def fit(model: Any, callbacks: list[Any]) -> float:

@@ -139,6 +139,7 @@ def test_workers_get_torchruns_variables() -> None:
             "WEFT_HOST": "h2",
             "OMP_NUM_THREADS": "2",
             "TF_NUM_INTRAOP_THREADS": "2",
+            "PJRT_NPROC": "2",
             "GLOO_SOCKET_IFNAME": "eth0",
             "NCCL_SOCKET_IFNAME": "=eth0",
             "WEFT_DIMENSIONS": "2x2x1x1",

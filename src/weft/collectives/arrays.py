@@ -43,19 +43,47 @@ def allreduce_n(
 ) -> list[A]:
     """Reduce many arrays at once, in one message for each type and device."""
     group = _group("allreduce_n", group)
-    operator = _operator(op)
-    tensors = [_tensor(value, group) for value in values]
-    kinds: dict[tuple[torch.dtype, torch.device], list[int]] = {}
-    for index, tensor in enumerate(tensors):
-        kinds.setdefault((tensor.dtype, tensor.device), []).append(index)
-    for indices in kinds.values():
-        flat = torch.cat([tensors[index].reshape(-1) for index in indices])
-        dist.all_reduce(flat, operator, group=group)
-        _averaged(flat, op, group)
-        parts = torch.split(flat, [tensors[index].numel() for index in indices])
-        for index, part in zip(indices, parts, strict=True):
-            tensors[index] = part.view(tensors[index].shape)
-    return [_back(tensor, value, inplace=inplace) for tensor, value in zip(tensors, values, strict=True)]
+    _operator(op)
+    tensors = [_own_or_copy(value, group, own=inplace) for value in values]
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for together in kinds.values():
+        _reduce_together(together, op, group)
+    return [
+        value if tensor is value else _back(tensor, value, inplace=inplace)
+        for tensor, value in zip(tensors, values, strict=True)
+    ]
+
+
+def _own_or_copy(values: Any, group: dist.ProcessGroup, *, own: bool) -> Tensor:
+    """Return the tensor itself if it may be reduced where it is, else a copy."""
+    if (
+        own
+        and isinstance(values, Tensor)
+        and values.is_contiguous()
+        and not values.requires_grad
+        and (values.is_cuda or dist.get_backend(group) != "nccl")
+    ):
+        return values
+    return _tensor(values, group)
+
+
+def _reduce_together(tensors: list[Tensor], op: str, group: dist.ProcessGroup) -> None:
+    """Reduce tensors of one type and device in place; the backend "weft" needs no copy of all of them for it."""
+    if dist.get_backend(group) == "weft":
+        options = dist.AllreduceCoalescedOptions()
+        operator: Any = dist.ReduceOp.AVG if op == "avg" else _operator(op)
+        options.reduceOp = operator
+        options.asyncOp = False
+        group.allreduce_coalesced(tensors, options).wait()
+        return
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    dist.all_reduce(flat, _operator(op), group=group)
+    _averaged(flat, op, group)
+    parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+    for tensor, part in zip(tensors, parts, strict=True):
+        tensor.copy_(part.view(tensor.shape))
 
 
 def broadcast(values: A, root: int = 0, *, inplace: bool = False, group: Group = None) -> A:

@@ -9,13 +9,16 @@ import torch
 from torch import Tensor
 
 
-def to_torch(array: Any) -> Tensor:
-    """Return an array as a tensor; it shares the array's memory where that may be written to."""
-    values = np.ascontiguousarray(array)
-    if values.shape != np.shape(array):  # NumPy makes a row of a number
-        values = values.reshape(np.shape(array))
-    if not values.flags.writeable:
-        values = values.copy()
+def to_torch(array: Any, *, copy: bool = False) -> Tensor:
+    """Return an array as a tensor; unless a copy is asked for it shares memory that may be written to."""
+    if copy:
+        values = np.array(array, order="C")
+    else:
+        values = np.ascontiguousarray(array)
+        if values.shape != np.shape(array):  # NumPy makes a row of a number
+            values = values.reshape(np.shape(array))
+        if not values.flags.writeable:
+            values = values.copy()
     if values.dtype.name == "bfloat16":  # of ml_dtypes, which torch does not know
         return torch.from_numpy(values.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(values)

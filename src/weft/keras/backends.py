@@ -7,6 +7,7 @@ order.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -19,7 +20,8 @@ from weft.keras.arrays import bytes_as_torch, from_torch, to_torch
 PART_BYTES = 8 << 20  # of gradients that a step of TensorFlow hands out at a time
 BACKENDS = ("torch", "tensorflow", "jax")
 
-Reduce = Callable[[list[Tensor], int], list[Tensor]]  # gradients, and the number of their part of a step
+# Given gradients, which it may overwrite, and the number of their part of a step.
+Reduce = Callable[[list[Tensor], int], list[Tensor]]
 
 
 def keras_on(*served: str) -> Any:
@@ -60,7 +62,9 @@ def _on_torch(reduce: Reduce, grads: list[Any]) -> list[Any]:
 
 def _on_arrays(reduce: Reduce, part: int) -> Callable[..., list[Any]]:
     def call(*arrays: Any) -> list[Any]:
-        made = reduce([to_torch(array) for array in arrays], part)
+        made = reduce(
+            [to_torch(array, copy=True) for array in arrays], part
+        )  # the framework may read its own
         pairs = zip(made, arrays, strict=True)
         return [from_torch(tensor, array.dtype) for tensor, array in pairs]
 
@@ -107,8 +111,21 @@ def _on_jax(reduce: Reduce, grads: list[Any]) -> list[Any]:
     io_callback: Any = import_module("jax.experimental").io_callback
     if not grads:
         return []
+    _check_threads(jax)
     shapes = [jax.ShapeDtypeStruct(grad.shape, grad.dtype) for grad in grads]
     return list(io_callback(_on_arrays(reduce, 0), shapes, *grads, ordered=True))
+
+
+def _check_threads(jax: Any) -> None:
+    """Refuse a CPU client of one thread: it carries the call out of a step, and would have to bring its arrays too."""
+    if jax.default_backend() != "cpu":
+        return
+    told = os.environ.get("PJRT_NPROC") or os.environ.get("NPROC")
+    threads = int(told) if told and told.isdecimal() else len(os.sched_getaffinity(0))
+    if threads < 2:
+        raise UsageError(
+            "JAX must have two threads for calls out of a step, got one core; set PJRT_NPROC=2 before it starts"
+        )
 
 
 # -- variables ----------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ def distribute(optimizer: Any, passes: int = 1) -> Any:
 
 
 def _average(grads: list[Any], part: int) -> list[Any]:
-    """Average gradients over the workers of `weft.init()`, all of a part in one message."""
+    """Average gradients over the workers of `weft.init()` where they lie, all of a part in one message."""
     from weft.collectives.arrays import allreduce_n
 
-    return grads if context.size() == 1 else allreduce_n(grads, "avg")
+    return grads if context.size() == 1 else allreduce_n(grads, "avg", inplace=True)
 
 
 def shard(*arrays: Any) -> Any:

@@ -118,6 +118,8 @@ def thread_variables(placement: Placement | None) -> dict[str, str | int]:
     threads: dict[str, str | int] = {
         "OMP_NUM_THREADS": placement.threads,
         "TF_NUM_INTRAOP_THREADS": placement.threads,  # TensorFlow has threads of its own
+        # So has JAX; a call out of a compiled step holds one, and a second one brings its arrays.
+        "PJRT_NPROC": max(2, placement.threads),
     }
     if placement.shared:
         # A thread that spins while it waits takes the core its neighbour needs; on two shared cores that

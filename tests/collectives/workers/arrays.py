@@ -53,6 +53,15 @@ assert several[1].shape == (2, 2)
 assert several[2].tolist() == [sum(everyone)]
 assert weft.allreduce_n([]) == []
 
+# In place, whatever is contiguous or not, of one type or another, small or larger than what goes at once.
+grads = [torch.full((3, 2), rank + 1.0), torch.full((2, 3), rank + 1.0).t(), torch.tensor(rank + 1.0)]
+grads += [torch.full((700_000,), rank + 1.0), torch.full((2,), rank + 1), torch.empty(0)]
+reduced = weft.allreduce_n(grads, "avg", inplace=True)
+assert all(one is grad for one, grad in zip(reduced, grads, strict=True))
+for grad in grads:
+    mean = sum(r + 1 for r in everyone) / size
+    assert (grad == (mean if grad.is_floating_point() else int(mean))).all()
+
 np.testing.assert_array_equal(weft.broadcast(mine, size - 1), np.arange(6).reshape(2, 3) + size - 1)
 
 rows = weft.allgather(np.full((rank + 1, 2), rank))

@@ -53,8 +53,7 @@ class WeftGroup(CopyOperations, Barriers, GlooTraffic):
 
         def run() -> None:
             if not self._all_reduce_many(tensors, reduction, lambda parts: self._after(parts, reduction)):
-                for tensor in tensors:
-                    self._all_reduce(tensor, reduction)
+                self._all_reduce_packed(tensors, reduction)
 
         if any(tensor.is_sparse for tensor in tensors):
             return self.allreduce(tensors, opts)
@@ -84,6 +83,21 @@ class WeftGroup(CopyOperations, Barriers, GlooTraffic):
         for value, tensor in zip(values, tensors, strict=True):
             put_back(value, tensor)
         return True
+
+    def _all_reduce_packed(self, tensors: Sequence[Tensor], reduction: Reduction) -> None:
+        """Reduce tensors in one message for each type and device."""
+        kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for tensor in tensors:
+            kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+        for alike in kinds.values():
+            if len(alike) == 1:
+                self._all_reduce(alike[0], reduction)
+                continue
+            together = torch.cat([plain(tensor).reshape(-1) for tensor in alike])
+            self._all_reduce(together, reduction)
+            parts = torch.split(together, [tensor.numel() for tensor in alike])
+            for part, tensor in zip(parts, alike, strict=True):
+                put(part, tensor)
 
     def _after(self, parts: Sequence[Tensor], reduction: Reduction) -> None:
         for part in parts:

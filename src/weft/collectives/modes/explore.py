@@ -11,15 +11,16 @@ import hashlib
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from weft.collectives.modes.mode import Background, Bounds, Mode, Pending
+from weft.collectives.modes.mode import Background, Bounds, Mode, Pending, takes_many
 from weft.collectives.modes.table import EXPLORE
 from weft.collectives.reduction import Reduction
+from weft.collectives.torch_private import copy_each
 from weft.files import cache_folder, write_whole
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 8 << 20)  # bytes
@@ -78,18 +79,30 @@ class Explorer:
         self._by_size.clear()
         return table
 
-    def _mode(self, values: Tensor) -> Mode:
-        mode = self._by_size.get(values.nbytes)
+    def _mode(self, nbytes: int) -> Mode:
+        mode = self._by_size.get(nbytes)
         if mode is None:
-            mode = self._modes[mode_for(values.nbytes, self.chosen, self._preferred)]
-            self._by_size[values.nbytes] = mode
+            mode = self._modes[mode_for(nbytes, self.chosen, self._preferred)]
+            self._by_size[nbytes] = mode
         return mode
 
     def all_reduce(self, values: Tensor, reduction: Reduction) -> None:
-        self._mode(values).all_reduce(values, reduction)
+        self._mode(values.nbytes).all_reduce(values, reduction)
+
+    def _all_reduce_many(
+        self, tensors: Sequence[Tensor], reduction: Reduction, after: Callable[[list[Tensor]], None]
+    ) -> None:
+        mode = self._mode(sum(tensor.nbytes for tensor in tensors))
+        if takes_many(mode):
+            mode.all_reduce_many(tensors, reduction, after)
+            return
+        together = torch.cat(list(tensors))
+        mode.all_reduce(together, reduction)
+        copy_each(list(tensors), list(torch.split(together, [tensor.numel() for tensor in tensors])))
+        after(list(tensors))
 
     def start_all_reduce(self, values: Tensor, reduction: Reduction) -> Pending:
-        return cast("Background", self._mode(values)).start_all_reduce(values, reduction)
+        return cast("Background", self._mode(values.nbytes)).start_all_reduce(values, reduction)
 
     # Only all-reduces are timed, and say nothing of these: Gloo's reduce_scatter, say, is a whole all-reduce.
 
@@ -102,6 +115,8 @@ class Explorer:
     def __getattr__(self, name: str) -> Any:
         if name in ("start_reduce_scatter", "start_all_gather"):  # where the first mode has them
             return getattr(self._first, name)
+        if name == "all_reduce_many" and takes_many(self._first):
+            return self._all_reduce_many
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def broadcast(self, values: Tensor, root: int) -> None:
