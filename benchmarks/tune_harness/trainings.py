@@ -133,7 +133,7 @@ CASES = {
         },
         resource="rounds",
         steps=27,
-        target=0.97,
+        target=0.978,  # 5.2 % of 153 random points reach it; 0.97, the target before, 13.7 %
         training=BoostingTraining,
     ),
     "cifar10": TargetCase(
