@@ -111,12 +111,12 @@ def _on_jax(reduce: Reduce, grads: list[Any]) -> list[Any]:
     io_callback: Any = import_module("jax.experimental").io_callback
     if not grads:
         return []
-    _check_threads(jax)
+    check_threads(jax)
     shapes = [jax.ShapeDtypeStruct(grad.shape, grad.dtype) for grad in grads]
     return list(io_callback(_on_arrays(reduce, 0), shapes, *grads, ordered=True))
 
 
-def _check_threads(jax: Any) -> None:
+def check_threads(jax: Any) -> None:
     """Refuse a CPU client of one thread: it carries the call out of a step, and would have to bring its arrays too."""
     if jax.default_backend() != "cpu":
         return

@@ -89,6 +89,21 @@ def test_what_cannot_serve_is_refused_with_the_way_to_go() -> None:
                 backends.keras_on()
 
 
+def test_jax_with_one_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call out of a step holds a thread, and its arrays are brought by another one."""
+    from weft.keras import backends
+
+    class Jax:
+        default_backend = staticmethod(lambda: "cpu")
+
+    monkeypatch.delenv("NPROC", raising=False)
+    monkeypatch.setenv("PJRT_NPROC", "1")
+    with pytest.raises(UsageError, match="PJRT_NPROC=2"):
+        backends.check_threads(Jax)
+    monkeypatch.setenv("PJRT_NPROC", "2")
+    backends.check_threads(Jax)
+
+
 @pytest.mark.skipif(FOUND["tensorflow"], reason="TensorFlow is installed")
 def test_tensorflow_that_is_missing_is_told_in_one_sentence(horovod_runs: HorovodRuns) -> None:
     done = subprocess.run(
