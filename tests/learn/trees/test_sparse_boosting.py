@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.metrics import roc_auc_score
 
 from weft.learn import GradientBoostingClassifier, GradientBoostingRegressor
+from weft.learn.trees.kernels.split import PAIR, best_cut
 
 Array = np.ndarray[Any, Any]
 
@@ -83,3 +84,28 @@ def test_an_infinite_value_is_named() -> None:
     X.data[5] = np.inf
     with pytest.raises(ValueError, match="infinity"):
         GradientBoostingRegressor().fit(X, y)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("fewest", [0, 5, 40])
+def test_a_cut_of_counted_rows_is_that_of_separate_words(fewest: int, missing: bool) -> None:
+    random = np.random.default_rng(fewest)
+    rows = random.integers(1, 9, 31)
+    n, a = rows * random.integers(1, 200, 31), random.integers(-900, 900, 31)
+    apart = np.stack([n, a, rows]).astype(np.int64)
+    together = np.stack([(a << 31) + n, rows]).astype(np.int64)
+    scales, limits = np.array([0.01, 0.02, 1.0]), np.array([fewest, 0.0, 0.5, 0.0, 0.0, 0.0])
+    fields = {
+        2: np.array([(0, 0, (1 << 31) - 1), (0, 31, -1), (1, 0, -1)]),
+        3: np.array([(0, 0, -1), (1, 0, -1), (2, 0, -1)]),
+    }
+    found = []
+    for words in (together, apart):
+        lost = words[:, 30] if missing else 0 * words[:, 30]
+        entries, total = np.ascontiguousarray(words[:, :30]), words[:, :30].sum(axis=1) + lost
+        room = np.empty((2, len(words)), np.int64)
+        found.append(
+            best_cut(entries, 30, lost.copy(), total, fields[len(words)], scales, limits, PAIR, *room)
+        )
+    assert found[0][1] >= 0
+    assert found[0] == pytest.approx(found[1])

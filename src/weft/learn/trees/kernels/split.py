@@ -96,6 +96,44 @@ def _cut_score(
 
 
 @inlined
+def _best_counted_cut(
+    entries: Array, count: int, missing: Array, total: Array, fields: Array, scales: Array, limits: Array
+) -> tuple[float, int, bool]:
+    """`best_cut` where N and A share the first word and the second counts rows, by products as in `best_pair_cut`."""
+    shift, mask = fields[1, 1], fields[0, 2]
+    n_scale, a_scale, l2 = scales[0], scales[1], limits[L2]
+    n, a, fewest, lightest = total[0] & mask, total[0] >> shift, limits[MIN_ROWS], limits[MIN_WEIGHT]
+    n_all, a_all, damp = float(n), float(a), l2 / n_scale
+    unit = n_scale / (a_scale * a_scale) * (1 - 1e-12)  # what may differ by rounding is looked at
+    absent = missing[0] == 0 and missing[1] == 0
+    best, bar, place, to_left = NONE, -1.0, -1, False
+    for side in range(1 if absent else 2):
+        sums, rows = (missing[0], missing[1]) if side else (np.int64(0), np.int64(0))
+        for e in range(count if side == 0 and not absent else count - 1):
+            sums += entries[0, e]
+            rows += entries[1, e]
+            if rows < fewest:
+                continue
+            if total[1] - rows < fewest:
+                break
+            near, some = float(sums & mask), float(sums >> shift)
+            far, rest = n_all - near + damp, a_all - some
+            near += damp
+            if some * some * far + rest * rest * near <= bar * (near * far):
+                continue
+            n_left, n_right = (sums & mask) * n_scale, (n - (sums & mask)) * n_scale
+            light = min(n_left, n_right)
+            if light < lightest or light <= 0.0:
+                continue
+            a_left, a_right = (sums >> shift) * a_scale, (a - (sums >> shift)) * a_scale
+            score = a_left * a_left / (n_left + l2) + a_right * a_right / (n_right + l2)
+            if score > best:
+                best, place, to_left = score, e, side == 1
+                bar = score * unit
+    return best, place, to_left
+
+
+@inlined
 def best_cut(
     entries: Array,
     count: int,
@@ -113,6 +151,8 @@ def best_cut(
     `entries` is (words, bins that hold rows). The place count - 1 parts what is missing from all else.
     """
     words = total.shape[0]
+    if words == 2 and criterion == PAIR and fields[1, 0] == 0 and fields[2, 0] == 1 and fields[2, 1] == 0:
+        return _best_counted_cut(entries, count, missing, total, fields, scales, limits)
     absent = True
     for w in range(words):
         absent = absent and missing[w] == 0

@@ -51,6 +51,14 @@ def add_stored(
     """Fill hist[word, bin] with the sums over rows order[start:stop] that store a value of that bin."""
     hist[:] = 0
     rows = order[start:stop]
+    if words.shape[0] == 2:
+        for i in range(len(rows)):
+            row, word, more = np.uint32(rows[i]), words[0, start + i], words[1, start + i]
+            for k in range(ends[row], ends[row + 1]):
+                place = np.uint32(bins[k])
+                hist[0, place] += word
+                hist[1, place] += more
+        return
     for w in range(words.shape[0]):
         value, sums = words[w, start:stop], hist[w]
         for i in range(len(rows)):
@@ -89,16 +97,24 @@ def search_stored(
             continue
         begin, end = first[j], first[j + 1] - 1  # the last is for what is missing
         filled, zero_place = 0, -1
-        for b in range(begin, end):
-            here = b == zeros[j]
-            full = here
-            for w in range(many):
-                entries[w, filled] = hist[w, b]
-                full = full or hist[w, b] != 0
-            if here:
-                zero_place = filled
-            bins[filled] = b - begin
-            filled += full
+        if many <= 2:
+            near, far, zero = hist[0, begin:end], hist[many - 1, begin:end], zeros[j] - begin
+            for b in range(end - begin):
+                here = b == zero
+                entries[0, filled], entries[many - 1, filled], bins[filled] = near[b], far[b], b
+                zero_place = filled if here else zero_place
+                filled += here | (near[b] != 0) | (far[b] != 0)
+        else:
+            for b in range(begin, end):
+                here = b == zeros[j]
+                full = here
+                for w in range(many):
+                    entries[w, filled] = hist[w, b]
+                    full = full or hist[w, b] != 0
+                if here:
+                    zero_place = filled
+                bins[filled] = b - begin
+                filled += full
         absent = True
         for w in range(many):
             missing[w] = hist[w, end]
