@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from weft.cli.tuning.remote import submit_study
 from weft.errors import UsageError
 from weft.jobs.client.client import JobsClient
 from weft.jobs.spec.read import SpecError
+from weft.jobs.studies.store import append_events
 from weft.tune.study.config import StudyError, convert_config
+from weft.tune.study.events import AnyEvent, TrialCurve, TrialReported
 from weft.tune.study.state import SearchState
 
 CONFIG: dict[str, Any] = {
@@ -180,3 +183,25 @@ def test_the_same_command_goes_on_with_a_study_that_is_not_over(
         for number in (second, third):
             client.studies.act(number, "stop")
             wait_until(lambda n=number: client.studies.show(n).study.state == "stopped", "its end", 60)  # type: ignore[misc]
+
+
+def test_events_without_reports_go_on_after_those_that_were_left_out(web: WebService) -> None:
+    ann = web.user("ann-looks")
+    number = begin(ann, name="looked-at")
+    wait_until(lambda: len(trials(ann, number)["trials"]) == 2, "its first trials", 60)
+    assert ann.post(f"/studies/{number}/stop").status_code == 202
+    wait_until(lambda: ann.get(f"/studies/{number}").json()["study"]["state"] == "stopped", "its end", 60)
+    before = ann.get(f"/studies/{number}/events").json()
+    told: list[AnyEvent] = [
+        TrialReported(trial=0, step=1, values={"loss": 0.5}),
+        TrialCurve(trial=0, steps=(2, 3), values=(0.4, 0.3)),
+    ]
+    asyncio.run_coroutine_threadsafe(
+        web.database.write(lambda c: append_events(c, number, before["next"], told)), web.loop
+    ).result(60)
+    all_ = ann.get(f"/studies/{number}/events").json()
+    assert [one["is"] for one in all_["events"][-2:]] == ["reported", "curve"]
+    assert ann.get(f"/studies/{number}/events", params={"reports": False}).json() == {
+        "events": before["events"],
+        "next": all_["next"],
+    }

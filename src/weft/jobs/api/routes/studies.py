@@ -42,11 +42,12 @@ from weft.tune.samplers.base import SEARCHERS
 from weft.tune.schedulers.registry import RULES, SCHEDULERS
 from weft.tune.study.config import StudyConfig, StudyError, convert_config
 from weft.tune.study.core import StudyCore
-from weft.tune.study.events import AnyEvent, encode_event
+from weft.tune.study.events import AnyEvent, TrialCurve, TrialReported, encode_event
 
 # Modern names of the ten of the old dialog, and those that have come since.
 OPTIMIZERS = ("sgd", "nesterov", "adam", "adamw", "adagrad", "adadelta", "rmsprop", "nadam", "radam", "adafactor",
               "muon")  # fmt: skip
+REPORTS = (TrialReported, TrialCurve)  # events of metrics
 
 
 async def list_all(call: ApiCall) -> StudiesAnswer:
@@ -178,8 +179,9 @@ async def list_events(call: ApiCall) -> StudyEventsAnswer:
     found = await _find(call)
     after: int = call.query.after
     events = await call.database.read(lambda c: store.events_of(c, found.id, after))
-    data = tuple(msgspec.json.decode(encode_event(event)) for event in events)
-    return StudyEventsAnswer(data, after + len(data))
+    wanted = events if call.query.reports else [e for e in events if not isinstance(e, REPORTS)]
+    data = tuple(msgspec.json.decode(encode_event(event)) for event in wanted)
+    return StudyEventsAnswer(data, after + len(events))
 
 
 async def export(call: ApiCall) -> Response:

@@ -68,9 +68,10 @@ class TrialsAnswer(msgspec.Struct, frozen=True):
 
 
 class StudyEventsQuery(Document, frozen=True):
-    """Events from a number on."""
+    """Events from a number on; with `reports=false` those of metrics, which are most of them, are left out."""
 
     after: Number = 0
+    reports: bool = True
 
 
 class StudyEventsAnswer(msgspec.Struct, frozen=True):

@@ -35,14 +35,14 @@ export function useTrials(id: number) {
   });
 }
 
-/** Returns the spans in which trials ran, from the events of the study; reports among them are passed over. */
+/** Returns the spans in which trials ran, from the events of the study without its reports. */
 export function useSpans(id: number) {
   const client = useQueryClient();
   return useQuery({
     queryKey: ["study", id, "spans"],
     queryFn: async ({ queryKey, signal }): Promise<{ spans: Span[]; next: number }> => {
       const old = client.getQueryData<{ spans: Span[]; next: number }>(queryKey) ?? { spans: [], next: 0 };
-      const answer = await get<StudyEventsAnswer>(`/studies/${id}/events`, { after: old.next }, signal);
+      const answer = await get<StudyEventsAnswer>(`/studies/${id}/events`, { after: old.next, reports: false }, signal);
       return { spans: addSpans(old.spans, answer.events), next: answer.next };
     },
     structuralSharing: false,
