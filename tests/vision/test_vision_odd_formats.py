@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from testing.vision.made_pictures import encoded, picture_file
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from testing.vision.made_pictures import encoded, picture_file, version_of
 
 from weft.errors import PictureError
-from weft.vision.formats import read
+from weft.vision.formats import read, write
 from weft.vision.library import Library
-from weft.vision.records import DatasetVersion
+from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape, RunLengths
 
 YAML = "train: images\nval: images\nnames: [cat, dog]\n"
 
@@ -226,3 +230,56 @@ def test_objects_of_voc_with_more_and_with_less(tmp_path: Path) -> None:
     assert found(version) == [("cat", (8, 6, 24, 18), 0, None), ("dog", (8, 6, 24, 18), 1, None)]
     assert version.labels == ("cat", "dog")
     assert problems == ["a.xml: an object must have a name, got none; the object was left out"]
+
+
+def changed(document: Any, draw: st.DrawFn) -> Any:
+    """Return a document with one value somewhere in it that is of another type."""
+    inside = list(document) if isinstance(document, dict) else list(range(len(document)))
+    place = draw(st.sampled_from(inside))
+    value = document[place]
+    if isinstance(value, (dict, list)) and value and draw(st.booleans()):
+        value = changed(value, draw)
+    else:
+        value = draw(
+            st.sampled_from([None, [], {}, "", -1, 1e308, math.nan, [[]], True, {"a": 1}, "\0", [1, 2]])
+        )
+    copy = document.copy()
+    copy[place] = value
+    return copy
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a data set in every format that has JSON, and that file."""
+    folder = tmp_path_factory.mktemp("written")
+    path = picture_file(folder, "a.jpg")
+    shapes = (
+        LabelledShape(label="c", box=(1, 1, 9, 9), confidence=0.5, track="t"),
+        LabelledShape(label="d", box=(1, 1, 9, 9), polygons=(((1, 1), (9, 1), (9, 9)),)),
+        LabelledShape(label="m", box=(0, 0, 1, 24), mask=RunLengths(32, 24, (0, 24, 744))),
+    )
+    picture = LabelledPicture(
+        id="1", name="a.jpg", path=path, width=32, height=24, shapes=shapes, category="k", metadata={"x": "y"}
+    )
+    version = version_of(picture, labels=("c", "d", "m"), categories=("k",))
+    files = {
+        "coco": "annotations/instances_train.json", "yolo": "weft.json", "folders": "weft.json", "ibm": "prop.json"
+    }  # fmt: skip
+    return {format: write(version, folder / format, format) / name for format, name in files.items()}
+
+
+@pytest.mark.parametrize("format", ["coco", "yolo", "folders", "ibm"])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_values_of_wrong_types_are_refused_or_passed_over(
+    format: str, data: st.DataObject, written: dict[str, Path]
+) -> None:
+    path = written[format]
+    whole = path.read_text()
+    home = path.parent.parent if format == "coco" else path.parent
+    try:
+        path.write_text(json.dumps(data.draw(st.composite(lambda draw: changed(json.loads(whole), draw))())))
+        with contextlib.suppress(PictureError):
+            read(home, [])
+    finally:
+        path.write_text(whole)

@@ -101,6 +101,11 @@ def _document(path: Path) -> dict[str, Any]:
         raise PictureError(f"{path.name} must be JSON: {error}; export it again") from None
     if not isinstance(document, dict) or not isinstance(document.get("images"), list):
         raise PictureError(f"{path.name} must have a list of images to be COCO's; export it again")
+    for name in ("annotations", "categories"):
+        if not isinstance(document.get(name) or [], list):
+            raise PictureError(
+                f"{path.name}: {name} must be a list, got {str(document[name])[:60]}; export it again"
+            )
     return document
 
 

@@ -36,12 +36,15 @@ class Sidecar:
         entry = self.pictures.get(place)
         if not isinstance(entry, Mapping) or entry.get("said") != _digest(words):
             return found
+        given, size = entry.get("shapes", []), entry.get("size")
+        if not isinstance(given, list) or not all(isinstance(shape, Mapping) for shape in given):
+            return found
         try:
-            shapes = tuple(shape_of(shape) for shape in entry.get("shapes", ()))
+            shapes = tuple(shape_of(shape) for shape in given)
         except PictureError:
             return found
-        size = entry.get("size")
-        known = (int(size[0]), int(size[1])) if isinstance(size, list) and len(size) == 2 else None
+        sides = [side for side in size if isinstance(side, int)] if isinstance(size, list) else []
+        known = (sides[0], sides[1]) if len(sides) == 2 else None
         return replace(found, shapes=shapes, relative=False, size=known, **picture_fields(entry))
 
 
