@@ -65,6 +65,19 @@ def sparse_boosting() -> ShapeTask:
     return ShapeTask("sparse-boosting", 1, X, y, 50_000, area, "AUC", runners)
 
 
+def sparse_counts() -> ShapeTask:
+    """Small whole numbers, a tenth of whose columns matter, and a class that is rare."""
+    random = np.random.default_rng(3)
+    X = sparse.random(40_000, 1_000, 0.02, "csr", random_state=3, dtype=np.float32)
+    X.data = np.ceil(random.exponential(size=X.nnz) * 2).astype(np.float32)
+    scores = X @ (random.standard_normal(1_000) * (random.random(1_000) < 0.1))
+    y = (scores - 2 * scores.std() + random.logistic(size=40_000) > 0).astype(np.int64)
+    runners: dict[str, Callable[[], Any]] = {
+        "weft": lambda: GradientBoostingClassifier(max_depth=6, min_samples_leaf=20, n_jobs=1, random_state=0)
+    } | rivals("Classifier", depth=6)
+    return ShapeTask("sparse-counts", 1, X, y, 32_000, area, "AUC", runners)
+
+
 def many_categories() -> ShapeTask:
     """Five columns of 5,000 categories, each with an effect of its own, and five of numbers."""
     random = np.random.default_rng(0)
@@ -205,6 +218,7 @@ def measure(task: ShapeTask, repeats: int) -> float:
 
 TASKS: dict[str, Callable[[], ShapeTask]] = {
     "sparse-boosting": sparse_boosting,
+    "sparse-counts": sparse_counts,
     "categories": many_categories,
     "regression": regression,
 }
