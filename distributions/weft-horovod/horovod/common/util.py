@@ -1,6 +1,7 @@
 """Small functions that scripts import."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -92,3 +93,16 @@ def split_list(values: list[Any], parts: int) -> list[list[Any]]:
     each, more = divmod(len(values), parts)
     starts = [index * each + min(index, more) for index in range(parts + 1)]
     return [values[first:last] for first, last in pairwise(starts)]
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Return whether a version is at least another one, of three numbers."""
+    if not isinstance(ver, str) or not isinstance(target, str):
+        raise ValueError(f"versions must be strings, got {ver!r} and {target!r}")
+    if len(target.split(".")) != 3:
+        raise ValueError(f"the least version must be major.minor.patch, got {target!r}")
+    numbers = re.match(r"\d+(\.\d+)*", ver)
+    if numbers is None:
+        raise ValueError(f"a version must begin with a number, got {ver!r}")
+    found = [int(number) for number in numbers[0].split(".")]
+    return found + [0] * (3 - len(found)) >= [int(number) for number in target.split(".")]

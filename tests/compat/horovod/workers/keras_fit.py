@@ -106,6 +106,11 @@ try:
 except ValueError:
     pass
 
+assert (hvd.cuda_built(), hvd.rocm_built(), hvd.ddl_built(), hvd.ccl_built())[1:] == (False, False, False)
+best = hvd.callbacks.BestModelCheckpoint("loss", filepath=str(folder / "best.keras"))
+model.fit(x[mine], y[mine], batch_size=BATCH, epochs=1, shuffle=False, verbose=0, callbacks=[best])
+assert (folder / "best.keras").exists() or R > 0
+
 # -- elastic --------------------------------------------------------------------------------------
 elastic = make(1)
 elastic.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")

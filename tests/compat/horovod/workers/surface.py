@@ -765,6 +765,9 @@ def small_names_that_scripts_import():
     with util.env(WEFT_SURFACE="1", WEFT_OTHER=None):
         assert os.environ["WEFT_SURFACE"] == "1"
     assert "WEFT_SURFACE" not in os.environ
+    assert util.is_version_greater_equal_than("2.10.1", "2.9.0")
+    assert not util.is_version_greater_equal_than("2.9.0", "2.10.0")
+    raises(ValueError, lambda: util.is_version_greater_equal_than("2.9.0", "2.10"))
     assert util.is_iterable("a")
     assert not util.is_iterable(1)
     error = HorovodVersionMismatchError("torch", "2", "1")

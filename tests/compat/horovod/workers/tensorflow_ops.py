@@ -55,6 +55,14 @@ close(tape.gradient(sent, value), np.full((2, 2), total / N if R == 0 else 0.0))
 with pytest.raises(Exception, match="Mismatched shapes"):
     hvd.allreduce(tf.ones([2 + R]), name="different")
 close(hvd.allreduce(ones, op=hvd.Sum), np.full((3, 2), total))
+assert hvd.allgather(ones, None, True).shape == (3 * N, 2)  # name, ignore_name_scope
+
+# -- modules of their own -------------------------------------------------------------------------
+from horovod.tensorflow import compression, functions, mpi_ops  # noqa: E402
+
+assert compression.Compression is hvd.Compression
+assert functions.broadcast_variables is hvd.broadcast_variables
+assert mpi_ops.allreduce is hvd.allreduce
 
 # -- variables, objects, tapes --------------------------------------------------------------------
 w, b = tf.Variable(tf.fill([4, 3], float(R))), tf.Variable(tf.fill([3], float(R)))

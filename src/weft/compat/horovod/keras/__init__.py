@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from weft.compat.horovod.basics import (
+    ccl_built,
     cross_rank,
     cross_size,
+    cuda_built,
+    ddl_built,
     gloo_built,
     gloo_enabled,
     init,
@@ -17,12 +20,14 @@ from weft.compat.horovod.basics import (
     mpi_threads_supported,
     nccl_built,
     rank,
+    rocm_built,
     shutdown,
     size,
     start_timeline,
     stop_timeline,
 )
 from weft.compat.horovod.engine.process_sets import ProcessSet, global_process_set
+from weft.compat.horovod.engine.world import world
 from weft.compat.horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
 from weft.compat.horovod.keras import callbacks, elastic
 from weft.compat.horovod.keras.optimizer import (
@@ -41,6 +46,9 @@ from weft.compat.horovod.torch.compression import Compression
 from weft.compat.horovod.torch.functions import allgather_object, broadcast_object
 from weft.compat.horovod.torch.ops import Adasum, Average, Sum, barrier, join
 
+add_process_set = world.add_process_set
+remove_process_set = world.remove_process_set
+
 __all__ = [
     "Adasum",
     "Average",
@@ -51,6 +59,7 @@ __all__ = [
     "PartialDistributedOptimizer",
     "ProcessSet",
     "Sum",
+    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -59,8 +68,11 @@ __all__ = [
     "broadcast_global_variables",
     "broadcast_object",
     "callbacks",
+    "ccl_built",
     "cross_rank",
     "cross_size",
+    "cuda_built",
+    "ddl_built",
     "elastic",
     "global_process_set",
     "gloo_built",
@@ -78,6 +90,8 @@ __all__ = [
     "nccl_built",
     "rank",
     "reducescatter",
+    "remove_process_set",
+    "rocm_built",
     "shutdown",
     "size",
     "start_timeline",

@@ -149,8 +149,25 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 class BestModelCheckpoint(_Checkpoint):  # type: ignore[misc]
     """Keeps the best model, written by rank 0."""
 
-    def __init__(self, filepath: str = "best_model.keras", monitor: str = "val_loss", **options: Any) -> None:
-        super().__init__(filepath, monitor=monitor, save_best_only=True, **options)
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+        *,
+        filepath: str = "best_model.keras",
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            filepath,
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            mode=mode,
+            save_freq=save_freq,
+            **options,
+        )
 
     def _save_model(self, *args: Any, **kwargs: Any) -> Any:
         return super()._save_model(*args, **kwargs) if world.place.rank == 0 else None

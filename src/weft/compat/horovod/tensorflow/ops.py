@@ -27,6 +27,7 @@ def allreduce(
     postscale_factor: float = 1.0,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,  # names have no scopes here
 ) -> Any:
     """Return the reduction of a tensor over all ranks; of IndexedSlices the slices of all ranks."""
     kind = reduce_kind(op, average)
@@ -45,8 +46,9 @@ def grouped_allreduce(
     op: int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    name: str | None = None,
     process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
 ) -> list[Any]:
     """Return the reductions of tensors that go together; IndexedSlices among them are gathered by themselves."""
     kind = reduce_kind(op, average)
@@ -103,13 +105,21 @@ def _reduce(
     return [compression.decompress(tensor, ctx) for tensor, (_, ctx) in zip(_list(made), packed, strict=True)]
 
 
-def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+def allgather(
+    tensor: Any,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Return the rows of all ranks, of which each may bring as many as it likes."""
-    return grouped_allgather([tensor], name, process_set)[0]
+    return grouped_allgather([tensor], name, process_set=process_set)[0]
 
 
 def grouped_allgather(
-    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Return the rows of all ranks of tensors that go together."""
     given = [tf.convert_to_tensor(tensor) for tensor in tensors]
@@ -165,7 +175,11 @@ def broadcast(
 
 
 def alltoall(
-    tensor: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Exchange rows; returns the rows that were received, and with `splits` also how many came from each rank."""
     given = tf.convert_to_tensor(tensor)
@@ -199,6 +213,7 @@ def reducescatter(
     op: int = Average,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
