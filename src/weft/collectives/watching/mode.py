@@ -22,7 +22,7 @@ _STARTS = {"start_reduce_scatter": "reduce_scatter", "start_all_gather": "all_ga
 def mode_name(mode: Any, values: Tensor | None = None) -> str:
     """Return the name of a mode as users know it; for a mode that picks by size, what it picks for these values."""
     if isinstance(mode, Explorer) and values is not None:
-        return mode_name(mode._mode(values))
+        return mode_name(mode._mode(values.nbytes))
     return str(mode.name)
 
 
