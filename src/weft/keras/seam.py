@@ -11,8 +11,10 @@ from typing import Any
 
 from weft.errors import UsageError
 from weft.keras.backends import Reduce, keras_on, reduce_in_step
+from weft.keras.overlap import OverlappedAverage, StartAverage
 
 _MARK = "_weft_reduces"
+_OVERLAP = "_weft_overlap"
 
 
 def reduce_before_apply(
@@ -21,10 +23,12 @@ def reduce_before_apply(
     passes: int = 1,
     average_passes: bool = False,
     keep: Callable[[Any, Any], Any] | None = None,
+    start: StartAverage | None = None,
 ) -> Any:
     """Have an optimizer reduce its gradients before it applies them, after so many backward passes; returns it.
 
     `keep` is given a variable and its gradient, and returns what is applied where nothing is to be reduced, else None.
+    With `start`, gradients of torch travel during the backward pass, if each pass is applied: see `overlap_of`.
     Under mixed_float16 Keras puts another optimizer around this one, which scales losses and looks at the gradients
     first: that one reduces, or an overflow on one rank would leave the others waiting.
     """
@@ -37,6 +41,10 @@ def reduce_before_apply(
         return optimizer
     original = optimizer.apply
     reduce_all = reduce_in_step(reduce)
+    overlap: OverlappedAverage | None = None
+    if start is not None and passes == 1 and keep is None and keras.backend.backend() == "torch":
+        overlap = OverlappedAverage(start, lambda grads: reduce(grads, 0))
+        setattr(optimizer, _OVERLAP, overlap)
     add: Callable[[Sequence[Any]], list[Any] | None]
     if keras.backend.backend() == "torch":
         add = _Passes(passes, average_passes).add
@@ -47,6 +55,9 @@ def reduce_before_apply(
         summed = add(grads)
         if summed is None:
             return None
+        if overlap is not None:
+            variables = trainable_variables or optimizer._trainable_variables
+            return original(overlap.reduce(summed, variables), trainable_variables)
         kept = [None] * len(summed)
         if keep is not None:
             variables = trainable_variables or optimizer._trainable_variables
@@ -58,6 +69,12 @@ def reduce_before_apply(
     optimizer.apply = apply
     setattr(optimizer, _MARK, True)
     return optimizer
+
+
+def overlap_of(optimizer: Any) -> OverlappedAverage | None:
+    """Return what averages an optimizer's gradients during backward passes, if it does; to be told of batches."""
+    found: OverlappedAverage | None = getattr(optimizer, _OVERLAP, None)
+    return found
 
 
 def _passes_by_keras(

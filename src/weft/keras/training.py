@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
+
+from torch import Tensor
 
 from weft import context
 from weft.errors import UsageError
 from weft.keras.backends import broadcast_all, keras_on
-from weft.keras.seam import reduce_before_apply
+from weft.keras.overlap import PendingAverage
+from weft.keras.seam import overlap_of, reduce_before_apply
 
 
 def distribute(optimizer: Any, passes: int = 1) -> Any:
@@ -16,7 +20,7 @@ def distribute(optimizer: Any, passes: int = 1) -> Any:
 
     Gradients of `passes` batches are summed first.
     """
-    return reduce_before_apply(optimizer, _average, passes)
+    return reduce_before_apply(optimizer, _average, passes, start=_start_average)
 
 
 def _average(grads: list[Any], part: int) -> list[Any]:
@@ -24,6 +28,30 @@ def _average(grads: list[Any], part: int) -> list[Any]:
     from weft.collectives.arrays import allreduce_n
 
     return grads if context.size() == 1 else allreduce_n(grads, "avg", inplace=True)
+
+
+def _start_average(flat: Tensor) -> PendingAverage:
+    """Begin to average a tensor over the workers of `weft.init()`, in place."""
+    import torch.distributed as dist
+
+    if dist.get_backend() in ("weft", "nccl"):
+        work: Any = dist.all_reduce(flat, dist.ReduceOp.AVG, async_op=True)
+        return _PendingSum(work, flat, 1)
+    return _PendingSum(dist.all_reduce(flat, async_op=True), flat, dist.get_world_size())
+
+
+@dataclass
+class _PendingSum:
+    """A sum that is under way, and what it is divided by."""
+
+    work: Any
+    flat: Tensor
+    divisor: int
+
+    def wait(self) -> None:
+        self.work.wait()
+        if self.divisor > 1:
+            self.flat.div_(self.divisor)
 
 
 def shard(*arrays: Any) -> Any:
@@ -55,6 +83,16 @@ def together() -> Any:
         def on_train_begin(self, logs: Any = None) -> None:
             if context.size() > 1:
                 broadcast_all(self.model, _broadcast)
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            overlap = overlap_of(self.model.optimizer)
+            if overlap is not None and context.size() > 1:
+                overlap.batch_begins()
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            overlap = overlap_of(self.model.optimizer)
+            if overlap is not None:
+                overlap.batch_ends()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             if logs and context.size() > 1:
