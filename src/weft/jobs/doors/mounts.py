@@ -10,6 +10,7 @@ from weft.jobs.doors.access import Authenticate
 from weft.jobs.doors.ffdl.routes import ffdl_routes
 from weft.jobs.doors.mlflow.routes import mlflow_routes
 from weft.jobs.doors.powerai.routes import powerai_routes
+from weft.jobs.doors.wmla.model_routes import model_search_routes
 from weft.jobs.doors.wmla.routes import ROOT, wmla_routes
 from weft.jobs.doors.wmla.search_routes import search_routes
 
@@ -24,5 +25,6 @@ def routes(service: JobService, authenticate: Authenticate) -> list[BaseRoute]:
         *ffdl_routes(service, authenticate),
         *wmla_routes(service, authenticate),
         *search_routes(ROOT, service, authenticate),
+        *model_search_routes(ROOT, service, authenticate),
         *powerai_routes(service, authenticate),
     ]

@@ -19,6 +19,7 @@ from msgspec import Meta, field
 
 from weft.documents import describe_mismatch
 from weft.jobs.doors.wmla.arguments import ArgumentsError, ExecArguments, to_spec
+from weft.jobs.spec.model import JobSpec
 from weft.jobs.studies.algorithms import INSTALLED
 from weft.tune.study.config import StudyConfig, convert_config
 
@@ -34,6 +35,7 @@ UNLIMITED = 1_000_000  # trials of a search without a bound
 MOST_VALUES = 1000  # of a parameter with steps between powers
 _ENDS = ("minDbVal", "maxDbVal", "minIntVal", "maxIntVal")
 _LISTS = ("discreteDbVal", "discreteIntVal")
+_OF_JOBS = ("workers", "engine", "kubernetes", "resources", "data", "env", "secrets", "project", "tags")
 Number = int | float | str  # clients write numbers as text, too
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.-]{0,99}$")]
 
@@ -131,17 +133,27 @@ def to_study(
     plugins: Collection[str] = (),
 ) -> StudyConfig:
     """Return the study of a search; `main` is where its script lies in the code, `plugins` what is installed."""
+    script = (main, *execution.script_args)
+    return study_of_job(given, to_spec(execution, main=main), script=script, name=name, plugins=plugins)
+
+
+def study_of_job(
+    given: HypersearchRequest,
+    spec: JobSpec,
+    *,
+    script: Sequence[str],
+    name: str,
+    plugins: Collection[str] = (),
+) -> StudyConfig:
+    """Return the study of a search whose trials are like a job; `script` is its script with the words for it."""
     wanted = given.algorithm
     small = _one_of(wanted.objective, ("minimize", "maximize"), "objective") == "minimize"
     settings = _search(given, plugins)
     resource = settings.get("resource")
     names = [*settings["space"], *([resource["name"]] if resource else [])]
-    job = msgspec.to_builtins(to_spec(execution, main=main))
-    job = {
-        key: value for key, value in job.items() if key in ("workers", "resources", "data", "project", "tags")
-    }
-    run = ("-m", TRIAL, *(f"{one}={{{one}}}" for one in names), main, *execution.script_args)
-    minutes, jobs = _number(wanted.run_minutes, "maxRunTime"), int(_number(wanted.jobs, "maxJobNum"))
+    job = {key: value for key, value in msgspec.to_builtins(spec).items() if key in _OF_JOBS}
+    run = ("-m", TRIAL, *(f"{one}={{{one}}}" for one in names), *script)
+    minutes, jobs = _number(wanted.run_minutes, "maxRunTime"), whole_number(wanted.jobs, "maxJobNum")
     trials = jobs if jobs > 0 else len(given.experiments) or UNLIMITED
     budget = {"trials": trials} | ({"time": f"{minutes:g}m"} if minutes > 0 else {})
     return convert_config(
@@ -151,14 +163,15 @@ def to_study(
             "run": run,
             "minimize" if small else "maximize": wanted.metric,
             "budget": budget,
-            "parallel": _parallel(wanted),
-            "gpus": execution.gpus,
+            "parallel": parallel_jobs(wanted),
+            "gpus": spec.resources.gpus,
             "job": job,
         }
     )
 
 
-def _parallel(wanted: AlgorithmDefinition) -> int:
+def parallel_jobs(wanted: AlgorithmDefinition) -> int:
+    """Return how many trials may run at a time, in whichever spelling it was sent."""
     told = (wanted.parallel_jobs, wanted.parallel_short, wanted.parallel_right)
     return max(1, int(next((_number(one, "maxParalleJobNum") for one in told if one is not None), 1)))
 
@@ -297,6 +310,11 @@ def _number(value: Any, name: str) -> float:
     if not math.isfinite(found) or abs(found) > 1e300:
         raise ArgumentsError(f"{name} must be a number, got {str(value)[:40]!r}; send one")
     return found
+
+
+def whole_number(value: Any, name: str) -> int:
+    """Return a number that may have been sent as text."""
+    return int(_number(value, name))
 
 
 def _one_of(given: str, known: tuple[str, ...], what: str) -> str:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +17,7 @@ from weft.jobs.doors.access import Authenticate, Caller, DoorError, check_submit
 from weft.jobs.doors.uploads import add_archive, read_form
 from weft.jobs.doors.wmla.answers import find_caller, guarded, json_answer
 from weft.jobs.doors.wmla.arguments import DOOR, find_main, parse_arguments
-from weft.jobs.doors.wmla.hypersearch import ALGORITHMS, parse_request, to_study
+from weft.jobs.doors.wmla.hypersearch import ALGORITHMS, HypersearchRequest, parse_request, to_study
 from weft.jobs.doors.wmla.search_states import search_json
 from weft.jobs.store.events import add_audit, now_ms
 from weft.jobs.store.metrics import summaries
@@ -25,6 +25,8 @@ from weft.jobs.store.snapshots import add_snapshot
 from weft.jobs.studies import store
 from weft.jobs.studies.algorithms import InstalledAlgorithm
 from weft.jobs.studies.begin import begin_study
+from weft.tune.study.config import StudyConfig
+from weft.tune.study.state import SearchState
 
 if TYPE_CHECKING:
     from weft.jobs.service.service import JobService
@@ -68,40 +70,45 @@ class SearchDoor:
         async with read_form(request) as parts:
             if "file" not in parts or "data" not in parts:
                 raise DoorError("bad", "a search must have the parts file and data, got not both; send both")
-            text = parts["data"].read(MOST_DATA_BYTES + 1)
-            if len(text) > MOST_DATA_BYTES:
-                raise DoorError("too-large", f"data must be at most {MOST_DATA_BYTES >> 20} MiB, got more")
-            given = parse_request(text)
+            given = parse_request(read_data(parts["data"]))
             execution = parse_arguments(given.model.args)
             snapshot = await asyncio.to_thread(
                 add_archive, self._service.blobs, parts["file"], script_name=Path(execution.main).name
             )
         main = find_main([file.path for file in snapshot.files], execution)
-        name = given.name or f"{caller.user_name}-hpo-{time.time_ns()}"
+        name = await self._new_name(caller, given)
         plugins = await asyncio.to_thread(self._plugins)
         config = to_study(given, execution, main=main, name=name, plugins=list(plugins))
-        if await self._named(caller, name):
-            raise DoorError("conflict", f"hpoName must be new, got {name}, which there is; take another")
         digest = await self._database.write(lambda connection: add_snapshot(connection, snapshot))
+        return await self._begin(caller, config, digest)
+
+    async def _new_name(self, caller: Caller, given: HypersearchRequest) -> str:
+        name = given.name or f"{caller.user_name}-hpo-{time.time_ns()}"
+        if any(one.name == name for one in await self._of_door(caller)):
+            raise DoorError("conflict", f"hpoName must be new, got {name}, which there is; take another")
+        return name
+
+    async def _begin(self, caller: Caller, config: StudyConfig, snapshot: str) -> Response:
         begun = await begin_study(
-            self._service, config, user_id=caller.user_id, user_name=caller.user_name, snapshot=digest
+            self._service, config, user_id=caller.user_id, user_name=caller.user_name, snapshot=snapshot
         )
         assert begun.id is not None, "it was no dry run"
-        return json_answer(name)
+        return json_answer(config.name)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    async def _mine(self, caller: Caller) -> list[store.StoredStudy]:
+    async def _of_door(self, caller: Caller) -> list[store.StoredStudy]:
         found = await self._database.read(lambda c: store.list_studies(c, visible_to=caller.visible_to))
         return [one for one in found if one.project == DOOR]
 
-    async def _named(self, caller: Caller, name: str) -> store.StoredStudy | None:
-        return next((one for one in await self._mine(caller) if one.name == name), None)
+    async def _listed(self, caller: Caller, request: Request) -> list[store.StoredStudy]:
+        """Return the searches that a path is about."""
+        return await self._of_door(caller)
 
     async def _found(self, request: Request, *, change: bool = False) -> tuple[Caller, store.StoredStudy]:
         caller = await find_caller(request, self._ask)
         name = request.path_params["search"]
-        found = await self._named(caller, name)
+        found = next((one for one in await self._listed(caller, request) if one.name == name), None)
         if found is None:
             raise DoorError(
                 "not-found", f"a search must exist, got {name[:80]!r}; list them with GET /hypersearch"
@@ -113,10 +120,13 @@ class SearchDoor:
             )
         return caller, found
 
-    async def _json(self, found: store.StoredStudy) -> dict[str, Any]:
+    async def _state(self, found: store.StoredStudy) -> SearchState:
         states = self._service.study_states
         start, events = await self._database.read(lambda c: states.new_events(c, found.id))
-        state = states.take(found.id, start, events).state
+        return states.take(found.id, start, events).state
+
+    async def _json(self, found: store.StoredStudy) -> dict[str, Any]:
+        state = await self._state(found)
         told = await self._database.read(lambda c: store.trial_jobs(c, found.id))
         jobs = {number: one.job_id for number, one in told.items()}
         numbers = [job for job in jobs.values() if job is not None]
@@ -127,7 +137,7 @@ class SearchDoor:
 
     async def list(self, request: Request) -> Response:
         caller = await find_caller(request, self._ask)
-        return json_answer([await self._json(found) for found in await self._mine(caller)])
+        return json_answer([await self._json(found) for found in await self._listed(caller, request)])
 
     async def show(self, request: Request) -> Response:
         _, found = await self._found(request)
@@ -135,14 +145,16 @@ class SearchDoor:
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
-    async def _tell(self, request: Request, verb: str, allowed: tuple[str, ...]) -> Response:
+    async def _tell(self, request: Request, verb: str, allowed: tuple[str, ...], **more: Any) -> Response:
         caller, found = await self._found(request, change=True)
         if found.state not in allowed:
             raise DoorError(
                 "conflict", f"a search must be {' or '.join(allowed)} for that, got {found.state}"
             )
         name = caller.user_name
-        await self._database.write(lambda c: store.ask_study(c, found.id, {"do": verb}, user_name=name))
+        await self._database.write(
+            lambda c: store.ask_study(c, found.id, {"do": verb, **more}, user_name=name)
+        )
         self._service.wake()
         return json_answer(found.name)
 
@@ -162,7 +174,7 @@ class SearchDoor:
         """Remove the caller's searches that are over."""
         caller = await find_caller(request, self._ask)
         check_submitter(caller)
-        over = [one for one in await self._mine(caller) if one.state not in ("running", "paused")]
+        over = [one for one in await self._of_door(caller) if one.state not in ("running", "paused")]
         gone = [one for one in over if one.user_id == caller.user_id]
 
         def remove(connection: Any) -> None:
@@ -246,6 +258,14 @@ class SearchDoor:
 
     async def _note(self, caller: Caller, verb: str, name: str) -> None:
         await self._database.write(lambda c: add_audit(c, caller.user_name, verb, name))
+
+
+def read_data(part: IO[bytes]) -> bytes:
+    """Return the description of a search; one that is too large is refused."""
+    text = part.read(MOST_DATA_BYTES + 1)
+    if len(text) > MOST_DATA_BYTES:
+        raise DoorError("too-large", f"data must be at most {MOST_DATA_BYTES >> 20} MiB, got more")
+    return text
 
 
 def algorithm_name(text: bytes) -> str:
