@@ -17,7 +17,7 @@ from weft.tune.schedulers.actions import ExtendTrial, PauseTrial, ResumeTrial, S
 from weft.tune.schedulers.halving import bracket_pattern, rungs
 from weft.tune.study.config import StudyError, convert_config
 from weft.tune.study.core import StudyCore
-from weft.tune.study.events import AnyEvent, decode_event, encode_event
+from weft.tune.study.events import AnyEvent, TrialCloned, decode_event, encode_event
 from weft.tune.study.state import SearchState
 
 NINE = {"min": 1, "max": 9}
@@ -140,6 +140,33 @@ def test_population_training_copies_good_weights() -> None:
     assert all(trial.step == 27 for trial in result.state)
     for trial in result.state:
         result.state.space.check_point(trial.params)
+
+
+@pytest.mark.parametrize(("population", "workers"), [(2, 2), (3, 2), (4, 2), (4, 4), (9, 4)])
+def test_in_a_small_population_the_worst_of_those_known_copies_the_best(
+    population: int, workers: int
+) -> None:
+    schedule = {"name": "pbt", "population": population, "interval": 3}
+    for seed in range(3):
+        events: list[AnyEvent] = []
+        config = settings_of(schedule=schedule, budget={"trials": population}, seed=seed)
+        simulate(config, workers=workers, events=events)
+        looks: dict[int, int] = {}  # by the step, how often a trial copied there
+        state = SearchState()
+        for event in events:
+            if isinstance(event, TrialCloned):
+                limit = state.trials[event.trial].until or 0
+                scores = {trial.number: trial.score_at(limit) for trial in state}
+                known = sorted((s, number) for number, s in scores.items() if s is not None)
+                order = [number for _, number in known]
+                share = max(1, len(order) // 4)
+                assert event.trial in order[-share:]
+                assert event.source in order[:share]
+                looks[limit] = looks.get(limit, 0) + 1
+            state.apply(event)
+        assert sum(looks.values()) >= 4, (
+            "of eight looks at each trial, the worst copied at half of them at least"
+        )
 
 
 def test_a_state_is_what_its_events_make() -> None:

@@ -1,8 +1,9 @@
 """Population-based training: the worst trials go on with the weights of the best, and parameters near theirs.
 
 Each trial is looked at whenever it has used `interval` more of the resource. If it is then among the worst `share` of
-the population, it takes weights and parameters from one of the best: each parameter is drawn anew with probability
-`resample`, or else moved by a factor of 0.8 or 1.2, or to a neighbour. Draws follow from seed, trial and step.
+those that have come as far, or the worst one where that share is less than one trial, it takes weights and parameters
+from one of the best: each parameter is drawn anew with probability `resample`, or else moved by a factor of 0.8 or 1.2,
+or to a neighbour. Draws follow from seed, trial and step.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class PopulationTraining:
         until = min(most, limit + interval)
         rivals = [t for t in state if t.score_at(limit) is not None and t.state != "failed"]
         ranked = sorted(rivals, key=lambda t: (t.score_at(limit), t.number))
-        count = int(len(ranked) * self.share)
-        if count and trial in ranked[-count:] and len(ranked) >= 2:
+        count = max(1, int(len(ranked) * self.share))  # as published, one at least, or few trials hardly copy
+        if len(ranked) >= 2 and trial in ranked[-count:]:
             draw = np.random.default_rng([state.config.seed, trial.number, limit])
             source = ranked[int(draw.integers(count))]
             if math.isfinite(source.score_at(limit) or math.inf) and source.number != trial.number:
