@@ -13,6 +13,7 @@ from weft.errors import UsageError
 from weft.vision.records import Split
 
 Task = Literal["classification", "detection", "segmentation", "anomaly"]
+ShardChoice = Literal["auto", "never", "always"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
@@ -121,6 +122,9 @@ class VisionConfig(Document, frozen=True):
     """One training, whole."""
 
     data: str = ""  # a folder, a file, a zip, or NAME@VERSION of the library
+    shards: ShardChoice = (
+        "auto"  # training pictures reduced once into a few files; auto: of sets too large for memory
+    )
     task: Task | None = None  # None: what the labels allow
     name: str = ""  # of the model; none: of the data set
     model: ModelConfig | str = ModelConfig()

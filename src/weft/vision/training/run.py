@@ -107,7 +107,7 @@ def _train(
     loading_s = time.perf_counter() - began
     first = _first(config, task, model, data, world)
     result = _looped(config, data, task, model, world, folder, report)
-    trained = {"loading_s": loading_s, "first": first, "data": _about(version)}
+    trained = {"loading_s": loading_s, "first": first, "data": _about(version), "shards": _sharded(data)}
     if not result.chief or (world.rank and not config.schedule.epochs):
         return TrainedModel(folder, config, data.classes, trained)
     return finish(config, data, task, result, folder, world.device, trained, export=export)
@@ -115,6 +115,11 @@ def _train(
 
 def _about(version: DatasetVersion) -> dict[str, Any]:
     return {"name": version.name, "number": version.number, "digest": version.digest}
+
+
+def _sharded(data: TrainingData) -> dict[str, int] | None:
+    shards = data.train.shards
+    return None if shards is None else {"files": len(shards), "bytes": shards.size_bytes}
 
 
 def _first(

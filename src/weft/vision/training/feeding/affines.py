@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from weft.vision.config.schema import AugmentConfig
+from weft.vision.config.schema import AugmentConfig, VisionConfig
 
 Array = np.ndarray[Any, Any]
 Fit = Literal["crop", "pad"]
@@ -67,6 +67,11 @@ def random_maps(
     mirrored = mirrored if augment.flip or augment.alternate_flip else np.zeros(n, bool)
     upside = generator.random(n) < 0.5 if augment.vertical_flip else np.zeros(n, bool)
     return _compose(centre, across, down, angle, mirrored, upside, out)
+
+
+def fit_for(config: VisionConfig) -> Fit:
+    """Return how pictures of a task are fitted into the input: classes are of the middle, boxes of the whole."""
+    return "crop" if config.task in ("classification", "anomaly") else "pad"
 
 
 def fit_scales(sizes: Array, out: tuple[int, int], fit: Fit) -> Array:

@@ -1,7 +1,7 @@
 """Batches for training and evaluation: pictures are kept decoded where they fit, on the device where there is one.
 
-A set that fits is decoded once and kept as one array; a larger one is decoded anew for each batch, at reduced size, by
-threads that run ahead.
+A set that fits is decoded once and kept as one array; a larger one is decoded anew for each batch, from shards or at
+reduced size from its files, by threads that run ahead.
 """
 
 from __future__ import annotations
@@ -19,14 +19,21 @@ from weft.vision.config.schema import VisionConfig
 from weft.vision.pictures.rules import picture_rules
 from weft.vision.records import LabelledPicture
 from weft.vision.training.feeding.affines import (
-    Fit,
     colour_maps,
+    fit_for,
     fit_scales,
     plain_maps,
     random_maps,
     scaled_source,
 )
-from weft.vision.training.feeding.decoding import decode_picture, has_opencv, stored_pictures, thread_count
+from weft.vision.training.feeding.decoding import (
+    decode_bytes,
+    decode_picture,
+    has_opencv,
+    stored_pictures,
+    thread_count,
+)
+from weft.vision.training.feeding.shards import Shards, open_shards, wants_shards
 from weft.vision.training.feeding.targets import BoxTargets, PictureObjects, box_targets
 from weft.vision.training.feeding.warping import (
     colour_batch,
@@ -73,15 +80,22 @@ class PictureSet:
         self._labels: Tensor | None = None
         self._rows: Tensor | None = None  # n x 3 x height x width, as a server fits them into the input
         self._row_maps: Array | None = None  # n x 2 x 3, of the rows
+        self._shards: Shards | None = None
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     def keep(self, config: VisionConfig, device: torch.device) -> None:
-        """Decode the pictures once for training and keep them, if there is room, on the device if it has room."""
+        """Decode the pictures once for training and keep them, if there is room, on the device if it has room.
+
+        Where there is no room, or the configuration says so, they are read from shards instead.
+        """
         if self._pixels is None:
             size = kept_size(self.sizes, config)
-            if len(self) * size[0] * size[1] * 3 > KEPT_BYTES:
+            fits = len(self) * size[0] * size[1] * 3 <= KEPT_BYTES
+            if wants_shards(config, self.sizes, fits=fits):
+                self._shards = open_shards(self.pictures, self.sizes, config)
+            if self._shards is not None or not fits:
                 return
             self._pixels = stored_pictures(self.pictures, size, config.threads)
         # OpenCV is quicker on a CPU.
@@ -108,6 +122,11 @@ class PictureSet:
     def stored(self) -> bool:
         """Whether every picture is kept decoded."""
         return self._pixels is not None
+
+    @property
+    def shards(self) -> Shards | None:
+        """The files that training pictures are read from, where they are not their own."""
+        return self._shards
 
     @property
     def resident(self) -> Tensor | None:
@@ -148,7 +167,7 @@ class PictureSet:
         if augment.alternate_flip:
             # A fixed half first, then in turns: two epochs in a row show both sides of every picture.
             flips = ((indices * 2654435761 >> 7) + epoch) % 2 == 1
-        maps = random_maps(generator, self.sizes[indices], out, _fit(config), augment, flips)
+        maps = random_maps(generator, self.sizes[indices], out, fit_for(config), augment, flips)
         colours = colour_maps(generator, len(indices), augment)
         straight = config.task == "classification"  # boxes would be half a pixel off
         pixels = self._warped(indices, maps, colours, out, config, device, pool, straight=straight)
@@ -203,7 +222,7 @@ class PictureSet:
         self, indices: Array, config: VisionConfig, device: torch.device, pool: ThreadPoolExecutor | None
     ) -> tuple[Tensor, Array]:
         """Return rows from pictures on the device, or where OpenCV is missing; equal where nothing is scaled."""
-        maps = plain_maps(self.sizes[indices], config.sides, _fit(config), picture_rules(config).crop)
+        maps = plain_maps(self.sizes[indices], config.sides, fit_for(config), picture_rules(config).crop)
         return self._warped(indices, maps, None, config.sides, config, device, pool), maps
 
     def _batch(
@@ -238,7 +257,7 @@ class PictureSet:
         *,
         straight: bool = False,
     ) -> Tensor:
-        pad = _fit(config) == "pad"
+        pad = fit_for(config) == "pad"
         sizes = self.sizes[indices]
         if self._resident is not None:
             stored = np.array([self._resident.shape[3], self._resident.shape[2]], float)
@@ -271,7 +290,9 @@ class PictureSet:
         width, height = self.sizes[index]
         (across, turn, _), (other, down, _) = matrix.tolist()
         step = abs(across * down - turn * other) ** 0.5
-        return decode_picture(self.pictures[index].path, (int(height / step), int(width / step)))
+        least = int(height / step), int(width / step)
+        kept = None if self._shards is None else self._shards.read(index)
+        return decode_picture(self.pictures[index].path, least) if kept is None else decode_bytes(kept, least)
 
 
 def kept_size(sizes: Array, config: VisionConfig) -> tuple[int, int]:
@@ -280,7 +301,7 @@ def kept_size(sizes: Array, config: VisionConfig) -> tuple[int, int]:
     Nine of ten have at least the pixels that a server shows of them: a network that learned from blurred ones would
     see others when it is asked.
     """
-    if _fit(config) == "pad":
+    if fit_for(config) == "pad":
         wanted = np.array(config.sides[::-1], float)
     else:
         shown = sizes * fit_scales(sizes, config.sides, "crop")[:, None]
@@ -300,10 +321,6 @@ def _coloured(row: Array, matrix: Array) -> Array:
     import cv2
 
     return np.asarray(cv2.transform(row, matrix))
-
-
-def _fit(config: VisionConfig) -> Fit:
-    return "crop" if config.task in ("classification", "anomaly") else "pad"
 
 
 def ahead(pool: ThreadPoolExecutor, makers: Iterator[Any], depth: int = 3) -> Iterator[Any]:

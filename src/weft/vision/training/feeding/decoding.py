@@ -20,7 +20,11 @@ BLUR = 0.9  # pixels a side that a reduced picture may have, in times of what is
 
 def decode_picture(path: Path, least: tuple[int, int] | None = None) -> Array:
     """Return height x width x 3; a JPEG may come at 1/2, 1/4 or 1/8, but not under `least` (height, width)."""
-    data = path.read_bytes()
+    return decode_bytes(path.read_bytes(), least)
+
+
+def decode_bytes(data: bytes, least: tuple[int, int] | None = None) -> Array:
+    """Return the pixels of an encoded picture, as `decode_picture` does."""
     if least is not None and data[:3] == b"\xff\xd8\xff" and (found := _by_turbo(data, least)) is not None:
         return found
     careful = _careful()
@@ -118,14 +122,15 @@ def stored_pictures(
             raise WeftError(
                 f"{picture.path} must be a picture that can be decoded: {error}; take it out"
             ) from error
-        store[place] = _resized(pixels, size)
+        store[place] = resized(pixels, size)
 
     with ThreadPoolExecutor(thread_count(threads), thread_name_prefix="decode") as pool:
         list(pool.map(fill, range(len(pictures))))
     return store
 
 
-def _resized(pixels: Array, size: tuple[int, int]) -> Array:
+def resized(pixels: Array, size: tuple[int, int]) -> Array:
+    """Return pixels stretched to a height and a width, averaged where they become fewer."""
     if pixels.shape[:2] == size:
         return pixels
     cv2 = _cv2()
