@@ -87,6 +87,107 @@ def test_several_directions_are_in_the_order_of_optuna() -> None:
     assert min(t.params["y"] for t in study.trials) in [t.params["y"] for t in best]
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_callbacks_hear_of_each_trial_and_stop_the_study(workers: int) -> None:
+    told: list[tuple[int, str]] = []
+
+    def stop_at_three(study: Any, trial: Any) -> None:
+        told.append((trial.number, trial.state))
+        if len(told) == 3:
+            assert study.best_trial.number in {number for number, _ in told}
+            study.stop()
+
+    def objective(trial: Any) -> float:
+        x: float = trial.suggest_float("x", 0, 1)
+        if trial.number == 1:
+            raise ArithmeticError
+        return x
+
+    study = tune.create_study(search="random")
+    study.optimize(
+        objective, n_trials=50, n_jobs=workers, catch=(ArithmeticError,), callbacks=[stop_at_three]
+    )
+    assert 3 <= len(told) <= 3 + workers - 1, "those that ran went on to their end"
+    assert sorted(told) == [(n, "failed" if n == 1 else "completed") for n in range(len(told))]
+    assert (study.state.state, len(study.trials)) == ("stopped", len(told))
+    study.optimize(objective, n_trials=2)
+    assert len(study.trials) == len(told) + 2
+    with pytest.raises(StudyError, match="stop must be called by"):
+        study.stop()
+
+
+def test_an_error_of_a_callback_ends_the_study() -> None:
+    def wrong(study: Any, trial: Any) -> None:
+        raise ZeroDivisionError
+
+    study = tune.create_study(search="random")
+    with pytest.raises(ZeroDivisionError):
+        study.optimize(lambda t: t.suggest_float("x", 0, 1), 9, parallel=2, callbacks=[wrong])
+    assert len(study.trials) <= 2
+
+
+def test_an_objective_may_stop_the_study_and_asha_keeps_what_is_paused() -> None:
+    def objective(trial: Any) -> float:
+        x: float = trial.suggest_float("x", 0, 1)
+        if trial.number == 5:
+            study.stop()
+        for step in range(1, 10):
+            trial.report(x / step, step)
+            if trial.should_prune():
+                raise tune.TrialPruned
+        return x
+
+    study = tune.Study(minimize="loss", schedule="asha", resource={"max": 9}, seed=1)
+    study.optimize(objective, 30)
+    assert (study.state.state, len(study.trials)) == ("stopped", 6)
+    study.optimize(objective, 3)
+    assert study.state.state == "completed"
+
+
+def frame_objective(trial: Any) -> float:
+    x: float = trial.suggest_float("x", 0, 1)
+    if trial.number == 1:
+        trial.suggest_int("only_here", 1, 9)
+        trial.report(7.0, 1)
+        raise optuna.TrialPruned
+    if trial.number == 2:
+        raise ArithmeticError
+    trial.set_user_attr("half", x / 2)
+    return x
+
+
+def test_a_frame_of_trials_is_like_optunas() -> None:
+    theirs, ours = optuna.create_study(), tune.create_study(search="random")
+    for one in (theirs, ours):
+        one.optimize(frame_objective, n_trials=4, catch=(ArithmeticError,))
+    expected, found = theirs.trials_dataframe(), ours.trials_dataframe()
+    assert list(found.columns) == list(expected.columns)
+    assert list(found["state"]) == list(expected["state"]) == ["COMPLETE", "PRUNED", "FAIL", "COMPLETE"]
+    assert (found["value"].isna() == expected["value"].isna()).all()
+    assert found["value"][1] == expected["value"][1] == 7.0
+    assert {name: kind.kind for name, kind in found.dtypes.items()} == {
+        n: k.kind for n, k in expected.dtypes.items()
+    }
+    assert list(ours.trials_dataframe(("number", "params"), multi_index=True).columns) == [
+        ("number", ""), ("params", "only_here"), ("params", "x"),
+    ]  # fmt: skip
+    assert tune.create_study().trials_dataframe().empty
+    with pytest.raises(StudyError, match=r"attrs must be of number, .*, got 'lr'"):
+        ours.trials_dataframe(("lr",))
+
+
+def test_a_frame_of_several_metrics_has_a_column_for_each() -> None:
+    study = tune.create_study(directions=["minimize", "maximize"], search="random")
+    study.optimize(lambda t: (t.suggest_float("x", 0, 1), 2.0), 2)
+    assert list(study.trials_dataframe(("number", "value")).columns) == ["number", "values_0", "values_1"]
+
+
+def test_a_frame_without_pandas_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(StudyError, match="must have pandas"):
+        tune.create_study().trials_dataframe()
+
+
 @pytest.mark.parametrize("name", ["sampler", "pruner", "storage", "load_if_exists"])
 def test_settings_of_optuna_that_have_other_words_are_told(name: str) -> None:
     with pytest.raises(StudyError, match=f"got {name}; write "):

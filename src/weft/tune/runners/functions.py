@@ -19,6 +19,7 @@ from weft.tune.space.domains import Domain
 from weft.tune.study.config import StudyError
 from weft.tune.study.core import StudyCore
 from weft.tune.study.events import TrialBegun
+from weft.tune.study.state import TrialRecord
 from weft.tune.trial import FunctionTrial, is_pruned
 
 Objective = Callable[[Any], Any]
@@ -37,11 +38,12 @@ class FunctionRunner:
         catch: tuple[type[Exception], ...] = (),
         on_change: Callable[[], None] | None = None,
         poll: Callable[[], list[TrialAction]] | None = None,
+        on_end: Callable[[TrialRecord], None] | None = None,
     ) -> None:
         self._core, self._objective, self._parallel = core, objective, parallel
         self._folder, self._catch = folder, catch
         self._on_change = on_change or (lambda: None)
-        self._poll = poll
+        self._poll, self._on_end = poll, on_end
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._active: set[int] = set()
@@ -61,6 +63,11 @@ class FunctionRunner:
             self._on_change()
         if self._error is not None:
             raise self._error
+
+    def finish(self) -> None:
+        """Let the trials that run go on to their end, and start no other."""
+        with self._lock:
+            self._core.finishing = True
 
     def _run_here(self) -> None:
         while (following := self._next()) is not None:
@@ -150,6 +157,9 @@ class FunctionRunner:
         with self._lock:
             try:
                 self._ended(number, result, error)
+                record = self._core.state.trials[number]
+                if record.over and self._on_end is not None and self._error is None:
+                    self._on_end(record)
             except BaseException as wrong:
                 self._error = self._error or wrong
             self._leave(number)

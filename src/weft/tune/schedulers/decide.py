@@ -29,10 +29,12 @@ def decide(
     rules: Sequence[StoppingRule] = (),
     *,
     exhausted: bool = False,
+    finishing: bool = False,
 ) -> StudyDecision:
     """Return what follows from the state of a study, with `free` idle slots.
 
-    `exhausted` says that the searcher has no further point, as a grid has not after its last.
+    `exhausted` says that the searcher has no further point, as a grid has not after its last. `finishing`
+    says that no trial is to begin or go on but those that run: when they have ended, the study stops.
     """
     if state.state != "running":
         return StudyDecision()
@@ -49,7 +51,11 @@ def decide(
     starts = 0 if exhausted else _starts_left(state)
     found = scheduler.decide(state, max(0, free) + len(stops), starts)
     actions = (*stops, *(one for one in found if getattr(one, "trial", None) not in stopped))
+    if finishing:
+        actions = tuple(one for one in actions if not isinstance(one, (StartTrial, ResumeTrial)))
     if not actions and not state.count("running"):
+        if finishing:
+            return StudyDecision((), "stopped", "it was asked to end with the trials that ran")
         if failed := _failure(
             state, least=len(state.trials) or 1
         ):  # all of them, though fewer than end a study

@@ -76,6 +76,7 @@ class StudyCore:
         known = name in ("none", "asha", "hyperband", "pbt")
         self._watches = bool(config.stop_if) or not known  # each report calls for a decision
         self._exhausted = False
+        self.finishing = False  # only trials that run go on; with the last of them the study stops
 
     @classmethod
     def begin(
@@ -119,7 +120,9 @@ class StudyCore:
         state.now_s = max(state.now_s, at_s)
         if state.state == "running" and due(state):
             self.say(act_on(state, at_s))
-        found = decide(state, self.scheduler, free, self.rules, exhausted=self._exhausted)
+        found = decide(
+            state, self.scheduler, free, self.rules, exhausted=self._exhausted, finishing=self.finishing
+        )
         done: list[TrialAction] = []
         for action in found.actions:
             try:

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from weft.tune.results.export import export, from_optuna, to_optuna
+from weft.tune.results.frame import DEFAULT as FRAME_ATTRS
+from weft.tune.results.frame import trials_frame
 from weft.tune.results.importance import ParameterImportance, importances
 from weft.tune.results.insights import StudyInsight, insights
 from weft.tune.results.interactions import ParameterInteraction, interactions
@@ -27,6 +29,9 @@ from weft.tune.study.journal import FILE, StudyJournal
 from weft.tune.study.requests import StudyInbox
 from weft.tune.study.state import SearchState, TrialRecord
 from weft.tune.trial import FunctionTrial
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Metrics = str | Sequence[str]
 _OPTUNAS = {  # what Optuna's create_study takes and ours has another word for
@@ -45,6 +50,8 @@ class Study:
     `trial.suggest_float` and its kind. A study with a `folder` is kept there: made again with the same folder, in this
     process or after a fault, it goes on where it was.
     """
+
+    _runner: FunctionRunner | None = None  # while `optimize` runs
 
     def __init__(
         self,
@@ -255,6 +262,10 @@ class Study:
         """Write all trials to a file: .csv, .json or .parquet."""
         export(self.state, Path(path))
 
+    def trials_dataframe(self, attrs: Sequence[str] = FRAME_ATTRS, multi_index: bool = False) -> pd.DataFrame:
+        """Return all trials as a frame of pandas with Optuna's columns: `number`, `value`, `params_lr`, `state`."""
+        return trials_frame(self.state, attrs, multi_index=multi_index)
+
     def to_optuna(self, url: str, name: str | None = None) -> None:
         """Add the study to a storage of Optuna's: `sqlite:///studies.db`."""
         to_optuna(self.state, url, name)
@@ -281,12 +292,14 @@ class Study:
         n_trials: int | None = None,
         timeout: float | None = None,
         n_jobs: int | None = None,
+        callbacks: Iterable[Callable[[Study, TrialRecord], None]] | None = None,
     ) -> Study:
         """Call an objective for `trials` further trials, or until the budget is used; return the study.
 
         The objective gets a trial and returns its metric, several in their order, or a mapping; or it only reports, and
         the last report counts. Errors of the kinds in `catch` fail the trial; others end the call. `n_trials`,
-        `timeout` and `n_jobs` are Optuna's names of `trials`, `time_s` and `parallel`.
+        `timeout` and `n_jobs` are Optuna's names of `trials`, `time_s` and `parallel`. `callbacks` are called, one at
+        a time, with the study and each trial that has ended.
         """
         found = objective or self._objective
         if found is None:
@@ -302,7 +315,13 @@ class Study:
             self._core.move("running", "resumed", at_s=time.time())
         elif self.state.state == "completed":
             self._core.extend({}, at_s=time.time())
-        runner = FunctionRunner(
+        told = tuple(callbacks or ())
+
+        def tell(trial: TrialRecord) -> None:
+            for callback in told:
+                callback(self, trial)
+
+        self._runner = runner = FunctionRunner(
             self._core,
             found,
             parallel=self.state.config.parallel,
@@ -310,11 +329,23 @@ class Study:
             catch=catch,
             on_change=on_change,
             poll=self._inbox(),
+            on_end=tell,
         )
-        runner.run()
+        try:
+            runner.run()
+        finally:
+            self._runner, self._core.finishing = None, False
         if self.state.state == "failed":
             raise StudyError(f"the study must have trials that work, got: {self.state.message}")
         return self
+
+    def stop(self) -> None:
+        """Let `optimize` return once the trials that run have ended; an objective or a callback calls it."""
+        if self._runner is None:
+            raise StudyError(
+                "stop must be called by an objective or a callback, got a study that does not run"
+            )
+        self._runner.finish()
 
     def run(self, *, cwd: str | Path | None = None, on_change: Callable[[], None] | None = None) -> Study:
         """Run the study's command as processes until the budget is used; return the study."""
