@@ -7,6 +7,7 @@
     python benchmarks/vision.py cifar94 --data cifar10.npz --hold-out 5000 --choose-epochs 10 12 14 16 --runs 5
     python benchmarks/vision.py latency                          detectors at 640 x 480 by ONNX Runtime, two threads
     python benchmarks/vision.py loading                          JPEGs to batches, beside torch's DataLoader
+    python benchmarks/vision.py shards --width 4000 --count 16   batches from large JPEGs, without and with shards
     python benchmarks/vision.py first                            a classifier from 40 pictures
     python benchmarks/vision.py hosts --rounds 3                 one virtual host and two, at 1 Gbit/s
 
@@ -269,7 +270,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = ["bccd", "bccd-cpu", "cifar94", "cifar96", "latency", "loading", "first", "hosts"]
+    kinds = ["bccd", "bccd-cpu", "cifar94", "cifar96", "latency", "loading", "shards", "first", "hosts"]
     parser.add_argument("what", nargs="?", choices=kinds)
     parser.add_argument("--data", default="", help="the data set's folder or file")
     parser.add_argument("--runs", type=int, default=1)
@@ -310,6 +311,10 @@ def main() -> None:
         latency(options.rounds)
     elif options.what == "loading":
         loading(options.count, options.rounds, options.width, options.width * 3 // 4)
+    elif options.what == "shards":
+        from benchmarks.vision_harness.sharded import sharded
+
+        sharded(options.count, options.rounds, options.width, options.width * 3 // 4)
     elif options.what == "first":
         first()
     elif options.what == "hosts":
