@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -33,6 +34,11 @@ settings.load_profile("patient")
 PR_SET_CHILD_SUBREAPER = 36
 if hasattr(ctypes.CDLL(None), "prctl"):
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+# What a shell starts in the background ignores Ctrl-C, and so would each program that a test starts and interrupts.
+with suppress(ValueError):  # of any other thread but the main one
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Python starts these once per process, when first needed, and ends them itself.
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")

@@ -129,16 +129,19 @@ def test_files_are_touched_with_the_rights_of_the_user_in_this_thread_alone(tmp_
 def test_a_job_runs_as_its_submitter_and_reads_no_more_than_they_may(tmp_path: Path) -> None:
     if (why := missing_rights()) is not None:
         pytest.skip(f"needs namespaces: {why}")
-    # Python may lie in a folder that is root's alone; in mounts of our own, others reach it.
-    home = Path(sys.executable).resolve().parents[1]
+    # Python and the repository may lie in a folder that is root's alone; in mounts of our own, others reach them.
+    repository = Path(__file__).parents[3]
+    needed = [Path(sys.executable).resolve().parents[1], Path(sys.prefix), repository]
+    closed = [str(folder) for folder in needed if closed_folder(folder)]
     opening = f"""
-if test -n "{closed_folder(home) or ""}"; then
-  mkdir {tmp_path}/home && mount --bind {home} {tmp_path}/home
-  mount -t tmpfs -o mode=755 tmpfs /root && mkdir -p {home} && mount --bind {tmp_path}/home {home}
+if test -n "{" ".join(closed)}"; then
+  for folder in {" ".join(closed)}; do mkdir -p {tmp_path}/$folder && mount --bind $folder {tmp_path}/$folder; done
+  mount -t tmpfs -o mode=755 tmpfs /root
+  for folder in {" ".join(closed)}; do mkdir -p $folder && mount --bind {tmp_path}/$folder $folder; done
+  cd "$PWD"
 fi
 exec "$@"
 """
-    repository = Path(__file__).parents[3]
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-euc", opening, "sh", sys.executable, "-c", STORY, SCRIPT],
         cwd=repository,

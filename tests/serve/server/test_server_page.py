@@ -121,6 +121,7 @@ def test_what_is_filled_in_for_a_model_can_be_asked_as_it_is(page: Page, server:
         expect(page.locator("#took")).to_contain_text("answered in")
         assert page.locator(".error").count() == 0
     page.select_option("#model", "words")
+    expect(page.locator("#shape-0")).to_have_attribute("aria-label", "shape of tokens")
     page.fill("#values", "1, 2, 3")
     page.click("#send")
     expect(page.locator("#took")).to_contain_text("answered in")

@@ -32,7 +32,7 @@ class LateWatch:
             },
         }
         ended = {"terminated": {"exitCode": 3, "reason": "Error"}}
-        self.pod = {
+        self.pod: Data = {
             "metadata": {
                 "name": "digits-0-x7k2p",
                 "uid": "8",
@@ -76,3 +76,47 @@ def test_a_run_that_fails_before_its_pods_are_heard_of_has_its_own_exit_code(
     assert outcome.code == 3
     assert outcome.failure is not None
     assert (tmp_path / "rank-0.log").read_text() == "the last line\n"
+
+
+class OtherPodFailed(LateWatch):
+    """A cluster whose Job failed by its second pod, and told the first one to end."""
+
+    def pods(self, selector: str) -> list[Data]:
+        return list(self.by_name().values())
+
+    def watch_pods(self, selector: str, over: threading.Event) -> Iterator[dict[str, Data]]:
+        yield self.by_name()
+        over.wait()
+
+    def by_name(self) -> dict[str, Data]:
+        return {
+            f"digits-{index}": {
+                "metadata": self.pod["metadata"]
+                | {
+                    "name": f"digits-{index}",
+                    "uid": f"8{index}",
+                    "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
+                },
+                "status": {
+                    "phase": "Failed",
+                    "containerStatuses": [
+                        {"name": "worker", "state": {"terminated": {"exitCode": code, "reason": "Error"}}}
+                    ],
+                },
+            }
+            for index, code in ((0, 143), (1, 137))
+        }
+
+
+def test_a_first_pod_that_the_job_told_to_end_is_not_the_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "LOOK_S", 0.05)
+    console = Console(1, logs=tmp_path, out=io.BytesIO(), err=io.BytesIO())
+    cluster = cast("ClusterApi", OtherPodFailed())
+    outcome = RunFollower(cluster, PodNames("digits", "job"), "worker", console, tmp_path).follow()
+    console.close()
+    assert outcome.code == 1
+    assert outcome.failure is not None
+    assert outcome.failure.host == "digits-1"
+    assert outcome.failure.reason == "exit code 137"

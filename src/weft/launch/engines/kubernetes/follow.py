@@ -24,8 +24,10 @@ from weft.launch.engines.kubernetes.lease import JobLease
 from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
 from weft.launch.engines.kubernetes.objects.names import PodNames
 from weft.launch.engines.kubernetes.pod_news import (
+    TOLD_TO_END,
     age_of,
     describe_end,
+    first_failed,
     grace_of,
     has_started,
     index_of,
@@ -396,10 +398,17 @@ class RunFollower:
                 interrupted_by={2: "SIGINT", 15: "SIGTERM"}.get(self._interrupted, str(self._interrupted)),
                 run_dir=str(self.run_dir) if self.run_dir else None,
             )
-        if told is not None:
+        by_job = ended.get("exitCode") == TOLD_TO_END and (
+            told is None or told.get("interrupted_by") == "SIGTERM"
+        )
+        lost = first_failed(self._own_pods().values()) if by_job else None
+        if told is not None and lost is None:
             return outcome_from(told, self.run_dir)
-        code = int(ended.get("exitCode", 1))
-        failure = Failure(rank=None, host=self.names.host(0), code=code or 1, reason=describe_end(ended))
+        if lost is not None:  # the Job failed by another pod, and told the first one to end before it knew
+            ended, host, code = terminated(lost) or ended, self._host(lost), 1
+        else:
+            host, code = self.names.host(0), int(ended.get("exitCode", 1))
+        failure = Failure(rank=None, host=host, code=code or 1, reason=describe_end(ended))
         return Outcome(
             code=code,
             codes={},

@@ -11,6 +11,7 @@ _FAILURES = (
     "batch.kubernetes.io/job-index-failure-count",
     "batch.kubernetes.io/job-index-ignored-failure-count",
 )
+TOLD_TO_END = 143  # the exit code of a container that ended by SIGTERM
 _OURS = frozenset({"worker", "node"})  # the names of the one container of a pod; others may be put beside it
 # Reasons for which a container waits that pass without anybody doing anything.
 _PASSING = frozenset({"ContainerCreating", "PodInitializing", ""})
@@ -82,6 +83,14 @@ def terminated(pod: Data) -> Data | None:
         reason = status.get("reason", "Failed")
         return {"exitCode": 1, "reason": reason, "message": status.get("message", "")}
     return None
+
+
+def first_failed(pods: Iterable[Data]) -> Data | None:
+    """Return the pod that failed first by itself; those that a failed Job tells to end do not count."""
+    failed = [
+        pod for pod in pods if (ended := terminated(pod)) and ended.get("exitCode", 1) not in (0, TOLD_TO_END)
+    ]
+    return min(failed, key=lambda pod: str((terminated(pod) or {}).get("finishedAt", "")), default=None)
 
 
 def has_started(pod: Data) -> bool:
