@@ -104,7 +104,7 @@ class KubernetesConfig(Document, frozen=True, kw_only=True):
     retries: Annotated[int, Meta(ge=0, le=1000)] | None = (
         None  # of a pod; None: 0, or 100 where the run is elastic
     )
-    deadline_s: Seconds | None = None
+    deadline_s: Annotated[int, Meta(ge=1, le=31_536_000)] | None = None
     keep_s: Seconds | None = 86_400  # after the end; None: until someone deletes it
     grace_s: Seconds = 30  # between SIGTERM and SIGKILL
     code: Literal["image", "snapshot"] = "image"  # a volume counts as the image's

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from weft.errors import UsageError
 from weft.launch.engines.kubernetes import kubeconfig
 from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
-from weft.launch.engines.kubernetes.kubeconfig import find_access, merge_kubeconfigs
+from weft.launch.engines.kubernetes.kubeconfig import find_access, is_loopback, merge_kubeconfigs
 from weft.launch.pod_settings import KubernetesConfig
 
 Data = dict[str, Any]
@@ -38,6 +38,13 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "cluster")])
         self.certificate = self._signed(self._name, self._key.public_key(), authority=True)
+
+    def below(self) -> Authority:
+        """Return an authority whose own certificate this one has signed."""
+        other = Authority()
+        other._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "department")])
+        other.certificate = self._signed(other._name, other._key.public_key(), authority=True)
+        return other
 
     def _signed(self, name: x509.Name, key: Any, *, authority: bool = False) -> str:
         now = datetime.now(UTC)
@@ -118,6 +125,8 @@ class Handler(BaseHTTPRequestHandler):
         names = {key: value for ((key, value),) in (certificate or {}).get("subject", ())}
         basic = "Basic " + base64.b64encode(b"me:word").decode()
         who = names.get("commonName") or {f"Bearer {TOKEN}": "token", basic: "password"}.get(header)
+        acts_as = [text for name, text in self.headers.items() if name.lower().startswith("impersonate-")]
+        who = " as ".join([who, ", ".join(acts_as)]) if who and acts_as else who
         body = json.dumps({"who": who} if who else {"message": "Unauthorized"}).encode()
         self.send_response(200 if who else 401)
         self.send_header("Content-Length", str(len(body)))
@@ -127,10 +136,15 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[AskingServer]:
-    authority = Authority()
+    yield from serve(tmp_path, Authority())
+
+
+def serve(tmp_path: Path, authority: Authority) -> Iterator[AskingServer]:
+    """Yield a server with a certificate of this authority."""
     (tmp_path / "server.pem").write_text("".join(authority.sign(SERVER_NAME)))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=authority.certificate)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_mode = ssl.CERT_OPTIONAL
     context.load_cert_chain(tmp_path / "server.pem")
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -212,6 +226,36 @@ def test_a_pod_is_its_service_account(server: AskingServer, monkeypatch: pytest.
     (server.folder / "token").write_text(TOKEN)
     with closing(replace(access, server_name=SERVER_NAME).http_client(10)) as client:
         assert client.get("/who").json() == {"who": "token"}
+
+
+def test_a_server_on_this_machine_is_reached_without_a_proxy(
+    server: AskingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by kubectl, with the variables of a machine that reaches everything else through a proxy."""
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    assert server.who({"token": TOKEN}) == "token"
+
+
+@pytest.mark.parametrize(
+    ("address", "here"),
+    [("https://127.0.0.1:6443", True), ("https://[::1]:6443/", True), ("https://localhost", True)]
+    + [("https://10.0.0.1:6443", False), ("https://localhost.example.org", False)],
+)
+def test_a_server_is_known_to_be_on_this_machine(address: str, here: bool) -> None:
+    assert is_loopback(address) is here
+
+
+def test_an_authority_below_another_one_may_be_trusted_alone(tmp_path: Path) -> None:
+    for server in serve(tmp_path, Authority().below()):
+        assert server.who({"token": TOKEN}) == "token"
+
+
+def test_a_user_may_act_as_another_one(server: AskingServer) -> None:
+    user = {"token": TOKEN, "as": "anna", "as-groups": ["team", "night"], "as-user-extra": {"a/b": ["c"]}}
+    assert server.who(user) == "token as anna, team, night, c"
 
 
 def test_a_context_without_a_user_is_nobody(server: AskingServer) -> None:

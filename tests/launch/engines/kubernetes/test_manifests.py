@@ -111,7 +111,7 @@ def cases() -> list[Any]:
     ]
     found += [
         pytest.param({"kind": kind, "app_wrapper": True, "pods": 3}, id=f"{kind} in an AppWrapper")
-        for kind in ("job", "jobset", "trainjob")
+        for kind in ("job", "jobset")
     ]
     return [*found, pytest.param({"app_wrapper": True, "queue": "research"}, id="queued AppWrapper")]
 
@@ -361,7 +361,10 @@ def test_any_dollars_stay_what_they_are(text: str) -> None:
 @settings(max_examples=200)
 def test_names_are_labels_whatever_the_script_is_called(script: str, kind: Any, pods: int) -> None:
     names = pod_names(None, script, kind, pods)
-    for label in (names.name, names.host(0), names.host(pods - 1)):
+    labels = [names.name, names.host(0), names.host(pods - 1)]
+    if kind != "job":  # JobSet's webhook looks at the pods' whole names, too
+        labels.append(f"{names.host(pods - 1)}-abcde")
+    for label in labels:
         assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", label)
         assert len(label) <= LONGEST_LABEL
     assert names.leader == f"{names.host(0)}.{names.name}"
@@ -394,10 +397,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "elastic wrapper": ({"elastic": True, "app_wrapper": True, "queue": "a"}, "drop it"),
     "trainjob's scheduler": ({"kind": "trainjob", "scheduler": "volcano"}, "ClusterTrainingRuntime"),
-    "trainjob in a queued wrapper": (
-        {"kind": "trainjob", "app_wrapper": True, "queue": "a"},
-        "knows TrainJobs",
+    "trainjob in a wrapper": ({"kind": "trainjob", "app_wrapper": True}, "knows TrainJobs"),
+    "level of no label": (
+        {"queue": "a", "topology": PodTopology(required="the rack")},
+        "a label of nodes",
     ),
+    "capability by the kernel's name": ({"capabilities": ("CAP_SYS_ADMIN",)}, "write SYS_ADMIN"),
     "seconds of a taint that ends nothing": (
         {"tolerations": (PodToleration(key="a", effect="NoSchedule", seconds=5),)},
         "effect: NoExecute",

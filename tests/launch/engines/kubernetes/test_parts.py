@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
+import subprocess
+import sys
 import tarfile
 from datetime import UTC, datetime
 from io import BytesIO
@@ -302,6 +305,19 @@ def test_a_snapshot_in_parts_is_put_together_again(size: int, tmp_path: Path) ->
         (volume / code_part("train", number, len(parts))[1]).write_bytes(part)
     unpack(volume / CODE_FILE, str(pod))
     assert (pod / "table.bin").read_bytes() == data
+
+
+def test_a_pod_goes_to_its_working_folder_where_the_cluster_does_not(tmp_path: Path) -> None:
+    """As in a TrainJob, which has no field for it."""
+    begin = [sys.executable, "-P", "-m", "weft.launch.engines.pods.start", "pwd"]
+    for folder, code, told in (
+        (tmp_path, 0, str(tmp_path)),
+        (tmp_path / "none", 1, "workdir must be a folder"),
+    ):
+        env = {**os.environ, "WEFT_WORKDIR": str(folder)}
+        done = subprocess.run(begin, env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code
+        assert told in done.stdout + done.stderr
 
 
 def lives_of(host: str, rank: int, lives: int) -> bytes:

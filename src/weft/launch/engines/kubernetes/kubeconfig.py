@@ -6,12 +6,14 @@ and names of servers, and in `login_command.py` the commands that log users in.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 from weft.errors import UsageError
 from weft.launch.pod_settings import KubernetesConfig
@@ -30,6 +32,7 @@ class ClusterAccess:
     proxy: str | None = None
     server_name: str | None = None  # in the server's certificate, where it is not that of its address
     command: Data | None = None  # that logs the user in
+    acts_as: tuple[tuple[str, str], ...] = ()  # headers by which the user acts as another one
 
     @property
     def server(self) -> str:
@@ -49,8 +52,10 @@ class ClusterAccess:
             context: ssl.SSLContext = client_adapter.verify_cluster(
                 config.cluster, config.user, config.abs_file
             )
-            # Python 3.13 wants more of certificates than clusters' own tools put into them.
+            # Python 3.13 wants more of certificates than clusters' own tools put into them; and a kubeconfig may trust
+            # an authority that is not the last one above it.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             if self.command is None:
                 options["auth"] = client_adapter.user_auth(config.user)
             else:
@@ -65,12 +70,28 @@ class ClusterAccess:
             ) from None
         if self.server_name is not None:
             options["event_hooks"] = {"request": [self._name_server]}
+        if self.proxy is None and is_loopback(self.server):  # no proxy leads there, whatever HTTPS_PROXY says
+            options["trust_env"] = False
         return httpx2.Client(
-            base_url=self.server, verify=context, timeout=timeout, proxy=self.proxy, **options
+            base_url=self.server,
+            verify=context,
+            timeout=timeout,
+            proxy=self.proxy,
+            headers=list(self.acts_as),
+            **options,
         )
 
     def _name_server(self, request: Any) -> None:
         request.extensions["sni_hostname"] = self.server_name
+
+
+def is_loopback(server: str) -> bool:
+    """Return whether a server is on this machine."""
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def find_access(settings: KubernetesConfig) -> ClusterAccess:
@@ -107,7 +128,21 @@ def find_access(settings: KubernetesConfig) -> ClusterAccess:
         proxy=cluster.get("proxy-url"),
         server_name=cluster.get("tls-server-name"),
         command=_command(user["exec"], cluster) if "exec" in user else None,
+        acts_as=tuple(_acts_as(user)),
     )
+
+
+def _acts_as(user: Data) -> Iterator[tuple[str, str]]:
+    """Yield the headers by which a user acts as another one: `as`, `as-uid`, `as-groups` and `as-user-extra`."""
+    if "as" in user:
+        yield "Impersonate-User", str(user["as"])
+    if "as-uid" in user:
+        yield "Impersonate-Uid", str(user["as-uid"])
+    for group in user.get("as-groups") or ():
+        yield "Impersonate-Group", str(group)
+    for name, values in (user.get("as-user-extra") or {}).items():
+        for value in values:
+            yield f"Impersonate-Extra-{quote(str(name), safe='')}", str(value)
 
 
 def _files(settings: KubernetesConfig) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The start of a pod whose code is a snapshot: unpack it into the working folder, then go on as the command.
+"""The start of a pod whose code is a snapshot, or whose working folder the cluster cannot set; then the command.
 
 `python -m weft.launch.engines.pods.start weft run ...`
 """
@@ -13,8 +13,16 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Unpack the archive that `WEFT_CODE` names, and become the command."""
-    unpack(Path(os.environ["WEFT_CODE"]), ".")
+    """Go to the folder `WEFT_WORKDIR`, unpack the archive that `WEFT_CODE` names, and become the command."""
+    if folder := os.environ.get("WEFT_WORKDIR"):
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            sys.exit(
+                f"weft: workdir must be a folder of the image or a volume, got {folder}: {error.strerror}; set workdir"
+            )
+    if code := os.environ.get("WEFT_CODE"):
+        unpack(Path(code), ".")
     os.execvp(sys.argv[1], sys.argv[1:])
 
 

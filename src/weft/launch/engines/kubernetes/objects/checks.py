@@ -13,7 +13,7 @@ _STANDARD = re.compile(r"cpu|memory|ephemeral-storage|hugepages-\S+")
 # Labels that the Job controller gives the pods itself.
 _TAKEN = re.compile(r"(batch\.kubernetes\.io/.*|job-name|controller-uid)")
 _SOURCES = ("claim", "config_map", "secret", "nfs", "host_path", "empty")
-_OURS = re.compile(r"(WEFT_POD|WEFT_DOOR|PET_)|(JOB_COMPLETION_INDEX|WEFT_CODE)$")
+_OURS = re.compile(r"(WEFT_POD|WEFT_DOOR|PET_)|(JOB_COMPLETION_INDEX|WEFT_CODE|WEFT_WORKDIR)$")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?")
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?"
@@ -174,6 +174,12 @@ def source_of(volume: PodVolume) -> str:
 def _check_security(pods: KubernetesConfig) -> None:
     if pods.run_as_user == 0 and not pods.root:
         raise UsageError("run_as_user must not be 0 (root), got 0; write root: true if the image needs it")
+    for name in pods.capabilities:
+        if name.startswith("CAP_"):
+            raise UsageError(
+                f"capabilities must be named without CAP_, as Kubernetes does, got {name}; "
+                f"write {name.removeprefix('CAP_')}"
+            )
 
 
 def _check_network(pods: KubernetesConfig) -> None:
@@ -198,8 +204,15 @@ def _check_queue(pods: KubernetesConfig) -> None:
             "all pods of a run start together, so Kueue must admit it as a whole, got the annotation "
             "kueue.x-k8s.io/job-min-parallelism; drop it, and use --elastic MIN:MAX to begin with fewer"
         )
-    if pods.topology is not None and (pods.topology.required is None) == (pods.topology.preferred is None):
+    if pods.topology is None:
+        return
+    if (pods.topology.required is None) == (pods.topology.preferred is None):
         raise UsageError("topology must be required or preferred, got both or neither; keep one of the two")
+    level = pods.topology.required or pods.topology.preferred or ""
+    if not _LABEL_KEY.fullmatch(level):
+        raise UsageError(
+            f"a level of the topology must be a label of nodes, such as example.org/rack, got {level!r}; mend it"
+        )
 
 
 def _check_kind(pods: KubernetesConfig) -> None:
@@ -209,10 +222,10 @@ def _check_kind(pods: KubernetesConfig) -> None:
         )
     if pods.kind != "trainjob":
         return
-    if pods.app_wrapper and pods.queue is not None:
+    if pods.app_wrapper:
         raise UsageError(
-            "an AppWrapper in a queue must tell Kueue its pods, which a TrainJob makes out of its runtime, got "
-            "kind: trainjob; drop app_wrapper, for Kueue knows TrainJobs"
+            "an AppWrapper must hold the pods' own specification, which a TrainJob makes out of its runtime, got "
+            "kind: trainjob; drop app_wrapper, for Kueue knows TrainJobs, or use kind: jobset"
         )
     for name, given in (
         ("host_network", pods.host_network),

@@ -14,6 +14,7 @@ from weft.launch.pod_settings import Kind
 
 LONGEST_LABEL = 63
 _MIDDLES: dict[Kind, str] = {"job": "", "jobset": "-worker-0", "trainjob": "-node-0"}
+_HASH = "-abcde"  # that a Job controller puts behind the name of a pod
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class PodNames:
 def pod_names(wanted: str | None, script: str, kind: Kind, pods: int) -> PodNames:
     """Return the names of a run that was named, or is called after its script."""
     room = LONGEST_LABEL - len(_MIDDLES[kind]) - len(f"-{max(pods - 1, 0)}")
-    # Job controllers add a hash of five letters to the names of pods, which may be longer than a label.
+    if kind != "job":  # JobSet wants whole names of pods to be labels; for a Job their host names are enough
+        room -= len(_HASH)
     name = wanted or name_for(script)[:room].rstrip("-")
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > room:
         raise UsageError(

@@ -182,6 +182,7 @@ def environment(request: PodRequest) -> list[Data]:
         "WEFT_POD_PORT": str(pods.port),
         "WEFT_POD_MIRROR": "1",
         **({"WEFT_CODE": f"{CODE_FOLDER}/{CODE_FILE}"} if pods.code == "snapshot" else {}),
+        **({"WEFT_WORKDIR": pods.workdir} if pods.kind == "trainjob" else {}),  # which has no field for it
         **{name: value for name, value in request.env.items() if name not in request.secret_env},
         **pods.env,
     }

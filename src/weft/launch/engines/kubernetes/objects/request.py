@@ -17,7 +17,8 @@ from weft.launch.pod_settings import KubernetesConfig
 from weft.text import format_size
 
 RUN_DIR = "/tmp/weft-run"  # in a pod
-START = ("python", "-P", "-m", "weft.launch.engines.pods.start")  # unpacks a snapshot of the code first
+# Goes to the working folder and unpacks a snapshot of the code first, where the cluster does not.
+START = ("python", "-P", "-m", "weft.launch.engines.pods.start")
 
 
 def make_request(config: LaunchConfig, *, door_secret: str, code: bytes | None = None) -> ManifestRequest:
@@ -51,7 +52,7 @@ def pod_command(config: LaunchConfig, settings: KubernetesConfig) -> tuple[str, 
     command = config.command
     marker = {"module": ("-m",), "command": ("--",), "script": ()}[command.kind]
     return (
-        *(START if settings.code == "snapshot" else ()),
+        *(START if settings.code == "snapshot" or settings.kind == "trainjob" else ()),
         *("weft", "run", "--engine", "pods", "--run-dir", RUN_DIR),
         *(() if settings.checks or config.skip_checks else ("--skip-checks",)),
         *options_of(config, leave_out=("run_dir",)),
