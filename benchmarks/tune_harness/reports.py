@@ -2,9 +2,9 @@
 
 A real service runs a study of 64 trials at once, each a job of its own whose script reports so many times a second;
 the value of each report is the time at which it was made. A viewer does what the page does: it reads the stream of
-the study, and asks for the trials that changed, every 200 ms, or after twice as long as the last answer took. Reports
-count from the moment when all trials report. At the end every step of every trial must be among the events of the
-study, once.
+the study, and asks for the trials that changed, with what is new of their curves, every 100 ms, or after twice as long
+as the last answer took. Reports count from the moment when all trials report. At the end every step of every trial must
+be among the events of the study, once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.jobs_harness.service import BenchService, quantile, service
 from weft.jobs.client.client import JobsClient
 from weft.tune.study.state import SearchState
 
-LEAST_PACE_S = 0.2  # from one question for trials to the next, as the page has it
+LEAST_PACE_S = 0.1  # from one question for trials to the next, as the page has it
 PACE_FACTOR = 2  # times that an answer took, until the next question
 SCRIPT = """
 import sys, time, weft
@@ -78,7 +78,9 @@ class Page:
 
     def look(self) -> None:
         """Ask for what changed, and note how late each new report is."""
-        answer = self._client.get(self._path, params={"since": self.events, "curves": "true"}).json()
+        answer = self._client.get(
+            self._path, params={"since": self.events, "curves": "true", "tails": "true"}
+        ).json()
         now_s = time.time()
         self.events = answer["events"]
         for trial in answer["trials"]:

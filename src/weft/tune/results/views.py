@@ -10,7 +10,7 @@ import msgspec
 from weft.tune.study.state import SearchState, TrialRecord
 
 Scalar = float | int | str | bool | None
-MOST_POINTS = 200  # of one curve in a view
+MOST_POINTS = 200  # of one curve in a view; the last one is shown besides
 
 
 class TrialView(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +36,7 @@ class TrialView(msgspec.Struct, frozen=True, kw_only=True):
     run_s: float = 0.0
     job_id: int | None = None
     curve: tuple[tuple[int, float | str], ...] = ()  # steps and the first metric
+    curve_from: int = 0  # points of the curve that come before these, and that the asker has
 
 
 class StudyView(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,13 +74,14 @@ def json_number(value: float) -> float | str:
 
 
 def trial_view(
-    state: SearchState, trial: TrialRecord, *, curve: bool = False, job_id: int | None = None
+    state: SearchState, trial: TrialRecord, *, curve: bool = False, known: int = 0, job_id: int | None = None
 ) -> TrialView:
-    """Return one trial as data."""
+    """Return one trial as data; of its curve only what is new to somebody who knows its first `known` reports."""
     values: dict[str, float | str | None] = {}
     for index, name in enumerate(state.goals):
         value = trial.values[index] if trial.values is not None else trial.latest.get(name)
         values[name] = None if value is None else json_number(value)
+    start, points = thin_curve(trial, known) if curve else (0, ())
     return TrialView(
         number=trial.number,
         state=trial.state,
@@ -98,7 +100,8 @@ def trial_view(
         ended_ms=_ms(trial.ended_s),
         run_s=round(state.run_s(trial), 3),
         job_id=job_id,
-        curve=_thin(trial) if curve else (),
+        curve=points,
+        curve_from=start,
     )
 
 
@@ -134,11 +137,24 @@ def _ms(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1000)
 
 
-def _thin(trial: TrialRecord) -> tuple[tuple[int, float | str], ...]:
-    """Return a curve with at most so many points, the last of them included."""
+def thin_curve(trial: TrialRecord, known: int = 0) -> tuple[int, tuple[tuple[int, float | str], ...]]:
+    """Return which point of the thinned curve is the first that is new, and the points from there on.
+
+    Every 1st, 2nd, 4th, ... report is kept, and the last one. So points stay while a curve grows, until there are twice
+    as many: whoever has those of the first `known` reports needs the later ones alone.
+    """
     count = len(trial.steps)
-    every = max(1, math.ceil(count / MOST_POINTS))
-    kept = list(zip(trial.steps[::every], trial.curve[::every], strict=True))
+    every = _distance(count)
+    first = -(-known // every) if _distance(known) == every else 0
+    steps, values = trial.steps[first * every :: every], trial.curve[first * every :: every]
     if count and (count - 1) % every:
-        kept.append((trial.steps[-1], trial.curve[-1]))
-    return tuple([(step, value if math.isfinite(value) else json_number(value)) for step, value in kept])
+        steps, values = [*steps, trial.steps[-1]], [*values, trial.curve[-1]]
+    pairs = zip(steps, values, strict=True)
+    return first, tuple(
+        [(step, value if math.isfinite(value) else json_number(value)) for step, value in pairs]
+    )
+
+
+def _distance(count: int) -> int:
+    """Return how many reports lie between two points that are kept of so many, a power of two."""
+    return 1 << max(0, -(-count // MOST_POINTS) - 1).bit_length()

@@ -73,6 +73,7 @@ class TrialRecord:
     final: bool = True  # it may run to its end
     held: bool = False  # somebody paused it: only they let it go on
     repeated: bool = False  # it began again at its first step though it had come further
+    rewrites: int = 0  # reports that changed what its curve had, or came before its end
     user_attrs: dict[str, Any] = field(default_factory=dict)  # what its objective noted
 
     @property
@@ -365,6 +366,7 @@ class SearchState:
             trial.curve.append(values[goal])
             return
         index = bisect_left(trial.steps, step)
+        trial.rewrites += 1
         trial.repeated |= index == 0 and len(trial.steps) > 1
         if trial.steps[index] == step:  # said again, after a start from an older checkpoint
             trial.curve[index] = values[goal]

@@ -167,6 +167,7 @@ async def list_trials(call: ApiCall) -> TrialsAnswer:
             seen.state,
             trial,
             curve=call.query.curves,
+            known=seen.known_reports(trial.number, call.query.since) if call.query.tails else 0,
             job_id=jobs[trial.number].job_id if trial.number in jobs else None,
         )
         for trial in seen.state

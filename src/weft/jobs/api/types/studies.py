@@ -54,10 +54,11 @@ class StudyDetail(msgspec.Struct, frozen=True):
 
 
 class TrialsQuery(Document, frozen=True):
-    """Trials that changed since an event; all by default."""
+    """Trials that changed since an event; all by default. With `tails=true` only what is new of their curves."""
 
     since: Number = 0
     curves: bool = False
+    tails: bool = False
 
 
 class TrialsAnswer(msgspec.Struct, frozen=True):

@@ -1494,6 +1494,7 @@ export interface TrialView {
   run_s?: number;
   job_id?: number | null;
   curve?: ([number, number | string])[];
+  curve_from?: number;
 }
 
 /** Trials by number; `events` is the `since` of the next question. */

@@ -27,6 +27,13 @@ describe("what is new", () => {
     expect(mergeTrials(old, [])).toBe(old);
     expect(mergeTrials(old, [trial(2, 5), trial(1, 3)]).map((one) => one.values["loss"])).toEqual([1, 3, 5]);
   });
+  it("follows the points of a curve that are there, and takes the place of the last", () => {
+    const old = [trial(0, 1, { curve: [[1, 9], [3, 8], [4, 7]] })];
+    const grown = mergeTrials(old, [trial(0, 1, { curve_from: 2, curve: [[5, 6], [6, "NaN"]] })])[0]!;
+    expect(grown.curve).toEqual([[1, 9], [3, 8], [5, 6], [6, "NaN"]]);
+    expect(mergeTrials([grown], [trial(0, 1, { curve_from: 0, curve: [[1, 9]] })])[0]!.curve).toEqual([[1, 9]]);
+    expect(old[0]!.curve).toHaveLength(3);
+  });
 });
 
 describe("scales", () => {

@@ -16,11 +16,14 @@ export const isPromoted = (trial: TrialView): boolean => (trial.starts ?? 0) > 1
 
 export const isOver = (trial: TrialView): boolean => ["completed", "stopped", "failed"].includes(trial.state);
 
-/** Returns trials by number with those that changed in the place of the old ones. */
+/** Returns trials by number with those that changed in the place of the old ones; what is new of a curve follows what was there. */
 export function mergeTrials(old: readonly TrialView[], fresh: readonly TrialView[]): TrialView[] {
   if (fresh.length === 0) return old as TrialView[];
   const found = new Map(old.map((trial) => [trial.number, trial]));
-  for (const trial of fresh) found.set(trial.number, trial);
+  for (const trial of fresh) {
+    const known = trial.curve_from ? (found.get(trial.number)?.curve ?? []).slice(0, trial.curve_from) : [];
+    found.set(trial.number, known.length > 0 ? { ...trial, curve: [...known, ...(trial.curve ?? [])] } : trial);
+  }
   return [...found.values()].sort((a, b) => a.number - b.number);
 }
 

@@ -7,8 +7,9 @@ import type { InteractionsAnswer, StudiesAnswer, StudyDetail, StudyEventsAnswer,
 import { tell, tellError } from "../../parts/controls";
 import { addSpans, mergeTrials, type Span } from "../../text/studies";
 
-const LEAST_PACE_MS = 200; // from one look at trials to the next, however many reports come
+const LEAST_PACE_MS = 100; // from one look at trials to the next, however many reports come
 const PACE_FACTOR = 2; // times that a look took, until the next: what many trials take is left to whoever uses the page
+const SPANS_PACE_MS = 600;
 const DETAIL_PACE_MS = 5000; // insights and importances are worked out anew for each question
 
 export interface Trials {
@@ -28,7 +29,7 @@ export function useTrials(id: number) {
     queryKey: ["study", id, "trials"],
     queryFn: async ({ queryKey, signal }): Promise<Trials> => {
       const old = client.getQueryData<Trials>(queryKey) ?? { trials: [], events: 0 };
-      const answer = await get<TrialsAnswer>(`/studies/${id}/trials`, { since: old.events, curves: true }, signal);
+      const answer = await get<TrialsAnswer>(`/studies/${id}/trials`, { since: old.events, curves: true, tails: true }, signal);
       return { trials: mergeTrials(old.trials, answer.trials), events: answer.events };
     },
     structuralSharing: false,
@@ -80,7 +81,7 @@ export function useStudyStream(id: number): void {
       client.setQueryData<StudyDetail>(["study", id, "detail"], (old) => (old ? { ...old, study: patched(old.study, message.data) } : old));
     } else if (message.kind !== "resync") return;
     soon("trials", LEAST_PACE_MS);
-    soon("spans", 3 * LEAST_PACE_MS);
+    soon("spans", SPANS_PACE_MS);
     soon("detail", DETAIL_PACE_MS);
   });
 }
