@@ -88,6 +88,7 @@ class VirtualKubernetes:
         self._hosts.write_text("127.0.0.1 localhost\n")
         self.requests: list[tuple[str, str, str]] = []  # method, path, body
         self.busy = 0  # so many requests are turned away with 429
+        self.conflicts = 0  # so many changes collide with somebody else's
         self.forbidden: set[str] = set()  # kinds that nobody may touch
         self.unschedulable: set[int] = set()  # indexes of pods that find no node
         self.quota: int | None = None  # pods that a namespace may have
@@ -215,7 +216,8 @@ class VirtualKubernetes:
         with self._changed:
             name = item["metadata"]["name"]
             if (kind, namespace, name) in self._objects:
-                raise ApiRefusalError(409, f'{kind} "{name}" already exists')
+                raise ApiRefusalError(409, f'{kind} "{name}" already exists', "AlreadyExists")
+            self._collide('resourcequotas "compute"')
             if item["metadata"].get("namespace", namespace) != namespace:
                 raise ApiRefusalError(400, "the namespace of the object does not match the request")
             if wrong := problems(item):
@@ -237,10 +239,11 @@ class VirtualKubernetes:
         """Merge a change into an object."""
         with self._changed:
             before = self._get(kind, namespace, name)
+            self._collide(f'{kind} "{name}"')
             item = copy.deepcopy(before)
             _merge(item, change)
             if item["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
-                raise ApiRefusalError(409, f'{kind} "{name}": the object has been modified')
+                raise ApiRefusalError(409, f'{kind} "{name}": the object has been modified', "Conflict")
             if wrong := update_problems(before, item):
                 raise ApiRefusalError(422, f'{before["kind"]} "{name}" is invalid: {"; ".join(wrong)}')
             self.check(item)
@@ -250,11 +253,18 @@ class VirtualKubernetes:
             self._control()
             return copy.deepcopy(item)
 
-    def remove(self, kind: str, namespace: str, name: str) -> Data:
-        """Delete an object, and what belongs to it."""
+    def _collide(self, what: str) -> None:
+        """Refuse a change as a server does whose own store was changed meanwhile."""
+        if self.conflicts > 0:
+            self.conflicts -= 1
+            told = f"Operation cannot be fulfilled on {what}: the object has been modified"
+            raise ApiRefusalError(409, told, "Conflict")
+
+    def remove(self, kind: str, namespace: str, name: str, policy: str) -> Data:
+        """Delete an object, and what belongs to it; a Job's pods stay where nobody says that they are to go."""
         with self._changed:
             item = self._get(kind, namespace, name)
-            self._remove(kind, item)
+            self._remove(kind, item, with_owned=kind != "jobs" or policy in ("Background", "Foreground"))
             return copy.deepcopy(item)
 
     def _get(self, kind: str, namespace: str, name: str) -> Data:
@@ -270,7 +280,7 @@ class VirtualKubernetes:
         self._history.append((self._now, kind, what, copy.deepcopy(item)))
         self._changed.notify_all()
 
-    def _remove(self, kind: str, item: Data) -> None:
+    def _remove(self, kind: str, item: Data, *, with_owned: bool = True) -> None:
         metadata = item["metadata"]
         if kind == "pods" and not _ended(item):
             # Gone only once its processes are.
@@ -290,7 +300,7 @@ class VirtualKubernetes:
                 self._control()
             return
         self._forget(kind, item)
-        if not self.collects:
+        if not (self.collects and with_owned):
             return
         for (other, _, _), owned in list(self._objects.items()):
             owners = owned["metadata"].get("ownerReferences", ())
@@ -654,9 +664,10 @@ class VirtualKubernetes:
 class ApiRefusalError(Exception):
     """A request that is refused."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, reason: str = "") -> None:
         super().__init__(message)
         self.code = code
+        self.reason = reason
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -688,7 +699,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             status = {"kind": "Status", "status": "Failure", "message": str(refusal), "code": refusal.code}
-            self._send(refusal.code, status)
+            self._send(refusal.code, {**status, "reason": refusal.reason} if refusal.reason else status)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
@@ -739,6 +750,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(self._log_lines(name, namespace, query), "text/plain")
         elif self.command == "POST":
             item = self._body(body, "application/json", "application/yaml")
+            if (
+                query.get("fieldValidation") != "Strict"
+            ):  # a field of a typing error would be left out, with a warning
+                raise ApiRefusalError(400, "objects must be sent with fieldValidation=Strict")
             self.cluster.check(item)
             made = self.cluster.create(kind, namespace, item)
             if self.cluster.drop_answers > 0:
@@ -751,7 +766,7 @@ class _Handler(BaseHTTPRequestHandler):
             change = self._body(body, "application/merge-patch+json")
             self._send(200, self.cluster.patch(kind, namespace, name, change))
         elif self.command == "DELETE":
-            self._send(200, self.cluster.remove(kind, namespace, name))
+            self._send(200, self.cluster.remove(kind, namespace, name, query.get("propagationPolicy", "")))
         elif name is not None:
             with self.cluster._changed:
                 self._send(200, copy.deepcopy(self.cluster._get(kind, namespace, name)))

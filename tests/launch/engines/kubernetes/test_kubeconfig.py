@@ -21,10 +21,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from weft.errors import UsageError
+from weft.launch.engines.kubernetes import api as api_module
 from weft.launch.engines.kubernetes import kubeconfig
 from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
 from weft.launch.engines.kubernetes.kubeconfig import find_access, is_loopback, merge_kubeconfigs
 from weft.launch.pod_settings import KubernetesConfig
+from weft.ports import free_port
 
 Data = dict[str, Any]
 TOKEN = "token-2"
@@ -75,6 +77,7 @@ class AskingServer:
     authority: Authority
     address: str
     folder: Path
+    busy: int = 0  # so many requests are turned away
 
     def write(self, user: Data | None, **cluster: Any) -> Path:
         """Write a kubeconfig with one user."""
@@ -115,6 +118,7 @@ class AskingServer:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    asking: AskingServer
 
     def log_message(self, *_: object) -> None:
         return
@@ -128,7 +132,8 @@ class Handler(BaseHTTPRequestHandler):
         acts_as = [text for name, text in self.headers.items() if name.lower().startswith("impersonate-")]
         who = " as ".join([who, ", ".join(acts_as)]) if who and acts_as else who
         body = json.dumps({"who": who} if who else {"message": "Unauthorized"}).encode()
-        self.send_response(200 if who else 401)
+        self.asking.busy -= 1
+        self.send_response(503 if self.asking.busy >= 0 else 200 if who else 401)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -147,12 +152,14 @@ def serve(tmp_path: Path, authority: Authority) -> Iterator[AskingServer]:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_mode = ssl.CERT_OPTIONAL
     context.load_cert_chain(tmp_path / "server.pem")
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    handler: Any = type("AskingHandler", (Handler,), {})
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     listening.daemon_threads = True
     listening.socket = context.wrap_socket(listening.socket, server_side=True)
     thread = threading.Thread(target=listening.serve_forever, args=(0.02,))
     thread.start()
-    yield AskingServer(authority, f"https://127.0.0.1:{listening.server_port}", tmp_path)
+    handler.asking = AskingServer(authority, f"https://127.0.0.1:{listening.server_port}", tmp_path)
+    yield handler.asking
     listening.shutdown()
     listening.server_close()
     thread.join()
@@ -256,6 +263,19 @@ def test_an_authority_below_another_one_may_be_trusted_alone(tmp_path: Path) -> 
 def test_a_user_may_act_as_another_one(server: AskingServer) -> None:
     user = {"token": TOKEN, "as": "anna", "as-groups": ["team", "night"], "as-user-extra": {"a/b": ["c"]}}
     assert server.who(user) == "token as anna, team, night, c"
+
+
+def test_a_server_that_never_answered_is_not_waited_for_as_one_that_restarts(
+    server: AskingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_module, "FIRST_TRY_S", 0.0)
+    nowhere = server.write({"token": TOKEN}, server=f"https://127.0.0.1:{free_port()}")
+    told = pytest.raises(ClusterError, match="is the cluster up, is the kubeconfig right")
+    with closing(ClusterApi(KubernetesConfig(kubeconfig=str(nowhere)))) as api, told:
+        api.request("GET", "/who", doing="look")
+    with closing(ClusterApi(KubernetesConfig(kubeconfig=str(server.write({"token": TOKEN}))))) as api:
+        server.busy = 2
+        assert api.request("GET", "/who", doing="look")["who"] == "token"
 
 
 def test_a_context_without_a_user_is_nobody(server: AskingServer) -> None:

@@ -260,6 +260,14 @@ def test_an_answer_that_is_lost_makes_no_conflict_of_a_run_with_itself(on_cluste
     assert len(posts) == 8  # Secret, ConfigMap, Service and Job, each twice
 
 
+def test_objects_that_collide_with_somebody_elses_changes_are_sent_again(on_cluster: ClusterShell) -> None:
+    """A quota of the namespace counts another run's objects at the same moment, say."""
+    on_cluster.cluster.conflicts = 6
+    done = on_cluster.run(on_cluster.shell.script(HELLO))
+    assert done.returncode == 0, done.stderr
+    assert on_cluster.cluster.conflicts == 0
+
+
 def test_the_objects_of_another_run_are_not_taken_for_ours_after_a_broken_answer(
     on_cluster: ClusterShell,
 ) -> None:

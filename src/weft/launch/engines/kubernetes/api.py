@@ -26,6 +26,7 @@ CONNECT_S = 10.0
 ANSWER_S = 30.0
 WATCH_S = 240  # for which one watch lasts; then another one goes on where it stopped
 TRY_FOR_S = 60.0  # while the API server does not answer
+FIRST_TRY_S = 10.0  # the same, for one that has never answered
 PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _PASSING = frozenset({429, 500, 502, 503, 504})
 MERGE = "application/merge-patch+json"
@@ -36,9 +37,10 @@ _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 class ClusterError(ConnectError):
     """The cluster refused a request; `status` is the HTTP status, 0 where there was no answer at all."""
 
-    def __init__(self, message: str, status: int = 0) -> None:
+    def __init__(self, message: str, status: int = 0, reason: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.reason = reason  # in the cluster's word: Conflict, AlreadyExists
         self.repeated = False  # whether an earlier try may have been carried out
 
 
@@ -67,6 +69,7 @@ class ClusterApi:
         self.server = access.server
         self.on_warning: Callable[[str], None] = lambda _: None  # what the cluster says about what it takes
         self._ahead_s = 0.0  # of the server's clock
+        self._has_answered = False
 
     def close(self) -> None:
         """Close all connections."""
@@ -86,7 +89,7 @@ class ClusterApi:
     ) -> Data:
         """Send one request, again while the server is busy or away; return its answer."""
         headers = {"Content-Type": content_type} if content is not None else {}
-        deadline, repeated = time.monotonic() + TRY_FOR_S, False
+        deadline, repeated = time.monotonic() + (TRY_FOR_S if self._has_answered else FIRST_TRY_S), False
         for turn in range(1_000_000):
             try:
                 answer = self._http.request(
@@ -100,12 +103,18 @@ class ClusterApi:
                 time.sleep(_pause(turn))
                 continue
             self._note_headers(answer.headers)
+            if not self._has_answered:  # it is there, if only to say that it is busy
+                self._has_answered, deadline = True, deadline + TRY_FOR_S - FIRST_TRY_S
             repeated |= answer.status_code >= 500
             if answer.status_code in _PASSING and time.monotonic() < deadline:
                 time.sleep(_retry_after(answer.headers, turn))
                 continue
             if answer.status_code >= 400:
                 refusal = _refusal(doing, answer.status_code, answer.text)
+                # Somebody else changed the object meanwhile, or the quota that it counts for: nothing was done.
+                if refusal.reason == "Conflict" and time.monotonic() < deadline:
+                    time.sleep(_pause(turn))
+                    continue
                 refusal.repeated = repeated
                 raise refusal
             found: Data = answer.json()
@@ -352,9 +361,10 @@ def _retry_after(headers: Mapping[str, str], turn: int) -> float:
 
 def _refusal(doing: str, status: int, text: str) -> ClusterError:
     try:
-        message = str(json.loads(text).get("message", text))
+        told = json.loads(text)
+        message, reason = str(told.get("message", text)), str(told.get("reason", ""))
     except (ValueError, AttributeError):
-        message = text
+        message, reason = text, ""
     message = " ".join(message.split())[:500]
     if status == 403 and "exceeded quota" in message:
         return ClusterError(
@@ -373,4 +383,4 @@ def _refusal(doing: str, status: int, text: str) -> ClusterError:
         422: "mend the setting",
     }.get(status, "")
     end = f"; {advice}" if advice else ""
-    return ClusterError(f"the cluster must {doing}, got {status}: {message}{end}", status)
+    return ClusterError(f"the cluster must {doing}, got {status}: {message}{end}", status, reason)
