@@ -181,8 +181,13 @@ class VirtualKubernetes:
 
     def delete_pod(self, index: int) -> None:
         """Evict a pod, as for a node that is drained: SIGTERM, and another pod in its place."""
+        told = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
         with self._changed:
-            self._remove("pods", self.pod(index))
+            pod = copy.deepcopy(self.pod(index))
+            others = pod["status"].get("conditions", [])
+            pod["status"]["conditions"] = [*others, {"type": "DisruptionTarget", "status": "True", **told}]
+            self._put("MODIFIED", "pods", pod)
+            self._remove("pods", pod)
 
     def hasten(self, seconds: float) -> None:
         """Let time go by for the deadlines of Jobs, and for those that are kept after their end."""

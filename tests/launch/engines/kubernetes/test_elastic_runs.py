@@ -44,6 +44,7 @@ def test_pods_are_lost_added_and_taken_away_and_no_sample_is(on_cluster: Cluster
     out, err = process.communicate(timeout=90)
     assert process.returncode == 0, err
     assert '"committed": 300' in out
+    assert "weft: steady-1 is taken away: EvictionByEvictionAPI: Eviction API: evicting" in err
     checked = on_cluster.shell.weft("ledger", "latest")
     assert checked.returncode == 0
     assert "exact: every sample consumed once, steps 0 to 299" in checked.stdout

@@ -34,6 +34,7 @@ from weft.launch.engines.kubernetes.pod_news import (
     job_end,
     terminated,
     warnings_in,
+    why_leaving,
     why_pending,
 )
 from weft.launch.engines.kubernetes.rank_output import RankOutput
@@ -206,6 +207,29 @@ def test_news_of_pods_are_one_line() -> None:
     assert (
         job_end({"status": {"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]}}) == "Complete"
     )
+
+
+def test_a_container_before_ours_tells_why_ours_does_not_begin() -> None:
+    ours = {"name": "worker", "state": {"waiting": {"reason": "PodInitializing"}}}
+    pulls = {"name": "fetch", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+    waits = pod(phase="Pending", initContainerStatuses=[pulls], containerStatuses=[ours])
+    assert why_pending(waits) == "ErrImagePull: no such image"
+    failed = {"name": "fetch", "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}
+    ended = terminated(pod(phase="Failed", initContainerStatuses=[failed], containerStatuses=[ours]))
+    assert ended is not None
+    assert describe_end(ended) == "Init (exit code 3): the container fetch, which runs before it"
+
+
+def test_what_the_cluster_did_to_a_pod_counts_more_than_what_its_container_knows() -> None:
+    killed = {"state": {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}}
+    low = "The node was low on resource: memory."
+    ended = terminated(pod(phase="Failed", reason="Evicted", message=low, containerStatuses=[killed]))
+    assert ended is not None
+    assert describe_end(ended) == f"Evicted (exit code 137): {low}"
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    ready = {"type": "Ready", "status": "True"}
+    assert why_leaving(pod(phase="Running", conditions=[ready, target])) == "PreemptionByScheduler"
+    assert why_leaving(pod(phase="Running", conditions=[ready])) == ""
 
 
 def test_a_container_beside_ours_tells_nothing_of_the_run() -> None:

@@ -36,6 +36,7 @@ from weft.launch.engines.kubernetes.pod_news import (
     job_end,
     terminated,
     warnings_in,
+    why_leaving,
     why_pending,
 )
 from weft.launch.engines.kubernetes.rank_output import RankOutput
@@ -252,6 +253,8 @@ class RunFollower:
             host = self._host(pod)
             if why := why_pending(pod):
                 self._say_once(host, f"weft: {host} waits: {why}")
+            if terminated(pod) is None and (why := why_leaving(pod)):
+                self._say_once(pod["metadata"]["uid"], f"weft: {host} is taken away: {why}")
             if index_of(pod) != 0 or not has_started(pod):
                 continue
             identity = pod["metadata"]["uid"]

@@ -52,12 +52,20 @@ def why_pending(pod: Data) -> str:
     status = pod.get("status", {})
     if status.get("phase") not in (None, "Pending"):
         return ""
-    for state in _containers(status):
+    for state in (*status.get("initContainerStatuses", ()), *_containers(status)):
         waiting = state.get("state", {}).get("waiting") or {}
         if waiting.get("reason", "") not in _PASSING:
             return _line(waiting["reason"], waiting.get("message", ""))
     for condition in status.get("conditions", ()):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return _line(condition.get("reason", ""), condition.get("message", ""))
+    return ""
+
+
+def why_leaving(pod: Data) -> str:
+    """Return why the cluster takes a pod away, in one line; nothing while it does not, or where we have told it to."""
+    for condition in pod.get("status", {}).get("conditions", ()):
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             return _line(condition.get("reason", ""), condition.get("message", ""))
     return ""
 
@@ -75,14 +83,30 @@ def _line(reason: str, message: str) -> str:
 def terminated(pod: Data) -> Data | None:
     """Return how the container of a pod ended; None while it has not."""
     status = pod.get("status", {})
-    for state in _containers(status):
-        ended: Data | None = state.get("state", {}).get("terminated")
-        if ended is not None:
-            return ended
-    if status.get("phase") == "Failed":  # evicted, or its node is lost: no container tells
-        reason = status.get("reason", "Failed")
-        return {"exitCode": 1, "reason": reason, "message": status.get("message", "")}
-    return None
+    ended = _first_ended(_containers(status))
+    if status.get("phase") != "Failed":
+        return ended
+    if "reason" in status:  # evicted, or its node is lost, which the container does not know
+        told = {"reason": status["reason"], "message": status.get("message", "")}
+        return {"exitCode": 1, **(ended or {}), **told}
+    if ended is not None:
+        return ended
+    before = [one for one in status.get("initContainerStatuses", ()) if _exit_code(one)]
+    if before:  # ours has never begun
+        name, code = before[0].get("name", ""), _exit_code(before[0])
+        return {"exitCode": code, "reason": "Init", "message": f"the container {name}, which runs before it"}
+    return {"exitCode": 1, "reason": "Failed", "message": status.get("message", "")}
+
+
+def _first_ended(states: Iterable[Data]) -> Data | None:
+    found: list[Data] = [
+        ended for one in states if (ended := one.get("state", {}).get("terminated")) is not None
+    ]
+    return found[0] if found else None
+
+
+def _exit_code(state: Data) -> int:
+    return int((_first_ended([state]) or {}).get("exitCode", 0))
 
 
 def first_failed(pods: Iterable[Data]) -> Data | None:
