@@ -1,7 +1,8 @@
 """A worker of benchmarks/plan.py: records a step, plans, runs ways and prints what was predicted and measured.
 
-Compute is a calibrated wait that leaves the core to others: eight workers share the cores of one machine. Parameters,
-gradients, the optimizer and all that is sent are real.
+Compute is a calibrated wait that leaves the core to others: eight workers share the cores of one machine, and each
+takes its time whatever the others do. A case may ask for real compute instead. Parameters, gradients, the optimizer and
+all that is sent are real.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import torch.distributed as dist
 from torch import nn
 
 import weft
-from weft.parallel import Way, apply, choose, micro_batch, predict, record_step
+from weft.parallel import Way, apply, choose, micro_batch, predict
 from weft.parallel.applying.groups import hosts_of_ranks
-from weft.parallel.recording.here import measured_here
+from weft.parallel.recording.here import measured_here, recorded_here
 
 
 class _Wait(torch.autograd.Function):
@@ -39,31 +40,59 @@ class _Wait(torch.autograd.Function):
 
 
 class WaitingLayer(nn.Module):
-    """A layer of so many bytes that computes for so many seconds."""
+    """A layer of so many bytes in some tensors that computes for so many seconds."""
 
-    def __init__(self, nbytes: int, seconds: float) -> None:
+    def __init__(self, nbytes: int, seconds: float, tensors: int = 1) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(nbytes // 4096, 1024))
+        rows = max(1, nbytes // tensors // 4096)
+        self.weights = nn.ParameterList(nn.Parameter(torch.zeros(rows, 1024)) for _ in range(tensors))
         self.seconds = seconds
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        weight: Any = self.weight
-        return _Wait.apply(rows, weight, self.seconds)  # type: ignore[no-any-return, no-untyped-call]
+        each_s = self.seconds / len(self.weights)
+        for weight in self.weights:
+            rows = _Wait.apply(rows, weight, each_s)  # type: ignore[no-untyped-call]
+        return rows
+
+
+class TransformerBlock(nn.TransformerEncoderLayer):
+    """A block that really computes."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, 4, 4 * width, dropout=0.0, batch_first=True)
 
 
 def make_net(case: dict[str, Any]) -> nn.Module:
-    count = case["layers"]
+    if width := case.get("width"):
+        return nn.Sequential(*(TransformerBlock(width) for _ in range(case["layers"])))
+    sizes = case.get("sizes") or [1] * case["layers"]  # of the layers, in proportion
+    times = case.get("times") or [1] * len(sizes)
     return nn.Sequential(
-        *(WaitingLayer(case["bytes"] // count, case["compute_s"] / 3 / count) for _ in range(count))
+        *(
+            WaitingLayer(
+                int(case["bytes"] * size / sum(sizes)),
+                case["compute_s"] / 3 * seconds / sum(times),
+                case.get("tensors", 1),
+            )
+            for size, seconds in zip(sizes, times, strict=True)
+        )
     )
 
 
-def run_step(model: nn.Module, optimizer: torch.optim.Optimizer, passes: int, planned: bool) -> float:
+def make_rows(case: dict[str, Any], times: int = 1) -> torch.Tensor:
+    """Return the input of a pass; `times` as large where a step has fewer passes."""
+    if width := case.get("width"):
+        return torch.randn(times * case["rows"], 16, width)
+    return torch.zeros(1, requires_grad=True)
+
+
+def run_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, rows: torch.Tensor, passes: int, planned: bool
+) -> float:
     dist.barrier()
     began = time.perf_counter()
     optimizer.zero_grad()
     for number in range(passes):
-        rows = torch.zeros(1, requires_grad=True)
         if planned:
             with micro_batch(model, last=number == passes - 1):
                 model(rows).sum().backward()
@@ -100,7 +129,8 @@ def measured(case: dict[str, Any], way: Way | str, steps: int, alone_in: int = 0
     for layer in net.modules():
         if isinstance(layer, WaitingLayer):
             layer.seconds *= case["passes"] // passes  # the same samples in fewer passes
-    found = [run_step(model, optimizer, passes, isinstance(way, Way)) for _ in range(steps + 1)]
+    rows = make_rows(case, case["passes"] // passes)
+    found = [run_step(model, optimizer, rows, passes, isinstance(way, Way)) for _ in range(steps + 1)]
     return found[1:]
 
 
@@ -109,9 +139,15 @@ def main() -> None:
     weft.init()
     rank = dist.get_rank()
     cluster = measured_here(hosts_of_ranks())
+    if rank == 0:
+        print("weft-facts " + json.dumps(asdict(cluster)), flush=True)
     for case in asked["cases"]:
-        step = record_step(
-            make_net(case), [torch.zeros(1, requires_grad=True)], passes=case["passes"], repeats=2
+        net = make_net(case)
+        step = recorded_here(
+            net,
+            [make_rows(case)],
+            optimizer=torch.optim.SGD(net.parameters(), 1e-3),
+            passes=case["passes"],
         )
         step = replace(step, optimizer_bytes=2 * step.parameter_bytes)
         facts = replace(cluster, device_bytes=case.get("budget", 0))
@@ -121,12 +157,17 @@ def main() -> None:
         for name, given in case["ways"].items():
             ways[name] = {"chosen": chosen[0].way, "gloo": name, "alone": name}.get(name) or Way(**given)
         times: dict[str, list[float]] = {name: [] for name in ways}
+        same = {name: way for name, way in ways.items() if way == ways.get("chosen") and name != "chosen"}
         for number in range(case.get("rounds", 1)):  # interleaved
             for name, way in ways.items():
+                if name == "chosen" and same:
+                    continue  # it is measured under its other name
                 if way != "gloo" or number == 0:  # it takes minutes
                     times[name] += measured(
                         case, way, 1 if way == "gloo" else case.get("steps", 2), chosen[0].way.passes
                     )
+        for name in same:
+            times["chosen"] = times[name]
         for name, way in ways.items():
             found = statistics.median(times[name])
             predicted = predict(step, facts, way) if isinstance(way, Way) else None
@@ -137,7 +178,7 @@ def main() -> None:
                     "way": {"gloo": "FSDP2 on Gloo", "alone": "nothing exchanged"}.get(str(way), str(way)),
                     "kind": asdict(way) if isinstance(way, Way) else None,
                     "measured_s": found,
-                    "compute_s": case["passes"] * case["compute_s"],
+                    "compute_s": step.compute_s,
                     "predicted_s": None if predicted is None else predicted.step_s,
                 }
                 print("weft-figure " + json.dumps(data), flush=True)

@@ -125,6 +125,31 @@ def test_a_plain_script_runs_by_a_plan(shell: Shell) -> None:
     assert json.loads((shell.folder / "run" / "parallel-measured.json").read_text())["measured_s"] > 0
 
 
+SHARDED = """
+import torch, weft, weft.parallel
+weft.init()
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+model, optimizer = weft.parallel.apply(net, torch.optim.SGD(net.parameters(), 0.1))
+model(torch.randn(2, 8)).sum().backward()
+optimizer.step()
+print("goes on as", model.weft_way.kind)
+"""
+
+
+def test_a_run_that_lost_hosts_keeps_the_kind_of_its_plan(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(SHARDED)
+    facts = cluster(4, 2)
+    plan = make_plan(step(), facts, choose(step(), facts, kinds=("fsdp-keep",)), "rounding")
+    script = str(shell.folder / "train.py")
+    config = LaunchConfig(command=Command("script", script), parallel_plan=plan.to_text())
+    four = Dimensions(accelerators=2, hosts_per_rack=4, racks=1, aisles=1, per_host=(2, 2, 2, 2))
+    variables = dict(common_variables(config, {}, leader="a", port=1, dimensions=four))
+    packed = f"{PLAN_VARIABLE}={variables[PLAN_VARIABLE]}"
+    done = shell.weft("run", "-n", "2", "--env", packed, "train.py", timeout=200)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.count("goes on as fsdp-keep") == 2
+
+
 def test_a_plan_needs_a_world() -> None:
     net = torch.nn.Linear(2, 2)
     with pytest.raises(UsageError, match=r"call weft.init\(\) first"):

@@ -129,6 +129,9 @@ def test_another_network_is_planned_anew_and_an_elastic_run_keeps_its_kind() -> 
     fewer = plan_file.for_hosts(plan, ("h0", "h1", "h3"), 2)
     assert fewer.way.kind == "hsdp"
     assert fewer.cluster.host_count == 3
+    alone = plan_file.for_hosts(plan, ("h0",), 2)  # nothing is replicated across hosts any more
+    assert alone.way.kind == "hsdp"
+    assert alone.predicted.card_bytes == 0
 
 
 def test_predictions_are_data() -> None:

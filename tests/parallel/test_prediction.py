@@ -78,12 +78,50 @@ def test_uplinks_of_racks_carry_less_by_levels() -> None:
 
 
 def test_ddp_hides_buckets_behind_backward() -> None:
-    # Buckets of 25 MB take 0.3 s each on the network and become ready every 0.2 s of the backward pass; before them
-    # goes one of 1 MiB, and from the second one on the network never rests.
+    # Buckets of 25 MB take 0.3 s each on the network and become ready every 0.2 s of the backward pass, from 0.6 s on.
     found = predict(step(), cluster(), Way(bucket_bytes=25 * MB))
     assert found.card_bytes == 150 * MB
-    second_ready = 0.4 + 0.2 * (MIB + 25 * MB) / (25 * MB)
-    assert found.step_s == pytest.approx(second_ready + (100 * MB - MIB) * 1.5 / GIGABIT)
+    assert found.step_s == pytest.approx(0.6 + 4 * 0.3)
+
+
+def test_a_bucket_holds_whole_gradients() -> None:
+    # Two layers of 25 MB in two tensors each: 30 MB are there with the third tensor, after 3/4 of the backward pass.
+    layers = tuple(replace(one, tensor_bytes=(15 * MB, 10 * MB)) for one in step(2).layers)
+    found = predict(replace(step(2), layers=layers), cluster(), Way(bucket_bytes=30 * MB))
+    ready_s = 0.2 + 0.2 + 0.2 * 10 / 25
+    assert found.step_s == pytest.approx(ready_s + 50 * MB * 1.5 / GIGABIT)
+    small = predict(replace(step(2), layers=layers), cluster(), Way(bucket_bytes=1 * MB))
+    assert small.step_s == pytest.approx(0.2 + 0.2 * 10 / 25 + 50 * MB * 1.5 / GIGABIT)
+
+
+def test_copies_to_buckets_keep_the_processor_busy() -> None:
+    copying = predict(step(), cluster(bucket_copy_bps=250 * MB), Way(bucket_bytes=25 * MB))
+    assert copying.step_s == pytest.approx(0.6 + 0.1 + 4 * 0.3)
+
+
+def test_computing_is_slower_beside_transport_on_the_same_cores() -> None:
+    # The transport takes half of the one core while the network works.
+    busy = replace(step(), busy_cores=1.0)
+    shared = cluster(transport_cores=0.5)
+    alone, beside = (predict(busy, facts, Way(bucket_bytes=25 * MB)) for facts in (cluster(), shared))
+    # Each other layer computes 0.15 s in the 0.3 s of a bucket, and the rest alone.
+    assert alone.step_s == pytest.approx(1.8)
+    assert beside.step_s == pytest.approx(0.6 + 3 * 0.35 + 0.3)
+    with_room = replace(busy, spare_cores=1.0)
+    assert predict(with_room, shared, Way(bucket_bytes=25 * MB)).step_s == alone.step_s
+    assert predict(step(), shared, Way(bucket_bytes=25 * MB)).step_s == alone.step_s
+
+
+def test_a_wire_has_the_speed_that_was_measured_for_it() -> None:
+    speeds = {
+        "all_reduce": CollectiveSpeed(0.0, GIGABIT),
+        "all_reduce bf16": CollectiveSpeed(0.1, GIGABIT / 2),
+    }
+    facts = cluster(measured=speeds)
+    costs = [
+        collective_cost(facts, Way(wire=wire), "all_reduce", 100 * MB) for wire in ("fp32", "bf16", "fp16")
+    ]
+    assert [cost.seconds for cost in costs] == pytest.approx([1.2, 0.1 + 1.2, 0.6])
 
 
 def test_without_overlap_everything_adds_up() -> None:

@@ -19,9 +19,10 @@ from weft.parallel.applying.overlap import OverlappedReduceScatter, PendingReduc
 from weft.parallel.applying.passes import ATTRIBUTE
 from weft.parallel.applying.torch_private import gather_in_background
 from weft.parallel.planning.choice import choose
-from weft.parallel.planning.plan_file import ParallelPlan, check_for, make_plan, read_plan
+from weft.parallel.planning.plan_file import ParallelPlan, check_for, for_hosts, make_plan, read_plan
 from weft.parallel.prediction.way import Way
 from weft.parallel.recording.layers import layers_of, own_parameters
+from weft.parallel.recording.optimizers import arguments_of
 
 
 def apply(
@@ -40,7 +41,7 @@ def apply(
     _ready(optimizer)
     found = _plan(model, optimizer, plan, batch, passes)
     way = found.way if isinstance(found, ParallelPlan) else found
-    if isinstance(found, ParallelPlan):
+    if isinstance(found, ParallelPlan) and plan != "auto":
         hosts = groups.hosts_of_ranks()
         check_for(found, [str(number) for number in range(len(hosts))], dist.get_world_size())
     _same_everywhere(model)
@@ -73,23 +74,28 @@ def _plan(
     if plan != "auto":
         return read_plan(Path(plan))
     if (given := plan_from_env(os.environ)) is not None:
-        return given
+        return _for_those_here(given)
     if batch is None:
         raise UsageError(
             'plan="auto" must have a step to plan for, got none; give batch=..., a plan file, or use weft run --plan'
         )
-    from weft.parallel.recording.here import measured_here
-    from weft.parallel.recording.recorder import record_step
+    from weft.parallel.recording.here import measured_here, recorded_here
 
-    step = record_step(model, batch, optimizer=optimizer, passes=passes)
-    steps: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(steps, step)
-    slowest = max(steps, key=lambda each: each.compute_s)  # whom all others wait for
+    step = recorded_here(model, batch, optimizer=optimizer, passes=passes)
     cluster = measured_here(groups.hosts_of_ranks())
-    chosen: list[Any] = [make_plan(slowest, cluster, choose(slowest, cluster), "rounding")]
+    chosen: list[Any] = [make_plan(step, cluster, choose(step, cluster), "rounding")]
     dist.broadcast_object_list(chosen)
     made: ParallelPlan = chosen[0]
     return made
+
+
+def _for_those_here(plan: ParallelPlan) -> ParallelPlan:
+    """Return the run's plan for the hosts that are left, or have come, since it began: of the same kind."""
+    hosts = groups.hosts_of_ranks()
+    if len(hosts) == plan.cluster.host_count and dist.get_world_size() == plan.cluster.world:
+        return plan
+    names = [f"host{number}" for number in range(len(hosts))]
+    return for_hosts(plan, names, max(map(len, hosts)))
 
 
 def _same_everywhere(model: nn.Module) -> None:
@@ -117,17 +123,10 @@ def _replicated(
     if way.kind == "zero1":
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
-        names = {"params", "initial_lr", *_PRIVATE}
-        parts = [
-            {name: value for name, value in part.items() if name not in names - {"params"}}
-            for part in optimizer.param_groups
-        ]
+        parts = [{"params": part["params"], **arguments_of(part)} for part in optimizer.param_groups]
         made: Any = ZeroRedundancyOptimizer(parts, optimizer_class=type(optimizer), process_group=group)
         return wrapped, made
     return wrapped, optimizer
-
-
-_PRIVATE = ("decoupled_weight_decay",)  # in the groups of some optimizers, and no argument of theirs
 
 
 def _swapped(

@@ -14,6 +14,7 @@ from typing import Any
 from weft.documents import fill_model, parse_document
 from weft.errors import UsageError
 from weft.files import write_whole
+from weft.parallel.planning.candidates import candidates
 from weft.parallel.planning.choice import WayChoice, choose
 from weft.parallel.prediction.cluster import ClusterFacts
 from weft.parallel.prediction.predict import Prediction, predict
@@ -100,7 +101,10 @@ def check_for(plan: ParallelPlan, hosts: Sequence[str], workers: int) -> None:
 def replan(plan: ParallelPlan, cluster: ClusterFacts, *, keep_kind: bool = False) -> ParallelPlan:
     """Return the plan for another network or other hosts; `keep_kind` is for runs whose state lies as it lies."""
     kinds = (plan.way.kind,) if keep_kind else tuple(KINDS)
-    choice = choose(plan.step, cluster, allow=plan.allow, kinds=kinds)
+    ways = list(candidates(plan.step, cluster))
+    if not any(way.kind in kinds for way in ways):
+        ways.append(plan.way)  # a single host or worker leaves nothing to shard over, and so no candidate
+    choice = choose(plan.step, cluster, allow=plan.allow, kinds=kinds, ways=ways)
     return make_plan(plan.step, cluster, choice, plan.allow)
 
 

@@ -40,9 +40,10 @@ class ClusterFacts:
     hop_s: float = 0.0  # more for each host beyond two
     memory_bps: float = USUAL_MEMORY_BPS  # of exchanges within a host
     host_fixed_s: float = 5e-5  # of one exchange within a host
-    shard_copy_bps: float = (
-        0.0  # at which a worker copies layers that it gathers and scatters; 0: beside compute
-    )
+    # At which a worker copies layers that it gathers and scatters, and gradients to buckets; 0: beside compute.
+    shard_copy_bps: float = 0.0
+    bucket_copy_bps: float = 0.0
+    transport_cores: float = 0.0  # processor time of a worker's transport, by the time that the network works
     copy_bps: float = (
         0.0  # between a device and main memory; 0: the device is the CPU, nothing can be swapped
     )
@@ -51,7 +52,8 @@ class ClusterFacts:
     racks: int = 1
     uplink_bps: float = 0.0  # of a rack; 0: as fast as all its cards together
     jitter: float = 0.0  # standard deviation of a worker's compute, as a share of it
-    measured: Mapping[str, CollectiveSpeed] = field(default_factory=dict)  # by collective, from weft bench
+    # By collective, and by collective and wire: `all_reduce`, `all_reduce bf16`.
+    measured: Mapping[str, CollectiveSpeed] = field(default_factory=dict)
     source: str = "given"  # where the figures come from, for people
 
     def __post_init__(self) -> None:

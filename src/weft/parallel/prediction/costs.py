@@ -47,7 +47,8 @@ def collective_cost(
     uplink_bytes = _uplink_bytes(cluster, way, rounds, nbytes * share, card_bytes)
     rate = cluster.card_bps * cluster.efficiency
     fixed = cluster.fixed_s + cluster.hop_s * (hosts - 2)
-    if (measured := cluster.measured.get(operation)) is not None:
+    measured = cluster.measured.get(f"{operation} {way.wire}") if share < 1 else None
+    if (measured := measured or cluster.measured.get(operation)) is not None:
         rate, fixed = measured.card_bps, measured.fixed_s
     network_s = card_bytes / rate
     if cluster.uplink_bps:

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from weft.parallel.prediction.cluster import ClusterFacts
 from weft.parallel.prediction.costs import CollectiveCost, Operation, Scope, collective_cost
 from weft.parallel.prediction.memory import swapped_bytes
-from weft.parallel.prediction.step import RecordedStep
+from weft.parallel.prediction.step import LayerRecord, RecordedStep
 from weft.parallel.prediction.timeline import WorkerTimeline
 from weft.parallel.prediction.way import Way
-
-FIRST_BUCKET_BYTES = 1 << 20  # of DDP, smaller than the others so that communication starts early
 
 
 def play(step: RecordedStep, cluster: ClusterFacts, way: Way) -> WorkerTimeline:
@@ -24,7 +22,7 @@ class _StepPlayer:
 
     def __init__(self, step: RecordedStep, cluster: ClusterFacts, way: Way) -> None:
         self.step, self.cluster, self.way = step, cluster, way
-        self.time = WorkerTimeline()
+        self.time = WorkerTimeline(beside_network(step, cluster))
         self.layers = step.layers
         self._costs: dict[tuple[Operation, float, Scope], CollectiveCost] = {}
 
@@ -51,6 +49,23 @@ class _StepPlayer:
             self._costs[key] = collective_cost(self.cluster, self.way, operation, nbytes, scope)
         return self._costs[key]
 
+    def copy(self, nbytes: float, rate_bps: float) -> None:
+        """Let the processor copy what it sends or has received, where it does that itself."""
+        if rate_bps:
+            self.time.wait(self.time.now + nbytes / rate_bps)
+
+
+def beside_network(step: RecordedStep, cluster: ClusterFacts) -> float:
+    """Return how many times as long computing takes while bytes are moved by threads on the same cores.
+
+    These threads sleep most of the time, so a scheduler lets them run first; but no more than half of the cores.
+    """
+    cores = step.busy_cores + step.spare_cores
+    if not step.busy_cores or not cluster.transport_cores:
+        return 1.0
+    left = max(cores - cluster.transport_cores, cores / 2)
+    return max(1.0, step.busy_cores / left)
+
 
 class _Replicated(_StepPlayer):
     """DDP, ZeRO-1, and DDP with large model support."""
@@ -60,15 +75,28 @@ class _Replicated(_StepPlayer):
         self.time.compute(0.0, self.time.now + self._late_s(self.step.forward_s))
 
     def backward(self, *, last: bool, reduces: bool) -> None:
-        began = self.time.now
-        self.time.compute(self.step.backward_s)
-        self.time.compute(0.0, self.time.now + self._late_s(self.step.backward_s))
         if self.cluster.world == 1 or not reduces or self.way.local_steps > 1:
+            self.time.compute(self.step.backward_s)
+            self.time.compute(0.0, self.time.now + self._late_s(self.step.backward_s))
             return
+        computed_s = 0.0
+        buckets = []
         for ready_s, nbytes in self._buckets():
-            after = began + ready_s if self.way.overlap else self.time.now
-            self.time.exchange(self.cost("all_reduce", nbytes), after, overlap=self.way.overlap)
+            self.time.compute(ready_s - computed_s)
+            computed_s = ready_s
+            self.copy(nbytes, self.cluster.bucket_copy_bps)
+            if self.way.overlap:
+                self._reduce(nbytes)
+            else:
+                buckets.append(nbytes)
+        self.time.compute(self.step.backward_s - computed_s)
+        self.time.compute(0.0, self.time.now + self._late_s(self.step.backward_s))
+        for nbytes in buckets:
+            self._reduce(nbytes)
         self.time.wait(self.time.end)
+
+    def _reduce(self, nbytes: int) -> None:
+        self.time.exchange(self.cost("all_reduce", nbytes), self.time.now, overlap=self.way.overlap)
 
     def finish(self) -> None:
         world, step = self.cluster.world, self.step
@@ -99,21 +127,29 @@ class _Replicated(_StepPlayer):
     def _buckets(self) -> Iterator[tuple[float, int]]:
         """Yield when the gradients of each bucket are ready, from the start of the backward pass, and its bytes.
 
-        Gradients come in the reverse order of the layers, those of a layer evenly while it computes.
+        Gradients come in the reverse order of the layers, those of a layer evenly while it computes. A bucket holds
+        whole gradients, and is full once it has its size or more.
         """
-        elapsed_s, filled, limit = 0.0, 0, min(FIRST_BUCKET_BYTES, self.way.bucket_bytes)
+        elapsed_s, filled = 0.0, 0
         for layer in reversed(self.layers):
-            left = layer.gradient_bytes
-            while filled + left >= limit and left:
-                taken = limit - filled
-                left -= taken
-                ready = 1 - left / layer.gradient_bytes
-                yield elapsed_s + layer.backward_s * ready, limit
-                filled, limit = 0, self.way.bucket_bytes
-            filled += left
+            given = 0
+            for nbytes in reversed(_tensors(layer, self.way.bucket_bytes)):
+                given += nbytes
+                filled += nbytes
+                if filled >= self.way.bucket_bytes:
+                    yield elapsed_s + layer.backward_s * given / layer.gradient_bytes, filled
+                    filled = 0
             elapsed_s += layer.backward_s
         if filled:
             yield elapsed_s, filled
+
+
+def _tensors(layer: LayerRecord, bucket_bytes: int) -> tuple[int, ...]:
+    """Return the bytes of a layer's gradients; where they are not known, pieces that fill buckets."""
+    if layer.tensor_bytes or not layer.gradient_bytes:
+        return layer.tensor_bytes
+    whole, rest = divmod(layer.gradient_bytes, bucket_bytes)
+    return (rest,) * bool(rest) + (bucket_bytes,) * whole
 
 
 class _Sharded(_StepPlayer):
@@ -153,14 +189,14 @@ class _Sharded(_StepPlayer):
 
         for index, layer in enumerate(layers):
             gather(index, self.time.now)
-            began = max(self.time.now, arrives.get(index, 0.0))
+            if index in arrives:
+                self.time.wait(arrives[index])
+                self.copy(layer.parameter_bytes, self.cluster.shard_copy_bps)
             for more in range(index + 1, index + 1 + ahead):
-                gather(more, began)
-            self.time.compute(layer.forward_s if forward else layer.backward_s, began)
-            copied = layer.parameter_bytes * (index in arrives) + layer.gradient_bytes * reduces
-            if self.cluster.shard_copy_bps:
-                self.time.wait(self.time.now + copied / self.cluster.shard_copy_bps)
+                gather(more, self.time.now)
+            self.time.compute(layer.forward_s if forward else layer.backward_s)
             if reduces and layer.gradient_bytes:
+                self.copy(layer.gradient_bytes, self.cluster.shard_copy_bps)
                 self._reduce(layer.gradient_bytes)
 
     def _reduce(self, nbytes: int) -> None:

@@ -23,6 +23,7 @@ class LayerRecord:
     parameter_bytes: int
     gradient_bytes: int
     activation_bytes: int = 0  # kept from its forward to its backward pass
+    tensor_bytes: tuple[int, ...] = ()  # of each gradient, in the order of the parameters; none: not known
 
     def __post_init__(self) -> None:
         for field in ("forward_s", "backward_s"):
@@ -51,6 +52,8 @@ class RecordedStep:
     timed: bool = True  # False: times are computed from shapes
     samples: int = 1  # in a pass
     gradient_type: str = "float32"  # lighter wires are for sums of float32 alone
+    busy_cores: float = 0.0  # processor time of a worker while it computes a pass, by the time the pass takes
+    spare_cores: float = 0.0  # that it could use beside them; 0 of both: not known
 
     def __post_init__(self) -> None:
         if not self.layers or not any(layer.parameter_bytes for layer in self.layers):

@@ -6,6 +6,7 @@ Where there is no device, the clock counts operations on tensors of the device `
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,9 @@ from torch.autograd import Variable
 
 from weft.errors import UsageError
 from weft.parallel.prediction.step import LayerRecord, RecordedStep
+from weft.parallel.recording.cores import CoreUse, own_cores
 from weft.parallel.recording.layers import bytes_of, layers_of, own_parameters, tensors_in
+from weft.parallel.recording.optimizers import optimizer_seconds
 
 # Tensors of state for each parameter, by the optimizer's class; of others, as Adam's.
 _STATES = {"SGD": 0, "Adagrad": 1, "RMSprop": 1, "Adafactor": 0, "LBFGS": 0, "Muon": 1}
@@ -126,6 +129,7 @@ def record_step(
     if flops is not None:
         repeats = 1
     found = []
+    began = CoreUse.now()
     try:
         with ExitStack() as stack:
             if flops is not None:
@@ -133,8 +137,13 @@ def record_step(
 
                 counter = stack.enter_context(FlopCounterMode(display=False))
                 clock = counter.get_total_flops
-            for _ in range(repeats + (flops is None)):  # the first one warms up
+            for number in range(repeats + (flops is None)):  # the first one warms up
+                if passes == 1:
+                    model.zero_grad(set_to_none=True)  # with many, gradients are added up in most of them
+                if number == 1:
+                    began = CoreUse.now()
                 found.append(_one_pass(model, batch, layers, loss, clock))
+            ended = CoreUse.now()
     except UsageError:
         raise
     except Exception as error:
@@ -146,6 +155,10 @@ def record_step(
         model.zero_grad(set_to_none=True)
     synchronise()
     clocks = found[1:] if flops is None else found
+    timed = flops is None
+    busy, spare = (0.0, 0.0)
+    if timed and next(model.parameters()).device.type == "cpu":
+        busy, spare = ended.cores_since(began, own_cores(os.environ))
     return step_from(
         model,
         layers,
@@ -155,7 +168,9 @@ def record_step(
         passes=passes,
         name=name or type(model).__name__,
         device=device or str(next(model.parameters()).device),
-        timed=flops is None,
+        timed=timed,
+        optimizer_s=optimizer_seconds(optimizer, synchronise) if timed and optimizer is not None else 0.0,
+        cores=(busy, spare),
         samples=next((int(one.shape[0]) for one in tensors_in(list(batch)) if one.dim()), 1),
     )
 
@@ -215,6 +230,7 @@ def step_from(
     seconds: float = 1.0,  # in one tick of the clock
     samples: int = 1,
     optimizer_s: float = 0.0,
+    cores: tuple[float, float] = (0.0, 0.0),  # busy while computing, and to spare
 ) -> RecordedStep:
     """Return the record of a step from the marks of some passes: of each layer, the median."""
     owned = own_parameters(model, layers)
@@ -233,6 +249,7 @@ def step_from(
             parameter_bytes=bytes_of(owned.get(layer, [])),
             gradient_bytes=bytes_of(owned.get(layer, []), trained=True),
             activation_bytes=clocks[-1].kept.get(layer, 0),
+            tensor_bytes=tuple(one.nbytes for one in owned.get(layer, []) if one.requires_grad),
         )
         for layer in order
     )
@@ -247,6 +264,8 @@ def step_from(
         timed=timed,
         samples=samples,
         gradient_type=types.pop() if len(types) == 1 else "mixed",
+        busy_cores=cores[0],
+        spare_cores=cores[1],
     )
 
 
