@@ -156,3 +156,15 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(len(core.cpus) for core in host.cores) == len(os.sched_getaffinity(0))
     assert host.memory_bytes > 0
     assert Host.from_json(host.to_json()) == host
+
+
+def test_a_container_has_the_time_and_the_memory_of_its_group(sysfs: Sysfs) -> None:
+    for cpu in range(4):
+        sysfs.core(0, cpu, [cpu])
+    sysfs.write("proc/meminfo", "MemTotal: 4194304 kB")
+    sysfs.write("proc/self/cgroup", "0::/")
+    sysfs.write("sys/fs/cgroup/memory.max", "1048576")
+    for told, quota in (("150000 100000", 1.5), ("400000 100000", None)):  # as much as there are processors
+        sysfs.write("sys/fs/cgroup/cpu.max", told)
+        assert sysfs.detect(range(4)).cpu_quota_cores == quota
+    assert sysfs.detect(range(4)).memory_bytes == 1048576

@@ -26,6 +26,23 @@ def test_two_sockets_with_two_accelerators_each() -> None:
     assert placements[1].threads == 8
 
 
+def test_workers_have_threads_for_the_time_of_their_container_and_run_anywhere() -> None:
+    """A pod with `cpu: 6` on a machine of 32 cores: its neighbours see the same cores, and must not pick the same."""
+    host = replace(machine(accelerators=()), cpu_quota_cores=6.0)
+    for workers, threads in ((1, 6), (4, 1), (8, 1)):
+        placements = place(host, workers)
+        assert {placement.threads for placement in placements} == {threads}
+        assert {placement.cpus for placement in placements} == {tuple(range(64))}
+        assert {placement.numa for placement in placements} == {()}
+        assert {placement.shared for placement in placements} == {workers > 6}
+
+
+def test_workers_of_a_container_stay_with_their_accelerators() -> None:
+    placements = place(replace(machine(), cpu_quota_cores=8.0), 4)
+    assert [placement.slot for placement in placements] == slots(machine(), 4)
+    assert [placement.threads for placement in placements] == [2] * 4
+
+
 def test_fewer_workers_than_accelerators_share_the_cores_of_their_sockets() -> None:
     assert slots(machine(), 1) == ["0:0-15"]
     assert slots(machine(), 3) == ["0:0-7", "0:8-15", "1:0-15"]

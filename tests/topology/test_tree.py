@@ -51,5 +51,10 @@ def test_equal_branches_are_drawn_apart() -> None:
     )
 
 
+def test_a_container_shows_the_time_it_may_use() -> None:
+    host = replace(machine(cores=(4,), threads=1, accelerators=(), memory_bytes=8 * GIB), cpu_quota_cores=1.5)
+    assert render_tree([host]).startswith("host1  1 socket, 4 cores, 4 threads, time for 1.5, 8.0 GiB\n")
+
+
 def test_no_hosts() -> None:
     assert render_tree([]) == ""

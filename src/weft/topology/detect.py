@@ -1,6 +1,7 @@
 """Looks at this machine and describes it as a `Host`: what the kernel says under /sys and /proc.
 
-Only processors this process may use are counted, so that a container or a batch job sees its share.
+Only processors this process may use are counted, so that a container or a batch job sees its share; where its share is
+one of time and not of processors, it is told beside them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 
 from weft.topology.accelerators import accelerators
+from weft.topology.cgroup import cpu_quota_cores, memory_limit_bytes
 from weft.topology.cpulist import parse_cpulist
 from weft.topology.host import Accelerator, Core, Host
 from weft.topology.network import cards
@@ -30,6 +32,7 @@ def detect(root: Path = Path("/"), *, allowed: Iterable[int] | None = None) -> H
         name=socket.gethostname().partition(".")[0],
         cores=cores,
         memory_bytes=_memory_bytes(root),
+        cpu_quota_cores=_quota(root, sum(len(core.cpus) for core in cores)),
         accelerators=tuple(_seated(accelerator, cores) for accelerator in accelerators(root)),
         cards=cards(),
     )
@@ -97,7 +100,15 @@ def _seated(accelerator: Accelerator, cores: Collection[Core]) -> Accelerator:
 
 def _memory_bytes(root: Path) -> int:
     match = re.search(r"^MemTotal:\s+([0-9]+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
-    return int(match[1]) * 1024 if match else 0
+    known = int(match[1]) * 1024 if match else 0
+    limit = memory_limit_bytes(root)
+    return known if limit is None or not known else min(known, limit)
+
+
+def _quota(root: Path, processors: int) -> float | None:
+    """The processor time of this process in cores, where it is less than what its processors have."""
+    quota = cpu_quota_cores(root)
+    return quota if quota is not None and quota < processors else None
 
 
 def _cpu(root: Path, cpu: int) -> Path:

@@ -52,6 +52,7 @@ class Host:
     name: str
     cores: tuple[Core, ...]
     memory_bytes: int = 0
+    cpu_quota_cores: float | None = None  # processor time it may use, where less than its processors have
     accelerators: tuple[Accelerator, ...] = ()
     cards: tuple[NetworkCard, ...] = ()
 
@@ -78,6 +79,7 @@ class Host:
         return cls(
             name=data["name"],
             memory_bytes=data["memory_bytes"],
+            cpu_quota_cores=data.get("cpu_quota_cores"),
             cores=tuple(Core(**{**core, "cpus": tuple(core["cpus"])}) for core in data["cores"]),
             accelerators=tuple(Accelerator(**item) for item in data["accelerators"]),
             cards=tuple(

@@ -7,7 +7,7 @@ is slower to reach. The workers of a socket share its cores evenly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from weft.errors import TopologyError, UsageError
@@ -27,6 +27,7 @@ class Placement:
     accelerator: int | None = None  # its `index`, whatever its place in the host's list
     shared: bool = False  # the socket has fewer cores than workers, so all of them float over it
     cores: int | None = None  # their number, where they are not one stretch
+    most_threads: int | None = None  # that the host has processor time for, where that is less than its cores
 
     @property
     def slot(self) -> str:
@@ -36,7 +37,8 @@ class Placement:
     @property
     def threads(self) -> int:
         """How many threads the worker can keep busy."""
-        return 1 if self.shared else self.cores or self.last_core - self.first_core + 1
+        own = 1 if self.shared else self.cores or self.last_core - self.first_core + 1
+        return own if self.most_threads is None else min(own, self.most_threads)
 
 
 def place(host: Host, workers: int) -> tuple[Placement, ...]:
@@ -49,6 +51,28 @@ def place(host: Host, workers: int) -> tuple[Placement, ...]:
         raise TopologyError(
             f"a host must have a core to run on, got none on {host.name}; check its CPU affinity"
         )
+    if host.cpu_quota_cores is not None:
+        return _place_within(host, workers, host.cpu_quota_cores)
+    return _place(host, workers)
+
+
+def _place_within(host: Host, workers: int, quota_cores: float) -> tuple[Placement, ...]:
+    """Placements on a host that has a share of its processors' time, and has neighbours: other containers, say.
+
+    Workers have threads for that time. Those without an accelerator to be near run wherever there is room: neighbours
+    that look at the same processors would all choose the same ones.
+    """
+    most = max(1, int(quota_cores / workers))
+    if host.accelerators:
+        found = _place(host, workers)
+    else:
+        cpus = sorted(cpu for core in host.cores for cpu in core.cpus)
+        anywhere = _placement_on(cpus, host.cores, shared=workers > quota_cores)
+        found = (replace(anywhere, numa=()),) * workers
+    return tuple(replace(one, most_threads=most) for one in found)
+
+
+def _place(host: Host, workers: int) -> tuple[Placement, ...]:
     accelerators = _accelerators(host, workers)
     placements: dict[int, Placement] = {}
     for socket, members in _members(host, accelerators).items():

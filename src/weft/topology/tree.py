@@ -39,6 +39,7 @@ def _host(host: Host, leads: bool, route: str | None) -> Branch:
         _count(len(host.sockets), "socket"),
         _count(len(host.cores), "core"),
         _count(sum(len(core.cpus) for core in host.cores), "thread"),
+        f"time for {host.cpu_quota_cores:g}" if host.cpu_quota_cores is not None else "",
         format_size(host.memory_bytes, unit="GiB") if host.memory_bytes else "",
         _count(len(host.accelerators), "accelerator") if host.accelerators else "",
     ]
