@@ -32,6 +32,7 @@ from weft.elastic.agent.actions import (
     WriteEvent,
     WriteHeader,
 )
+from weft.elastic.agent.contact import Contact, ReachableAgents
 from weft.elastic.agent.journal import Journal
 from weft.elastic.agent.launcher_link import LauncherLink, accept_launcher, listen_for_launcher
 from weft.elastic.agent.launcher_messages import (
@@ -61,10 +62,8 @@ from weft.elastic.membership.council_messages import CouncilMessage, ViewDecided
 from weft.elastic.membership.endings import (
     FINISHED,
     PAUSED,
-    can_go_on,
     end_of_loops,
     end_of_slots,
-    end_without_launcher,
     patience_when_cut_off_s,
 )
 from weft.elastic.membership.leader import Leader
@@ -126,8 +125,7 @@ class ElasticAgent:
         self._next_beat = 0.0
         self._checked_at = now
         self._usage = UsageSampler(marker(spec.run))
-        self._not_alone_at = now  # when the run could go on from here, or the launcher was heard, last
-        self._patience_s: float | None = None  # of a host that is cut off; None: it reaches enough voters
+        self._contact = Contact(least=self.rules.least, now=now)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -163,10 +161,10 @@ class ElasticAgent:
         late_s, self._checked_at = now - self._checked_at - self.timing.look_s, now
         if late_s > self.timing.beat_s:
             self.peers.excuse(late_s)
-            self._not_alone_at = min(now, self._not_alone_at + late_s)
+            self._contact.excuse(late_s, now)
         self.peers.drop_silent(self.timing.silence_s)
         self._check_workers()
-        self._note_contact(now)
+        self._contact.note(self._reach(), launcher_heard_at=self.launcher.heard_at, now=now)
         if not self.over and not self.leaving:
             self._leave_if_cut_off(now)
         if not self.over:
@@ -422,50 +420,37 @@ class ElasticAgent:
         if found is not None:
             self.end(found.how, found.code)
 
-    def _reached(self) -> tuple[bool, int]:
-        """Whether enough voters are reached to decide on a view, and how many workers the hosts reached can have."""
+    def _reach(self) -> ReachableAgents:
         living = self._living()
         quorum = is_quorum(self.council.view.voters, living.keys())
-        return quorum, sum(self._status_of(agent).possible for agent in living)
-
-    def _note_contact(self, now: float) -> None:
-        """Note until when this host was not alone: the run could go on from here, or the launcher was heard."""
-        quorum, possible = self._reached()
-        goes_on = can_go_on(quorum=quorum, possible=possible, least=self.rules.least)
-        self._not_alone_at = now if goes_on else max(self._not_alone_at, self.launcher.heard_at)
+        return ReachableAgents(quorum, sum(self._status_of(agent).possible for agent in living))
 
     def _end_if_alone(self, now: float) -> None:
         """End the run if it has too few places for workers, and no launcher is there to help, for long."""
-        quorum, possible = self._reached()
-        waited_s = now - self._not_alone_at
-        found = end_without_launcher(
-            quorum=quorum, possible=possible, least=self.rules.least, waited_s=waited_s
-        )
+        found = self._contact.end_of_run(self._reach(), now)
         if found is not None:
             self.end(found.how, found.code)
 
     def _leave_if_cut_off(self, now: float) -> None:
         """End what is here if this host was cut off from the others and from its launcher for long.
 
-        The run may well go on elsewhere: nobody is told that it is over, and this host may be called again. How long
-        that is was decided when contact was lost. Later, others that are known to be dead may have finished the run.
+        The run may well go on elsewhere: nobody is told that it is over, and this host may be called again.
         """
-        quorum, _ = self._reached()
-        if quorum:
-            self._patience_s = None
+        patience_s = self._contact.gives_up_after_s(self._reach(), now, self._patience_s)
+        if patience_s is None:
             return
-        if self._patience_s is None:
-            living = self._living()
-            unreached = [status.report for name, status in self.statuses.items() if name not in living]
-            self._patience_s = patience_when_cut_off_s(
-                self.council.view, self._report(), unreached, alone_s=self.spec.alone_s
-            )
-        if now - self._not_alone_at > self._patience_s:
-            cause = f"cut off from the others and from the launcher for {self._patience_s:g} s"
-            self.journal.event("gave-up", view=self.council.view.number, cause=cause)
-            self.leaving = self.gave_up = True
-            self._carry_out(reactions.on_cut_off(self.workers.facts()))
-            self._beat()
+        cause = f"cut off from the others and from the launcher for {patience_s:g} s"
+        self.journal.event("gave-up", view=self.council.view.number, cause=cause)
+        self.leaving = self.gave_up = True
+        self._carry_out(reactions.on_cut_off(self.workers.facts()))
+        self._beat()
+
+    def _patience_s(self) -> float:
+        """Return for how long this host waits, now that it is cut off, before it ends its workers."""
+        living = self._living()
+        unreached = [status.report for name, status in self.statuses.items() if name not in living]
+        alone_s = self.spec.alone_s
+        return patience_when_cut_off_s(self.council.view, self._report(), unreached, alone_s=alone_s)
 
     def _on_signal(self) -> None:
         """Leave the run, as this host is taken away; a second signal, or the end of the grace, kills the workers."""
