@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import weft.tune as tune
+from weft.errors import UsageError
 from weft.tune.space.domains import SpaceError
 from weft.tune.study.config import StudyError
 from weft.tune.study.journal import FILE, read_events
@@ -494,3 +496,106 @@ def write_onnx(path: Path, scale: float) -> None:
     constant = onnx.helper.make_tensor("s", kind, [1], [scale])
     graph = onnx.helper.make_graph([node], "scale", values[:1], values[1:], [constant])
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), str(path))
+
+
+def test_constraints_of_an_objective_keep_the_best_within_them(tmp_path: Path) -> None:
+    def objective(trial: Any) -> float:
+        x: float = trial.suggest_float("x", 0, 1)
+        trial.set_constraint("at least a half", 0.5 - x)
+        assert trial.constraints == {"at least a half": 0.5 - x}
+        return x
+
+    with tune.create_study(seed=3, folder=tmp_path / "held") as study:
+        study.optimize(objective, n_trials=40)
+        best = study.best_trial
+        assert best.params["x"] >= 0.5
+        assert any(t.params["x"] < 0.5 for t in study.trials), "some trials broke it"
+        late = [t.params["x"] for t in study.trials[20:]]
+        assert sum(x >= 0.5 for x in late) > len(late) / 2, "the search is told of it"
+    assert tune.Study.load(tmp_path / "held").best_params == best.params
+    never = tune.create_study(search="random")
+    never.optimize(lambda t: [t.set_constraint("c", 1), 0.0][1], n_trials=2)
+    with pytest.raises(StudyError, match="within its constraints to have a best, got none"):
+        _ = never.best
+    with pytest.raises(
+        StudyError, match=r"a constraint must be a number, at most 0 where it holds, got .*nan"
+    ):
+        never.ask().set_constraint("c", math.nan)
+
+
+def test_the_front_is_within_the_constraints() -> None:
+    study = tune.create_study(directions=["minimize", "minimize"], search="random")
+    for number in range(6):
+        trial = study.ask()
+        trial.set_constraint("odd", number % 2)
+        study.tell(trial, (float(number), float(9 - number)))
+    assert [t.number for t in study.best_trials] == [0, 2, 4]
+
+
+@pytest.mark.filterwarnings("ignore:suggest_:FutureWarning")
+def test_a_study_and_its_trials_have_what_optunas_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def objective(trial: Any) -> float:
+        a, b = trial.suggest_uniform("a", 0, 1), trial.suggest_loguniform("b", 1e-3, 1)
+        c = trial.suggest_discrete_uniform("c", 0, 1, 0.5)
+        assert (0 <= a <= 1, 1e-3 <= b <= 1, c in (0, 0.5, 1)) == (True, True, True)
+        trial.report(a, np.int64(0))
+        trial.report(a / 2, 1)
+        if trial.number == 1:
+            raise ArithmeticError
+        return float(a)
+
+    theirs = optuna.create_study(study_name="both")
+    ours = tune.create_study(study_name="both", search="random", folder=tmp_path / "ours")
+    for one in (theirs, ours):
+        one.optimize(
+            objective, n_trials=3, catch=ArithmeticError, gc_after_trial=True, show_progress_bar=True
+        )
+        one.set_user_attr("data", {"rows": 7})
+        assert (one.study_name if one is ours else "both", one.user_attrs) == ("both", {"data": {"rows": 7}})
+    assert "3 of 3 trials: trial 2 completed, best " in capsys.readouterr().err
+    assert ours.direction == theirs.direction.name.lower() == "minimize"
+    assert ours.directions == [one.name.lower() for one in theirs.directions]
+    for found, expected in zip(ours.get_trials(), theirs.get_trials(), strict=True):
+        assert list(found.intermediate_values) == list(expected.intermediate_values) == [0, 1]
+        assert found.last_step == expected.last_step == 1
+        assert (found.datetime_start is None) == (expected.datetime_start is None)
+        assert found.datetime_start is not None
+        assert found.datetime_complete is not None
+        assert found.duration == found.datetime_complete - found.datetime_start
+    assert [t.number for t in ours.get_trials(states=["failed"])] == [1]
+    ours.close()
+    assert tune.Study.load(tmp_path / "ours").user_attrs == {"data": {"rows": 7}}
+    several = tune.create_study(directions=["minimize", "maximize"])
+    with pytest.raises(StudyError, match="must have one metric to have one direction"):
+        _ = several.direction
+
+
+@pytest.mark.parametrize(
+    ("wrong", "must"),
+    [
+        (lambda t: t.report("a", 1), "a report must be numbers at a whole step, got 'a' at 1"),
+        (lambda t: t.report(1.0, 0.5), "a report must be numbers at a whole step, got 1.0 at 0.5"),
+        (lambda t: t.suggest_float("x", 0.1, 1, log=True, step=0.1), "x must have a step or be logarithmic"),
+        (lambda t: t.suggest_int("x", 1, 9, log=True, step=2), "x must have a step or be logarithmic"),
+    ],
+)
+def test_an_objective_that_says_nonsense_is_told(wrong: Any, must: str) -> None:
+    with pytest.raises(UsageError, match=must):
+        tune.create_study(search="random").optimize(wrong, n_trials=1)
+
+
+@pytest.mark.parametrize("trials", [-1, 2.5, "3"])
+def test_a_number_of_trials_that_is_none_is_told(trials: Any) -> None:
+    with pytest.raises(StudyError, match="trials must be a whole number from 0 on, got"):
+        tune.create_study(search="random").optimize(lambda t: 1.0, n_trials=trials)
+
+
+def test_no_further_trials_are_none_as_they_are_optunas() -> None:
+    study = tune.create_study(search="random")
+    study.optimize(lambda t: 1.0, n_trials=0)
+    assert study.trials == []
+    study.optimize(lambda t: 1.0, n_trials=np.int64(2))  # type: ignore[arg-type]
+    study.optimize(lambda t: 1.0, n_trials=0)
+    assert len(study.trials) == 2

@@ -11,6 +11,7 @@ def train(trial):
 from __future__ import annotations
 
 import json
+import operator
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,8 @@ class TrialKeeper(Protocol):
 
     def take_note(self, number: int, attrs: Mapping[str, Any]) -> None: ...
 
+    def take_constraints(self, number: int, values: Mapping[str, float]) -> None: ...
+
     def wants_end(self, number: int) -> bool: ...
 
     def folder_of(self, number: int) -> Path: ...
@@ -55,6 +58,7 @@ class FunctionTrial:
         )  # a paused trial finds it again, as long as this process lives
         self._keeper, self.number, self._params, self.until = keeper, number, params, until
         self.user_attrs: dict[str, Any] = {}
+        self.constraints: dict[str, float] = {}
 
     @property
     def params(self) -> dict[str, Any]:
@@ -71,8 +75,15 @@ class FunctionTrial:
 
     def report(self, value: float | Mapping[str, float], step: int) -> None:
         """Report the metric, or several by name, after so many steps; steps count from 1."""
-        values = value if isinstance(value, Mapping) else {"": float(value)}
-        self._keeper.take_report(self.number, int(step), {str(n): float(v) for n, v in values.items()})
+        values = value if isinstance(value, Mapping) else {"": value}
+        try:
+            numbers = {str(name): float(one) for name, one in values.items()}
+            whole = operator.index(step.item() if hasattr(step, "item") else step)
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"a report must be numbers at a whole step, got {value!r} at {step!r}; write trial.report(loss, epoch)"
+            ) from None
+        self._keeper.take_report(self.number, whole, numbers)
 
     def should_prune(self) -> bool:
         """Return whether the function should end now: its trial is paused or stopped."""
@@ -86,11 +97,19 @@ class FunctionTrial:
         """Return a number from `low` to `high`."""
         if low == high:
             return float(self._value(name, Choices(values=(float(low),))))
+        if log and step is not None:
+            raise UsageError(
+                f"{name} must have a step or be logarithmic, got step={step} and log=True; leave one out"
+            )
         domain = LogRange(low=low, high=high) if log else FloatRange(low=low, high=high, step=step)
         return float(self._value(name, domain))
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """Return a whole number from `low` to `high`."""
+        if log and step != 1:
+            raise UsageError(
+                f"{name} must have a step or be logarithmic, got step={step} and log=True; leave one out"
+            )
         if low == high:
             return int(self._value(name, Choices(values=(low,))))
         return int(self._value(name, IntRange(low=low, high=high, step=step, log=log)))
@@ -98,6 +117,18 @@ class FunctionTrial:
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         """Return one of some values."""
         return self._value(name, Choices(values=tuple(choices)))
+
+    def suggest_uniform(self, name: str, low: float, high: float) -> float:
+        """Return a number from `low` to `high`, by an older name of `suggest_float`."""
+        return self.suggest_float(name, low, high)
+
+    def suggest_loguniform(self, name: str, low: float, high: float) -> float:
+        """Return a number that is searched by its logarithm, by an older name of `suggest_float`."""
+        return self.suggest_float(name, low, high, log=True)
+
+    def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
+        """Return a number in steps of `q`, by an older name of `suggest_float`."""
+        return self.suggest_float(name, low, high, step=q)
 
     def _value(self, name: str, domain: Domain) -> Any:
         if name not in self._params:
@@ -108,6 +139,14 @@ class FunctionTrial:
         """Keep something about the trial, which its record has as `user_attrs`: what JSON can hold."""
         self._keeper.take_note(self.number, {key: value})
         self.user_attrs[key] = value
+
+    def set_constraint(self, key: str, value: float) -> None:
+        """Set a constraint by name: the trial keeps it where the value is at most zero.
+
+        A trial that breaks one is never the best, and searches look elsewhere.
+        """
+        self._keeper.take_constraints(self.number, {key: value})
+        self.constraints[key] = float(value)
 
 
 def is_pruned(error: BaseException) -> bool:

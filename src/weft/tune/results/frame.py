@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from weft.tune.study.config import StudyError
@@ -36,26 +35,17 @@ def _values(trial: TrialRecord) -> dict[str, float | None]:
     return {str(index): trial.values[index] if trial.values else None for index in range(len(trial.small))}
 
 
-def _time(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds)
-
-
-def _duration(trial: TrialRecord) -> Any:
-    begun, ended = _time(trial.begun_s), _time(trial.ended_s)
-    return None if begun is None or ended is None else ended - begun
-
-
 _CELLS: Mapping[str, Callable[[TrialRecord], Any]] = {
     "number": lambda trial: trial.number,
     "value": _value,
     "values": _values,
-    "datetime_start": lambda trial: _time(trial.begun_s),
-    "datetime_complete": lambda trial: _time(trial.ended_s),
-    "duration": _duration,
+    "datetime_start": lambda trial: trial.datetime_start,
+    "datetime_complete": lambda trial: trial.datetime_complete,
+    "duration": lambda trial: trial.duration,
     "params": lambda trial: trial.params,
     "user_attrs": lambda trial: trial.user_attrs,
     "system_attrs": lambda trial: {},
-    "intermediate_values": lambda trial: dict(zip(trial.steps, trial.curve, strict=True)),
+    "intermediate_values": lambda trial: trial.intermediate_values,
     "state": lambda trial: STATE_OF[trial.state],
 }
 

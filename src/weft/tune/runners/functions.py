@@ -215,6 +215,10 @@ class FunctionRunner:
         with self._lock:
             self._core.noted(number, attrs, at_s=time.time())
 
+    def take_constraints(self, number: int, values: Mapping[str, float]) -> None:
+        with self._lock:
+            self._core.constrained(number, values, at_s=time.time())
+
     def wants_end(self, number: int) -> bool:
         with self._lock:
             return number in self._told

@@ -29,6 +29,7 @@ from weft.tune.space.space import SearchSpace
 from weft.tune.study.state import SearchState, TrialRecord
 
 STUDY = 0
+CONSTRAINT = "constraints"  # begins what Optuna's samplers look for
 
 
 def distribution_of(domain: Domain) -> BaseDistribution:
@@ -193,9 +194,10 @@ def frozen(
     distributions = {name: known[name] for name in trial.params}
     params = {name: to_optuna(state.space.domains[name], value) for name, value in trial.params.items()}
     kind, values, between = _outcome(trial, rung)
+    told = {f"{CONSTRAINT}:{name}": value for name, value in trial.constraints.items()}
     return FrozenTrial(
         number=trial.number, state=kind, value=None, values=values, datetime_start=None, datetime_complete=None,
-        params=params, distributions=distributions, user_attrs={}, system_attrs=dict(trial.attrs),
+        params=params, distributions=distributions, user_attrs={}, system_attrs={**trial.attrs, **told},
         intermediate_values=between, trial_id=trial.number,
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ before its action is handed out, so that a back end which is killed finds in the
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ from weft.tune.study.events import (
     AnyEvent,
     StudyBegun,
     StudyMoved,
+    StudyNoted,
     TrialAdded,
     TrialBegun,
     TrialCloned,
@@ -53,6 +55,7 @@ from weft.tune.study.events import (
 )
 from weft.tune.study.state import SearchState, TrialRecord
 
+LARGEST = sys.float_info.max  # JSON has no infinity
 Recorder = Callable[[Sequence[AnyEvent]], object]
 
 
@@ -409,15 +412,27 @@ class StudyCore:
         self.say(TrialDrew(trial=trial, params={name: value}, domains=new, at_s=at_s))
         return value
 
+    def study_noted(self, attrs: Mapping[str, Any], *, at_s: float = 0.0) -> None:
+        """Keep what somebody noted about the study; StudyError if JSON cannot hold it."""
+        self.say(StudyNoted(attrs=_plain_attrs(attrs, "a study"), at_s=at_s))
+
+    def constrained(self, trial: int, constraints: Mapping[str, float], *, at_s: float = 0.0) -> None:
+        """Keep values of a trial that must not be above zero; StudyError if one is no number."""
+        try:
+            kept = {name: float(value) for name, value in constraints.items()}
+        except (TypeError, ValueError):
+            kept = {"": math.nan}
+        if any(math.isnan(value) for value in kept.values()):
+            raise StudyError(
+                f"a constraint must be a number, at most 0 where it holds, got {dict(constraints)!r}; "
+                "write trial.set_constraint('size', megabytes - 100)"
+            )
+        within = {name: max(-LARGEST, min(LARGEST, value)) for name, value in kept.items()}
+        self.say(TrialNoted(trial=trial, constraints=within, at_s=at_s))
+
     def noted(self, trial: int, attrs: Mapping[str, Any], *, at_s: float = 0.0) -> None:
         """Keep what somebody noted about a trial; StudyError if JSON cannot hold it."""
-        try:
-            kept = msgspec.json.decode(msgspec.json.encode(dict(attrs), enc_hook=_plain))
-        except (TypeError, ValueError) as error:
-            raise StudyError(
-                f"a note about a trial must be what JSON can hold, got {', '.join(attrs)}: {error}; convert it"
-            ) from None
-        self.say(TrialNoted(trial=trial, attrs=kept, at_s=at_s))
+        self.say(TrialNoted(trial=trial, attrs=_plain_attrs(attrs, "a trial"), at_s=at_s))
 
     def move(self, state: str, message: str = "", *, at_s: float = 0.0) -> None:
         """Bring the study to another state, as somebody asked."""
@@ -448,6 +463,17 @@ class StudyCore:
         self._exhausted = False
         if self.state.state in ("completed", "failed"):
             self.say(StudyMoved(state="running", message="extended", at_s=at_s))
+
+
+def _plain_attrs(attrs: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Return notes as JSON holds them; StudyError if it cannot."""
+    try:
+        found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(attrs), enc_hook=_plain))
+    except (TypeError, ValueError) as error:
+        raise StudyError(
+            f"a note about {what} must be what JSON can hold, got {', '.join(attrs)}: {error}; convert it"
+        ) from None
+    return found
 
 
 def _plain(value: Any) -> Any:

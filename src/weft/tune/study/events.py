@@ -74,9 +74,16 @@ class TrialCurve(StudyEvent, frozen=True, tag="curve"):
 
 
 class TrialNoted(StudyEvent, frozen=True, tag="noted"):
-    """A note about a trial, under a name, from whoever ran or looked at it."""
+    """Notes about a trial, under names, from whoever ran or looked at it, and values that must not be above zero."""
 
     trial: int
+    attrs: dict[str, Any] = {}
+    constraints: dict[str, float] = {}
+
+
+class StudyNoted(StudyEvent, frozen=True, tag="study-noted"):
+    """Notes about a study, under names."""
+
     attrs: dict[str, Any]
 
 
@@ -146,9 +153,9 @@ class InboxRead(StudyEvent, frozen=True, tag="inbox"):
 
 
 AnyEvent = (
-    StudyBegun | StudyMoved | StudyActed | InboxRead | TrialAdded | TrialBegun | TrialExtended | TrialPromoted
-    | TrialHeld | TrialReported | TrialCurve | TrialDrew | TrialNoted | TrialPaused | TrialCloned | TrialLost
-    | TrialEnded
+    StudyBegun | StudyMoved | StudyActed | StudyNoted | InboxRead | TrialAdded | TrialBegun | TrialExtended
+    | TrialPromoted | TrialHeld | TrialReported | TrialCurve | TrialDrew | TrialNoted | TrialPaused | TrialCloned
+    | TrialLost | TrialEnded
 )  # fmt: skip
 _decoder = msgspec.json.Decoder(AnyEvent)
 _encoder = msgspec.json.Encoder()

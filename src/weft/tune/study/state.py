@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from weft.tune.study.events import (
     StudyActed,
     StudyBegun,
     StudyMoved,
+    StudyNoted,
     TrialAdded,
     TrialBegun,
     TrialCloned,
@@ -75,6 +77,7 @@ class TrialRecord:
     repeated: bool = False  # it began again at its first step though it had come further
     rewrites: int = 0  # reports that changed what its curve had, or came before its end
     user_attrs: dict[str, Any] = field(default_factory=dict)  # what its objective noted
+    constraints: dict[str, float] = field(default_factory=dict)  # values that must not be above zero
 
     @property
     def over(self) -> bool:
@@ -86,9 +89,37 @@ class TrialRecord:
         return self.values[0] if self.values is not None else None
 
     @property
+    def feasible(self) -> bool:
+        """Whether it keeps all constraints that its objective has set."""
+        return all(value <= 0 for value in self.constraints.values())
+
+    @property
     def step(self) -> int:
         """The last step that was reported, 0 before the first."""
         return self.steps[-1] if self.steps else 0
+
+    last_step = step  # Optuna's words, for programs that come from there
+
+    @property
+    def intermediate_values(self) -> dict[int, float]:
+        """What was reported of the first metric, by step."""
+        return dict(zip(self.steps, self.curve, strict=True))
+
+    @property
+    def datetime_start(self) -> datetime | None:
+        """When the trial first began, in local time."""
+        return None if self.begun_s is None else datetime.fromtimestamp(self.begun_s)
+
+    @property
+    def datetime_complete(self) -> datetime | None:
+        """When the trial ended, in local time."""
+        return None if self.ended_s is None else datetime.fromtimestamp(self.ended_s)
+
+    @property
+    def duration(self) -> timedelta | None:
+        """The time from the first beginning of a trial to its end, rests included."""
+        begun, ended = self.datetime_start, self.datetime_complete
+        return None if begun is None or ended is None else ended - begun
 
     @property
     def reached(self) -> bool:
@@ -142,6 +173,11 @@ class TrialRecord:
         return min((self.score(value) for value in self.curve[:end]), default=math.inf)
 
     @property
+    def last_value(self) -> float:
+        """Return the first metric as it was reported last, or is finally; NaN before the first."""
+        return self.score(self.last_score) if self.curve or self.values is not None else math.nan
+
+    @property
     def last_score(self) -> float:
         """Return its final score, or the one of its last report."""
         if self.values is not None:
@@ -162,6 +198,7 @@ class SearchState:
         self.ended_s: float | None = None
         self.now_s = 0.0
         self.inbox = 0
+        self.user_attrs: dict[str, Any] = {}  # what somebody noted about the study
         self.acts: list[str] = []  # what insights did
         self.acted_at = 0  # trials that were over when they were last asked
         self.fixed: dict[str, Any] = {}
@@ -220,16 +257,19 @@ class SearchState:
         return tuple(self.config.goals)
 
     def best(self) -> TrialRecord | None:
-        """Return the completed trial with the best first metric; of one that is still running if none is complete."""
+        """Return the completed trial with the best first metric; of one that is still running if none is complete.
+
+        A trial that breaks a constraint of its objective is none of these.
+        """
         for found in (self.in_state("completed"), [t for t in self if t.curve and t.state != "failed"]):
-            finite = [trial for trial in found if math.isfinite(trial.last_score)]
+            finite = [trial for trial in found if trial.feasible and math.isfinite(trial.last_score)]
             if finite:
                 return min(finite, key=lambda trial: (trial.last_score, trial.number))
         return None
 
     def front(self) -> list[TrialRecord]:
         """Return the completed trials that no other beats in every metric, by number."""
-        found = [t for t in self.in_state("completed") if t.values is not None]
+        found = [t for t in self.in_state("completed") if t.values is not None and t.feasible]
         scores = {t.number: _scores(t) for t in found}
         return [
             one
@@ -252,7 +292,7 @@ class SearchState:
         best, at = math.inf, -1
         ended = sorted((self.trials[number] for number in self.over), key=lambda t: (t.ended_s, t.number))
         for index, trial in enumerate(ended):
-            if trial.state == "completed" and trial.last_score < best:
+            if trial.state == "completed" and trial.feasible and trial.last_score < best:
                 best, at = trial.last_score, index
         return len(self.over) - 1 - at
 
@@ -273,6 +313,8 @@ class SearchState:
                 self.ended_s = event.at_s if state in OVER else None
             case StudyActed():
                 self._act(event)
+            case StudyNoted(attrs=attrs):
+                self.user_attrs.update(attrs)
             case InboxRead(position=position):
                 self.inbox = position
             case TrialAdded():
@@ -282,8 +324,11 @@ class SearchState:
                 self.trials[event.trial].version += 1
                 if domains:
                     self.space = self.space.grown(domains)
-            case TrialNoted(attrs=attrs):
-                self.trials[event.trial].user_attrs.update(attrs)
+            case TrialNoted(attrs=attrs, constraints=constraints):
+                noted = self.trials[event.trial]
+                noted.user_attrs.update(attrs)
+                noted.constraints.update(constraints)
+                noted.version += 1
             case TrialReported():
                 values = {name: as_number(value) for name, value in event.values.items()}
                 self._report(self.trials[event.trial], event.step, values)

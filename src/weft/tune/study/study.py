@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import operator
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +29,7 @@ from weft.tune.study.config import StudyConfig, StudyError, changed_settings, ch
 from weft.tune.study.core import StudyCore, replay
 from weft.tune.study.events import AnyEvent, TrialAdded, TrialBegun, TrialEnded, TrialReported, as_json_number
 from weft.tune.study.journal import FILE, StudyJournal
+from weft.tune.study.optuna_names import OptunaNames
 from weft.tune.study.requests import StudyInbox
 from weft.tune.study.state import SearchState, TrialRecord
 from weft.tune.trial import FunctionTrial
@@ -43,7 +47,7 @@ _OPTUNAS = {  # what Optuna's create_study takes and ours has another word for
 Number = TypeVar("Number", int, float)
 
 
-class Study:
+class Study(OptunaNames):
     """A search for good parameters.
 
     `space` maps names to domains, in objects or text; without one, the objective names parameters by Optuna's
@@ -222,7 +226,8 @@ class Study:
         found = self.state.best()
         if found is None:
             raise StudyError(
-                f"a study must have a trial with {self.state.goals[0]} to have a best, got none; run it first"
+                f"a study must have a trial with {self.state.goals[0]} within its constraints to have a best, "
+                "got none; run it first"
             )
         kept = self._folder is not None or self._temporary is not None
         return BestTrial.of(found, self._checkpoints_of(found.number).parent if kept else None)
@@ -287,30 +292,32 @@ class Study:
         *,
         time_s: float | None = None,
         parallel: int | None = None,
-        catch: tuple[type[Exception], ...] = (),
+        catch: type[Exception] | Iterable[type[Exception]] = (),
         on_change: Callable[[], None] | None = None,
         n_trials: int | None = None,
         timeout: float | None = None,
         n_jobs: int | None = None,
         callbacks: Iterable[Callable[[Study, TrialRecord], None]] | None = None,
+        gc_after_trial: bool = False,
+        show_progress_bar: bool = False,
     ) -> Study:
         """Call an objective for `trials` further trials, or until the budget is used; return the study.
 
         The objective gets a trial and returns its metric, several in their order, or a mapping; or it only reports, and
         the last report counts. Errors of the kinds in `catch` fail the trial; others end the call. `n_trials`,
         `timeout` and `n_jobs` are Optuna's names of `trials`, `time_s` and `parallel`. `callbacks` are called, one at
-        a time, with the study and each trial that has ended.
+        a time, with the study and each trial that has ended. `gc_after_trial` collects garbage then, and
+        `show_progress_bar` writes a line to the standard error.
         """
         found = objective or self._objective
         if found is None:
             raise StudyError(
                 "optimize must have an objective, got none; write study.optimize(train, trials=50)"
             )
-        self._extend(
-            _either("trials", trials, n_trials),
-            _either("time_s", time_s, timeout),
-            _either("parallel", parallel, n_jobs),
-        )
+        wanted = _either("trials", trials, n_trials)
+        if wanted == 0 and not self.state.own:
+            return self
+        self._extend(wanted, _either("time_s", time_s, timeout), _either("parallel", parallel, n_jobs))
         if self.state.state in ("paused", "stopped"):
             self._core.move("running", "resumed", at_s=time.time())
         elif self.state.state == "completed":
@@ -320,13 +327,17 @@ class Study:
         def tell(trial: TrialRecord) -> None:
             for callback in told:
                 callback(self, trial)
+            if gc_after_trial:
+                gc.collect()
+            if show_progress_bar:
+                print(self._line(trial), file=sys.stderr, flush=True)
 
         self._runner = runner = FunctionRunner(
             self._core,
             found,
             parallel=self.state.config.parallel,
             folder=self._checkpoints_of,
-            catch=catch,
+            catch=(catch,) if isinstance(catch, type) else tuple(catch),
             on_change=on_change,
             poll=self._inbox(),
             on_end=tell,
@@ -338,6 +349,13 @@ class Study:
         if self.state.state == "failed":
             raise StudyError(f"the study must have trials that work, got: {self.state.message}")
         return self
+
+    def _line(self, trial: TrialRecord) -> str:
+        """Return a line about a trial that has ended, and how far the study is."""
+        most, best = self.state.config.budget.trials, self.state.best()
+        over = f"{len(self.state.over)}{'' if most is None else f' of {most}'} trials"
+        found = "" if best is None else f", best {best.last_value:g} of trial {best.number}"
+        return f"{over}: trial {trial.number} {trial.state}{found}"
 
     def stop(self) -> None:
         """Let `optimize` return once the trials that run have ended; an objective or a callback calls it."""
@@ -374,9 +392,8 @@ class Study:
         changes: dict[str, Any] = {}
         budget: dict[str, Any] = msgspec.to_builtins(self.state.config.budget)
         if trials is not None:
-            own = self.state.own
             waiting = len(self.state.interrupted())
-            budget["trials"] = own - waiting + trials
+            budget["trials"] = max(1, self.state.own - waiting + _whole(trials))
         if time_s is not None:
             since = self.state.begun_s or time.time()
             budget["time"] = time.time() - since + time_s
@@ -464,6 +481,10 @@ class Study:
         """Keep what somebody noted about a trial that was asked for."""
         self._core.noted(number, attrs, at_s=time.time())
 
+    def take_constraints(self, number: int, values: Mapping[str, float]) -> None:
+        """Keep constraints of a trial that was asked for."""
+        self._core.constrained(number, values, at_s=time.time())
+
     def take_report(self, number: int, step: int, values: Mapping[str, float]) -> None:
         """Take in the report of a trial that was asked for."""
         named = {(name or self.state.goals[0]): value for name, value in values.items()}
@@ -488,6 +509,17 @@ class Study:
 
 def _listed(given: Metrics) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
+
+
+def _whole(trials: int) -> int:
+    """Return a number of further trials; none lets those go on that rest, as one that was promoted does."""
+    try:
+        number = operator.index(trials)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise StudyError(f"trials must be a whole number from 0 on, got {trials!r}; write trials=50")
+    return number
 
 
 def _either(name: str, ours: Number | None, optunas: Number | None) -> Number | None:
