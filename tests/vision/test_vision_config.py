@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,25 @@ def test_too_little_data_is_refused_in_a_sentence(counts: dict[str, int], boxes:
 def test_enough_data_is_not_refused() -> None:
     check_minimum(VisionConfig(task="classification"), version_of({"a": 5, "b": 5}))
     check_minimum(VisionConfig(task="detection"), version_of({"a": 5}, boxes=True))
+
+
+def test_pictures_of_all_splits_count_and_some_are_to_learn_from() -> None:
+    made = version_of({"a": 5, "b": 5})
+    parted = replace(
+        made,
+        pictures=tuple(
+            replace(one, split="test" if one.id in ("b0", "b1") else "train") for one in made.pictures
+        ),
+    )
+    check_minimum(VisionConfig(task="classification"), parted)
+    unseen = replace(
+        made,
+        pictures=tuple(
+            replace(one, split="test" if one.category == "b" else "train") for one in made.pictures
+        ),
+    )
+    with pytest.raises(UsageError, match=r"learn from \(train\), got none of b"):
+        check_minimum(VisionConfig(task="classification"), unseen)
 
 
 def test_the_rate_rises_then_falls() -> None:

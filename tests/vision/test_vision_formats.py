@@ -205,6 +205,13 @@ def test_class_folders_with_and_without_splits(tmp_path: Path) -> None:
     assert [picture.category for picture in plain.pictures] == [None, "rose", "tulip"]
 
 
+def test_a_folder_of_all_pictures_is_no_category(tmp_path: Path) -> None:
+    picture_file(tmp_path / "shop", "images/1.jpg")
+    assert read(tmp_path / "shop").categories == ()
+    picture_file(tmp_path / "shop", "hats/1.jpg", seed=1)  # beside another one it may be meant so
+    assert read(tmp_path / "shop").categories == ("hats", "images")
+
+
 def test_labels_drawn_on_a_turned_picture_follow_it(tmp_path: Path) -> None:
     (tmp_path / "one.jpg").write_bytes(with_exif(encoded(width=32, height=24), orientation=6))
     (tmp_path / "one.xml").write_text(

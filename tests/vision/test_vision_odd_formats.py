@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -283,3 +284,95 @@ def test_values_of_wrong_types_are_refused_or_passed_over(
             read(home, [])
     finally:
         path.write_text(whole)
+
+
+def test_labels_of_a_picture_that_was_made_smaller_shrink_with_it(tmp_path: Path) -> None:
+    picture_file(tmp_path, "a.jpg", width=32, height=24)
+    document = {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 640, "height": 480}],
+        "annotations": [
+            {"id": 1, "image_id": 1, "category_id": 1, "bbox": [100, 100, 300, 200]},
+            {
+                "id": 2,
+                "image_id": 1,
+                "category_id": 1,
+                "segmentation": {"size": [480, 640], "counts": [0, 480 * 320, 480 * 320]},
+            },
+        ],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (tmp_path / "labels.json").write_text(json.dumps(document))
+    problems: list[str] = []
+    version = read(tmp_path, problems)
+    assert found(version) == [("cat", (5, 5, 20, 15), 0, None), ("cat", (0, 0, 16, 24), 0, None)]
+    assert len(problems) == 1
+    assert "they were scaled to it" in problems[0]
+
+
+@pytest.mark.parametrize("size", [(24, 32), (200_000, 150_000), (640, 100)])
+def test_labels_of_quite_another_picture_are_told(tmp_path: Path, size: tuple[int, int]) -> None:
+    picture_file(tmp_path, "a.jpg", width=32, height=24)
+    (tmp_path / "a.xml").write_text(
+        f"<annotation><size><width>{size[0]}</width><height>{size[1]}</height></size><object><name>cat</name><bndbox>"
+        "<xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></object></annotation>"
+    )
+    problems: list[str] = []
+    version = read(tmp_path, problems)
+    assert found(version) == [("cat", (2, 2, 9, 9), 0, None)]
+    assert len(problems) == 1
+    assert "taken as they are" in problems[0]
+
+
+def test_two_numbers_of_one_name_are_one_label(tmp_path: Path) -> None:
+    picture_file(tmp_path / "yolo/images", "a.jpg")
+    data_set(
+        tmp_path / "yolo",
+        {"labels/a.txt": "0 0.5 0.5 0.5 0.5\n1 0.5 0.5 0.2 0.2\n", "data.yaml": YAML.replace("dog", "cat")},
+    )
+    picture_file(tmp_path / "coco", "a.jpg")
+    document = {
+        "images": [{"id": 1, "file_name": "a.jpg"}],
+        "annotations": [
+            {"id": number, "image_id": 1, "category_id": number, "bbox": [1, 1, 9, 9 + number]}
+            for number in (1, 2)
+        ],
+        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}],
+    }
+    (tmp_path / "coco/labels.json").write_text(json.dumps(document))
+    for name in ("yolo", "coco"):
+        version = read(tmp_path / name)
+        assert version.labels == ("cat",)
+        assert [one.label for one in version.pictures[0].shapes] == ["cat", "cat"]
+
+
+def test_pictures_that_cannot_be_read_are_counted_by_kind(tmp_path: Path) -> None:
+    picture_file(tmp_path, "cat/a.jpg")
+    data_set(tmp_path, {"cat/b.HEIC": b"x", "cat/c.heic": b"x", "cat/d.svg": b"<svg/>"})
+    problems: list[str] = []
+    assert len(read(tmp_path, problems).pictures) == 1
+    assert [problem.split("got ")[1] for problem in problems] == [
+        "2 of .heic; convert them",
+        "1 of .svg; convert them",
+    ]
+    (tmp_path / "cat/a.jpg").unlink()
+    with Library(tmp_path / "library") as library:
+        library.create("cats")
+        with pytest.raises(PictureError, match=r"2 of \.heic"):
+            library.import_from("cats", tmp_path / "cat")
+
+
+def test_a_name_that_is_no_utf8_is_made_plain(tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    picture_file(folder, "fine.jpg")
+    odd = os.fsencode(folder) + b"/k\xe4tz.jpg"
+    try:
+        Path(os.fsdecode(odd)).write_bytes(encoded(seed=1))
+    except OSError:
+        pytest.skip("this file system takes UTF-8 alone")
+    with Library(tmp_path / "library") as library:
+        library.create("cats")
+        assert library.import_from("cats", folder).added == 2
+        assert library.import_from("cats", folder).there == 2
+        names = [one.name for one in library.files("cats").files]
+    assert sorted(names) == ["fine.jpg", "k\ufffdtz.jpg"]

@@ -34,8 +34,9 @@ from weft.vision.inference.predictor import Predictor
 from weft.vision.models.building import build_model, imagenet_weights
 from weft.vision.models.classifier import view_logits
 from weft.vision.opening import open_data
-from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape
+from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape, Split
 from weft.vision.training import train
+from weft.vision.training.anomaly_run import judged_pictures
 from weft.vision.training.averaging import AveragedWeights
 from weft.vision.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from weft.vision.training.loop import LoopResult
@@ -239,11 +240,28 @@ def test_anomalies_are_told_from_what_is_normal(tmp_path: Path) -> None:
         report=lambda values: None,
     )
     assert trained.results["metrics"]["auroc"] == 1
+    assert trained.results["pictures"] == {"train": 7, "test": 5}
+    assert trained.results["score"] == {
+        "name": "accuracy",
+        "value": trained.results["metrics"]["accuracy"],
+    }
     answer = Predictor(trained.folder).predict([pictures[-1].path], heat=True)[0]
     assert answer.category == "anomaly"
     assert answer.anomaly is not None
     assert answer.anomaly > 1
     assert answer.heat is not None
+
+
+def test_anomalies_of_every_split_are_judged() -> None:
+    splits: tuple[Split, ...] = ("train", "test")
+    pictures = [
+        LabelledPicture(
+            id=f"{kind}-{of}", name="a.png", path=Path("a.png"), width=8, height=8, category=kind, split=of
+        )
+        for kind in ("good", "hole")
+        for of in splits
+    ]
+    assert [one.id for one in judged_pictures(pictures)] == ["good-test", "hole-train", "hole-test"]
 
 
 def test_weights_of_imagenet_fit_our_definition() -> None:

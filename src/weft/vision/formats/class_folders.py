@@ -5,6 +5,7 @@ flowers/rose/1.jpg                    flowers/train/rose/1.jpg
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,6 +15,11 @@ from weft.vision.formats.sidecar import read_sidecar, record_of, write_sidecar
 from weft.vision.records import DatasetVersion, Split
 
 _PLAIN = " !#$&'()+,;=@[]{}~^-_."  # characters of a category that a folder's name may have, beside letters
+# Names of a folder that say what is in it, and not of what class it is, when it is the only one.
+CONTAINERS = frozenset(
+    ("images", "imgs", "img", "pictures", "pics", "photos", "data", "dataset", "jpegimages", "frames")
+    + ("unlabelled", "unlabeled")
+)
 
 
 def read_class_folders(folder: Path) -> FoundSet:
@@ -26,6 +32,8 @@ def read_class_folders(folder: Path) -> FoundSet:
         picture = FoundPicture(name=path.name, path=path, split=split, category=category)
         found.append(sidecar.complete(picture, place.as_posix(), category or ""))
     used = {picture.category for picture in found if picture.category is not None}
+    if len(used) == 1 and min(used).lower() in CONTAINERS and not sidecar.categories:
+        found, used = [replace(picture, category=None) for picture in found], set()
     labels = {shape.label for picture in found for shape in picture.shapes}
     return FoundSet(
         name=folder.name,

@@ -76,7 +76,7 @@ def read_coco(folder: Path, files: list[Path]) -> FoundSet:
             )
             continue
         names = _names(document, path)
-        labels = (*labels, *(name for name in names.values() if name not in labels))
+        labels = tuple(dict.fromkeys((*labels, *names.values())))  # two ids may have one name
         told = document.get("weft")
         if isinstance(told, Mapping) and isinstance(told.get("categories"), list):
             categories = (*categories, *(str(c) for c in told["categories"] if str(c) not in categories))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,26 @@ class FoundSet:
     labels: tuple[str, ...] = ()  # in the order of class indices
     categories: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()  # a sentence for each thing that had to be left out
+
+
+# Endings of pictures that are not read: they are told, so that nobody looks for them in vain.
+UNREAD_SUFFIXES = frozenset(
+    (".heic", ".heif", ".avif", ".jp2", ".j2k", ".jxl", ".svg", ".psd", ".eps", ".exr", ".hdr", ".tga")
+    + (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2")
+)
+
+
+def unread_pictures(folder: Path) -> tuple[str, ...]:
+    """Return a sentence for each kind of picture below a folder that cannot be read."""
+    found = Counter(
+        path.suffix.lower()
+        for path in folder.rglob("*")
+        if path.suffix.lower() in UNREAD_SUFFIXES and not path.name.startswith(".") and path.is_file()
+    )
+    return tuple(
+        f"pictures must be JPEG, PNG, WebP, GIF, BMP or TIFF, got {count} of {suffix}; convert them"
+        for suffix, count in sorted(found.items())
+    )
 
 
 def is_picture(path: Path) -> bool:

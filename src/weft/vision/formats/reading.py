@@ -17,7 +17,14 @@ from weft.vision.formats.archives import ZipLimits, unpack
 from weft.vision.formats.class_folders import read_class_folders
 from weft.vision.formats.coco import is_coco, read_coco
 from weft.vision.formats.digest import digest_of
-from weft.vision.formats.found import SPLIT_WORDS, FoundPicture, FoundSet, in_order, is_picture
+from weft.vision.formats.found import (
+    SPLIT_WORDS,
+    FoundPicture,
+    FoundSet,
+    in_order,
+    is_picture,
+    unread_pictures,
+)
 from weft.vision.formats.ibm import PROPERTIES, read_ibm
 from weft.vision.formats.voc import read_voc
 from weft.vision.formats.yolo import find_yolo, in_pixels, read_yolo
@@ -25,8 +32,8 @@ from weft.vision.geometry.affine import Affine
 from weft.vision.geometry.moving import move_shape
 from weft.vision.geometry.validity import within_picture
 from weft.vision.pictures.encoded import read_encoded
-from weft.vision.pictures.headers import PictureHeader, read_header
-from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape
+from weft.vision.pictures.headers import MAX_PIXELS, PictureHeader, read_header
+from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape, RunLengths
 from weft.vision.splits import split_by_content
 
 _log = logging.getLogger("weft.vision")
@@ -34,6 +41,7 @@ _PAPERS = re.compile(
     r"(readme|license|licence|copying|citation|notice)\b.*|.*\.(md|pdf|html?)$", re.IGNORECASE
 )
 _MOST_WARNINGS = 5  # that are printed; the rest is counted
+SAME_RATIO = 0.02  # by which the scales of width and height differ where a picture was made smaller or larger
 
 
 def read(path: str | Path, problems: list[str] | None = None) -> DatasetVersion:
@@ -110,6 +118,11 @@ def unpacked(archive: Path, limits: ZipLimits | None = None) -> Path:
 def scan_folder(folder: Path, *, confined: bool = False) -> FoundSet:
     """Return what a folder has, by its format; a `confined` one is a stranger's, and names no files outside."""
     folder = _innermost(folder)
+    found = _scanned(folder, confined)
+    return replace(found, problems=(*found.problems, *unread_pictures(folder)))
+
+
+def _scanned(folder: Path, confined: bool) -> FoundSet:
     if (folder / PROPERTIES).is_file():
         return read_ibm(folder)
     described = find_yolo(folder)
@@ -202,11 +215,13 @@ def placed_shapes(
 ) -> tuple[LabelledShape, ...]:
     """Return the shapes of a found picture in pixels of the upright picture; what had to be changed is told."""
     kept = []
-    turn = _turn(picture, header)
+    drawn_on = _drawn_on(picture, header, problems)
     for shape in picture.shapes:
         if picture.relative:
             shape = in_pixels(shape, header.width, header.height)
-        moved = shape if turn is None else move_shape(shape, turn, header.width, header.height)
+        moved: LabelledShape | None = shape
+        if drawn_on is not None and (shape.mask is None or _sides(shape.mask) == picture.size):
+            moved = move_shape(shape, drawn_on, header.width, header.height)
         if moved is None:
             continue
         whole, problem = within_picture(moved, header.width, header.height)
@@ -215,6 +230,27 @@ def placed_shapes(
         if whole is not None:
             kept.append(whole)
     return tuple(kept)
+
+
+def _sides(mask: RunLengths) -> tuple[int, int]:
+    return mask.width, mask.height
+
+
+def _drawn_on(picture: FoundPicture, header: PictureHeader, problems: list[str]) -> Affine | None:
+    """Return the map from the picture that labels were drawn on, or None where it is this one, upright."""
+    size, upright = picture.size, (header.width, header.height)
+    if size is None or size == upright or not picture.shapes or picture.relative:
+        return None
+    turn = _turn(picture, header)
+    if turn is not None:
+        return turn
+    across, down = upright[0] / max(size[0], 1), upright[1] / max(size[1], 1)
+    told = f"{picture.name}: labels must be of a picture of {upright[0]} x {upright[1]}, got {size[0]} x {size[1]}"
+    if size[0] * size[1] > MAX_PIXELS or abs(across - down) > SAME_RATIO * down:
+        problems.append(f"{told}; they were taken as they are, look at them")
+        return None
+    problems.append(f"{told}; they were scaled to it")
+    return Affine.scale(across, down)
 
 
 def _turn(picture: FoundPicture, header: PictureHeader) -> Affine | None:

@@ -100,7 +100,7 @@ def read_yolo(folder: Path, described: Path, *, confined: bool = False) -> Found
         name=folder.name,
         format="yolo",
         pictures=tuple(found),
-        labels=tuple(names),
+        labels=tuple(dict.fromkeys(names)),  # two numbers may have one name
         categories=in_order(sidecar.categories, categories),
         problems=tuple(problems),
     )

@@ -135,7 +135,12 @@ def _usable(names: Iterable[str], result: ImportResult) -> list[str]:
 
 def origin_of(source: str, picture: FoundPicture) -> str:
     """Return what tells the same picture of the same source in another run of an import."""
-    return hashlib.sha256(f"{source}\0{picture.path}\0{picture.name}".encode()).hexdigest()
+    return _digest_of_names(source, picture.path, picture.name)
+
+
+def _digest_of_names(*names: object) -> str:
+    """Return a digest of names, of which a file system may have some that are no UTF-8."""
+    return hashlib.sha256(os.fsencode("\0".join(map(str, names)))).hexdigest()
 
 
 def _read_ahead(
@@ -282,7 +287,7 @@ def _import_film(
     user: str,
     result: ImportResult,
 ) -> None:
-    origin = hashlib.sha256(f"{source}\0{path}".encode()).hexdigest()
+    origin = _digest_of_names(source, path)
     if origin in origins:
         result.there += 1
         return

@@ -359,7 +359,8 @@ class Library:
         path = Path(source).expanduser().absolute()
         with self._scanned(path) as (found, films, key):
             if not found.pictures and not films:
-                raise PictureError(f"{source} must have pictures or films, got none; check the path")
+                reason = found.problems[0] if found.problems else "check the path"
+                raise PictureError(f"{source} must have pictures or films, got none; {reason}")
             return import_set(
                 self.store,
                 self.blobs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from weft.vision.training.minimum import LEAST_PICTURES, check_minimum
 NORMAL = ("normal", "good", "ok")  # categories of pictures without anything wrong
 HELD_OUT = 0.25  # share of normal pictures that the threshold is measured on
 MARGIN = 1.1  # of the threshold above the farthest normal picture
+LEAST_LEARNED = 2  # one that is kept, one that is left out
 MEMORY = 2000  # patches that are kept
 
 
@@ -40,10 +42,11 @@ def train_anomaly(
     config = resolve(config, version)
     check_minimum(config, version)
     normal = [one for one in version.pictures if one.split in config.train_on and is_normal(one)]
-    if len(normal) < LEAST_PICTURES:
+    count = sum(map(is_normal, version.pictures))
+    if count < LEAST_PICTURES or len(normal) < LEAST_LEARNED:
         raise UsageError(
             f"{version.name} must have at least {LEAST_PICTURES} normal pictures (without a category, or named "
-            f"{', '.join(NORMAL)}), got {len(normal)}; add some"
+            f"{', '.join(NORMAL)}), {LEAST_LEARNED} of them to learn from, got {count} and {len(normal)}; add some"
         )
     began = time.perf_counter()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -67,8 +70,9 @@ def train_anomaly(
         "data": {"name": version.name, "number": version.number, "digest": version.digest},
         "metrics": {},
     }
-    test = [one for one in version.pictures if one.split == "test"]
+    test = judged_pictures(version.pictures)
     if test:
+        results["pictures"] = {"train": len(kept), "test": len(test)}
         results |= _judged(_scores(model, test, config, device), test)
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
@@ -78,12 +82,17 @@ def train_anomaly(
     return TrainedModel(folder, config, ("normal", "anomaly"), results)
 
 
+def judged_pictures(pictures: Iterable[LabelledPicture]) -> list[LabelledPicture]:
+    """Return the test split, and the anomalies of all others: a memory of normal pictures has learned from none."""
+    return [one for one in pictures if one.split == "test" or not is_normal(one)]
+
+
 def _judged(scores: np.ndarray[Any, Any], test: list[LabelledPicture]) -> dict[str, Any]:
     truth = np.array([not is_normal(one) for one in test])
     metrics = {"accuracy": float(((scores > 1) == truth).mean())}
     if truth.any() and not truth.all():
         metrics["auroc"] = area_under(scores, truth)
-    return {"metrics": metrics, "pictures": {"train": 0, "test": len(test)}}
+    return {"metrics": metrics, "score": {"name": "accuracy", "value": metrics["accuracy"]}}
 
 
 def area_under(scores: np.ndarray[Any, Any], truth: np.ndarray[Any, Any]) -> float:

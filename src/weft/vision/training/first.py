@@ -6,6 +6,8 @@ pictures out in turns. It is then written into the network's last layer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from weft.vision.training.tasks.base import TrainingTask
 Array = np.ndarray[Any, Any]
 STRENGTHS = (1.0, 0.1, 10.0)  # values of C that are tried; the first wins a tie
 FOLDS = 4
+MOST_PRODUCTS_OF_A_THREAD = 200_000_000  # some 10 ms of one core
 
 
 @torch.no_grad()
@@ -49,9 +52,26 @@ def fit_head(features: Array, classes: Array, count: int) -> tuple[Array, Array]
     """Return weights and biases, classes x features and classes, for features as they come from the network."""
     centre = features.mean(0)
     rows = (features - centre).astype(np.float32)
-    strength = _chosen_strength(rows, classes)
-    weights, bias = _regression(rows, classes, count, strength)
+    basis = None
+    if len(rows) < rows.shape[1]:  # penalised weights are sums of the rows: other directions stay 0
+        basis = np.linalg.svd(rows, full_matrices=False)[2]
+        rows = rows @ basis.T
+    with _few_threads(rows.size * count):
+        weights, bias = _regression(rows, classes, count, _chosen_strength(rows, classes))
+    if basis is not None:
+        weights = weights @ basis
     return weights, bias - weights @ centre
+
+
+@contextmanager
+def _few_threads(products: int) -> Iterator[None]:
+    """Use one thread for a pass of so few products: on a busy machine threads that wait for each other take longer."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if products < MOST_PRODUCTS_OF_A_THREAD else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _chosen_strength(rows: Array, classes: Array) -> float:
