@@ -12,17 +12,15 @@ import re
 import shlex
 import sys
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from weft.errors import UsageError
 from weft.launch.config import LaunchConfig, carried_variables
-from weft.launch.control.conductor import Conductor, tasks_of
-from weft.launch.control.console import Console
-from weft.launch.control.outcome import Outcome
 from weft.launch.engines.hosts import Hosts
-from weft.launch.plan import HostSite, LaunchPlan, make_plan
+from weft.launch.engines.hosts_engine import HostsEngine
+from weft.launch.plan import LaunchPlan, make_plan
 
 CONNECT_TIMEOUT_S = 5
 LEAST_SILENCES = 3  # seconds, at one question a second, for which a host may not answer ssh
@@ -151,7 +149,7 @@ class SshHosts(Hosts):
         prepare_ssh()
 
 
-class SshEngine:
+class SshEngine(HostsEngine):
     """Workers on hosts reached by ssh; this machine, if it is among them, without."""
 
     name = "ssh"
@@ -159,36 +157,10 @@ class SshEngine:
     def __init__(self, config: LaunchConfig) -> None:
         if not config.host_names:
             raise UsageError("--engine ssh must be given hosts, got none; use -H host1,host2 or --hostfile")
-        self._config = config
-        self.hosts = SshHosts(config)
-        self.python = self.hosts.python
+        super().__init__(config, SshHosts(config))
 
-    def close(self) -> None:
-        self.hosts.close()
-
-    def sites(self) -> tuple[HostSite, ...]:
-        return self.hosts.sites()
-
-    def port(self) -> int:
-        return self.hosts.port()
-
-    def commands(self, plan: LaunchPlan) -> tuple[tuple[str, ...], ...]:
-        return (*(command.argv for command in self.hosts.agent_commands()), plan.argv)
-
-    def run(self, plan: LaunchPlan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
-        conductor = Conductor(
-            plan,
-            self.hosts.crew,
-            tasks_of(plan),
-            console,
-            run_id=run_id,
-            run_dir=run_dir,
-            grace_s=self._config.grace_s,
-            lost_after_s=self._config.lost_after_s,
-            sweep=lambda host: self.hosts.sweep(host, run_id),
-            replan=self._replan if self._config.min_hosts is not None else None,
-        )
-        return conductor.run()
+    def replan(self) -> Callable[[Collection[str]], LaunchPlan | None] | None:
+        return self._replan if self._config.min_hosts is not None else None
 
     def _replan(self, lost: Collection[str]) -> LaunchPlan | None:
         """The same run on the hosts that are left; None if they are too few."""

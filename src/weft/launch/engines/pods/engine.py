@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from types import FrameType
 from typing import Literal
 
@@ -17,15 +16,13 @@ from weft.errors import UsageError
 from weft.launch.agent.processes import sweep
 from weft.launch.agent.sweep import marker
 from weft.launch.config import LaunchConfig
-from weft.launch.control.conductor import Conductor, tasks_of
-from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.hosts import SWEEP_TIMEOUT_S, Hosts
+from weft.launch.engines.hosts_engine import HostsEngine
 from weft.launch.engines.pods.door import serve_door
 from weft.launch.engines.pods.members import members
 from weft.launch.engines.pods.mirror import Mirror
 from weft.launch.engines.pods.place import place_from
-from weft.launch.plan import HostSite, LaunchPlan
 from weft.topology.hostlist import HostEntry
 
 _WORDS: tuple[Literal["gpu", "cpu", "auto"], ...] = ("gpu", "cpu", "auto")
@@ -101,42 +98,14 @@ def _ends_at_once() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-class PodsEngine:
+class PodsEngine(HostsEngine):
     """Workers in the pods of which this one is the first."""
 
     name = "pods"
 
     def __init__(self, config: LaunchConfig) -> None:
-        place = place_from(os.environ)
-        self._config = with_pods(config, place.count)
-        self.hosts = PodHosts(self._config)
-        self.python = self.hosts.python
-
-    def close(self) -> None:
-        self.hosts.close()
-
-    def sites(self) -> tuple[HostSite, ...]:
-        return self.hosts.sites()
-
-    def port(self) -> int:
-        return self.hosts.port()
-
-    def commands(self, plan: LaunchPlan) -> tuple[tuple[str, ...], ...]:
-        return (*(command.argv for command in self.hosts.agent_commands()), plan.argv)
-
-    def run(self, plan: LaunchPlan, console: Console, *, run_id: str, run_dir: Path | None) -> Outcome:
-        conductor = Conductor(
-            plan,
-            self.hosts.crew,
-            tasks_of(plan),
-            console,
-            run_id=run_id,
-            run_dir=run_dir,
-            grace_s=self._config.grace_s,
-            lost_after_s=self._config.lost_after_s,
-            sweep=lambda host: self.hosts.sweep(host, run_id),
-        )
-        return conductor.run()
+        config = with_pods(config, place_from(os.environ).count)
+        super().__init__(config, PodHosts(config))
 
 
 def in_pods(
