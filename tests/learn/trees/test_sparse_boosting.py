@@ -11,9 +11,26 @@ from scipy import sparse
 from sklearn.metrics import roc_auc_score
 
 from weft.learn import GradientBoostingClassifier, GradientBoostingRegressor
+from weft.learn.kernels.compiling import scalar_kernel
 from weft.learn.trees.kernels.split import PAIR, best_cut
 
 Array = np.ndarray[Any, Any]
+
+
+@scalar_kernel
+def cut_found(
+    entries: Any,
+    count: int,
+    missing: Any,
+    total: Any,
+    fields: Any,
+    scales: Any,
+    limits: Any,
+    left: Any,
+    right: Any,
+) -> tuple[float, int, bool]:
+    """`best_cut`, which only kernels can call."""
+    return best_cut(entries, count, missing, total, fields, scales, limits, PAIR, left, right)
 
 
 def table(rows: int = 3000, columns: int = 40, *, whole: bool = True) -> tuple[Any, Array]:
@@ -104,8 +121,6 @@ def test_a_cut_of_counted_rows_is_that_of_separate_words(fewest: int, missing: b
         lost = words[:, 30] if missing else 0 * words[:, 30]
         entries, total = np.ascontiguousarray(words[:, :30]), words[:, :30].sum(axis=1) + lost
         room = np.empty((2, len(words)), np.int64)
-        found.append(
-            best_cut(entries, 30, lost.copy(), total, fields[len(words)], scales, limits, PAIR, *room)
-        )
+        found.append(cut_found(entries, 30, lost.copy(), total, fields[len(words)], scales, limits, *room))
     assert found[0][1] >= 0
     assert found[0] == pytest.approx(found[1])

@@ -24,7 +24,7 @@ def code_columns(values: Array, cuts: Array, first: int, codes: Array) -> int:
     rows, columns = values.shape
     bad = -1
     for start in range(0, rows, BLOCK):
-        stop = min(start + BLOCK, rows)
+        stop = start + BLOCK if start + BLOCK < rows else rows
         for column in range(columns):
             edges = cuts[column]
             for row in range(start, stop):
@@ -52,6 +52,6 @@ def group_columns(columns: Array, first: int, groups: Array) -> None:
     for group in range(groups.shape[0]):
         for row in range(rows):
             word = np.uint64(0)
-            for k in range(min(8, count - 8 * group)):
+            for k in range(8 if count - 8 * group > 8 else count - 8 * group):
                 word |= np.uint64(columns[8 * group + k, row]) << np.uint64(8 * k)
             groups[group, first + row] = word

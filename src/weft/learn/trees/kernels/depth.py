@@ -74,23 +74,23 @@ def places_below(place: int) -> tuple[int, int]:
 
 @inlined
 def _add_rows(
-    codes: Array, order: Array, words: Array, names: Array, few: bool, hist: Array, seen: Array
+    codes: Array, order: Array, words: Array, names: Array, few: bool, hists: Array, seen: Array
 ) -> None:
-    """Add the words of rows `order` to hist[k, word, code] of features names[k], whose codes are near each other.
+    """Add the words of rows `order` to hists[k * words + word, code] of features names[k]; their codes are near.
 
     Of few rows, the codes that occur are marked as bits of seen[k, 4].
     """
     for start in range(0, len(order), STRETCH):
-        stop = min(start + STRETCH, len(order))
+        stop = start + STRETCH if start + STRETCH < len(order) else len(order)
         some = order[start:stop]
         for k in range(len(names)):
             column, bits = codes[:, names[k]], seen[k]
             for w in range(words.shape[0]):
-                value, sums = words[w, start:stop], hist[k, w]
+                value, sums = words[w, start:stop], hists[k * words.shape[0] + w]
                 if few and w == 0:
                     for i in range(len(some)):
                         code = column[np.uint32(some[i])]
-                        bits[code >> 6] |= np.uint64(1) << np.uint64(code & 63)
+                        bits[code >> 6] |= np.int64(1) << np.int64(code & 63)
                         sums[code] += value[i]
                 else:
                     for i in range(len(some)):
@@ -102,7 +102,7 @@ def _list_few(hist: Array, seen: Array, entries: Array, bins: Array) -> int:
     """Entries of the codes that were marked; only their bins are read, and cleared."""
     many, count = hist.shape[0], 0
     for part in range(4):
-        bits = seen[part]
+        bits = np.uint64(seen[part])
         seen[part] = 0
         while bits:
             code = 64 * part + lowest_bit(bits)
@@ -147,10 +147,19 @@ def _divide(
             spare_words[w, far] = v
         near += side
         far += not side
-    order[near:] = spare[:far]
+    for i in range(far):
+        order[near + i] = spare[i]
     for w in range(many):
-        words[w, near:] = spare_words[w, :far]
+        for i in range(far):
+            words[w, near + i] = spare_words[w, i]
     return near
+
+
+@inlined
+def _put(entry: Array, start: int, stop: int, depth: int, parent: int, is_left: int, place: Any) -> None:
+    """Note a node that waits: one number after the other, as Numba takes a second for a tuple."""
+    entry[0], entry[1], entry[2] = start, stop, depth
+    entry[3], entry[4], entry[5] = parent, is_left, place
 
 
 @scalar_kernel
@@ -179,27 +188,38 @@ def grow_depth_first(
     """
     many = words.shape[0]
     entries, bins = np.empty((many, 257), np.int64), np.empty(257, np.int64)
-    hist, seen = np.zeros((ATONCE, many, 256), np.int64), np.zeros((ATONCE, 4), np.uint64)
+    hists, seen = np.empty((ATONCE * many, 256), np.int64), np.empty((ATONCE, 4), np.int64)
+    hists[:], seen[:] = 0, 0
     left, right = np.empty(many, np.int64), np.empty(many, np.int64)
     total, missing = np.empty(many, np.int64), np.empty(many, np.int64)
     spare, spare_words = np.empty(len(order), np.int32), np.empty((many, len(order)), np.int64)
     some = max_features < features
-    names, picks = np.arange(features), np.empty(features, np.int64)
-    # What waits: (start, stop, depth, parent, is left), and the seed of the place.
-    waiting = np.empty((64, 5), np.int64)
-    places = np.empty(64, np.uint64)
-    waiting[0] = (0, len(order), depth, -1, 0)
-    places[0] = np.uint64(seed)
+    names, picks = np.empty(features, np.int64), np.empty(features, np.int64)
+    for k in range(features):
+        names[k] = k
+    # What waits: (start, stop, depth, parent, is left, the seed of the place).
+    waiting = np.empty((64, 6), np.int64)
+    _put(waiting[0], 0, len(order), depth, -1, 0, np.int64(seed))
     height, count = 1, 0
     while height > 0:
         height -= 1
-        start, stop, depth, parent, is_left = waiting[height]
-        place = places[height]
+        last = waiting[height]
+        start, stop, depth, parent, is_left, place = (
+            last[0],
+            last[1],
+            last[2],
+            last[3],
+            last[4],
+            np.uint64(last[5]),
+        )
         node = count
         count += 1
         if parent >= 0:
             nodes[parent, LEFT if is_left else RIGHT] = node
-        nodes[node] = (-1, 0, 0, 0, -1, -1, start, stop, depth)
+        for part in range(START):
+            nodes[node, part] = 0
+        nodes[node, FEATURE], nodes[node, LEFT], nodes[node, RIGHT] = -1, -1, -1
+        nodes[node, START], nodes[node, STOP], nodes[node, DEPTH] = start, stop, depth
         gains[node] = 0.0
         rows = stop - start
         if rows < min_split or depth >= max_depth:
@@ -216,12 +236,14 @@ def grow_depth_first(
         inside, own = order[start:stop], words[:, start:stop]
         few = rows <= FEW
         while visited < features and (visited < max_features or best_feature < 0):
-            last = min(visited + ATONCE, max_features) if visited < max_features else visited + 1
+            end = visited + (ATONCE if visited < max_features else 1)
+            if visited < max_features and end > max_features:
+                end = max_features
             if some:  # a shuffle that goes no further than it is needed
-                state = _draw(names, picks, visited, last, state)
-            _add_rows(codes, inside, own, names[visited:last], few, hist, seen)
-            for k in range(last - visited):
-                sums = hist[k]
+                state = _draw(names, picks, visited, end, state)
+            _add_rows(codes, inside, own, names[visited:end], few, hists, seen)
+            for k in range(end - visited):
+                sums = hists[k * many : (k + 1) * many]
                 filled = _list_few(sums, seen[k], entries, bins) if few else _list_all(sums, entries, bins)
                 missing[:] = 0
                 absent = bins[filled - 1] != MISSING
@@ -242,10 +264,10 @@ def grow_depth_first(
                         score,
                         names[visited + k],
                         bins[cut],
-                        2 if absent else int(to_left),
+                        2 if absent else 1 if to_left else 0,
                     )
                     best_next = bins[cut + 1] if cut + 1 < filled else MISSING
-            visited = last
+            visited = end
         if some:
             _undraw(names, picks, visited)
         gain = best - node_score(total, fields, scales, limits, criterion)
@@ -259,17 +281,14 @@ def grow_depth_first(
         nodes[node, NEXT] = best_next
         nodes[node, TO_LEFT] = best_side
         gains[node] = gain
-        if height + 2 > len(places):
-            more = np.empty((2 * len(places), 5), np.int64)
-            more[:height] = waiting[:height]
+        if height + 2 > len(waiting):
+            more = np.empty((2 * len(waiting), 6), np.int64)
+            for k in range(height):
+                for part in range(6):
+                    more[k, part] = waiting[k, part]
             waiting = more
-            further = np.empty(2 * len(places), np.uint64)
-            further[:height] = places[:height]
-            places = further
-        waiting[height] = (middle, stop, depth + 1, node, 0)
-        places[height] = mixed(place ^ np.uint64(1))
-        waiting[height + 1] = (start, middle, depth + 1, node, 1)
-        places[height + 1] = mixed(place)
+        _put(waiting[height], middle, stop, depth + 1, node, 0, np.int64(mixed(place ^ np.uint64(1))))
+        _put(waiting[height + 1], start, middle, depth + 1, node, 1, np.int64(mixed(place)))
         height += 2
     return count
 

@@ -41,7 +41,8 @@ def carry_up(left: Array, right: Array, sums: Array) -> None:
     """Fill in sums[node] of inner nodes from their children, which come after them."""
     for node in range(len(left) - 1, -1, -1):
         if left[node] >= 0:
-            sums[node] = sums[left[node]] + sums[right[node]]
+            for k in range(sums.shape[1]):
+                sums[node, k] = sums[left[node], k] + sums[right[node], k]
 
 
 @scalar_kernel

@@ -38,7 +38,7 @@ def build_group(
 def put_by_rate(entries: Array, bins: Array, count: int, fields: Array, scales: Array, limits: Array) -> None:
     """Put categories in the order of A / N: the best two sides are then next to each other."""
     many = entries.shape[0]
-    rates, copy = np.empty(count), np.empty((many + 1, count), np.int64)
+    rates, copy = np.empty(count, np.float64), np.empty((many + 1, count), np.int64)
     # By insertion: a sort of NumPy's, and slices, would take four seconds to compile.
     for e in range(count):
         n, a = field(entries[:, e], 0, fields, scales), field(entries[:, e], 1, fields, scales)
@@ -92,7 +92,7 @@ def search_group(
     first = group * 8
     for node in range(slots.shape[0]):
         own = node_score(totals[node], fields, scales, limits, criterion)
-        for feature in range(first, min(first + 8, gains.shape[1])):
+        for feature in range(first, first + 8 if first + 8 < gains.shape[1] else gains.shape[1]):
             gains[node, feature] = NONE
             if not wanted[node, feature]:
                 continue
@@ -115,8 +115,11 @@ def search_group(
                 cuts[node, feature, 0] = bins[place]
                 cuts[node, feature, 1] = bins[place + 1] if place + 1 < filled else MISSING
                 cuts[node, feature, 2] = to_left
-                if not missing.any():
-                    cuts[node, feature, 2] = 2  # none seen
+                absent = True
+                for w in range(count):
+                    absent = absent and missing[w] == 0
+                if absent:
+                    cuts[node, feature, 2] = 2
                 if categorical[feature]:
                     cuts[node, feature, 0] = place
 
@@ -161,7 +164,8 @@ def split_rows(
             others[far], extra[far] = row, word
             near += np.uint64(side)
             far += np.uint64(1 - side)
-        value[near:] = extra[:far]
+        for i in range(len(rows) - np.int64(near)):
+            value[near + np.uint64(i)] = extra[i]
     else:
         many = words.shape[0]
         for i in range(len(rows)):
@@ -175,8 +179,10 @@ def split_rows(
             near += np.uint64(side)
             far += np.uint64(1 - side)
         for w in range(many):
-            words[w, start + np.int64(near) : stop] = spare_words[w, start : start + np.int64(far)]
-    rows[near:] = others[:far]
+            for i in range(start, start + np.int64(far)):
+                words[w, i + np.int64(near)] = spare_words[w, i]
+    for i in range(len(rows) - np.int64(near)):
+        rows[near + np.uint64(i)] = others[i]
     return start + np.int64(near)  # type: ignore[return-value]  # Numba's int64
 
 

@@ -122,7 +122,7 @@ def _best_counted_cut(
             if some * some * far + rest * rest * near <= bar * (near * far):
                 continue
             n_left, n_right = (sums & mask) * n_scale, (n - (sums & mask)) * n_scale
-            light = min(n_left, n_right)
+            light = n_left if n_left < n_right else n_right
             if light < lightest or light <= 0.0:
                 continue
             a_left, a_right = (sums >> shift) * a_scale, (a - (sums >> shift)) * a_scale

@@ -209,7 +209,9 @@ def split_stored(
             for w in range(many):
                 spare_words[w, far] = words[w, i]
             far += 1
-    order[near:stop] = spare[start:far]
+    for i in range(far - start):
+        order[near + i] = spare[start + i]
     for w in range(many):
-        words[w, near:stop] = spare_words[w, start:far]
+        for i in range(far - start):
+            words[w, near + i] = spare_words[w, start + i]
     return near
