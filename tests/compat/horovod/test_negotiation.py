@@ -56,7 +56,7 @@ class Rank:
             assert (request.set_id, request.name) not in self.in_flight
             self.in_flight[request.set_id, request.name] = request
         keys = [(request.set_id, request.name) for request in requests]
-        ready = self.names.ask(list(map(self.names.number_of, keys, requests)), requests)
+        ready = self.names.ask(keys, requests)
         self.sent_in_full += len(ready.requests)
         return ready
 

@@ -128,10 +128,11 @@ class HorovodEngine:
 
     # -- for the process's threads --------------------------------------------------------------------
 
-    def submit(self, op: HorovodOp, *, hurry: bool = False) -> None:
-        """Take in an operation; `hurry`: `wait` is called for it next, and tells it."""
+    def submit(self, op: HorovodOp, *, hurry: bool = False, nbytes: int | None = None) -> None:
+        """Take in an operation of a size; `hurry`: `wait` is called for it next, and tells it."""
         key = op.key
-        op.number = self._names.number_of(key, op.request)
+        if nbytes is None:
+            nbytes = sum(tensor.nbytes for tensor in op.inputs)
         with self._lock:
             if self.failure is not None:
                 raise self._shut_down_error()
@@ -143,13 +144,12 @@ class HorovodEngine:
             self._in_flight[key] = op
             self._new.append(op)
             before = self._new_bytes
-            for tensor in op.inputs:
-                self._new_bytes += tensor.nbytes
+            self._new_bytes = before + nbytes
             if not self._noticed and not hurry:
                 self._noticed, self._new_since = True, time.monotonic()
                 self._cycle.set(self.settings.cycle_s)
             # While work is carried out the negotiating thread sleeps, unless there is much to tell.
-            crossed = before < HELD_BYTES <= self._new_bytes and self._to_do > 0
+            crossed = before < HELD_BYTES <= before + nbytes and self._to_do > 0
         if crossed:
             os.eventfd_write(self._wake, 1)
 
@@ -350,7 +350,7 @@ class HorovodEngine:
             return False
         if self.settings.mark_cycles or self.timeline.mark_cycles:
             self.timeline.cycle(now)
-        ready = self._names.ask([op.number for op in new], [op.request for op in new])
+        ready = self._names.ask([op.key for op in new], [op.request for op in new])
         self._told_batch, self._prepared = ready.batch, None
         return self._to_coordinator(ready)
 

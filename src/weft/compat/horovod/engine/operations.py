@@ -31,10 +31,10 @@ class HorovodOp:
         inputs: Sequence[Tensor] = (),
         outputs: Sequence[Tensor] | None = None,  # None: they are made when it is carried out
         finish: Callable[[HorovodOp], Any] | None = None,  # makes the result, once outputs are there
+        key: OpKey | None = None,  # under which it is in flight
     ) -> None:
         self.request, self.inputs, self.outputs, self.finish = request, inputs, outputs, finish
-        self.key: OpKey = (request.set_id, request.name)  # under which it is in flight
-        self.number = -1  # that stood for its request when it was submitted
+        self.key: OpKey = key or (request.set_id, request.name)
 
     def result(self) -> Any:
         """Return what came of the operation once it is done, or raise what it failed with."""
@@ -89,18 +89,21 @@ class KnownReduction:
     """A reduction on the CPU that was asked for before, and what its tensors were like."""
 
     def __init__(self, request: OpRequest, dtypes: Sequence[torch.dtype]) -> None:
-        self.request = request
+        self.request, self.bytes = request, request.bytes
+        self.key: OpKey = request.set_id, request.name
         self._dtypes = dtypes
-        self._terms = request.op, request.prescale, request.postscale
+        self._op, self._prescale, self._postscale = request.op, request.prescale, request.postscale
 
     def is_for(self, tensors: Sequence[Tensor], op: int, prescale: float, postscale: float) -> bool:
         """Return whether tensors are as they were, so that nothing is to be checked again."""
-        shapes, dtypes = self.request.shapes, self._dtypes
-        if (op, prescale, postscale) != self._terms or len(shapes) != len(tensors):
-            return False
-        if len(tensors) == 1:  # as nearly always
-            return _is_plain(tensors[0], shapes[0], dtypes[0])
-        return all(map(_is_plain, tensors, shapes, dtypes))
+        shapes = self.request.shapes
+        return (
+            op == self._op
+            and prescale == self._prescale
+            and postscale == self._postscale
+            and len(shapes) == len(tensors)
+            and all(map(_is_plain, tensors, shapes, self._dtypes))
+        )
 
 
 def _is_plain(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:

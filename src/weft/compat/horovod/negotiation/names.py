@@ -21,13 +21,16 @@ class RankNames:
         self._of_batches: dict[int, list[tuple[Execution, list[OpKey]]]] = {}
         self.batches = RankBatches()
 
-    def number_of(self, key: OpKey, request: OpRequest) -> int:
-        """Return the number that stands for a request; -1: it has none. Any thread may ask."""
-        known = self._known.get(key)
-        return known[1] if known is not None and (known[0] is request or known[0] == request) else -1
+    def _numbers_of(self, keys: Sequence[OpKey], requests: Sequence[OpRequest]) -> list[int]:
+        """Return the numbers that stand for requests; -1: it has none."""
+        return [
+            known[1] if known is not None and (known[0] is request or known[0] == request) else -1
+            for known, request in zip(map(self._known.get, keys), requests, strict=True)
+        ]
 
-    def ask(self, numbers: Sequence[int], requests: Sequence[OpRequest]) -> ReadyOps:
-        """Return the message that tells the coordinator of new requests, each with its number; -1: it has none."""
+    def ask(self, keys: Sequence[OpKey], requests: Sequence[OpRequest]) -> ReadyOps:
+        """Return the message that tells the coordinator of new requests, by their numbers where they have one."""
+        numbers = self._numbers_of(keys, requests)
         batch = self.batches.find(numbers)
         if batch is not None:
             self._sent_batches[batch] = numbers, requests

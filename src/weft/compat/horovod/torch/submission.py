@@ -93,12 +93,16 @@ def submit(
     in_place: bool,
     finish: Finish | None,
     hurry: bool,
+    known: KnownReduction | None = None,
 ) -> HorovodOp:
     """Hand an operation to the engine."""
     plain = [tensor.detach() if tensor.requires_grad else tensor for tensor in inputs]
-    op = HorovodOp(
-        request, plain, plain if in_place else None, finish
-    )  # the same list: nothing is to be copied
+    outputs = plain if in_place else None  # the same list: nothing is to be copied
+    if known is not None:  # on the CPU, and as it was
+        op = HorovodOp(request, plain, outputs, finish, known.key)
+        world.engine.submit(op, hurry=hurry, nbytes=known.bytes)
+        return op
+    op = HorovodOp(request, plain, outputs, finish)
     if request.device != "cpu":
         devices = {tensor.device for tensor in plain}
         op.events = tuple(torch.cuda.current_stream(device).record_event() for device in devices)
@@ -132,7 +136,7 @@ def allreduce(
     key = word, process_set.process_set_id, name
     known = world.known_reductions.get(key)
     if known is not None and known.is_for(tensors, op, prescale, postscale):
-        return submit(known.request, tensors, in_place=in_place, finish=finish, hurry=hurry)
+        return submit(known.request, tensors, in_place=in_place, finish=finish, hurry=hurry, known=known)
     ranks = members_of(process_set)
     dtypes = check_tensors(tensors, reduced=True)
     if op == ReduceKind.ADASUM:
