@@ -44,6 +44,13 @@ def test_every_way_trains_as_one_process_does(shell: Shell, workers: int, argume
     assert done.stdout.count("same:") == 10
 
 
+def test_models_as_users_bring_them_train_as_one_process_does(shell: Shell) -> None:
+    done = shell.weft("run", "-n", "2", str(WORKERS / "odd_models.py"), timeout=250)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.count("same:") == 12
+    assert done.stdout.count("refused:") == 4
+
+
 def test_a_plan_travels_to_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -152,10 +152,7 @@ def test_fewer_passes_hold_more_activations() -> None:
 
 def test_shards_take_less_memory() -> None:
     owned = step(optimizer_bytes=200 * MB)
-    peaks = {
-        kind: peak_bytes(owned, cluster(), Way(kind=kind, sync_every_pass=True))  # type: ignore[arg-type]
-        for kind in KINDS
-    }
+    peaks = {kind: peak_bytes(owned, cluster(), Way(kind=kind, sync_every_pass=True)) for kind in KINDS}
     assert peaks["ddp"] == 100 * MB + 100 * MB + 200 * MB + 40 * MB
     assert peaks["zero1"] == peaks["ddp"] - 175 * MB
     assert peaks["fsdp"] < peaks["hsdp"] < peaks["ddp"]

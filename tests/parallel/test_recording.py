@@ -194,3 +194,50 @@ def test_factories_and_batches_are_checked(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=says):
             sources.record_factory(factory, batch, flops=1e9)
+
+
+BROUGHT = """
+import time, torch
+from torch import nn
+body, head = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), nn.Linear(8, 2)
+model = nn.Sequential(body, head)
+optimizers = [torch.optim.AdamW(body.parameters()), torch.optim.SGD(head.parameters(), 0.1, momentum=0.9)]
+def loss_of(rows):
+    time.sleep(0.01)
+    return model(rows).square().mean()
+while True:
+    time.sleep(0.05)
+    anchor, other = torch.randn(4, 8), torch.randn(4, 8)
+    loss = (loss_of(anchor) - loss_of(other)).abs() + loss_of(anchor)
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_one_loss_of_several_forward_parts_is_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("siamese.py").write_text(BROUGHT)
+    record = record_script("siamese.py")
+    assert record.passes == 1
+    body, head = 2 * (8 * 8 + 8) * 4, (8 * 2 + 2) * 4
+    assert record.optimizer_bytes == pytest.approx(
+        2 * body + head, abs=64
+    )  # of both; and Adam's counts of steps
+    assert record.other_s >= 0.05
+    assert record.forward_s < 0.05
+
+
+def test_a_model_is_left_as_it_was() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    torch.manual_seed(1)
+    before = [one.clone() for one in net.state_dict().values()]
+    record_step(net, [torch.randn(8, 4, generator=torch.Generator().manual_seed(0))], repeats=1)
+    after = list(net.state_dict().values())
+    assert all(torch.equal(one, was) for one, was in zip(after, before, strict=True))
+    drawn = torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(1), drawn)

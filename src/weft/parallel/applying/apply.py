@@ -13,6 +13,7 @@ from torch import nn
 
 from weft.errors import UsageError
 from weft.parallel.applying import groups
+from weft.parallel.applying.checks import can_shard, check_ready, check_shards
 from weft.parallel.applying.comparing import StepTimer
 from weft.parallel.applying.from_launcher import plan_from_env
 from weft.parallel.applying.overlap import OverlappedReduceScatter, PendingReductions
@@ -20,8 +21,8 @@ from weft.parallel.applying.passes import ATTRIBUTE
 from weft.parallel.applying.torch_private import gather_in_background
 from weft.parallel.planning.choice import choose
 from weft.parallel.planning.plan_file import ParallelPlan, check_for, for_hosts, make_plan, read_plan
-from weft.parallel.prediction.way import Way
-from weft.parallel.recording.layers import layers_of, own_parameters
+from weft.parallel.prediction.way import KINDS, Way
+from weft.parallel.recording.layers import own_parameters, sharded_apart
 from weft.parallel.recording.optimizers import arguments_of
 
 
@@ -38,14 +39,16 @@ def apply(
     `plan` is a plan file, a plan, a way, or `"auto"`: the plan of `weft run --plan`, or one made here from a step over
     `batch` and collectives measured now. Parameters and buffers become those of rank 0 everywhere.
     """
-    _ready(optimizer)
+    check_ready(model, optimizer)
     found = _plan(model, optimizer, plan, batch, passes)
     way = found.way if isinstance(found, ParallelPlan) else found
     if isinstance(found, ParallelPlan) and plan != "auto":
         hosts = groups.hosts_of_ranks()
         check_for(found, [str(number) for number in range(len(hosts))], dist.get_world_size())
+    if way.shards:
+        check_shards(model, optimizer)
     _same_everywhere(model)
-    if way.kind in ("ddp", "zero1", "lms"):
+    if not way.shards:
         model, optimizer = _replicated(model, optimizer, way, found)
     else:
         _shard(model, optimizer, way)
@@ -55,15 +58,6 @@ def apply(
     if isinstance(found, ParallelPlan) and plan_from_env(os.environ) is None:
         optimizer.register_step_post_hook(StepTimer(found, dist.get_rank()).stepped)
     return model, optimizer
-
-
-def _ready(optimizer: torch.optim.Optimizer) -> None:
-    if not dist.is_initialized():
-        raise UsageError("a plan must be applied in a world of workers, got none; call weft.init() first")
-    if optimizer.state:
-        raise UsageError(
-            "a plan must be applied before the first step, got an optimizer that has state; apply it earlier"
-        )
 
 
 def _plan(
@@ -83,7 +77,8 @@ def _plan(
 
     step = recorded_here(model, batch, optimizer=optimizer, passes=passes)
     cluster = measured_here(groups.hosts_of_ranks())
-    chosen: list[Any] = [make_plan(step, cluster, choose(step, cluster), "rounding")]
+    kinds = [kind for kind in KINDS if not Way(kind=kind).shards or can_shard(model, optimizer)]
+    chosen: list[Any] = [make_plan(step, cluster, choose(step, cluster, kinds=kinds), "rounding")]
     dist.broadcast_object_list(chosen)
     made: ParallelPlan = chosen[0]
     return made
@@ -152,7 +147,7 @@ def _shard(model: nn.Module, optimizer: torch.optim.Optimizer, way: Way) -> None
     device = next(model.parameters()).device
     shards, across = _shard_groups(way)
     mesh = DeviceMesh.from_group(shards, device.type, mesh_dim_names=("shard",))
-    layers = {name: layer for name, layer in layers_of(model).items() if layer is not model}
+    layers = sharded_apart(model)
     names = {id(one): name for name, one in model.named_parameters()}
     resharding = way.kind in ("fsdp", "hsdp")
     for layer in layers.values():

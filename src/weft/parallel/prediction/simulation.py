@@ -31,6 +31,7 @@ class _StepPlayer:
             last = number == self.step.passes - 1
             self.forward(first=number == 0)
             self.backward(last=last, reduces=last or self.way.sync_every_pass)
+        self.time.compute(self.step.other_s)
         self.finish()
         return self.time
 

@@ -47,6 +47,7 @@ class RecordedStep:
     layers: tuple[LayerRecord, ...]
     passes: int = 1  # micro-batches in a step
     optimizer_s: float = 0.0  # of the whole model on one worker
+    other_s: float = 0.0  # of a step beside its passes and the optimizer: batches, clipping, logs
     optimizer_bytes: int = 0  # state of the optimizer for all parameters
     device: str = "cpu"  # what it was recorded on, or computed for
     timed: bool = True  # False: times are computed from shapes
@@ -59,6 +60,10 @@ class RecordedStep:
         if not self.layers or not any(layer.parameter_bytes for layer in self.layers):
             raise UsageError(
                 f"a recorded step must have layers with parameters, got none of {self.name}; record a model that trains"
+            )
+        if not (0 <= self.optimizer_s < float("inf") and 0 <= self.other_s < float("inf")):
+            raise UsageError(
+                f"times of a step must be in seconds, got {self.optimizer_s} and {self.other_s}; record again"
             )
         if self.passes < 1:
             raise UsageError(f"a step must have at least 1 pass, got {self.passes}; record again")
@@ -87,7 +92,7 @@ class RecordedStep:
     @property
     def compute_s(self) -> float:
         """What a step computes, if nothing is ever waited for."""
-        return self.passes * (self.forward_s + self.backward_s) + self.optimizer_s
+        return self.passes * (self.forward_s + self.backward_s) + self.optimizer_s + self.other_s
 
     def in_passes(self, passes: int) -> RecordedStep:
         """Return the same step in fewer, larger passes: the same samples, more activations at a time."""

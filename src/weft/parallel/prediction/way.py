@@ -11,7 +11,7 @@ from weft.text import format_size
 Kind = Literal["ddp", "zero1", "zero2", "fsdp", "fsdp-keep", "hsdp", "lms"]
 Change = Literal["nothing", "rounding", "more"]
 
-KINDS: dict[str, str] = {
+KINDS: dict[Kind, str] = {
     "ddp": "DDP: a replica on every worker, gradients all-reduced",
     "zero1": "ZeRO-1: DDP with the optimizer's state sharded over all workers",
     "zero2": "ZeRO-2: FSDP2 that gathers parameters once a step and reduces gradients in every pass",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
@@ -15,7 +16,12 @@ def layers_of(model: nn.Module) -> dict[str, nn.Module]:
 
     A module without a list inside is one layer, unless it is the model itself.
     """
-    found = dict(_layers(model, "", top=True))
+    found: dict[str, nn.Module] = {}
+    seen: set[int] = set()
+    for name, module in _layers(model, "", top=True):
+        if id(module) not in seen:  # one block may stand in a model under several names
+            seen.add(id(module))
+            found[name] = module
     return found or {"model": model}
 
 
@@ -57,6 +63,17 @@ def own_parameters(model: nn.Module, layers: dict[str, nn.Module]) -> dict[str, 
     if rest:
         found["model"] = [*found.get("model", []), *rest]
     return found
+
+
+def sharded_apart(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the layers that can be sharded by themselves; parameters that layers share are left to the model."""
+    layers = {name: layer for name, layer in layers_of(model).items() if layer is not model}
+    owners = Counter(id(one) for layer in layers.values() for one in layer.parameters())
+    return {
+        name: layer
+        for name, layer in layers.items()
+        if all(owners[id(one)] == 1 for one in layer.parameters())
+    }
 
 
 def bytes_of(parameters: list[nn.Parameter], *, trained: bool = False) -> int:

@@ -71,8 +71,13 @@ class PassClock:
 
     @property
     def whole(self) -> bool:
-        """Whether the backward pass has come to its end."""
+        """Whether there was a backward pass."""
         return self.ended_at > 0 or self.loss_at is not None
+
+    @property
+    def seconds(self) -> float:
+        """How long the pass took, forward and backward."""
+        return sum(self.spent().values())
 
 
 @contextmanager
@@ -119,11 +124,13 @@ def record_step(
     name: str = "",
     device: str = "",
 ) -> RecordedStep:
-    """Record a pass of a model over a batch; gradients are gone afterwards, parameters as they were.
+    """Record a pass of a model over a batch; gradients are gone afterwards, all else is as it was.
 
     With `flops`, operations a second of a device that is not there, model and batch are on `meta` and times are
     computed from operations.
     """
+    if not any(one.requires_grad for one in model.parameters()):
+        raise UsageError("a model must have layers that train, got none with a gradient; set requires_grad")
     layers = layers_of(model)
     clock, synchronise = _clock_for(model)
     if flops is not None:
@@ -132,6 +139,7 @@ def record_step(
     began = CoreUse.now()
     try:
         with ExitStack() as stack:
+            stack.enter_context(_as_it_was(model))
             if flops is not None:
                 from torch.utils.flop_counter import FlopCounterMode
 
@@ -164,7 +172,7 @@ def record_step(
         layers,
         clocks,
         seconds=1.0 if flops is None else 1 / flops,
-        optimizer=optimizer,
+        state_bytes=optimizer_bytes(model, optimizer),
         passes=passes,
         name=name or type(model).__name__,
         device=device or str(next(model.parameters()).device),
@@ -173,6 +181,20 @@ def record_step(
         cores=(busy, spare),
         samples=next((int(one.shape[0]) for one in tensors_in(list(batch)) if one.dim()), 1),
     )
+
+
+@contextmanager
+def _as_it_was(model: nn.Module) -> Iterator[None]:
+    """Put buffers (running averages, say) and random numbers back."""
+    buffers = [(one, one.detach().clone()) for one in model.buffers()]
+    devices = [torch.cuda.current_device()] if next(model.parameters()).is_cuda else []
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
 
 
 def _one_pass(
@@ -222,7 +244,7 @@ def step_from(
     layers: dict[str, nn.Module],
     clocks: Sequence[PassClock],
     *,
-    optimizer: torch.optim.Optimizer | None,
+    state_bytes: int,  # of the optimizer
     passes: int,
     name: str,
     device: str,
@@ -230,6 +252,7 @@ def step_from(
     seconds: float = 1.0,  # in one tick of the clock
     samples: int = 1,
     optimizer_s: float = 0.0,
+    other_s: float = 0.0,
     cores: tuple[float, float] = (0.0, 0.0),  # busy while computing, and to spare
 ) -> RecordedStep:
     """Return the record of a step from the marks of some passes: of each layer, the median."""
@@ -259,7 +282,8 @@ def step_from(
         layers=records,
         passes=passes,
         optimizer_s=optimizer_s,
-        optimizer_bytes=optimizer_bytes(model, optimizer),
+        other_s=other_s,
+        optimizer_bytes=state_bytes,
         device=device,
         timed=timed,
         samples=samples,
@@ -273,9 +297,9 @@ def optimizer_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None) -
     """Return the bytes of the optimizer's state: what there is, or what its class will keep."""
     if optimizer is not None and optimizer.state:
         return sum(one.nbytes for state in optimizer.state.values() for one in tensors_in(dict(state)))
-    gradients = bytes_of(list(model.parameters()), trained=True)
-    states = ADAM_STATES
+    states, owned = ADAM_STATES, list(model.parameters())
     if optimizer is not None:
         states = _STATES.get(type(optimizer).__name__, ADAM_STATES)
         states += any(group.get("momentum") for group in optimizer.param_groups)
-    return states * gradients
+        owned = [one for group in optimizer.param_groups for one in group["params"]]
+    return states * bytes_of(owned, trained=True)

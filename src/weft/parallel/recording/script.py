@@ -11,18 +11,29 @@ import runpy
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 from torch import nn
 
 from weft.parallel.recording.layers import layers_of, tensors_in
-from weft.parallel.recording.recorder import PassClock, _clock_for, step_from, watched
+from weft.parallel.recording.recorder import PassClock, _clock_for, optimizer_bytes, step_from, watched
 
 MARK = "weft-step "  # before the record in the log of the worker
 WARM_STEPS, RECORDED_STEPS = 1, 3
+
+
+@dataclass
+class ScriptStep:
+    """One step of a script, as far as it has come."""
+
+    passes: list[PassClock]
+    optimizer_s: float  # of all optimizers that step one after the other
+    other_s: float  # beside the passes and the optimizers, since the step before
+    ended_at: float
 
 
 class RecordedEnoughError(SystemExit):
@@ -41,8 +52,9 @@ class ScriptRecorder:
         self._hooks = ExitStack()
         self._clock: PassClock | None = None
         self._step: list[PassClock] = []
-        self._steps: list[tuple[list[PassClock], float]] = []
-        self._count, self._began_s, self._samples = 0, 0.0, 1
+        self._steps: list[ScriptStep] = []
+        self._optimizers: dict[int, torch.optim.Optimizer] = {}
+        self._began_s, self._samples = 0.0, 1
 
     def install(self) -> None:
         """Hook into every module and optimizer of the process."""
@@ -60,10 +72,14 @@ class ScriptRecorder:
             self._layers = layers_of(inner if isinstance(inner, nn.Module) else module)
             self._open.enter_context(watched(self._layers, lambda: self._clock))
             self._open.enter_context(torch.autograd.graph.saved_tensors_hooks(self._pack, lambda one: one))
-        if module is self._model and torch.is_grad_enabled() and module.training:
+        if module is self._model and torch.is_grad_enabled() and module.training and not self._goes_on():
             self._clock = PassClock(module, _clock_for(module)[0])
             self._step.append(self._clock)
             self._samples = next((int(one.shape[0]) for one in tensors_in(inputs) if one.dim()), 1)
+
+    def _goes_on(self) -> bool:
+        """Return whether the pass before has not come to its backward part: some losses take several forward parts."""
+        return bool(self._step) and not self._step[-1].whole
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._clock.pack(tensor) if self._clock is not None else tensor
@@ -72,34 +88,43 @@ class ScriptRecorder:
         self._began_s = time.perf_counter()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        now = time.perf_counter()
         passes = [clock for clock in self._step if clock.whole]
         self._step = []
-        if self._model is None or not passes:
+        if self._model is None:
             return
-        self._count += 1
-        if self._count > WARM_STEPS:
-            self._steps.append((passes, time.perf_counter() - self._began_s))
-        if len(self._steps) == RECORDED_STEPS:
-            self.tell(optimizer)
+        if passes:
+            before = self._steps[-1].ended_at if self._steps else self._began_s
+            other_s = self._began_s - before - sum(clock.seconds for clock in passes)
+            self._steps.append(ScriptStep(passes, 0.0, max(0.0, other_s), now))
+        if self._steps:  # without passes: another optimizer of the same step
+            self._optimizers[id(optimizer)] = optimizer
+            self._steps[-1].optimizer_s += now - self._began_s
+            self._steps[-1].ended_at = now
+        if len(self._steps) == WARM_STEPS + RECORDED_STEPS:
+            self.tell()
             raise RecordedEnoughError(0)
 
-    def tell(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+    def tell(self) -> None:
         """Print the record, and take the hooks off."""
         self._open.close()
         self._hooks.close()
-        if self._model is None or not self._steps:
+        steps = self._steps[WARM_STEPS:]
+        if self._model is None or not steps:
             return
-        inner = getattr(self._model, "module", self._model)
+        found = getattr(self._model, "module", self._model)
+        model = found if isinstance(found, nn.Module) else self._model
         record = step_from(
-            inner if isinstance(inner, nn.Module) else self._model,
+            model,
             self._layers,
-            [clock for passes, _ in self._steps for clock in passes],
-            optimizer=optimizer,
-            passes=len(self._steps[-1][0]),
+            [clock for step in steps for clock in step.passes],
+            state_bytes=sum(optimizer_bytes(model, one) for one in self._optimizers.values()),
+            passes=len(steps[-1].passes),
             name=self._name,
-            device=str(next(self._model.parameters()).device),
+            device=str(next(model.parameters()).device),
             samples=self._samples,
-            optimizer_s=min(seconds for _, seconds in self._steps),
+            optimizer_s=median(step.optimizer_s for step in steps),
+            other_s=median(step.other_s for step in steps),
         )
         print(MARK + json.dumps(asdict(record)), flush=True)
         self.told = True
