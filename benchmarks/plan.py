@@ -1,13 +1,16 @@
 """Plans beside what they plan: predicted and measured steps on the virtual cluster, and simulated scaling.
 
     python benchmarks/plan.py                       every figure; needs root for the virtual cluster
-    python benchmarks/plan.py --only share budget   some of them: share, budget, predict, ddp, made, scaling
+    python benchmarks/plan.py --only share budget   some of them, see --help
+    python benchmarks/plan.py --only predict --rates 1gbit --hosts 2 --models even --rows rows.jsonl
     python benchmarks/plan.py --json                every row as data
 
 4 virtual hosts x 2 workers at 1 Gbit/s unless said. Compute is a calibrated wait that leaves the core to others, since
 all workers share the cores of one machine; gradients, optimizer and all that is sent are real. The share of time
 computing is the step of the same workers that exchange nothing, by the step of a way. Ways take turns in the same
-processes.
+processes. `--rows` keeps the rows in a file, so that short runs add up: figures are about all rows in it.
+
+`predict` are the models that the prediction was mended on, `unseen` others that it was only tried on.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -28,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import claims  # noqa: E402
 from benchmarks.plan_published import PUBLISHED, efficiency, planned_efficiency  # noqa: E402
+from benchmarks.plan_rows import Row, error, figures, read_rows, replaced, write_rows  # noqa: E402
 from testing.cluster.cluster import VirtualCluster, missing  # noqa: E402
 
 from weft.parallel import choose  # noqa: E402
@@ -54,84 +57,105 @@ class Bed:
 
     cluster: VirtualCluster
     folder: Path
+    rate: str
 
-    def run(self, hosts: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def run(self, part: str, hosts: int, cases: list[dict[str, Any]]) -> list[Row]:
         """Run the worker on some of the hosts; what it printed."""
-        names = ",".join(f"h{number + 1}" for number in range(hosts))
-        argv = [WEFT, "run", "-H", names, "--per-host", "2", "--skip-checks", "--no-pin"]
-        argv += ["--env", "OMP_NUM_THREADS=1", "--env", f"PYTHONPATH={ROOT}", "--mode", "shm,ring"]
-        argv += [str(WORKER), json.dumps({"cases": cases})]
+        argv = ["run", *self._on(hosts), "--skip-checks", "--no-pin"]
+        argv += ["--env", f"PYTHONPATH={ROOT}", "--mode", "shm,ring"]
+        printed = self.weft(*argv, str(WORKER), json.dumps({"cases": cases})).splitlines()
+        lines = [line.partition("weft-figure ")[2] for line in printed if "weft-figure " in line]
+        return [{"part": part, **json.loads(line)} for line in lines]
+
+    def bound(self, hosts: int, operation: str, nbytes: int) -> Row:
+        """Measure a collective beside what the cards allow."""
+        argv = ["bench", *self._on(hosts), "--op", operation, "--sizes", str(nbytes), "--iterations", "9"]
+        table = json.loads(self.weft(*argv, "--against", "gloo", "--json"))
+        times = {row["backend"]: row["time_s"] for row in table["rows"]}
+        bound_s = (hosts - 1) / hosts * nbytes / RATES[self.rate]
+        case = f"{operation} of {nbytes >> 20} MiB"
+        more = {"gloo_s": times["gloo"], "compute_s": 0.0, "way": "", "same": ""}
+        return {"part": "bound", "case": case, "name": operation, "measured_s": times["weft"]} | {
+            "predicted_s": bound_s,
+            **more,
+        }
+
+    def weft(self, *arguments: str) -> str:
         env = {"XDG_CACHE_HOME": str(self.folder / "cache"), **self.cluster.environment}
-        done = self.cluster.run(argv, env=env, cwd=self.folder, timeout=900)
-        for line in done.stdout.splitlines():
-            if "weft-facts " in line:
-                print(line, file=sys.stderr)
-        lines = [
-            line.partition("weft-figure ")[2] for line in done.stdout.splitlines() if "weft-figure " in line
-        ]
-        return [json.loads(line) for line in lines]
+        return self.cluster.run([WEFT, *arguments], env=env, cwd=self.folder, timeout=900).stdout
+
+    def _on(self, hosts: int) -> tuple[str, ...]:
+        names = ",".join(f"h{number + 1}" for number in range(hosts))
+        return ("-H", names, "--per-host", "2", "--env", "OMP_NUM_THREADS=1")
 
 
 def fsdp_case(ratio: float, **more: Any) -> dict[str, Any]:
     """A net whose gathers and reduce-scatters of a pass take `ratio` times its compute under FSDP2 on 1 Gbit/s."""
     nbytes = 32 * MIB
     compute_s = 3 * 0.75 * nbytes / RATES["1gbit"] / ratio
-    return {
-        "name": f"{ratio:g}x",
-        "layers": 8,
-        "bytes": nbytes,
-        "compute_s": compute_s,
-        "passes": PASSES,
-        **more,
-    }
+    case = {"name": f"{ratio:g}x", "layers": 8, "bytes": nbytes, "compute_s": compute_s, "passes": PASSES}
+    return {**case, **more}
 
 
-def share_rows(bed: Bed, ratios: list[float]) -> list[dict[str, Any]]:
-    return bed.run(
-        4, [fsdp_case(ratio, rounds=3, ways={"alone": {}, "chosen": {}, "gloo": {}}) for ratio in ratios]
-    )
+def share_rows(bed: Bed, ratios: list[float], rivals: bool) -> list[Row]:
+    ways: dict[str, Any] = {"alone": {}, "chosen": {}, **({"gloo": {}} if rivals else {})}
+    return bed.run("share", 4, [fsdp_case(ratio, rounds=3, ways=ways) for ratio in ratios])
 
 
-def budget_rows(bed: Bed) -> list[dict[str, Any]]:
+def budget_rows(bed: Bed) -> list[Row]:
     """The memory of a worker holds neither a replica nor half of one with its optimizer state."""
-    return bed.run(4, [fsdp_case(4, budget=62 * MIB, ways={"chosen": {}, "gloo": {}})])
+    return bed.run("budget", 4, [fsdp_case(4, budget=62 * MIB, ways={"chosen": {}, "gloo": {}})])
 
 
-def predict_cases(rate: str) -> list[dict[str, Any]]:
-    """Nets of even layers, and of layers as uneven as those of a model with a vocabulary, in several tensors each."""
-    nbytes = {"100mbit": 4 * MIB, "1gbit": 32 * MIB, "2500mbit": 48 * MIB}[rate]
-    compute_s = 0.6 * nbytes / RATES[rate] * 2
-    common = {"bytes": nbytes, "compute_s": compute_s, "passes": 2, "steps": 3}
-    return [
-        {**common, "name": "even", "layers": 8},
-        {
-            **common,
-            "name": "uneven",
-            "sizes": [6, 1, 1, 1, 1, 1, 1, 4],
-            "times": [1, 3, 3, 3, 3, 3, 3, 2],
-            "tensors": 4,
-        },
-    ]
+MODELS: dict[str, dict[str, Any]] = {
+    "even": {"layers": 8},
+    # As uneven as a model with a vocabulary, in several tensors each.
+    "uneven": {"sizes": [6, 1, 1, 1, 1, 1, 1, 4], "times": [1, 3, 3, 3, 3, 3, 3, 2], "tensors": 4},
+    "growing": {"sizes": [1, 2, 4, 8, 16], "times": [5, 4, 3, 2, 1], "tensors": 3},
+    "many": {"layers": 24, "tensors": 2, "scale": 0.7, "passes": 3},
+}
+MENDED_ON, UNSEEN = ("even", "uneven"), ("growing", "many")
 
 
-def predict_rows(bed: Bed, rate: str, hosts: int) -> list[dict[str, Any]]:
+def predict_cases(rate: str, models: list[str]) -> list[dict[str, Any]]:
+    found = []
+    for name in models:
+        model = {"scale": 1.0, "passes": 2, **MODELS[name]}
+        nbytes = int(model.pop("scale") * {"100mbit": 4 * MIB, "1gbit": 32 * MIB, "2500mbit": 48 * MIB}[rate])
+        case = {"name": name, "bytes": nbytes, "compute_s": 1.2 * nbytes / RATES[rate], "steps": 3}
+        found.append({**case, **model})
+    return found
+
+
+def predict_rows(bed: Bed, part: str, hosts: int, models: list[str], ways: list[str]) -> list[Row]:
+    asked = {name: WAYS[name] for name in ways}
     cases = [
-        {**case, "name": f"{case['name']} {rate} x {hosts}", "ways": {**WAYS, "alone": {}, "chosen": {}}}
-        for case in predict_cases(rate)
+        {**case, "name": f"{case['name']} {bed.rate} x {hosts}", "ways": {**asked, "alone": {}, "chosen": {}}}
+        for case in predict_cases(bed.rate, models)
     ]
-    return bed.run(hosts, cases)
+    return bed.run(part, hosts, cases) if cases else []
 
 
-def ddp_rows(bed: Bed) -> list[dict[str, Any]]:
+def ddp_rows(bed: Bed) -> list[Row]:
     """A net whose reductions are small beside its compute: plain DDP is best, and a plan must cost nothing."""
     case = {"name": "ddp best", "layers": 8, "bytes": 2 * MIB, "compute_s": 0.5, "passes": 1, "rounds": 3}
-    return bed.run(4, [{**case, "ways": {"ddp": {}, "chosen": {}}}])
+    return bed.run("ddp", 4, [{**case, "ways": {"ddp": {}, "chosen": {}}}])
 
 
-def cluster_rows(bed: Bed, part: str, ratios: list[float]) -> list[dict[str, Any]]:
+def bound_rows(bed: Bed) -> list[Row]:
+    return [bed.bound(4, operation, 16 * MIB) for operation in ("all_gather", "reduce_scatter")]
+
+
+def part_rows(bed: Bed, part: str, options: argparse.Namespace) -> list[Row]:
+    """Measure one part on a cluster."""
+    if part in ("predict", "unseen"):
+        models = [name for name in (MENDED_ON if part == "predict" else UNSEEN) if name in options.models]
+        return [
+            row for hosts in options.hosts for row in predict_rows(bed, part, hosts, models, options.ways)
+        ]
     if part == "share":
-        return share_rows(bed, ratios)
-    return budget_rows(bed) if part == "budget" else ddp_rows(bed)
+        return share_rows(bed, options.ratios, not options.no_rivals)
+    return {"budget": budget_rows, "ddp": ddp_rows, "bound": bound_rows}[part](bed)
 
 
 def made_s() -> float:
@@ -141,76 +165,73 @@ def made_s() -> float:
     return time.process_time() - began
 
 
-def figures(rows: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
-    """What the claims are about, from the rows of all parts."""
-    found: dict[str, float] = {}
-    shares = rows.get("share", ())
-    alone = {row["case"]: row["measured_s"] for row in shares if row["name"] == "alone"}
-    for row in shares:
-        if row["name"] != "alone":
-            key = f"{'share' if row['name'] == 'chosen' else 'gloo'}-{row['case']}"
-            found[key] = 100 * alone[row["case"]] / row["measured_s"]
-    budget = {row["name"]: row["measured_s"] for row in rows.get("budget", ())}
-    if budget:
-        found["budget"] = budget["gloo"] / budget["chosen"]
-    if predicted := rows.get("predict"):
-        errors = [abs(row["predicted_s"] / row["measured_s"] - 1) for row in predicted if row["predicted_s"]]
-        found["error-median"], found["error-worst"] = 100 * statistics.median(errors), 100 * max(errors)
-        cases: dict[str, dict[str, float]] = {}
-        for row in predicted:
-            if row["predicted_s"]:
-                cases.setdefault(row["case"], {})[row["name"]] = row["measured_s"]
-        right = [times["chosen"] <= 1.05 * min(times.values()) for times in cases.values()]
-        found["choices-right"] = 100 * sum(right) / len(right)
-    ddp = {row["name"]: row["measured_s"] for row in rows.get("ddp", ())}
-    if ddp:
-        found["plan-beside-ddp"] = ddp["chosen"] / ddp["ddp"]
-    return found
+def scaling_figures() -> dict[str, float]:
+    found = {}
+    for published in PUBLISHED:
+        predicted = efficiency(published)
+        said = f"{predicted:.3f} published {published.efficiency:.2f}"
+        print(f"scaling   {published.name:<46} {said}", file=sys.stderr)
+        found[f"scaling-{published.key}"] = 100 * abs(predicted / published.efficiency - 1)
+    return found | {"scaling-ddl-plan": 100 * planned_efficiency(PUBLISHED[0])}
 
 
-def main() -> int:
+ON_THE_CLUSTER = ("share", "budget", "ddp", "bound", "predict", "unseen")
+AT_EVERY_RATE = ("predict", "unseen")
+
+
+def options_from(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ("share", "budget", "predict", "ddp", "made", "scaling")
+    parts = (*ON_THE_CLUSTER, "made", "scaling")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts)
-    parser.add_argument("--ratios", nargs="+", type=float, default=[4, 2, 1, 0.5])
-    parser.add_argument("--rates", nargs="+", choices=tuple(RATES), default=list(RATES))
+    parser.add_argument("--ratios", nargs="+", type=float, default=[4, 2, 1, 0.5], help="of share")
+    parser.add_argument(
+        "--no-rivals", action="store_true", help="of share: leave out FSDP2 on Gloo, the slow one"
+    )
+    parser.add_argument("--rates", nargs="+", choices=tuple(RATES), default=list(RATES), help="of predict")
+    parser.add_argument("--hosts", nargs="+", type=int, choices=(2, 4), default=[2, 4], help="of predict")
+    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=list(MODELS), help="of predict")
+    parser.add_argument("--ways", nargs="+", choices=tuple(WAYS), default=list(WAYS), help="of predict")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="add to the rows of this file")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    print(f"load {os.getloadavg()[0]:.1f} before", file=sys.stderr)
-    rows: dict[str, list[dict[str, Any]]] = {}
-    why = missing()
-    if why:
+    return parser.parse_args(arguments)
+
+
+def measured_rows(options: argparse.Namespace) -> list[Row]:
+    """Measure what was asked for on a virtual cluster for each rate."""
+    wanted = [part for part in ON_THE_CLUSTER if part in options.only]
+    if wanted and (why := missing()):
         print(f"the rows of the virtual cluster need root: {why}", file=sys.stderr)
+        return []
+    rows: list[Row] = []
     for rate in RATES:
-        at_rate = [part for part in ("share", "budget", "ddp") if rate == "1gbit" and part in options.only]
-        if "predict" in options.only and rate in options.rates:
-            at_rate.append("predict")
-        if why or not at_rate:
+        parts = [
+            part for part in wanted if (rate in options.rates if part in AT_EVERY_RATE else rate == "1gbit")
+        ]
+        if not parts:
             continue
         with tempfile.TemporaryDirectory() as folder, VirtualCluster(4, rate=rate) as cluster:
-            bed = Bed(cluster, Path(folder))
-            for part in at_rate:
-                if part == "predict":
-                    found = [row for hosts in (2, 4) for row in predict_rows(bed, rate, hosts)]
-                else:
-                    found = cluster_rows(bed, part, options.ratios)
-                rows.setdefault(part, []).extend(found)
+            bed = Bed(cluster, Path(folder), rate)
+            for part in parts:
+                found = part_rows(bed, part, options)
+                rows += found
                 for row in found:
-                    _print_row(part, row)
+                    _print_row(row)
+    return rows
+
+
+def main() -> int:
+    options = options_from(sys.argv[1:])
+    print(f"load {os.getloadavg()[0]:.1f} before", file=sys.stderr)
+    rows = replaced(read_rows(options.rows), measured_rows(options))
+    if options.rows:
+        write_rows(options.rows, rows)
     measured = figures(rows)
     if "made" in options.only:
         measured["made"] = made_s()
     if "scaling" in options.only:
-        for published in PUBLISHED:
-            predicted = efficiency(published)
-            print(
-                f"scaling   {published.name:<46} {predicted:.3f} published {published.efficiency:.2f}",
-                file=sys.stderr,
-            )
-            measured[f"scaling-{published.key}"] = 100 * abs(predicted / published.efficiency - 1)
-        measured["scaling-ddl-plan"] = 100 * planned_efficiency(PUBLISHED[0])
+        measured |= scaling_figures()
     if options.json:
         print(json.dumps({"rows": rows, "figures": measured}, indent=2))
     else:
@@ -218,11 +239,11 @@ def main() -> int:
     return 0
 
 
-def _print_row(part: str, row: dict[str, Any]) -> None:
-    predicted = f"{row['predicted_s']:.3f}" if row["predicted_s"] else "-"
+def _print_row(row: Row) -> None:
+    predicted = f"{row['predicted_s']:.3f} ({error(row):+.0%})" if row["predicted_s"] else "-"
     share = row["compute_s"] / row["measured_s"]
     print(
-        f"{part:<8} {row['case']:<13} {row['name']:<10} {row['measured_s']:.3f} s, predicted {predicted}, "
+        f"{row['part']:<8} {row['case']:<18} {row['name']:<10} {row['measured_s']:.3f} s, predicted {predicted}, "
         f"computing {share:.0%}: {row['way']}",
         file=sys.stderr,
         flush=True,

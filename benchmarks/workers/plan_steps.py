@@ -139,8 +139,6 @@ def main() -> None:
     weft.init()
     rank = dist.get_rank()
     cluster = measured_here(hosts_of_ranks())
-    if rank == 0:
-        print("weft-facts " + json.dumps(asdict(cluster)), flush=True)
     for case in asked["cases"]:
         net = make_net(case)
         step = recorded_here(
@@ -177,9 +175,13 @@ def main() -> None:
                     "name": name,
                     "way": {"gloo": "FSDP2 on Gloo", "alone": "nothing exchanged"}.get(str(way), str(way)),
                     "kind": asdict(way) if isinstance(way, Way) else None,
+                    "same": name == "chosen" and ", ".join(same),  # it was measured under that name
                     "measured_s": found,
+                    "all_s": times[name],
                     "compute_s": step.compute_s,
                     "predicted_s": None if predicted is None else predicted.step_s,
+                    "step": asdict(step),
+                    "cluster": asdict(facts),
                 }
                 print("weft-figure " + json.dumps(data), flush=True)
     weft.shutdown()
