@@ -190,12 +190,6 @@ def test_a_frame_without_pandas_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         tune.create_study().trials_dataframe()
 
 
-@pytest.mark.parametrize("name", ["sampler", "pruner", "storage", "load_if_exists"])
-def test_settings_of_optuna_that_have_other_words_are_told(name: str) -> None:
-    with pytest.raises(StudyError, match=f"got {name}; write "):
-        tune.create_study(**{name: object()})  # type: ignore[arg-type]
-
-
 def test_notes_about_trials_are_kept(tmp_path: Path) -> None:
     def objective(trial: Any) -> float:
         trial.set_user_attr("half", np.float32(trial["x"] / 2))

@@ -19,8 +19,10 @@ _PLACES = {
     "Study": "weft.tune.study.study",
     "StudyConfig": "weft.tune.study.config",
     "TrialPruned": "weft.tune.trial",
+    "TrialState": "weft.tune.study.states",
     "choice": "weft.tune.space.domains",
-    "create_study": "weft.tune.study.study",
+    "create_study": "weft.tune.study.optuna_study",
+    "load_study": "weft.tune.study.optuna_study",
     "integer": "weft.tune.space.domains",
     "log": "weft.tune.space.domains",
     "ordered": "weft.tune.space.domains",
@@ -33,9 +35,11 @@ __all__ = [
     "Study",
     "StudyConfig",
     "TrialPruned",
+    "TrialState",
     "choice",
     "create_study",
     "integer",
+    "load_study",
     "log",
     "ordered",
     "params",
@@ -47,7 +51,9 @@ if TYPE_CHECKING:
     from weft.tune.space.domains import choice, integer, log, ordered, uniform
     from weft.tune.space.space import SearchSpace
     from weft.tune.study.config import StudyConfig
-    from weft.tune.study.study import Study, create_study
+    from weft.tune.study.optuna_study import create_study, load_study
+    from weft.tune.study.states import TrialState
+    from weft.tune.study.study import Study
     from weft.tune.trial import TrialPruned, params
 
 

@@ -15,11 +15,13 @@ import operator
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from weft.errors import UsageError, WeftError
 from weft.tune.space.domains import Choices, Domain, FloatRange, IntRange, LogRange
+from weft.tune.study.states import TrialState
 
 
 class TrialPruned(WeftError):  # noqa: N818 (the name that Optuna has for it)
@@ -28,6 +30,9 @@ class TrialPruned(WeftError):  # noqa: N818 (the name that Optuna has for it)
 
 class TrialKeeper(Protocol):
     """The running study behind a trial; its methods may be called from any thread."""
+
+    @property
+    def study(self) -> Any: ...
 
     def draw(self, number: int, name: str, domain: Domain) -> Any: ...
 
@@ -59,6 +64,21 @@ class FunctionTrial:
         self._keeper, self.number, self._params, self.until = keeper, number, params, until
         self.user_attrs: dict[str, Any] = {}
         self.constraints: dict[str, float] = {}
+
+    @property
+    def study(self) -> Any:
+        """The study of the trial."""
+        return self._keeper.study
+
+    @property
+    def datetime_start(self) -> datetime | None:
+        """When the trial first began, in local time."""
+        found: datetime | None = self.study.trials[self.number].datetime_start
+        return found
+
+    def ask_for(self, name: str, domain: Domain) -> Any:
+        """Return the value of a parameter with a domain."""
+        return self._value(name, domain)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -164,3 +184,6 @@ def params(environ: Mapping[str, str] | None = None) -> dict[str, Any]:
         )
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+__all__ = ["FunctionTrial", "TrialKeeper", "TrialPruned", "TrialState", "is_pruned", "params"]

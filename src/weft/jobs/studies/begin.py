@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.errors import UsageError
 from weft.jobs.studies.store import add_study
 from weft.jobs.studies.trial_specs import check_for_jobs, trial_spec
 from weft.tune.samplers.base import Searcher
@@ -18,6 +17,7 @@ from weft.tune.study.config import StudyConfig
 from weft.tune.study.core import StudyCore
 from weft.tune.study.events import AnyEvent
 from weft.tune.study.state import SearchState, TrialRecord
+from weft.tune.study.warm_start import take_over
 
 if TYPE_CHECKING:
     from weft.jobs.service.service import JobService
@@ -67,15 +67,8 @@ def _make(
 ) -> tuple[StudyCore, list[AnyEvent]]:
     events: list[AnyEvent] = []
     core = StudyCore.begin(config, events.extend, at_s=time.time(), searcher=searcher)
-    for trial in earlier.in_state("completed") if earlier is not None else ():
-        try:
-            made = core.add(trial.params, source=earlier.config.name if earlier else "", at_s=time.time())
-        except UsageError:
-            continue  # not a point of this space
-        assert made is not None
-        for step, value in zip(trial.steps, trial.curve, strict=True):
-            core.reported(made.number, step, {core.state.goals[0]: value}, at_s=time.time())
-        core.completed(made.number, trial.values, at_s=time.time())
+    if earlier is not None:
+        take_over(core, earlier, time.time())
     if dry_run:
         core.actions(min(SHOWN, config.parallel), time.time())
     return core, events

@@ -12,12 +12,11 @@ from typing import Any
 from weft.files import write_whole
 from weft.tune.results.views import study_view, trial_view
 from weft.tune.runners.command import dump, merged_config
-from weft.tune.space.domains import Choices, Domain, FloatRange, IntRange, LogRange
 from weft.tune.space.space import OPEN, SearchSpace
 from weft.tune.study.config import StudyError, convert_config
 from weft.tune.study.core import StudyCore
-from weft.tune.study.events import TrialAdded, TrialDrew
 from weft.tune.study.state import SearchState
+from weft.tune.study.warm_start import add_optunas, domain_of
 
 FORMATS = ("csv", "json", "parquet")
 
@@ -174,21 +173,13 @@ def from_optuna(url: str, name: str | None = None) -> StudyCore:
     settings = {"space": OPEN if space is None else space.data(), "name": study.study_name, **goals}
     core = StudyCore.begin(convert_config({**settings, "metrics": names if many else []}))
     for one in kept:
-        number = _taken_over(core, one, study.study_name)
-        for step, value in sorted(one.intermediate_values.items()):
-            core.reported(number, step, {names[0]: value})
-        if one.user_attrs:
-            core.noted(number, one.user_attrs)
-        if one.state is TrialState.COMPLETE and one.values is not None:
-            core.completed(number, one.values)
-        else:
-            core.stopped(number, "pruned by Optuna")
+        add_optunas(core, one, study.study_name)
     return core
 
 
 def _space_of(trials: Sequence[Any]) -> SearchSpace | None:
     """Return the space of Optuna's trials; None: they differ, as where some parameters are asked for at times."""
-    domains = {name: _domain_of(found) for one in trials for name, found in one.distributions.items()}
+    domains = {name: domain_of(found) for one in trials for name, found in one.distributions.items()}
     if not domains:
         return None
     space = SearchSpace(domains)
@@ -198,35 +189,3 @@ def _space_of(trials: Sequence[Any]) -> SearchSpace | None:
         for one in trials
     )
     return space if same else None
-
-
-def _taken_over(core: StudyCore, one: Any, source: str) -> int:
-    """Add a trial of Optuna's; return its number. In an open space it brings the domains of its parameters."""
-    if not core.state.space.open:
-        made = core.add(one.params, source=source)
-        assert made is not None
-        return made.number
-    number = core.state.next_number
-    domains = {name: _domain_of(found).data() for name, found in one.distributions.items()}
-    core.say(
-        TrialAdded(trial=number, params={}, given=True, source=source),
-        TrialDrew(trial=number, params=one.params, domains=domains),
-    )
-    return number
-
-
-def _domain_of(distribution: Any) -> Domain:
-    import optuna
-
-    match distribution:
-        case optuna.distributions.FloatDistribution():
-            if distribution.single():
-                return Choices(values=(distribution.low,))
-            if distribution.log:
-                return LogRange(None, distribution.low, distribution.high)
-            return FloatRange(None, distribution.low, distribution.high, distribution.step)
-        case optuna.distributions.IntDistribution():
-            if distribution.single():
-                return Choices(values=(distribution.low,))
-            return IntRange(None, distribution.low, distribution.high, distribution.step, distribution.log)
-    return Choices(None, tuple(distribution.choices))

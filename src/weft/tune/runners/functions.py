@@ -39,7 +39,9 @@ class FunctionRunner:
         on_change: Callable[[], None] | None = None,
         poll: Callable[[], list[TrialAction]] | None = None,
         on_end: Callable[[TrialRecord], None] | None = None,
+        study: Any = None,
     ) -> None:
+        self.study = study  # which trials may ask for
         self._core, self._objective, self._parallel = core, objective, parallel
         self._folder, self._catch = folder, catch
         self._on_change = on_change or (lambda: None)
@@ -143,6 +145,7 @@ class FunctionRunner:
                 self._kept.pop(number, None)  # its weights are another's now
             kept = self._kept.setdefault(number, {})
             trial = FunctionTrial(self, number, dict(record.params), until, kept)
+            trial.user_attrs |= record.user_attrs
         result, error = None, None
         try:
             result = self._objective(trial)

@@ -58,8 +58,11 @@ def next_suggestion(searcher: Searcher, state: SearchState) -> tuple[Suggestion,
     number = state.next_number
     points = state.config.points
     if state.given < len(points):
-        return Suggestion(state.space.check_point(points[state.given])), True
-    if not state.space.domains:
+        point = points[state.given]
+        if state.space.open:
+            return Suggestion({}, {"fixed": dict(point)}), True
+        return Suggestion(state.space.check_point(point)), True
+    if not state.space.domains and not hasattr(searcher, "draw"):
         return Suggestion({}), False  # the first function names what there is
     try:
         found = searcher.suggest(state, number)

@@ -94,20 +94,26 @@ class HistoryStorage(BaseStorage):
         for trial in state:
             key = (trial.version, rung)
             if trial.number == len(self._trials):
-                self._trials.append(frozen(state, trial, rung, self.distributions))
+                self._trials.append(self.seen(state, trial, rung))
                 self._versions.append(key)
             elif self._versions[trial.number] != key:
-                self._trials[trial.number] = frozen(state, trial, rung, self.distributions)
+                self._trials[trial.number] = self.seen(state, trial, rung)
                 self._versions[trial.number] = key
+
+    def seen(self, state: SearchState, trial: TrialRecord, rung: int | None) -> FrozenTrial:
+        """Return a trial of ours as samplers are to see it."""
+        return frozen(state, trial, self.distributions, *_outcome(trial, rung))
 
     def forget_last(self) -> None:
         """Remove a trial that was asked for and not used."""
         self._trials.pop()
+        self._versions.pop()
 
     # -- what samplers call ------------------------------------------------------------------------------
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         number = len(self._trials)
+        self._versions.append((-1, None))  # not a trial of ours yet
         self._trials.append(
             FrozenTrial(
                 number=number,
@@ -188,17 +194,21 @@ class HistoryStorage(BaseStorage):
 
 
 def frozen(
-    state: SearchState, trial: TrialRecord, rung: int | None, known: Mapping[str, BaseDistribution]
+    state: SearchState,
+    trial: TrialRecord,
+    known: Mapping[str, BaseDistribution],
+    kind: OptunaState,
+    values: list[float] | None,
+    between: dict[int, float],
 ) -> FrozenTrial:
-    """Return a trial of ours as Optuna's."""
+    """Return a trial of ours as Optuna's, with an outcome."""
     distributions = {name: known[name] for name in trial.params}
     params = {name: to_optuna(state.space.domains[name], value) for name, value in trial.params.items()}
-    kind, values, between = _outcome(trial, rung)
     told = {f"{CONSTRAINT}:{name}": value for name, value in trial.constraints.items()}
     return FrozenTrial(
         number=trial.number, state=kind, value=None, values=values, datetime_start=None, datetime_complete=None,
-        params=params, distributions=distributions, user_attrs={}, system_attrs={**trial.attrs, **told},
-        intermediate_values=between, trial_id=trial.number,
+        params=params, distributions=distributions, user_attrs=dict(trial.user_attrs),
+        system_attrs={**trial.attrs, **told}, intermediate_values=between, trial_id=trial.number,
     )  # fmt: skip
 
 
@@ -224,9 +234,13 @@ def _outcome(
     return OptunaState.PRUNED, None, last
 
 
+def directions_of(state: SearchState) -> list[StudyDirection]:
+    """Return the directions of all metrics in Optuna's words."""
+    small = state.config.goals.values()
+    return [StudyDirection.MINIMIZE if one else StudyDirection.MAXIMIZE for one in small]
+
+
 def open_view(state: SearchState) -> tuple[optuna.study.Study, HistoryStorage]:
     """Return a study of Optuna's on a storage of ours."""
-    small = state.config.goals.values()
-    directions = [StudyDirection.MINIMIZE if one else StudyDirection.MAXIMIZE for one in small]
-    storage = HistoryStorage(directions)
+    storage = HistoryStorage(directions_of(state))
     return optuna.study.Study("weft", storage), storage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from weft.text import suggestion
 from weft.tune.schedulers.actions import TrialScheduler
@@ -19,11 +19,27 @@ SCHEDULERS: Mapping[str, str] = {
     "pbt": "weft.tune.schedulers.population:PopulationTraining",
     "median": "weft.tune.schedulers.rules:MedianStopping",
 }
+OBJECT = "object"  # the name of a part that Python gave
 RULES: Mapping[str, str] = {
     "median": "weft.tune.schedulers.rules:MedianRule",
     "threshold": "weft.tune.schedulers.rules:ThresholdRule",
     "nan": "weft.tune.schedulers.rules:NanRule",
 }
+
+
+class MissingObject:
+    """A part that was an object in Python when its study began, which files cannot hold: it must be given again."""
+
+    def __init__(self, what: str, kind: str) -> None:
+        self._what, self._kind = what, kind
+
+    def _ask(self, *words: Any) -> NoReturn:
+        raise StudyError(
+            f"a study whose {self._what} is an object must be given it again to go on, got none; make the study "
+            f"with the same {self._kind} and its folder"
+        )
+
+    suggest = draw = decide = reason = _ask
 
 
 def make_scheduler(given: str | dict[str, Any]) -> TrialScheduler:
@@ -41,6 +57,8 @@ def make_part(
 ) -> Any:
     """Return an object of a name and its options, of ours or of an entry point."""
     name, options = named_options(given, what)
+    if name == OBJECT:
+        return MissingObject(what, str(options.get("kind")))
     kind = find_part(name, what, known, group)
     try:
         inspect.signature(kind).bind(**options, **fixed)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from weft.text import shorten
 from weft.tune.results.acting import OverfittingRule, act_on, due, steered
 from weft.tune.samplers.base import Searcher, SearcherFailed, make_searcher, next_suggestion
 from weft.tune.schedulers.actions import (
@@ -28,11 +29,11 @@ from weft.tune.schedulers.actions import (
 )
 from weft.tune.schedulers.decide import decide, needs_decision
 from weft.tune.schedulers.population import draw_value
-from weft.tune.schedulers.registry import make_rule, make_scheduler
+from weft.tune.schedulers.registry import OBJECT, make_rule, make_scheduler
 from weft.tune.schedulers.rules import NanRule, StoppingRule
-from weft.tune.space.domains import Domain
+from weft.tune.space.domains import Domain, SpaceError
 from weft.tune.space.space import Params
-from weft.tune.study.config import StudyConfig, StudyError, check_config
+from weft.tune.study.config import StudyConfig, StudyError, check_config, named_options
 from weft.tune.study.events import (
     AnyEvent,
     StudyBegun,
@@ -69,12 +70,17 @@ class StudyCore:
         *,
         searcher: Searcher | None = None,
         scheduler: TrialScheduler | None = None,
+        rule: StoppingRule | None = None,
     ) -> None:
         self.state, self._record = state, record or (lambda events: None)
         config = state.config
         self._searcher = searcher
         self.scheduler = scheduler or make_scheduler(config.schedule)
-        self.rules: tuple[StoppingRule, ...] = (NanRule(), OverfittingRule(), *map(make_rule, config.stop_if))
+        given = [one for one in config.stop_if if rule is None or named_options(one, "stop_if")[0] != OBJECT]
+        self.rules: tuple[StoppingRule, ...] = (NanRule(), OverfittingRule(), *map(make_rule, given))
+        self.rules += () if rule is None else (rule,)
+        self._hears = getattr(searcher, "ended", None)  # objects of Python that hear of ends, and note things
+        self._noting: list[Any] = [one for one in (searcher, rule) if hasattr(one, "take_noted")]
         name = config.schedule if isinstance(config.schedule, str) else config.schedule.get("name")
         known = name in ("none", "asha", "hyperband", "pbt")
         self._watches = bool(config.stop_if) or not known  # each report calls for a decision
@@ -111,6 +117,13 @@ class StudyCore:
         self._record(events)
         for event in events:
             self.state.apply(event)
+            if isinstance(event, TrialEnded) and self._hears is not None:
+                self._hears(self.state, self.state.trials[event.trial])
+        for one in self._noting:
+            for number, (attrs, constraints) in one.take_noted().items():
+                self.say(
+                    TrialNoted(trial=number, system=attrs, constraints=constraints, at_s=self.state.now_s)
+                )
 
     # -- deciding --------------------------------------------------------------------------------------
 
@@ -189,6 +202,8 @@ class StudyCore:
             point: Params = found[0].params if given else steered(self.state, found[0].params)
             if self.state.space.open and not given:
                 point, attrs = {}, {**attrs, "suggested": point}
+        elif self.state.space.open:
+            point, attrs = {}, {"fixed": dict(params)}  # the objective will say what it has
         else:
             point = self.state.space.check_point(params)
         number = self.state.next_number
@@ -404,13 +419,28 @@ class StudyCore:
         if name in record.params:
             return record.params[name]
         known = self.state.space.domains.get(name)
-        value = record.attrs.get("suggested", {}).get(name)
-        if known is None or not domain.contains(value):
-            seed = [self.state.config.seed, trial, *name.encode()]
-            value = draw_value(domain, np.random.default_rng(seed))
+        value = self._value_of(record, name, domain, known)
         new = {name: domain.data()} if known != domain else {}
         self.say(TrialDrew(trial=trial, params={name: value}, domains=new, at_s=at_s))
         return value
+
+    def _value_of(self, record: TrialRecord, name: str, domain: Domain, known: Domain | None) -> Any:
+        """Return a parameter's value: that of a given point, or what the searcher says, or one at random."""
+        if name in record.fixed:
+            value = record.fixed[name]
+            if not domain.contains(value):
+                raise SpaceError(
+                    f"{name} must be in {domain.text()}, got {shorten(value)} in the point of trial "
+                    f"{record.number}; give another value"
+                )
+            return value
+        if hasattr(self.searcher, "draw"):
+            return self.searcher.draw(self.state, record.number, name, domain)
+        value = record.attrs.get("suggested", {}).get(name)
+        if known is not None and domain.contains(value):
+            return value
+        seed = [self.state.config.seed, record.number, *name.encode()]
+        return draw_value(domain, np.random.default_rng(seed))
 
     def study_noted(self, attrs: Mapping[str, Any], *, at_s: float = 0.0) -> None:
         """Keep what somebody noted about the study; StudyError if JSON cannot hold it."""

@@ -79,6 +79,7 @@ class TrialNoted(StudyEvent, frozen=True, tag="noted"):
     trial: int
     attrs: dict[str, Any] = {}
     constraints: dict[str, float] = {}
+    system: dict[str, Any] = {}  # of searchers and rules, for themselves
 
 
 class StudyNoted(StudyEvent, frozen=True, tag="study-noted"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from weft.tune.study.config import StudyError
 from weft.tune.study.core import StudyCore
 from weft.tune.study.state import SearchState, TrialRecord
+from weft.tune.study.states import MetricDirection
+from weft.tune.study.warm_start import add_optunas
 
 
 class OptunaNames:
@@ -22,11 +24,33 @@ class OptunaNames:
         """All that is known of the study."""
         return self._core.state
 
-    def get_trials(self, deepcopy: bool = True, states: Iterable[str] | None = None) -> list[TrialRecord]:
-        """Return trials by number: all, or those in some states, `completed` and others."""
-        wanted = None if states is None else set(states)
+    def get_trials(self, deepcopy: bool = True, states: Iterable[Any] | None = None) -> list[TrialRecord]:
+        """Return trials by number: all, or those in some states, by our words for them or by Optuna's."""
+        wanted = None if states is None else list(states)
         found = [trial for trial in self.state if wanted is None or trial.state in wanted]
         return copy.deepcopy(found) if deepcopy else found
+
+    def enqueue_trial(
+        self,
+        params: Mapping[str, Any],
+        user_attrs: Mapping[str, Any] | None = None,
+        skip_if_exists: bool = False,
+    ) -> None:
+        """Add a point that is tried before others are suggested; an objective that names parameters draws the rest."""
+        if skip_if_exists and any({**trial.fixed, **trial.params} == dict(params) for trial in self.state):
+            return
+        made = self._core.add(params, at_s=time.time())
+        if made is not None and user_attrs:
+            self._core.noted(made.number, user_attrs, at_s=time.time())
+
+    def add_trial(self, trial: Any) -> None:
+        """Add a trial of Optuna's that has ended, with its values, reports and notes."""
+        add_optunas(self._core, trial, "optuna")
+
+    def add_trials(self, trials: Iterable[Any]) -> None:
+        """Add trials of Optuna's that have ended."""
+        for trial in trials:
+            self.add_trial(trial)
 
     @property
     def study_name(self) -> str:
@@ -34,12 +58,13 @@ class OptunaNames:
         return self.state.config.name
 
     @property
-    def directions(self) -> list[str]:
+    def directions(self) -> list[MetricDirection]:
         """The word minimize or maximize for each metric, in their order."""
-        return ["minimize" if small else "maximize" for small in self.state.config.goals.values()]
+        kinds = MetricDirection
+        return [kinds.MINIMIZE if small else kinds.MAXIMIZE for small in self.state.config.goals.values()]
 
     @property
-    def direction(self) -> str:
+    def direction(self) -> MetricDirection:
         """The word minimize or maximize of the only metric."""
         if len(self.directions) > 1:
             raise StudyError(

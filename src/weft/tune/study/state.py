@@ -38,8 +38,8 @@ from weft.tune.study.events import (
     TrialReported,
     as_number,
 )
+from weft.tune.study.states import TrialState
 
-TrialState = Literal["waiting", "running", "paused", "completed", "stopped", "failed"]
 StudyState = Literal["running", "paused", "stopped", "completed", "failed"]
 OVER: frozenset[str] = frozenset({"completed", "stopped", "failed"})
 
@@ -55,7 +55,7 @@ class TrialRecord:
     given: bool = False
     source: str = ""
     attrs: dict[str, Any] = field(default_factory=dict)  # of the sampler
-    state: str = "waiting"
+    state: str = TrialState.WAITING  # one of TrialState, which is text
     until: int | None = None
     steps: list[int] = field(default_factory=list)
     curve: list[float] = field(default_factory=list)
@@ -87,6 +87,11 @@ class TrialRecord:
     def value(self) -> float | None:
         """The first metric of a trial that has ended with one."""
         return self.values[0] if self.values is not None else None
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """Parameters that somebody gave where the objective says later what there is."""
+        return dict(self.attrs.get("fixed", {}))
 
     @property
     def feasible(self) -> bool:
@@ -324,10 +329,11 @@ class SearchState:
                 self.trials[event.trial].version += 1
                 if domains:
                     self.space = self.space.grown(domains)
-            case TrialNoted(attrs=attrs, constraints=constraints):
+            case TrialNoted(attrs=attrs, constraints=constraints, system=system):
                 noted = self.trials[event.trial]
                 noted.user_attrs.update(attrs)
                 noted.constraints.update(constraints)
+                noted.attrs.update(system)
                 noted.version += 1
             case TrialReported():
                 values = {name: as_number(value) for name, value in event.values.items()}
@@ -423,7 +429,7 @@ class SearchState:
         trial.version += 1
         match event:
             case TrialBegun(until=until):
-                trial.state, trial.running_since_s = "running", event.at_s
+                trial.state, trial.running_since_s = TrialState.RUNNING, event.at_s
                 self._limit(trial, until)
                 trial.begun_s = event.at_s if trial.begun_s is None else trial.begun_s
                 trial.starts += 1
@@ -436,16 +442,17 @@ class SearchState:
                 trial.held = True
             case TrialPaused(done=done):
                 self._rest(trial, event.at_s)
-                trial.state, trial.done = "paused", max(trial.done, done)
+                trial.state, trial.done = TrialState.PAUSED, max(trial.done, done)
             case TrialLost(message=message, counted=counted):
                 self._rest(trial, event.at_s)
-                trial.state, trial.message = ("paused" if trial.steps else "waiting"), message
+                trial.state = TrialState.PAUSED if trial.steps else TrialState.WAITING
+                trial.message = message
                 trial.lost += counted
             case TrialCloned(source=source, params=params):
                 trial.params, trial.parent, trial.cloned_at = dict(params), source, trial.step
             case TrialEnded():
                 self._rest(trial, event.at_s)
-                trial.state, trial.message, trial.ended_s = event.state, event.message, event.at_s
+                trial.state, trial.message, trial.ended_s = TrialState(event.state), event.message, event.at_s
                 if event.values is not None:
                     trial.values = tuple(as_number(value) for value in event.values)
                     self._note_best(trial, trial.last_score)

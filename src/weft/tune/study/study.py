@@ -22,28 +22,36 @@ from weft.tune.results.insights import StudyInsight, insights
 from weft.tune.results.interactions import ParameterInteraction, interactions
 from weft.tune.results.models import BestTrial
 from weft.tune.runners.functions import FunctionRunner, Objective, values_of
-from weft.tune.schedulers.actions import ResumeTrial, TrialAction
+from weft.tune.samplers.base import Searcher
+from weft.tune.schedulers.actions import ResumeTrial, TrialAction, TrialScheduler
 from weft.tune.space.domains import Domain
 from weft.tune.space.space import OPEN, SearchSpace
-from weft.tune.study.config import StudyConfig, StudyError, changed_settings, check_command, convert_config
+from weft.tune.study.config import (
+    StudyConfig,
+    StudyError,
+    changed_settings,
+    check_command,
+    convert_config,
+    named_options,
+)
 from weft.tune.study.core import StudyCore, replay
-from weft.tune.study.events import AnyEvent, TrialAdded, TrialBegun, TrialEnded, TrialReported, as_json_number
+from weft.tune.study.events import AnyEvent, TrialBegun
 from weft.tune.study.journal import FILE, StudyJournal
+from weft.tune.study.objects import NO_OBJECTS, StudyObjects, objects_of
 from weft.tune.study.optuna_names import OptunaNames
 from weft.tune.study.requests import StudyInbox
 from weft.tune.study.state import SearchState, TrialRecord
+from weft.tune.study.states import end_named
+from weft.tune.study.warm_start import read_distribution, take_over
 from weft.tune.trial import FunctionTrial
 
 if TYPE_CHECKING:
     import pandas as pd
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
 
+FINITE = ("grid", "list")  # searches that end by themselves
 Metrics = str | Sequence[str]
-_OPTUNAS = {  # what Optuna's create_study takes and ours has another word for
-    "sampler": "write search='tpe', or random, qmc, gp, cmaes, nsga2, grid",
-    "pruner": "write schedule='median', or asha and hyperband with resource={'max': 27}",
-    "storage": "write folder='studies/a', where a study goes on if there is one; Study.from_optuna reads a storage",
-    "load_if_exists": "write folder='studies/a', where a study goes on if there is one",
-}
 Number = TypeVar("Number", int, float)
 
 
@@ -66,8 +74,8 @@ class Study(OptunaNames):
         maximize: Metrics = (),
         name: str = "study",
         folder: str | Path | None = None,
-        search: str | dict[str, Any] = "tpe",
-        schedule: str | dict[str, Any] = "none",
+        search: str | dict[str, Any] | Searcher | BaseSampler = "tpe",
+        schedule: str | dict[str, Any] | TrialScheduler | BasePruner = "none",
         resource: Mapping[str, Any] | None = None,
         stop_if: Iterable[str | dict[str, Any]] = (),
         constraints: Iterable[str] = (),
@@ -80,22 +88,22 @@ class Study(OptunaNames):
         if not minimize and not maximize:
             minimize = "value"
         made = SearchSpace.of(space, constraints) if space is not None else None
+        named, objects = objects_of(search, schedule)
         settings: dict[str, Any] = {
             "space": OPEN if made is None else made.data(),
             "name": name,
             "minimize": _listed(minimize),
             "maximize": _listed(maximize),
-            "search": search,
-            "schedule": schedule,
             "resource": None if resource is None else dict(resource),
-            "stop_if": list(stop_if),
             "constraints": list(made.constraints if made is not None else constraints),
             "points": [dict(point) for point in points],
             "seed": seed,
             "checkpoints": checkpoints,
+            **named,
+            "stop_if": [*stop_if, *named.get("stop_if", ())],
             **more,
         }
-        self._open(convert_config(settings), None if folder is None else Path(folder), warm_start)
+        self._open(convert_config(settings), None if folder is None else Path(folder), warm_start, objects)
         self._objective = objective
 
     @classmethod
@@ -112,18 +120,22 @@ class Study(OptunaNames):
         return study
 
     @classmethod
-    def load(cls, folder: str | Path) -> Study:
-        """Return the study of a folder, to go on with it."""
+    def load(cls, folder: str | Path, *, search: Any = "", schedule: Any = "") -> Study:
+        """Return the study of a folder, to go on with it; parts of it that were objects are to be given again."""
         path = Path(folder)
         if not (path / FILE).exists():
             raise StudyError(f"a study must be in {path}, got none; see weft studies")
         study = cls.__new__(cls)
         study._objective = None
-        study._open(None, path, None)
+        study._open(None, path, None, objects_of(search, schedule)[1])
         return study
 
     def _open(
-        self, config: StudyConfig | None, folder: Path | None, warm_start: Study | str | Path | None
+        self,
+        config: StudyConfig | None,
+        folder: Path | None,
+        warm_start: Study | str | Path | None,
+        objects: StudyObjects = NO_OBJECTS,
     ) -> None:
         self._folder, self._journal = folder, None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -134,12 +146,12 @@ class Study(OptunaNames):
             events = self._journal.read()
         try:
             if events:
-                self._core = replay(events, self._record)
+                self._core = replay(events, self._record, **objects.parts())
                 self._core.interrupted("its study was interrupted", at_s=time.time())
                 self._check_unchanged(config)
             else:
                 assert config is not None
-                self._core = StudyCore.begin(config, self._record, at_s=time.time())
+                self._core = StudyCore.begin(config, self._record, at_s=time.time(), **objects.parts())
                 if warm_start is not None:
                     self._take_over(warm_start)
         except BaseException:
@@ -160,27 +172,10 @@ class Study(OptunaNames):
 
     def _take_over(self, earlier: Study | str | Path) -> None:
         """Add the ended trials of an earlier study that are points of this space."""
-        from weft.errors import UsageError
         from weft.tune.study.journal import read_events
 
         state = earlier.state if isinstance(earlier, Study) else SearchState.of(read_events(Path(earlier)))
-        if state.goals != self.state.goals:
-            raise StudyError(
-                f"a warm start must have the metrics {', '.join(self.state.goals)}, got {', '.join(state.goals)}; "
-                "start without it"
-            )
-        for trial in state.in_state("completed"):
-            try:
-                made = self._core.add(trial.params, source=state.config.name, at_s=time.time())
-            except UsageError:
-                continue  # not a point of this space
-            assert made is not None
-            assert trial.values is not None
-            goal = self.state.goals[0]
-            for step, value in zip(trial.steps, trial.curve, strict=True):
-                kept: dict[str, float | str] = {goal: as_json_number(value)}
-                self._core.say(TrialReported(trial=made.number, step=step, values=kept, at_s=time.time()))
-            self._core.completed(made.number, trial.values, at_s=time.time())
+        take_over(self._core, state, time.time())
 
     def close(self) -> None:
         """Let another process have the study."""
@@ -209,6 +204,11 @@ class Study(OptunaNames):
     def state(self) -> SearchState:
         """All that is known of the study."""
         return self._core.state
+
+    @property
+    def study(self) -> Study:
+        """The study itself, as the trials that are asked for it see it."""
+        return self
 
     @property
     def core(self) -> StudyCore:
@@ -317,12 +317,17 @@ class Study(OptunaNames):
         wanted = _either("trials", trials, n_trials)
         if wanted == 0 and not self.state.own:
             return self
-        self._extend(wanted, _either("time_s", time_s, timeout), _either("parallel", parallel, n_jobs))
+        told = tuple(callbacks or ())
+        self._extend(
+            wanted,
+            _either("time_s", time_s, timeout),
+            _either("parallel", parallel, n_jobs),
+            ends=bool(told),
+        )
         if self.state.state in ("paused", "stopped"):
             self._core.move("running", "resumed", at_s=time.time())
         elif self.state.state == "completed":
             self._core.extend({}, at_s=time.time())
-        told = tuple(callbacks or ())
 
         def tell(trial: TrialRecord) -> None:
             for callback in told:
@@ -341,6 +346,7 @@ class Study(OptunaNames):
             on_change=on_change,
             poll=self._inbox(),
             on_end=tell,
+            study=self,
         )
         try:
             runner.run()
@@ -388,7 +394,7 @@ class Study(OptunaNames):
         runner.run()
         return self
 
-    def _extend(self, trials: int | None, time_s: float | None, parallel: int | None) -> None:
+    def _extend(self, trials: int | None, time_s: float | None, parallel: int | None, *, ends: bool) -> None:
         changes: dict[str, Any] = {}
         budget: dict[str, Any] = msgspec.to_builtins(self.state.config.budget)
         if trials is not None:
@@ -404,8 +410,12 @@ class Study(OptunaNames):
         if changes:
             self._core.extend(changes, at_s=time.time())
         config = self.state.config
-        unbounded = config.budget == type(config.budget)()
-        if unbounded and config.search not in ("grid", "list"):
+        ends = (
+            ends
+            or config.budget != type(config.budget)()
+            or named_options(config.search, "search")[0] in FINITE
+        )
+        if not ends and not getattr(self._core.searcher, "finite", False):
             raise StudyError("a study must have a budget, got none; write trials=50 or time_s=600")
 
     def _inbox(self) -> Callable[[], list[TrialAction]] | None:
@@ -428,8 +438,6 @@ class Study(OptunaNames):
         assert made is not None
         return made
 
-    enqueue_trial = add
-
     def promote(self, trial: int, until: int | None = None) -> None:
         """Let a paused trial go on before all others, whatever its score: to its next rung, or to `until`."""
         self._core.promote(trial, until, at_s=time.time())
@@ -442,8 +450,17 @@ class Study(OptunaNames):
         """End a trial that is not over."""
         self._core.stop_trial(trial, at_s=time.time())
 
-    def ask(self) -> FunctionTrial:
-        """Return the next trial, to be told of its value; trials that were added come first."""
+    def ask(self, fixed_distributions: Mapping[str, Any] | None = None) -> FunctionTrial:
+        """Return the next trial, to be told of its value; trials that were added come first.
+
+        `fixed_distributions` are domains or Optuna's distributions of parameters that it has from the start.
+        """
+        trial = self._asked_trial()
+        for name, given in (fixed_distributions or {}).items():
+            trial.ask_for(name, read_distribution(given, name))
+        return trial
+
+    def _asked_trial(self) -> FunctionTrial:
         waiting = self.state.interrupted()
         record = waiting[0] if waiting else self._core.add(at_s=time.time())
         if record is None:
@@ -455,17 +472,28 @@ class Study(OptunaNames):
         self,
         trial: FunctionTrial | int,
         value: float | Sequence[float] | Mapping[str, float] | None = None,
+        state: Any = None,
+        skip_if_finished: bool = False,
         *,
         failed: str | None = None,
     ) -> TrialRecord:
-        """Tell the value of a trial, several in their order or by name, or the sentence about its failure."""
+        """Tell the value of a trial, several in their order or by name, or the sentence about its failure.
+
+        `state` is `completed`, `stopped` (Optuna's PRUNED, with its last report) or `failed`. One that has ended is an
+        error, unless `skip_if_finished`.
+        """
         number = trial if isinstance(trial, int) else trial.number
         record = self.state.trials.get(number)
+        if record is not None and record.over and skip_if_finished:
+            return record
         if record is None or record.state != "running":
-            state = "none" if record is None else f"one that is {record.state}"
-            raise StudyError(f"trial {number} must be running to be told of, got {state}; ask for one first")
-        if failed is not None:
-            self._core.failed(number, failed, at_s=time.time())
+            found = "none" if record is None else f"one that is {record.state}"
+            raise StudyError(f"trial {number} must be running to be told of, got {found}; ask for one first")
+        ending = "completed" if state is None else end_named(state)
+        if failed is not None or ending == "failed":
+            self._core.failed(number, failed or "it was told to have failed", at_s=time.time())
+        elif ending == "stopped":
+            self._core.stopped(number, "it was told to have been stopped", at_s=time.time())
         else:
             values = None if value is None else values_of(value, self.state.goals)
             self._core.completed(number, values, at_s=time.time())
@@ -529,37 +557,3 @@ def _either(name: str, ours: Number | None, optunas: Number | None) -> Number | 
             f"{name} must be given once, got {ours} and, by Optuna's name, {optunas}; remove one"
         )
     return optunas if ours is None else ours
-
-
-def create_study(
-    *,
-    direction: str = "minimize",
-    directions: Sequence[str] | None = None,
-    study_name: str | None = None,
-    **settings: Any,
-) -> Study:
-    """Return a study for an objective of Optuna's: `create_study(direction="maximize").optimize(objective, 50)`.
-
-    With several directions the objective returns a value for each, in their order.
-    """
-    strange = next((name for name in _OPTUNAS if name in settings), None)
-    if strange is not None:
-        raise StudyError(f"create_study must have settings of weft's, got {strange}; {_OPTUNAS[strange]}")
-    if study_name is not None:
-        settings = {"name": study_name, **settings}
-    wanted = list(directions or [direction])
-    if any(one not in ("minimize", "maximize") for one in wanted):
-        raise StudyError(
-            f"a direction must be minimize or maximize, got {wanted}; write direction='minimize'"
-        )
-    if len(wanted) == 1:
-        return Study(**{wanted[0]: "value", **settings})
-    names = [f"value{i}" for i in range(len(wanted))]
-    by_direction: dict[str, Any] = {
-        kind: [name for name, one in zip(names, wanted, strict=True) if one == kind]
-        for kind in ("minimize", "maximize")
-    }
-    return Study(**by_direction, metrics=names, **settings)
-
-
-__all__ = ["Study", "TrialAdded", "TrialEnded", "create_study"]

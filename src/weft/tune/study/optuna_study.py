@@ -1,0 +1,93 @@
+"""Studies made by Optuna's functions: `create_study` and `load_study`, for programs that come from there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.tune.study.config import StudyError
+from weft.tune.study.journal import FILE
+from weft.tune.study.states import direction_named
+from weft.tune.study.study import Study
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
+
+_OURS = {"sampler": "search", "pruner": "schedule"}  # other words for the same
+NO_PRUNER = "nop"
+
+
+def create_study(
+    *,
+    storage: str | Path | None = None,
+    sampler: str | dict[str, Any] | BaseSampler | None = None,
+    pruner: str | dict[str, Any] | BasePruner | None = None,
+    study_name: str | None = None,
+    direction: Any = None,
+    load_if_exists: bool = False,
+    directions: Sequence[Any] | None = None,
+    **settings: Any,
+) -> Study:
+    """Return a study for an objective of Optuna's: `create_study(direction="maximize").optimize(objective, 50)`.
+
+    With several directions the objective returns a value for each, in their order. `sampler` and `pruner` are objects
+    of Optuna's, or names of searches and schedules. `storage` is a folder of studies, where one of the same name goes
+    on with `load_if_exists`. All other settings are those of `Study`.
+    """
+    if direction is not None and directions is not None:
+        raise StudyError("a study must have direction or directions, got both; remove one")
+    wanted = [direction_named(one) for one in directions or ["minimize" if direction is None else direction]]
+    for theirs, given in (("sampler", sampler), ("pruner", None if pruner == NO_PRUNER else pruner)):
+        if given is not None:
+            settings = _once(settings, _OURS[theirs], theirs, given)
+    if storage is not None:
+        folder = _folder(storage, study_name or settings.get("name"))
+        if (folder / FILE).exists() and not load_if_exists:
+            raise StudyError(
+                f"a new study must have a name of its own, got {folder.name}, which {folder.parent} has; "
+                "write load_if_exists=True to go on with it"
+            )
+        settings = _once(settings, "folder", "storage", folder)
+    if study_name is not None:
+        settings = _once(settings, "name", "study_name", study_name)
+    if len(wanted) == 1:
+        return Study(**{wanted[0]: "value", **settings})
+    names = [f"value{i}" for i in range(len(wanted))]
+    by_direction: dict[str, Any] = {
+        kind: [name for name, one in zip(names, wanted, strict=True) if one == kind]
+        for kind in ("minimize", "maximize")
+    }
+    return Study(**by_direction, metrics=names, **settings)
+
+
+def load_study(
+    *,
+    study_name: str,
+    storage: str | Path,
+    sampler: str | dict[str, Any] | BaseSampler | None = None,
+    pruner: str | dict[str, Any] | BasePruner | None = None,
+) -> Study:
+    """Return a study of a folder of studies, to go on with it; samplers and pruners that were objects come again."""
+    return Study.load(_folder(storage, study_name), search=sampler or "", schedule=pruner or "")
+
+
+def _once(settings: dict[str, Any], ours: str, theirs: str, given: Any) -> dict[str, Any]:
+    if ours in settings:
+        raise StudyError(
+            f"{ours} must be given once, got it by its name in Optuna, {theirs}, too; remove one"
+        )
+    return {**settings, ours: given}
+
+
+def _folder(storage: Any, name: str | None) -> Path:
+    """Return the folder of a study in a folder of studies; StudyError if the storage is one of Optuna's own."""
+    if not isinstance(storage, (str, Path)) or "://" in str(storage):
+        raise StudyError(
+            f"storage must be a folder, got {storage!r}; write storage='studies', and study.to_optuna(url) or "
+            "Study.from_optuna(url) for a storage of Optuna's"
+        )
+    if name is None:
+        raise StudyError("a study in a storage must have a name, got none; write study_name='digits'")
+    return Path(storage) / name
