@@ -55,8 +55,7 @@ class Rank:
         for request in requests:
             assert (request.set_id, request.name) not in self.in_flight
             self.in_flight[request.set_id, request.name] = request
-        keys = [(request.set_id, request.name) for request in requests]
-        ready = self.names.ask(keys, requests)
+        ready = self.names.ask(requests)
         self.sent_in_full += len(ready.requests)
         return ready
 

@@ -60,14 +60,17 @@ class WeftGroup(CopyOperations, Barriers, GlooTraffic):
         return self._submit(Call("all_reduce", tensors, reduction.name), run, opts, tensors)
 
     def allreduce_many(self, tensors: list[Tensor], opts: Any, after: Callable[[list[Tensor]], None]) -> bool:
-        """Reduce flat tensors of one type in place, `after` on each part; return False where they must be packed.
+        """Reduce tensors of one type in place, `after` on each part; return False where they must be packed.
 
-        The caller waits: this is no operation of torch.distributed.
+        The caller waits: this is no operation of torch.distributed. It has seen to it that the tensors are flat,
+        contiguous, on the CPU, and may be written without a thought of autograd or inference mode.
         """
         reduction = _reduction(opts, tensors[:1])
+        if reduction.factor is not None:
+            return False
         done: list[bool] = []
         call = Call("all_reduce", tensors, reduction.name)
-        run = partial(self._all_reduce_many, tensors, reduction, after)
+        run = partial(self._hierarchy.all_reduce_together, tensors, reduction, after)
         self._submit(call, lambda: done.append(run()), opts, tensors).wait()
         return done[0]
 

@@ -7,6 +7,7 @@ makes a call raise `PeerError`; the mode is useless afterwards.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -105,10 +106,13 @@ def takes_many(mode: object) -> TypeGuard[ManyAtOnce]:
 
 def batches(tensors: Sequence[Tensor], most_bytes: int) -> Iterator[list[Tensor]]:
     """Give flat tensors in their order, as many at a time as have `most_bytes` together; large ones come in parts."""
+    sizes = [tensor.nbytes for tensor in tensors]
+    if sizes and min(sizes) > 0 and max(sizes) <= most_bytes:
+        yield from _whole_batches(tensors, list(accumulate(sizes)), most_bytes)
+        return
     batch: list[Tensor] = []
     room = most_bytes
-    for tensor in tensors:
-        nbytes = tensor.nbytes
+    for tensor, nbytes in zip(tensors, sizes, strict=True):
         if nbytes > most_bytes:
             if batch:
                 yield batch
@@ -125,6 +129,15 @@ def batches(tensors: Sequence[Tensor], most_bytes: int) -> Iterator[list[Tensor]
             room -= nbytes
     if batch:
         yield batch
+
+
+def _whole_batches(tensors: Sequence[Tensor], ends: list[int], most_bytes: int) -> Iterator[list[Tensor]]:
+    """Give tensors that fit, each of which ends at a byte of all of them."""
+    begin = begin_byte = 0
+    while begin < len(ends):
+        end = bisect_right(ends, begin_byte + most_bytes, begin)
+        yield list(tensors[begin:end])
+        begin, begin_byte = end, ends[end - 1]
 
 
 @lru_cache(maxsize=1024)  # a tensor goes in many chunks of the same size

@@ -294,6 +294,31 @@ def objects():
 
 
 @check
+def tensors_of_inference_mode():
+    """Whoever waits may carry out the work of others: its mode must not matter, nor where a tensor was made."""
+    with torch.inference_mode():
+        ours = [mine(count) for count in (3, 2000)]
+    theirs = [mine(count) for count in (3, 2000)]
+    total = N * (N + 1) // 2
+    for _ in range(2):  # anew, and as it was before
+        for tensor in theirs:
+            tensor.fill_(R + 1)
+        handles = [
+            hvd.allreduce_async_(tensor, name=f"mode.{index}", op=hvd.Sum)
+            for index, tensor in enumerate((*ours, *theirs))
+        ]
+        with torch.inference_mode():
+            for handle in handles:
+                hvd.synchronize(handle)
+            made = hvd.allreduce(mine(2), name="mode.made", op=hvd.Sum)
+        same(theirs[1][:2], [total, total])
+        same(made, [total, total])
+        assert not theirs[0].is_inference()
+        theirs[0].add_(1.0)
+    same(ours[1][:2], [total * N, total * N])
+
+
+@check
 def joining():
     if N == 1:
         assert hvd.join() == 0

@@ -128,20 +128,18 @@ class HorovodEngine:
 
     # -- for the process's threads --------------------------------------------------------------------
 
-    def submit(self, op: HorovodOp, *, hurry: bool = False, nbytes: int | None = None) -> None:
+    def submit(self, op: HorovodOp, hurry: bool = False, nbytes: int | None = None) -> None:
         """Take in an operation of a size; `hurry`: `wait` is called for it next, and tells it."""
-        key = op.key
         if nbytes is None:
             nbytes = sum(tensor.nbytes for tensor in op.inputs)
         with self._lock:
             if self.failure is not None:
                 raise self._shut_down_error()
-            if key in self._in_flight:
+            if self._in_flight.setdefault(op.key, op) is not op:
                 raise ValueError(
                     f"{op.request.name} must not be submitted again before it is done, got a second one; wait for the "
                     "first with hvd.synchronize() or give it another name"
                 )
-            self._in_flight[key] = op
             self._new.append(op)
             before = self._new_bytes
             self._new_bytes = before + nbytes
@@ -350,7 +348,7 @@ class HorovodEngine:
             return False
         if self.settings.mark_cycles or self.timeline.mark_cycles:
             self.timeline.cycle(now)
-        ready = self._names.ask([op.key for op in new], [op.request for op in new])
+        ready = self._names.ask([op.request for op in new])
         self._told_batch, self._prepared = ready.batch, None
         return self._to_coordinator(ready)
 

@@ -7,10 +7,12 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
 
+from weft.collectives.groups.contiguous import plain
 from weft.compat.horovod.engine.adasum import adasum
 from weft.compat.horovod.engine.operations import HorovodOp
 from weft.compat.horovod.engine.scaling import ScaleFactor
@@ -72,7 +74,8 @@ class Execute:
     def run(self, work: AgreedWork) -> None:
         """Carry out work that moves data, and put results where operations expect them."""
         transport = self._transports[work.set_id]
-        with torch.no_grad():
+        # The mode of the thread that waits, and works meanwhile, has nothing to do with what it works on.
+        with torch.inference_mode(False), torch.no_grad():
             first = next((op for op in work.ops if op is not None), None)
             if first is None or first.request.device == "cpu":  # and so are all that are fused with it
                 self._carry_out(work, transport)
@@ -292,11 +295,11 @@ def _request(agreed: AgreedOp, op: HorovodOp | None) -> OpRequest:
 
 def _tensors(work: AgreedWork) -> tuple[list[Tensor], list[Tensor]]:
     """Return what is read and what is written; zeros for the operations of others, if this rank has joined."""
+    in_place = [op.inputs for op in work.ops if op is not None and op.inputs is op.outputs]
+    if len(in_place) == len(work.ops):
+        tensors = _writable(list(chain.from_iterable(in_place)))
+        return tensors, tensors
     inputs: list[Tensor] = []
-    if all(op is not None and op.inputs is op.outputs for op in work.ops):  # in place
-        for op in work.ops:
-            inputs += op.inputs  # type: ignore[union-attr]
-        return inputs, inputs
     outputs: list[Tensor] = []
     for place, op in enumerate(work.ops):
         if op is None:
@@ -308,7 +311,14 @@ def _tensors(work: AgreedWork) -> tuple[list[Tensor], list[Tensor]]:
             if op.outputs is None:
                 op.outputs = [torch.empty_like(each) for each in op.inputs]
             outputs += op.outputs
-    return inputs, outputs
+    return inputs, _writable(outputs)
+
+
+def _writable(tensors: list[Tensor]) -> list[Tensor]:
+    """Return tensors that may be written outside of inference mode: those of that mode under other names."""
+    if any(map(Tensor.is_inference, tensors)):
+        return [plain(tensor) for tensor in tensors]
+    return tensors
 
 
 def _zeros(request: OpRequest) -> Iterator[Tensor]:

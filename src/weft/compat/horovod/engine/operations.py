@@ -7,61 +7,51 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
-from weft.compat.horovod.negotiation.messages import OpRequest
+from weft.compat.horovod.negotiation.messages import OpRequest, ReduceKind
 from weft.compat.horovod.negotiation.names import OpKey
 
 
-class HorovodOp:
+class HorovodOp(msgspec.Struct, eq=False):
     """One operation: its request, the tensors it reads, those it writes, and what came of it.
 
-    Written out, as there is one for each tensor of each step: what most operations leave as it is belongs to the class.
+    There is one for each tensor of each step, and so it is of a kind that is made in half the time of a class's.
     """
 
+    request: OpRequest
+    key: OpKey  # of the request
+    inputs: Sequence[Tensor] = ()
+    outputs: Sequence[Tensor] | None = None  # None: they are made when it is carried out
+    finish: Callable[[HorovodOp], Any] | None = (
+        None  # makes the result, once outputs are there; None: it is `extra`
+    )
+    extra: Any = None  # alltoall: received splits; allgather: rows of each rank; a number, or the result
     events: tuple[Any, ...] = ()  # of CUDA streams, to be awaited before the inputs are read
     done: bool = False
     error: BaseException | None = None
-    extra: Any = None  # alltoall: received splits; allgather: rows of each rank; else a number
-
-    def __init__(
-        self,
-        request: OpRequest,
-        inputs: Sequence[Tensor] = (),
-        outputs: Sequence[Tensor] | None = None,  # None: they are made when it is carried out
-        finish: Callable[[HorovodOp], Any] | None = None,  # makes the result, once outputs are there
-        key: OpKey | None = None,  # under which it is in flight
-    ) -> None:
-        self.request, self.inputs, self.outputs, self.finish = request, inputs, outputs, finish
-        self.key: OpKey = key or (request.set_id, request.name)
 
     def result(self) -> Any:
         """Return what came of the operation once it is done, or raise what it failed with."""
         if self.error is not None:
             raise self.error
-        return self.finish(self) if self.finish is not None else self.extra
+        return self.extra if self.finish is None else self.finish(self)
 
 
 class HandleTable:
     """Handles: numbers for operations whose results were not fetched yet."""
 
     def __init__(self) -> None:
-        self._ops: dict[int, HorovodOp] = {}
+        self.ops: dict[int, HorovodOp] = {}  # by handle, until their results are fetched
         self._numbers = itertools.count()
         self._changed = threading.Condition()
 
     def add(self, op: HorovodOp) -> int:
         handle = next(self._numbers)
-        self._ops[handle] = op
+        self.ops[handle] = op
         return handle
-
-    def find(self, handle: int) -> HorovodOp | None:
-        """Return the operation of a handle; None if its result was fetched."""
-        return self._ops.get(handle)
-
-    def take(self, handle: int) -> HorovodOp | None:
-        return self._ops.pop(handle, None)
 
     def tell(self, ops: Sequence[HorovodOp]) -> None:
         """Mark operations as done, and wake those who wait for them."""
@@ -88,14 +78,42 @@ class HandleTable:
 class KnownReduction:
     """A reduction on the CPU that was asked for before, and what its tensors were like."""
 
+    __slots__ = (
+        "_dtype",
+        "_dtypes",
+        "_op",
+        "_postscale",
+        "_prescale",
+        "_shape",
+        "_unsaid",
+        "bytes",
+        "key",
+        "request",
+    )
+
     def __init__(self, request: OpRequest, dtypes: Sequence[torch.dtype]) -> None:
-        self.request, self.bytes = request, request.bytes
-        self.key: OpKey = request.set_id, request.name
-        self._dtypes = dtypes
+        self.request, self.key, self.bytes = request, request.key, request.bytes
         self._op, self._prescale, self._postscale = request.op, request.prescale, request.postscale
+        self._dtypes, self._dtype = dtypes, dtypes[0] if dtypes else None
+        self._shape = request.shapes[0] if request.shapes else None
+        self._unsaid = None if request.op == ReduceKind.AVERAGE else request.op
+
+    def is_for_one(self, tensor: Tensor, op: int | None, prescale: float, postscale: float) -> bool:
+        """Return whether a single tensor is as it was, so that nothing is to be checked again; no `op`: the average."""
+        return (
+            isinstance(tensor, Tensor)
+            and tensor.shape == self._shape
+            and tensor.dtype is self._dtype
+            and tensor.is_cpu
+            and tensor.layout is torch.strided
+            and tensor.is_contiguous()
+            and (op == self._op or op is self._unsaid)
+            and prescale == self._prescale
+            and postscale == self._postscale
+        )
 
     def is_for(self, tensors: Sequence[Tensor], op: int, prescale: float, postscale: float) -> bool:
-        """Return whether tensors are as they were, so that nothing is to be checked again."""
+        """Return whether the tensors of a group are as they were."""
         shapes = self.request.shapes
         return (
             op == self._op

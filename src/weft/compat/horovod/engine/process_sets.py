@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compat.horovod.engine.engine import HorovodEngine
+from weft.compat.horovod.engine.operations import KnownReduction
 from weft.compat.horovod.negotiation.messages import GLOBAL_SET
 
 
@@ -14,16 +15,19 @@ class ProcessSet:
     def __init__(self, ranks: Sequence[int]) -> None:
         self.process_set_id: int | None = None
         self.ranks: list[int] | None = sorted(int(rank) for rank in ranks)
-        self._engine: HorovodEngine | None = None
+        self.engine: HorovodEngine | None = None  # of the world that it is registered in
+        # What was reduced before: a single tensor by its name, a group by its operation and name.
+        self.known_reductions: dict[str | tuple[str, str | None] | None, KnownReduction] = {}
 
     def attach(self, engine: HorovodEngine | None, number: int | None) -> None:
         """Make this the set of a number in a world; None: it is registered no more."""
-        self._engine, self.process_set_id = engine, number
+        self.engine, self.process_set_id = engine, number
+        self.known_reductions = {}
         if engine is not None and number is not None:
             self.ranks = list(engine.sets[number])
 
     def _members(self) -> Sequence[int] | None:
-        engine, number = self._engine, self.process_set_id
+        engine, number = self.engine, self.process_set_id
         return engine.sets.get(number) if engine is not None and number is not None else None
 
     def size(self) -> int | None:
@@ -33,14 +37,14 @@ class ProcessSet:
 
     def rank(self) -> int | None:
         """Return this process's number in the set; None if the set is not registered or has not this process."""
-        members, engine = self._members(), self._engine
+        members, engine = self._members(), self.engine
         if members is None or engine is None or engine.rank not in members:
             return None
         return members.index(engine.rank)
 
     def included(self) -> bool | None:
         """Return whether this process is in the set; None if the set is not registered."""
-        members, engine = self._members(), self._engine
+        members, engine = self._members(), self.engine
         return engine.rank in members if members is not None and engine is not None else None
 
     def __eq__(self, other: object) -> bool:

@@ -15,7 +15,7 @@ from weft.collectives.modes.tcp.mesh import own_address
 from weft.collectives.torch_private import PrefixStore
 from weft.compat.horovod.engine.control import ControlPlane, RankFacts, meet_all, meet_alone
 from weft.compat.horovod.engine.engine import HorovodEngine
-from weft.compat.horovod.engine.operations import HandleTable, HorovodOp, KnownReduction
+from weft.compat.horovod.engine.operations import HandleTable, HorovodOp
 from weft.compat.horovod.engine.place import (
     CrossPlace,
     FixedPlaces,
@@ -55,8 +55,6 @@ class HorovodWorld:
         self._counters: Counter[tuple[int, str]] = Counter()  # unnamed operations, by set and kind
         self._joins = 0  # in this world
         self._told = False
-        # Of this world, by word, set and name.
-        self.known_reductions: dict[tuple[str, int | None, str | None], KnownReduction] = {}
 
     # -- coming and going -----------------------------------------------------------------------------
 
@@ -98,7 +96,6 @@ class HorovodWorld:
         self._cross = cross_place(control.roster, place.rank)
         self._counters.clear()
         self._joins = 0
-        self.known_reductions = {}
         global_process_set.attach(engine, GLOBAL_SET)
         assert self._places is not None
         announce(os.environ, place, self._cross, elastic=not isinstance(self._places, FixedPlaces))
@@ -142,7 +139,6 @@ class HorovodWorld:
         if engine is None:
             return
         engine.stop()
-        self.known_reductions = {}
         for each in (*self._sets, global_process_set):
             each.attach(None, None)
         self._sets = []
@@ -212,13 +208,15 @@ class HorovodWorld:
         if number is None or number == GLOBAL_SET or number not in engine.sets:
             return False
         name = self.name_of("remove_process_set", GLOBAL_SET, None)
-        op = HorovodOp(OpRequest(OpKind.REMOVE_SET, GLOBAL_SET, name, root=number))
+        request = OpRequest(OpKind.REMOVE_SET, GLOBAL_SET, name, root=number)
+        op = HorovodOp(request, request.key)
         engine.submit(op, hurry=True)
         engine.wait(op)
         op.result()
-        self._sets = [each for each in self._sets if each.process_set_id != number]
-        self.known_reductions = {}
-        given.attach(None, None)
+        for each in (*self._sets, given):
+            if each.process_set_id == number:
+                each.attach(None, None)
+        self._sets = [each for each in self._sets if each.process_set_id is not None]
         return True
 
     def _need_dynamic(self) -> None:
@@ -234,7 +232,8 @@ class HorovodWorld:
         ranks = tuple(made.ranks or ())
         self._check_ranks(ranks, engine)
         name = self.name_of("add_process_set", GLOBAL_SET, None)
-        op = HorovodOp(OpRequest(OpKind.ADD_SET, GLOBAL_SET, name, splits=ranks))
+        request = OpRequest(OpKind.ADD_SET, GLOBAL_SET, name, splits=ranks)
+        op = HorovodOp(request, request.key)
         engine.submit(op, hurry=True)
         engine.wait(op)
         made.attach(engine, op.result())

@@ -74,6 +74,7 @@ class Coordinator:
         self._forgotten: list[int] = []
         self._batches = CoordinatorBatches()
         self._complete_batches: list[int] = []
+        self._used_batches: dict[int, None] = {}  # since a single number was used: the last one is used last
 
     # -- what ranks say -----------------------------------------------------------------------------
 
@@ -96,8 +97,21 @@ class Coordinator:
         if known is None:
             self._again.append((rank, number))
         else:
-            self._numbered.move_to_end(number)
+            self._use(number)
             self._note(rank, known.request, number, now)
+
+    def _use(self, number: int) -> None:
+        """Note that a number was used just now."""
+        self._use_batches()
+        self._numbered.move_to_end(number)
+
+    def _use_batches(self) -> None:
+        """Note the use of the numbers of batches, which is put off until it makes a difference."""
+        if self._used_batches:
+            for batch in self._used_batches:
+                for number in filter(self._numbered.__contains__, self._batches.members(batch)):
+                    self._numbered.move_to_end(number)
+            self._used_batches.clear()
 
     def _receive_batch(self, rank: int, batch: int, now: float) -> None:
         """Note that a rank is ready for a batch; where others speak of its requests otherwise, spell it out."""
@@ -110,8 +124,8 @@ class Coordinator:
         elif self._batches.wait(rank, batch, now) == self.size:
             self._batches.done(batch)
             self._complete_batches.append(batch)
-            for number in members:
-                self._numbered.move_to_end(number)
+            self._used_batches.pop(batch, None)
+            self._used_batches[batch] = None
 
     def _key(self, number: int) -> tuple[int, str] | None:
         known = self._numbered.get(number)
@@ -256,11 +270,12 @@ class Coordinator:
         number = self._numbers.get(key, -1)
         if number >= 0:
             if self._numbered[number].request == request:
-                self._numbered.move_to_end(number)
+                self._use(number)
                 return number
             self._forget(number)
         if not self._capacity:
             return -1
+        self._use_batches()
         if len(self._numbered) >= self._capacity:
             self._forget(next(iter(self._numbered)))
         number, self._next_number = self._next_number, self._next_number + 1

@@ -75,6 +75,11 @@ class OpRequest(msgspec.Struct, frozen=True, array_like=True):
     splits: tuple[int, ...] = ()  # of an alltoall: rows for each rank of the set; of ADD_SET: the ranks
 
     @property
+    def key(self) -> tuple[int, str]:
+        """What it is in flight under: its process set and its name."""
+        return self.set_id, self.name
+
+    @property
     def bytes(self) -> int:
         """The size of all its tensors."""
         return sum(

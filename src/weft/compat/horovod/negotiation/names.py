@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from weft.compat.horovod.negotiation.batches import RankBatches
 from weft.compat.horovod.negotiation.messages import AgreedOp, AgreedOps, Execution, OpRequest, ReadyOps
 
 OpKey = tuple[int, str]  # process set and name
+
+
+class ToldBatch(NamedTuple):
+    """A batch as a rank told of it: its number, and its requests with their numbers in the order of submission."""
+
+    batch: int
+    numbers: Sequence[int]
+    requests: Sequence[OpRequest]
 
 
 class RankNames:
@@ -17,23 +26,32 @@ class RankNames:
         self._known: dict[OpKey, tuple[OpRequest, int]] = {}
         self._keys: dict[int, OpKey] = {}
         self._sent: dict[int, OpRequest] = {}  # by number, until it is agreed on
-        self._sent_batches: dict[int, tuple[Sequence[int], Sequence[OpRequest]]] = {}  # numbers and requests
+        self._sent_batches: dict[int, ToldBatch] = {}
+        self._told: dict[
+            str, ToldBatch
+        ] = {}  # by the name of their first request, while their numbers are as they were
         self._of_batches: dict[int, list[tuple[Execution, list[OpKey]]]] = {}
         self.batches = RankBatches()
 
-    def _numbers_of(self, keys: Sequence[OpKey], requests: Sequence[OpRequest]) -> list[int]:
+    def _numbers_of(self, requests: Sequence[OpRequest]) -> list[int]:
         """Return the numbers that stand for requests; -1: it has none."""
+        known = self._known
         return [
-            known[1] if known is not None and (known[0] is request or known[0] == request) else -1
-            for known, request in zip(map(self._known.get, keys), requests, strict=True)
+            found[1] if (found := known.get(request.key)) is not None and found[0] == request else -1
+            for request in requests
         ]
 
-    def ask(self, keys: Sequence[OpKey], requests: Sequence[OpRequest]) -> ReadyOps:
+    def ask(self, requests: Sequence[OpRequest]) -> ReadyOps:
         """Return the message that tells the coordinator of new requests, by their numbers where they have one."""
-        numbers = self._numbers_of(keys, requests)
+        told = self._told.get(requests[0].name) if requests else None
+        if told is not None and told.requests == requests:  # the same ones, in the same order, as before
+            self._sent_batches[told.batch] = told
+            return ReadyOps(batch=told.batch)
+        numbers = self._numbers_of(requests)
         batch = self.batches.find(numbers)
         if batch is not None:
-            self._sent_batches[batch] = numbers, requests
+            told = ToldBatch(batch, numbers, requests)
+            self._sent_batches[batch] = self._told[requests[0].name] = told
             return ReadyOps(batch=batch)
         asked = dict(zip(numbers, requests, strict=True))
         asked.pop(-1, None)
@@ -58,7 +76,8 @@ class RankNames:
     def again(self, numbers: Iterable[int]) -> ReadyOps:
         """Return the message with requests in full, whose numbers the coordinator has forgotten."""
         for batch in list(self._sent_batches):  # where one of its numbers was forgotten, it was spelled out
-            self._sent.update(zip(*self._sent_batches.pop(batch), strict=True))
+            told = self._sent_batches.pop(batch)
+            self._sent.update(zip(told.numbers, told.requests, strict=True))
         return ReadyOps((), tuple(self._sent.pop(number) for number in numbers if number in self._sent))
 
     def agreed(self, numbers: Sequence[int]) -> list[OpKey]:
@@ -72,12 +91,15 @@ class RankNames:
         """Take in the number of a request of this rank's that was agreed on."""
         if op.number >= 0:
             self._sent.pop(op.number, None)
+            self._told.clear()
             self._known[key] = request, op.number
             self._keys[op.number] = key
 
     def follow(self, agreed: AgreedOps) -> None:
         """Learn the batch and forget the numbers that a message names, once its executions are understood."""
         self.batches.learn(agreed.batch, agreed.executions)
+        if agreed.forgotten:
+            self._told.clear()
         for number in agreed.forgotten:
             for batch in self.batches.forget(number):
                 self._of_batches.pop(batch, None)

@@ -13,7 +13,7 @@ from weft.compat.horovod.engine.process_sets import ProcessSet, global_process_s
 from weft.compat.horovod.engine.world import world
 from weft.compat.horovod.negotiation.messages import GLOBAL_SET, OpKind, OpRequest, ReduceKind
 from weft.compat.horovod.torch import submission
-from weft.compat.horovod.torch.submission import reduce_kind
+from weft.compat.horovod.torch.submission import first_output, reduce_kind
 
 Average, Sum, Adasum = ReduceKind.AVERAGE, ReduceKind.SUM, ReduceKind.ADASUM
 Min, Max, Product = ReduceKind.MIN, ReduceKind.MAX, ReduceKind.PRODUCT
@@ -28,7 +28,7 @@ def _handle(op: HorovodOp) -> int:
 
 def poll(handle: int) -> bool:
     """Return whether an operation is done; `synchronize` will not wait then."""
-    op = world.handles.find(handle)
+    op = world.handles.ops.get(handle)
     if op is None:
         raise ValueError(f"a handle must be of an operation that was not synchronized yet, got {handle}")
     return op.done
@@ -36,7 +36,7 @@ def poll(handle: int) -> bool:
 
 def synchronize(handle: int) -> Any:
     """Wait for an operation and return its result; None if that was done before."""
-    op = world.handles.take(handle)
+    op = world.handles.ops.pop(handle, None)
     if op is None:
         return None
     return op.result() if op.done else wait_for(op)
@@ -52,11 +52,6 @@ def wait_for(op: HorovodOp) -> Any:
     return op.result()
 
 
-def _first(op: HorovodOp) -> Tensor:
-    assert op.outputs is not None
-    return op.outputs[0]
-
-
 def _all(op: HorovodOp) -> tuple[Tensor, ...]:
     return tuple(op.outputs or ())
 
@@ -69,10 +64,37 @@ def _into(tensors: Sequence[Tensor]) -> Callable[[HorovodOp], Any]:
 
 def _into_one(tensor: Tensor) -> Callable[[HorovodOp], Tensor]:
     """Make the result of an operation in place: the caller's own tensor, which is what is written, or its alias."""
-    return (lambda _: tensor) if tensor.requires_grad else _first
+    return (lambda _: tensor) if tensor.requires_grad else first_output
 
 
 # -- allreduce ----------------------------------------------------------------------------------------
+
+
+def start_allreduce(
+    tensor: Tensor,
+    average: bool | None,
+    name: str | None,
+    op: int | None,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+    in_place: bool,
+    hurry: bool = False,
+) -> HorovodOp:
+    """Submit the reduction of a tensor; if it is as it was under this name before, nothing is checked again."""
+    known = process_set.known_reductions.get(name)
+    if (
+        known is not None
+        and average is None
+        and known.is_for_one(tensor, op, prescale_factor, postscale_factor)
+    ):
+        return submission.submit_again(known, tensor, process_set, in_place, hurry)
+    kind = reduce_kind(op, average, depth=4)
+    finish = _into_one(tensor) if in_place else first_output
+    factors = prescale_factor, postscale_factor
+    return submission.allreduce(
+        [tensor], name, kind, *factors, process_set, in_place=in_place, finish=finish, hurry=hurry
+    )
 
 
 def allreduce_async(
@@ -85,10 +107,8 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Reduce a tensor into a new one; returns a handle."""
-    kind = reduce_kind(op, average)
-    factors = prescale_factor, postscale_factor
-    return _handle(
-        submission.allreduce([tensor], name, kind, *factors, process_set, in_place=False, finish=_first)
+    return world.handles.add(
+        start_allreduce(tensor, average, name, op, prescale_factor, postscale_factor, process_set, False)
     )
 
 
@@ -102,11 +122,8 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Reduce a tensor in place; returns a handle."""
-    kind = reduce_kind(op, average)
-    factors = prescale_factor, postscale_factor
-    done = _into_one(tensor)
-    return _handle(
-        submission.allreduce([tensor], name, kind, *factors, process_set, in_place=True, finish=done)
+    return world.handles.add(
+        start_allreduce(tensor, average, name, op, prescale_factor, postscale_factor, process_set, True)
     )
 
 
@@ -120,13 +137,10 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
     """Reduce a tensor in place."""
-    kind = reduce_kind(op, average)
-    factors = prescale_factor, postscale_factor
-    done = _into_one(tensor)
-    op_ = submission.allreduce(
-        [tensor], name, kind, *factors, process_set, in_place=True, finish=done, hurry=True
+    started = start_allreduce(
+        tensor, average, name, op, prescale_factor, postscale_factor, process_set, in_place=True, hurry=True
     )
-    result: Tensor = wait_for(op_)
+    result: Tensor = wait_for(started)
     return result
 
 
@@ -239,7 +253,7 @@ def allgather_async(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Join the tensors of all ranks on their first dimension; returns a handle."""
-    return _handle(submission.allgather([tensor], name, process_set, finish=_first))
+    return _handle(submission.allgather([tensor], name, process_set, finish=first_output))
 
 
 def grouped_allgather_async(
@@ -257,7 +271,9 @@ def broadcast_async(
     tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Copy a rank's tensor into a new one on every rank; returns a handle."""
-    return _handle(submission.broadcast(tensor, root_rank, name, process_set, in_place=False, finish=_first))
+    return _handle(
+        submission.broadcast(tensor, root_rank, name, process_set, in_place=False, finish=first_output)
+    )
 
 
 def broadcast_async_(
@@ -290,7 +306,7 @@ def alltoall_async(
 
 
 def _with_received(op: HorovodOp) -> tuple[Tensor, Tensor]:
-    return _first(op), op.extra
+    return first_output(op), op.extra
 
 
 # -- reducescatter ------------------------------------------------------------------------------------
@@ -306,7 +322,7 @@ def reducescatter_async(
 ) -> int:
     """Reduce a tensor and deal its rows to the ranks; returns a handle."""
     factors = prescale_factor, postscale_factor
-    return _handle(submission.reducescatter([tensor], name, op, *factors, process_set, finish=_first))
+    return _handle(submission.reducescatter([tensor], name, op, *factors, process_set, finish=first_output))
 
 
 def grouped_reducescatter_async(
@@ -332,7 +348,8 @@ def grouped_reducescatter_async(
 def join(device: int = -1) -> int:
     """Say that this rank has nothing more to reduce, and wait until all have; returns the rank that joined last."""
     engine = world.engine
-    op = HorovodOp(OpRequest(OpKind.JOIN, GLOBAL_SET, "join"))
+    request = OpRequest(OpKind.JOIN, GLOBAL_SET, "join")
+    op = HorovodOp(request, request.key)
     engine.submit(op, hurry=True)
     engine.wait(op)
     last = int(op.result())
@@ -345,7 +362,8 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     submission.members_of(process_set)
     number = process_set.process_set_id
     assert number is not None
-    op = HorovodOp(OpRequest(OpKind.BARRIER, number, world.name_of("barrier", number, None)))
+    request = OpRequest(OpKind.BARRIER, number, world.name_of("barrier", number, None))
+    op = HorovodOp(request, request.key)
     world.engine.submit(op, hurry=True)
     world.engine.wait(op)
     op.result()

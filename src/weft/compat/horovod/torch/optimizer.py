@@ -18,7 +18,7 @@ from weft.compat.horovod.engine.process_sets import ProcessSet, global_process_s
 from weft.compat.horovod.engine.world import world
 from weft.compat.horovod.errors import NOT_INITIALIZED
 from weft.compat.horovod.negotiation.messages import ReduceKind
-from weft.compat.horovod.torch import ops, submission
+from weft.compat.horovod.torch import ops
 from weft.compat.horovod.torch.compression import Compression, Compressor
 from weft.compat.horovod.torch.groups import parameter_names, reduction_groups, unnamed
 from weft.compat.horovod.torch.ops import Adasum, Average
@@ -178,8 +178,8 @@ class ReducingOptimizer:
 
             return finish_sparse
         values, put = self._prepare(p)
-        op = submission.allreduce(
-            [values], name, self._op, *self._factors, self.process_set, in_place=True, finish=_nothing
+        op = ops.start_allreduce(
+            values, None, name, self._op, *self._factors, self.process_set, in_place=True
         )
 
         def finish() -> None:
@@ -340,10 +340,6 @@ class AdasumOptimizer:
     def step_locally(self, closure: Callable[[], Any] | None = None) -> Any:
         """Step as the wrapped optimizer does."""
         return super().step(closure) if closure is not None else super().step()  # type: ignore[misc]
-
-
-def _nothing(_: Any) -> None:
-    return None
 
 
 def _ignore(_: Tensor) -> None:

@@ -15,6 +15,7 @@ from weft.compat.horovod.engine.process_sets import ProcessSet
 from weft.compat.horovod.engine.world import world
 from weft.compat.horovod.errors import HorovodInternalError
 from weft.compat.horovod.negotiation.messages import GLOBAL_SET, OpKind, OpRequest, ReduceKind
+from weft.compat.horovod.negotiation.names import OpKey
 
 REDUCED_TYPES = {
     torch.int32: "int32",
@@ -35,13 +36,13 @@ REQUESTS_KEPT = 4096  # of names, to be used again
 Finish = Callable[[HorovodOp], Any]
 
 
-def reduce_kind(op: int | None, average: bool | None) -> int:
-    """Return the reduction that is asked for, by `op` or in the old way."""
+def reduce_kind(op: int | None, average: bool | None, *, depth: int = 3) -> int:
+    """Return the reduction that is asked for, by `op` or in the old way; the script is `depth` - 1 calls away."""
     if average is not None:
         if op is not None:
             raise ValueError("a reduction must be given by op or by average, got both; drop average")
         warnings.warn(
-            "average= is deprecated; use op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel=4
+            "average= is deprecated; use op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel=depth
         )
         return ReduceKind.AVERAGE if average else ReduceKind.SUM
     if op is None:
@@ -93,21 +94,42 @@ def submit(
     in_place: bool,
     finish: Finish | None,
     hurry: bool,
-    known: KnownReduction | None = None,
 ) -> HorovodOp:
     """Hand an operation to the engine."""
-    plain = [tensor.detach() if tensor.requires_grad else tensor for tensor in inputs]
-    outputs = plain if in_place else None  # the same list: nothing is to be copied
-    if known is not None:  # on the CPU, and as it was
-        op = HorovodOp(request, plain, outputs, finish, known.key)
-        world.engine.submit(op, hurry=hurry, nbytes=known.bytes)
-        return op
-    op = HorovodOp(request, plain, outputs, finish)
+    op = _op(request, request.key, inputs, in_place=in_place, finish=finish)
     if request.device != "cpu":
-        devices = {tensor.device for tensor in plain}
+        devices = {tensor.device for tensor in op.inputs}
         op.events = tuple(torch.cuda.current_stream(device).record_event() for device in devices)
     world.engine.submit(op, hurry=hurry)
     return op
+
+
+def _op(
+    request: OpRequest, key: OpKey, inputs: Sequence[Tensor], *, in_place: bool, finish: Finish | None
+) -> HorovodOp:
+    plain = [tensor.detach() if tensor.requires_grad else tensor for tensor in inputs]
+    # In place, what is written is the same list: nothing is to be copied.
+    return HorovodOp(request, key, plain, plain if in_place else None, finish)
+
+
+def submit_again(
+    known: KnownReduction, tensor: Tensor, process_set: ProcessSet, in_place: bool, hurry: bool
+) -> HorovodOp:
+    """Hand the engine a reduction that it has had before: of a single tensor, which is as it was."""
+    plain = (tensor.detach() if tensor.requires_grad else tensor,)
+    if in_place:
+        op = HorovodOp(known.request, known.key, plain, plain, None, tensor)
+    else:
+        op = HorovodOp(known.request, known.key, plain, None, first_output)
+    assert process_set.engine is not None  # or nothing would be known
+    process_set.engine.submit(op, hurry, known.bytes)
+    return op
+
+
+def first_output(op: HorovodOp) -> Tensor:
+    """Make the result of an operation that has one tensor."""
+    assert op.outputs is not None
+    return op.outputs[0]
 
 
 def _devices(tensors: Sequence[Tensor]) -> str:
@@ -133,10 +155,10 @@ def allreduce(
     hurry: bool = False,
 ) -> HorovodOp:
     """Submit a reduction of one tensor, or of a group."""
-    key = word, process_set.process_set_id, name
-    known = world.known_reductions.get(key)
+    known_as = name if word == "allreduce" else (word, name)
+    known = process_set.known_reductions.get(known_as)
     if known is not None and known.is_for(tensors, op, prescale, postscale):
-        return submit(known.request, tensors, in_place=in_place, finish=finish, hurry=hurry, known=known)
+        return submit(known.request, tensors, in_place=in_place, finish=finish, hurry=hurry)
     ranks = members_of(process_set)
     dtypes = check_tensors(tensors, reduced=True)
     if op == ReduceKind.ADASUM:
@@ -156,8 +178,9 @@ def allreduce(
         float(postscale),
     )
     may_repeat = name is not None and op != ReduceKind.ADASUM and request.device == "cpu"
-    if may_repeat and len(world.known_reductions) < REQUESTS_KEPT:
-        world.known_reductions[key] = KnownReduction(request, [tensor.dtype for tensor in tensors])
+    if may_repeat and (known is not None or len(process_set.known_reductions) < REQUESTS_KEPT):
+        made = KnownReduction(request, [tensor.dtype for tensor in tensors])
+        process_set.known_reductions[known_as] = made
     return submit(request, tensors, in_place=in_place, finish=finish, hurry=hurry)
 
 
