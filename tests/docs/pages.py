@@ -215,6 +215,7 @@ NAMES = {
         "random = np.random.default_rng(0); X = random.standard_normal((400, 3)).astype('float32')\n"
         "y = (X[:, 0] > 0).astype(int); X_new = X[:5]\n"
         "import pyarrow; frame = pyarrow.table({'a': X[:, 0], 'b': X[:, 1], 'w': y + 1.0, 'y': y})\n"
+        "spark_frame = frame  # tests/learn/frames/test_spark.py has real ones\n"
         "torch_or_cupy_array_on_the_card = X; X_of_this_worker, y_of_this_worker = X, y\n"
         "from weft.learn import GradientBoostingClassifier, LogisticRegression, Ridge"
     ),

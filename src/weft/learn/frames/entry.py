@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 from weft.errors import UsageError
-from weft.learn.frames.kinds import brought_here, columns_in_order, library_of, without_column
+from weft.learn.frames.kinds import (
+    SPARK,
+    brought_here,
+    columns_in_order,
+    library_of,
+    without_column,
+)
 from weft.learn.tables.source import is_source
 
 Estimator = TypeVar("Estimator", bound=type)
 
 PREDICTIONS = ("predict", "predict_proba", "predict_log_proba", "decision_function")
+BY_NAME = ("pyarrow", "duckdb", "dask")  # libraries whose frames scikit-learn finds no columns of
 
 
 def takes_frames(estimator: Estimator) -> Estimator:
@@ -25,18 +33,26 @@ def takes_frames(estimator: Estimator) -> Estimator:
 
 
 def _fit(fit: Callable[..., Any]) -> Callable[..., Any]:
+    after_y = list(signature(fit).parameters)[3:]
+
     @wraps(fit)
     def fitted(self: Any, X: Any, y: Any = None, *args: Any, label: str | None = None, **more: Any) -> Any:
         if label is not None:
             y = _only(label, y)
-        if not library_of(X):
+        library = library_of(X)
+        if not library:
             return fit(self, X, _checked(X, y, label), *args, **more)
+        more.update(zip(after_y, args, strict=False))
+        if library == SPARK:
+            from weft.learn.frames.spark import fit_on_spark
+
+            return fit_on_spark(self, X, y, more)
         X = brought_here(X)
         if isinstance(y, str):
             X, y = without_column(X, y, "the label")
         if isinstance(more.get("sample_weight"), str):
             X, more["sample_weight"] = without_column(X, more["sample_weight"], "sample_weight")
-        return fit(self, X, brought_here(y), *args, **more)
+        return fit(self, X, brought_here(y), **more)
 
     return fitted
 
@@ -44,7 +60,12 @@ def _fit(fit: Callable[..., Any]) -> Callable[..., Any]:
 def _prediction(predict: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(predict)
     def predicted(self: Any, X: Any, *args: Any, **more: Any) -> Any:
-        if library_of(X) in ("pyarrow", "duckdb", "dask"):
+        library = library_of(X)
+        if library == SPARK:
+            from weft.learn.frames.spark_predictions import with_predictions
+
+            return with_predictions(self, predict.__name__, X)
+        if library in BY_NAME:
             X = columns_in_order(brought_here(X), getattr(self, "feature_names_in_", None))
         return predict(self, X, *args, **more)
 

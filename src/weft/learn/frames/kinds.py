@@ -10,6 +10,7 @@ from scipy import sparse
 from weft.errors import DataError
 
 HERE = ("pandas", "polars", "pyarrow", "duckdb", "dask")  # libraries whose rows come to this process
+SPARK = "pyspark"  # its rows are fitted where they are
 
 
 def library_of(X: Any) -> str:
@@ -20,7 +21,7 @@ def library_of(X: Any) -> str:
     if module.startswith("pyarrow._dataset"):  # names files
         return ""
     root = module.partition(".")[0].lstrip("_")
-    return root if root in HERE else ""
+    return root if root in (*HERE, SPARK) else ""
 
 
 def brought_here(X: Any) -> Any:

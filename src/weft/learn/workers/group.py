@@ -107,6 +107,7 @@ def distinct_over_workers(values: Array) -> Array:
     if workers is None:
         return np.unique(values)
     found = workers.gathered(np.unique(values))
+    found = [each for each in found if len(each)] or found[:1]  # labels of no rows are of no kind
     check_alike("labels of one kind", list(map(_kind, found)))
     return np.unique(np.concatenate(found))
 
