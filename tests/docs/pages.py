@@ -29,6 +29,7 @@ NOT_RUN = {
     "weft scale latest": "needs a run that goes on; tests/elastic/runs/test_elastic_hosts.py scales one",
     "weft pause latest": "needs a run that goes on; tests/elastic/runs/test_full_restart.py pauses one",
     "weft run --adopt": "needs a run without a launcher; tests/elastic/runs/test_adopted_runs.py has some",
+    "weft learn compile": "minutes of compiling; tests/learn/tables/test_compiling.py compiles ahead one kernel",
 }
 # Blocks of Python that are compiled and not run: those of a test's own file, or a part of a longer program.
 COMPILED = {

@@ -1,4 +1,4 @@
-"""Kernels are compiled once, with a message, and a second process finds them."""
+"""Kernels are compiled once, with a message, or ahead, into archives; a second process finds them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import fcntl
 import os
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from weft.learn.kernels import compiling
+from weft.cli.tables.learn import command
+from weft.errors import DataError
+from weft.learn import compiled_ahead
+from weft.learn.kernels import ahead, compiling
 
 FIT = (
     "import numpy as np\n"
+    "from pathlib import Path\n"
+    "from weft.learn.kernels import ahead; ahead.FOLDER = Path('no archives')\n"
     "from weft.learn import LogisticRegression\n"
     "LogisticRegression().fit(np.eye(4), [0, 1, 0, 1])\n"
     "import sys; assert 'torch' not in sys.modules\n"
@@ -90,3 +98,93 @@ def test_a_turn_ends_though_a_process_was_forked_in_it(tmp_path: Path) -> None:
         os.close(go)
         os.waitpid(child, 0)
         os.close(wait)
+
+
+TWICE = """
+import sys
+from pathlib import Path
+import numpy as np
+from weft.learn.compiled_ahead import archive_of
+from weft.learn.kernels import ahead, compiling
+
+@compiling.kernel
+def twice(values):
+    return values + values
+
+def run():
+    assert (twice(np.ones(3)) == 2).all()
+
+ahead.FOLDER = Path(sys.argv[1])
+if len(sys.argv) > 2:
+    path = ahead.archive_path(ahead.levels_here()[-1], compiling.fingerprint())
+    path.write_bytes(archive_of(run))
+else:
+    run()
+print(sum(twice.stats.cache_misses.values()))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not ahead.levels_here(), reason="archives are for x86-64 with AVX2")
+def test_what_was_compiled_ahead_is_not_compiled_again(tmp_path: Path) -> None:
+    script, archives = tmp_path / "twice.py", tmp_path / "archives"
+    script.write_text(TWICE)
+    archives.mkdir()
+    made = python(script, tmp_path / "made", str(archives), "write")
+    found = python(script, tmp_path / "found", str(archives))
+    assert (made.stdout, found.stdout, found.stderr) == ("1\n", "0\n", "")
+    (archive,) = archives.iterdir()
+    archive.write_bytes(ahead.write_archive(dict.fromkeys(zipfile.ZipFile(archive).namelist(), b"broken")))
+    broken = python(script, tmp_path / "broken", str(archives))
+    assert broken.stdout == "1\n"
+    assert "twice cannot be read" in broken.stderr
+    archive.write_bytes(b"no archive")
+    broken = python(script, tmp_path / "worse", str(archives))
+    assert broken.stdout == "1\n"
+    assert f"{archive} cannot be read" in broken.stderr
+
+
+def test_archives_of_other_sources_or_other_settings_are_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "FOLDER", tmp_path)
+    for level in ahead.LEVELS:
+        ahead.archive_path(level, "mine").write_bytes(ahead.write_archive({"twice/1": b"code"}))
+    names = [path.name for path in tmp_path.iterdir()]
+    assert len(names) == 2
+    assert all(sysconfig.get_config_var("SOABI") in name for name in names)
+    open_archive = ahead._archive.__wrapped__
+    assert open_archive("others") is None
+    assert (open_archive("mine") is not None) == bool(ahead.levels_here())
+    monkeypatch.setenv("NUMBA_DEBUGINFO", "1")
+    assert open_archive("mine") is None
+
+
+def test_archives_of_other_sources_are_removed_and_a_failed_compilation_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "levels_here", lambda: ["x86-64-v3"])
+    old, here = tmp_path / "cpython-x-x86-64-v3.zip", ahead.archive_path("x86-64-v3", "now", tmp_path)
+    monkeypatch.setattr(compiled_ahead, "fingerprint", lambda: "now")
+    for path in (old, here):
+        path.touch()
+    assert compiled_ahead.compile_ahead(tmp_path) == [here]
+    assert not old.exists()
+    here.unlink()
+    monkeypatch.setattr(
+        compiled_ahead, "_start", lambda *_: subprocess.Popen([sys.executable, "-c", "1 / 0"])
+    )
+    with pytest.raises(DataError, match="kernels must compile, got an error, told above"):
+        compiled_ahead.compile_ahead(tmp_path)
+    monkeypatch.setattr(ahead, "levels_here", list)
+    with pytest.raises(DataError, match="processors that have avx, avx2"):
+        compiled_ahead.compile_ahead(tmp_path)
+
+
+def test_the_command_compiles_for_this_user_or_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_ahead, "compile_kernels", lambda: (3, 2.4))
+    monkeypatch.setattr(compiled_ahead, "compile_ahead", lambda: [Path("v3.zip"), Path("v4.zip")])
+    assert (
+        CliRunner().invoke(command, ["compile"]).stdout == "3 kernels were compiled in 2 s; fits start warm\n"
+    )
+    assert CliRunner().invoke(command, ["compile", "--ahead"]).stdout == "v3.zip\nv4.zip\n"

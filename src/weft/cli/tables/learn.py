@@ -134,6 +134,22 @@ def explain(model: Path, table: str | None, target: str | None, as_json: bool) -
         click.echo(str(found))
 
 
+@command.command("compile")
+@click.option(
+    "--ahead", is_flag=True, help="For machines like this one, into the package: for wheels and images."
+)
+def compile_kernels(ahead: bool) -> None:
+    """Compile what first fits need: into this user's cache, for this very processor."""
+    from weft.learn import compiled_ahead
+
+    if ahead:
+        for path in compiled_ahead.compile_ahead():
+            click.echo(path)
+        return
+    count, seconds = compiled_ahead.compile_kernels()
+    click.echo(f"{count} kernels were compiled in {seconds:.0f} s; fits start warm")
+
+
 def _known(value: Any) -> Any:
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and value != value else value

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from weft.errors import UsageError
 from weft.files import cache_folder
+from weft.learn.kernels import ahead
 
 _numba: Any  # its own types would say that a kernel is no function
 _event: Any
@@ -44,10 +45,12 @@ def scalar_kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """A small function that kernels call; it is compiled into each of them."""
+    """A small function that kernels call; it is compiled into each of them, and cannot be called from Python."""
     if _numba is None:
         return function
-    decorate: Callable[[F], F] = _numba.njit(nogil=True, error_model="numpy")
+    decorate: Callable[[F], F] = _numba.njit(
+        nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )
     return decorate(function)
 
 
@@ -56,12 +59,13 @@ def kernel_folder() -> Path:
 
     Numba looks at a kernel's own file to see whether it is stale, but not at the files of what it calls.
     """
-    return cache_folder("kernels") / _fingerprint()
+    return cache_folder("kernels") / fingerprint()
 
 
 @cache
-def _fingerprint() -> str:
-    digest = hashlib.sha256(_numba.__version__.encode())
+def fingerprint() -> str:
+    """Return what stands for the state of all kernels' sources, and for the versions of Numba and its compiler."""
+    digest = hashlib.sha256(f"{_numba.__version__} {import_module('llvmlite').__version__}".encode())
     for path in sorted(Path(__file__).parents[1].rglob("kernels/*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
@@ -79,11 +83,24 @@ def _compiled(function: F, fastmath: set[str]) -> F:
     return compiled
 
 
-class _SharedCache:
-    """Numba's cache of one kernel; who does not find what it needs there waits for its turn, and looks again."""
+Recorder = Callable[[str, Any, Any], None]
+_recorder: Recorder | None = None
 
-    def __init__(self, cache: Any, lock: Path) -> None:
-        self._cache, self._lock = cache, lock
+
+def record_compiled(recorder: Recorder) -> None:
+    """Hand over (kernel, signature, compiled code) of all that this process compiles, and use nothing made ahead."""
+    global _recorder
+    _recorder = recorder
+
+
+class _SharedCache:
+    """Numba's cache of one kernel; who does not find what it needs there waits for its turn, and looks again.
+
+    What the package brings along, compiled ahead, is taken where this machine has compiled nothing itself.
+    """
+
+    def __init__(self, cache: Any, name: str, lock: Path) -> None:
+        self._cache, self._name, self._lock = cache, name, lock
         self.turn = ExitStack()
 
     def __getattr__(self, name: str) -> Any:
@@ -91,11 +108,18 @@ class _SharedCache:
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         found = self._cache.load_overload(signature, context)
+        if found is None and _recorder is None:
+            found = ahead.load(self._name, signature, context, fingerprint())
         if found is None:
             with suppress(OSError):  # a folder without locks: each compiles for itself
                 self.turn.enter_context(_locked(self._lock))
             found = self._cache.load_overload(signature, context)
         return found
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        self._cache.save_overload(signature, compiled)
+        if _recorder is not None:
+            _recorder(self._name, signature, compiled)
 
 
 def _one_process_at_a_time(compiled: Any) -> None:
@@ -103,8 +127,10 @@ def _one_process_at_a_time(compiled: Any) -> None:
 
     Each would need a core for it; and Numba may lose or mix up what two of them add to a kernel's index at once.
     """
-    lock = Path(compiled.stats.cache_path) / f"{compiled.py_func.__qualname__}.lock"
-    cache = compiled._cache = _SharedCache(compiled._cache, lock)
+    function = compiled.py_func
+    name = f"{function.__module__}.{function.__qualname__}"
+    lock = Path(compiled.stats.cache_path) / f"{function.__qualname__}.lock"
+    cache = compiled._cache = _SharedCache(compiled._cache, name, lock)
     compile_now = compiled.compile
 
     def compile_in_turn(signature: Any) -> Any:
