@@ -14,6 +14,7 @@ from weft.parallel.prediction.cluster import ClusterFacts, CollectiveSpeed, fit_
 from weft.parallel.prediction.costs import collective_cost
 from weft.parallel.prediction.memory import peak_bytes
 from weft.parallel.prediction.predict import predict
+from weft.parallel.prediction.simulation import beside_network
 from weft.parallel.prediction.step import LayerRecord, RecordedStep
 from weft.parallel.prediction.way import KINDS, Way
 
@@ -110,6 +111,13 @@ def test_computing_is_slower_beside_transport_on_the_same_cores() -> None:
     with_room = replace(busy, spare_cores=1.0)
     assert predict(with_room, shared, Way(bucket_bytes=25 * MB)).step_s == alone.step_s
     assert predict(step(), shared, Way(bucket_bytes=25 * MB)).step_s == alone.step_s
+
+
+def test_waiting_for_a_device_needs_no_core() -> None:
+    # Busy for half of the time, on half a core, of which the transport takes half: that half takes twice as long.
+    waits = replace(step(), busy_cores=0.5)
+    assert beside_network(waits, cluster(transport_cores=0.25)) == pytest.approx(1.5)
+    assert beside_network(replace(waits, spare_cores=0.5), cluster(transport_cores=0.25)) == 1.0
 
 
 def test_a_wire_has_the_speed_that_was_measured_for_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from weft.errors import UsageError
 from weft.launch.preflight.speeds import MeasuredLink
@@ -16,7 +18,7 @@ from weft.parallel.prediction.cluster import ClusterFacts
 from weft.parallel.recording import sources
 from weft.parallel.recording.launching import record_script, recording_launch, step_text
 from weft.parallel.recording.layers import layers_of, own_parameters
-from weft.parallel.recording.recorder import record_step
+from weft.parallel.recording.recorder import PassClock, record_step, watched
 
 
 class Waiting(nn.Module):
@@ -95,6 +97,65 @@ def test_shapes_alone_give_operations() -> None:
     assert first.forward_s == pytest.approx(2 * 16 * 64 * 128 / 1e6)
     assert second.forward_s == pytest.approx(2 * 16 * 128 * 32 / 1e6)
     assert second.backward_s == pytest.approx(2 * second.forward_s)
+
+
+class Rectified(nn.Module):
+    """A block that must be computed again as a whole for its backward part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(rows))
+
+
+class Odd(nn.Module):
+    """A trunk that is not trained, blocks that are computed again in the backward pass, and two losses."""
+
+    def __init__(self, *, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+        self.trunk = nn.Linear(16, 16).requires_grad_(False)
+        self.blocks = nn.ModuleList(Rectified() for _ in range(2))
+        self.first, self.second = nn.Linear(16, 4), nn.Linear(16, 4)
+
+    def forward(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.no_grad():
+            rows = self.trunk(rows)
+        rows.requires_grad_()
+        for block in self.blocks:
+            rows = checkpoint(block, rows, use_reentrant=self.reentrant)
+        return self.first(rows), self.second(rows)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_each_layer_has_what_it_computes_in_the_backward_pass(reentrant: bool) -> None:
+    with torch.device("meta"):
+        net, rows = Odd(reentrant=reentrant), torch.zeros(8, 16)
+    record = record_step(net, [rows], flops=1.0, device="h100")
+    layers = {layer.name: layer for layer in record.layers}
+    once = 2.0 * 8 * 16 * 16
+    assert (layers["trunk"].forward_s, layers["trunk"].backward_s) == (once, 0.0)
+    for number in range(2):
+        block = layers[f"blocks.{number}"]
+        assert (block.forward_s, block.backward_s) == (once, 3 * once)  # forward again, and both gradients
+    assert record.forward_s == 3 * once + 2 * once / 4
+    assert record.activation_bytes <= 6 * rows.nbytes
+
+
+def test_a_pass_may_have_several_backward_parts() -> None:
+    layers = {"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)}
+    ticks, rows = itertools.count(), torch.zeros(2, 4)
+    clock = PassClock(nn.ModuleDict(layers), lambda: float(next(ticks)))
+    with watched(dict(layers), lambda: clock):
+        for loss in [layer(rows).sum() for layer in layers.values()]:
+            loss.backward()
+        spent = clock.spent()
+        with torch.no_grad():
+            layers["a"](rows)  # an evaluation after the pass
+    assert min(spent[name, forward] for name in layers for forward in (True, False)) > 0
+    assert clock.spent() == spent
 
 
 def test_optimizer_state_is_counted_by_class() -> None:
@@ -180,12 +241,14 @@ def test_factories_and_batches_are_checked(tmp_path: Path) -> None:
     nets = tmp_path / "nets.py"
     nets.write_text(
         "import torch\ndef make():\n    return torch.nn.Linear(4, 4)\ndef wrong():\n    return 3\n"
+        "def raising():\n    raise ValueError('one\\ntwo')\n"
     )
     record = sources.record_factory(f"{nets}:make", "2x4", flops=1e9)
     assert record.parameter_bytes == 80
     for factory, batch, says in (
         (f"{nets}:wrong", "2x4", "must give a torch.nn.Module"),
         (f"{nets}:missing", "2x4", "must have a function"),
+        (f"{nets}:raising", "2x4", "got ValueError: one; mend it"),
         (f"{tmp_path}/none.py:make", "2x4", "not there"),
         ("nets", "2x4", "module:factory"),
         (f"{nets}:make", "2x5", "must run forward and backward"),

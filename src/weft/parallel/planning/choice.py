@@ -14,6 +14,7 @@ from weft.parallel.prediction.way import KINDS, Change, Kind, Way
 from weft.text import format_seconds, format_size
 
 CHANGES: tuple[Change, ...] = ("nothing", "rounding", "more")
+NOTHING = 0.005  # shares of a time below this are not worth telling
 SAME = 1.02  # a way is as quick as the best if it takes at most so many times as long
 _SIMPLEST: tuple[Kind, ...] = ("ddp", "hsdp", "fsdp-keep", "zero2", "fsdp", "zero1", "lms")
 
@@ -105,10 +106,11 @@ def _bound(best: Prediction, cluster: ClusterFacts) -> str:
         return "there is one worker, so nothing is sent"
     if best.waiting_s <= 0.02 * best.step_s:
         return f"{best.way} computes {best.computing_share:.0%} of the time: what it sends is hidden behind compute"
-    hidden = max(0.0, best.network_s - best.waiting_s)
+    hidden_s = best.network_s - best.waiting_s
+    hidden = f"{format_seconds(hidden_s)} of it" if hidden_s > NOTHING * best.network_s else "nothing of it"
     return (
         f"{best.way} waits {format_seconds(best.waiting_s)} of {format_seconds(best.step_s)}: the network works for "
-        f"{format_seconds(best.network_s)}, of which {format_seconds(hidden)} are hidden behind compute"
+        f"{format_seconds(best.network_s)}, {hidden} hidden behind compute"
     )
 
 

@@ -59,13 +59,14 @@ class _StepPlayer:
 def beside_network(step: RecordedStep, cluster: ClusterFacts) -> float:
     """Return how many times as long computing takes while bytes are moved by threads on the same cores.
 
-    These threads sleep most of the time, so a scheduler lets them run first; but no more than half of the cores.
+    These threads sleep most of the time, so a scheduler lets them run first; but no more than half of the cores. What a
+    worker only waits for, a device say, takes as long as ever.
     """
     cores = step.busy_cores + step.spare_cores
     if not step.busy_cores or not cluster.transport_cores:
         return 1.0
     left = max(cores - cluster.transport_cores, cores / 2)
-    return max(1.0, step.busy_cores / left)
+    return 1.0 + min(1.0, step.busy_cores) * max(0.0, step.busy_cores / left - 1.0)
 
 
 class _Replicated(_StepPlayer):

@@ -15,7 +15,7 @@ _TASKS = Path("/proc/self/task")
 
 @dataclass(frozen=True)
 class CoreUse:
-    """What the threads of this process have run, and have waited for a core, up to a moment."""
+    """Seconds that the threads of this process have run, and have waited for a core, up to a moment."""
 
     at_s: float
     ran_s: float

@@ -115,7 +115,7 @@ def _call(operation: str, size: int, group: Any) -> Callable[[], object]:
         return lambda: dist.all_reduce(whole, group=group)
     if operation == "reduce_scatter":
         return lambda: reduce_scatter(part, whole, group=group)
-    return lambda: all_gather(whole, part, group=group)
+    return _gather(whole, part, group)
 
 
 def _memory_speeds(hosts: list[list[int]]) -> tuple[CollectiveSpeed, float, float]:
@@ -145,7 +145,8 @@ def _memory_speeds(hosts: list[list[int]]) -> tuple[CollectiveSpeed, float, floa
 
 
 def _gather(whole: torch.Tensor, part: torch.Tensor, group: Any) -> Callable[[], object]:
-    return lambda: all_gather(whole, part, group=group)
+    """Return a gather into new memory, as a layer is gathered for a pass."""
+    return lambda: all_gather(torch.empty_like(whole), part, group=group)
 
 
 def _seconds(call: Callable[[], object], calls: int) -> tuple[float, float]:

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd import Variable
 
 from weft.errors import UsageError
 from weft.parallel.prediction.step import LayerRecord, RecordedStep
 from weft.parallel.recording.cores import CoreUse, own_cores
 from weft.parallel.recording.layers import bytes_of, layers_of, own_parameters, tensors_in
 from weft.parallel.recording.optimizers import optimizer_seconds
+from weft.parallel.recording.torch_private import OUTSIDE, at_backward_end, backward_number
 
 # Tensors of state for each parameter, by the optimizer's class; of others, as Adam's.
 _STATES = {"SGD": 0, "Adagrad": 1, "RMSprop": 1, "Adafactor": 0, "LBFGS": 0, "Muon": 1}
@@ -29,10 +29,16 @@ ADAM_STATES = 2
 
 
 class PassClock:
-    """The marks of one pass: which layer begins when, and the bytes that each keeps for its backward pass."""
+    """The marks of one pass: which layer begins when, and the bytes that each keeps for its backward pass.
+
+    What comes before the first layer belongs to it; layers that are computed again in the backward pass
+    (checkpointing) belong to that.
+    """
 
     def __init__(self, model: nn.Module, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self._began_at = clock()
+        self._backward = OUTSIDE  # the last call of backward: a step may have several, one for each loss
         self._parameters = {one.untyped_storage().data_ptr() for one in model.parameters() if not one.is_meta}
         self._seen: set[Any] = set()
         self.marks: list[tuple[float, str, bool]] = []  # time, layer, forward
@@ -40,18 +46,24 @@ class PassClock:
         self.loss_at: float | None = None
         self.ended_at = 0.0
 
-    def begin(self, name: str, *, forward: bool) -> None:
-        if not forward and self.loss_at is None:
-            self.loss_at = self._clock()
-            Variable._execution_engine.queue_callback(self._end)
-        self.marks.append((self._clock(), name, forward))
+    def begin(self, name: str) -> None:
+        """Mark the beginning of a layer: of its backward part while autograd runs, else of its forward part."""
+        backward = backward_number()
+        if backward == OUTSIDE and self.whole:
+            return  # an evaluation after the pass
+        if backward not in (OUTSIDE, self._backward):
+            self._backward = backward
+            self.loss_at = self._clock() if self.loss_at is None else self.loss_at
+            at_backward_end(self._end)
+        at = self._clock() if self.marks else self._began_at
+        self.marks.append((at, name, backward == OUTSIDE))
 
     def _end(self) -> None:
         self.ended_at = self._clock()
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
         """Count a tensor that autograd keeps, once, unless it is a parameter."""
-        if not self.marks:
+        if not self.marks or backward_number() != OUTSIDE:
             return tensor
         storage = tensor.untyped_storage()
         key: Any = storage.data_ptr() or id(storage) if not tensor.is_meta else storage._cdata
@@ -86,8 +98,8 @@ def watched(layers: dict[str, nn.Module], current: Callable[[], PassClock | None
 
     def before(name: str) -> Callable[..., None]:
         def mark(*_: Any) -> None:
-            if (clock := current()) is not None and torch.is_grad_enabled():
-                clock.begin(name, forward=True)
+            if (clock := current()) is not None:
+                clock.begin(name)
 
         return mark
 
@@ -98,9 +110,7 @@ def watched(layers: dict[str, nn.Module], current: Callable[[], PassClock | None
                 return
             for tensor in tensors_in(outputs):
                 if tensor.requires_grad:
-                    tensor.register_hook(  # type: ignore[no-untyped-call]
-                        lambda _gradient: clock.begin(name, forward=False)
-                    )
+                    tensor.register_hook(lambda _gradient: clock.begin(name))  # type: ignore[no-untyped-call]
                     return  # one of them is enough
 
         return hook

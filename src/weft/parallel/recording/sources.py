@@ -58,12 +58,17 @@ def load_factory(text: str) -> Any:
         raise
     except Exception as error:
         raise UsageError(
-            f"--model must name a module that can be imported, got {type(error).__name__}: {error}; check {module_name}"
+            f"--model must name a module that can be imported, got {_in_a_line(error)}; check {module_name}"
         ) from error
     factory = getattr(module, name, None)
     if not callable(factory):
         raise UsageError(f"{module_name} must have a function {name}, got none; check --model")
     return factory
+
+
+def _in_a_line(error: Exception) -> str:
+    said = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
 
 
 def parse_batch(text: str) -> list[tuple[tuple[int, ...], str]]:
@@ -111,7 +116,7 @@ def record_factory(
             model = factory()
     except Exception as error:
         raise UsageError(
-            f"{factory_name} must make a model without arguments, got {type(error).__name__}: {error}; mend it"
+            f"{factory_name} must make a model without arguments, got {_in_a_line(error)}; mend it"
         ) from error
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"{factory_name} must give a torch.nn.Module, got {type(model).__name__}; mend it")
