@@ -21,6 +21,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def predict_cases(rate: str, models: list[str]) -> list[dict[str, Any]]:
     for name in models:
         model = {"scale": 1.0, "passes": 2, **MODELS[name]}
         nbytes = int(model.pop("scale") * {"100mbit": 4 * MIB, "1gbit": 32 * MIB, "2500mbit": 48 * MIB}[rate])
-        case = {"name": name, "bytes": nbytes, "compute_s": 1.2 * nbytes / RATES[rate], "steps": 3}
+        case = {"name": name, "bytes": nbytes, "compute_s": 1.2 * nbytes / RATES[rate], "rounds": 2}
         found.append({**case, **model})
     return found
 
@@ -130,7 +131,7 @@ def predict_cases(rate: str, models: list[str]) -> list[dict[str, Any]]:
 def predict_rows(bed: Bed, part: str, hosts: int, models: list[str], ways: list[str]) -> list[Row]:
     asked = {name: WAYS[name] for name in ways}
     cases = [
-        {**case, "name": f"{case['name']} {bed.rate} x {hosts}", "ways": {**asked, "alone": {}, "chosen": {}}}
+        {**case, "name": f"{case['name']} {bed.rate} x {hosts}", "ways": {**asked, "chosen": {}}}
         for case in predict_cases(bed.rate, models)
     ]
     return bed.run(part, hosts, cases) if cases else []
@@ -146,16 +147,17 @@ def bound_rows(bed: Bed) -> list[Row]:
     return [bed.bound(4, operation, 16 * MIB) for operation in ("all_gather", "reduce_scatter")]
 
 
-def part_rows(bed: Bed, part: str, options: argparse.Namespace) -> list[Row]:
-    """Measure one part on a cluster."""
-    if part in ("predict", "unseen"):
+def part_rows(bed: Bed, part: str, options: argparse.Namespace) -> Iterator[list[Row]]:
+    """Measure one part on a cluster; yield rows as they come."""
+    if part in AT_EVERY_RATE:
         models = [name for name in (MENDED_ON if part == "predict" else UNSEEN) if name in options.models]
-        return [
-            row for hosts in options.hosts for row in predict_rows(bed, part, hosts, models, options.ways)
-        ]
-    if part == "share":
-        return share_rows(bed, options.ratios, not options.no_rivals)
-    return {"budget": budget_rows, "ddp": ddp_rows, "bound": bound_rows}[part](bed)
+        for hosts in options.hosts:
+            yield predict_rows(bed, part, hosts, models, options.ways)
+    elif part == "share":
+        for ratio in options.ratios:
+            yield share_rows(bed, [ratio], not options.no_rivals)
+    else:
+        yield {"budget": budget_rows, "ddp": ddp_rows, "bound": bound_rows}[part](bed)
 
 
 def made_s() -> float:
@@ -198,13 +200,12 @@ def options_from(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def measured_rows(options: argparse.Namespace) -> list[Row]:
-    """Measure what was asked for on a virtual cluster for each rate."""
+def measured_rows(options: argparse.Namespace) -> Iterator[list[Row]]:
+    """Measure what was asked for on a virtual cluster for each rate; yield rows as they come."""
     wanted = [part for part in ON_THE_CLUSTER if part in options.only]
     if wanted and (why := missing()):
         print(f"the rows of the virtual cluster need root: {why}", file=sys.stderr)
-        return []
-    rows: list[Row] = []
+        return
     for rate in RATES:
         parts = [
             part for part in wanted if (rate in options.rates if part in AT_EVERY_RATE else rate == "1gbit")
@@ -214,19 +215,20 @@ def measured_rows(options: argparse.Namespace) -> list[Row]:
         with tempfile.TemporaryDirectory() as folder, VirtualCluster(4, rate=rate) as cluster:
             bed = Bed(cluster, Path(folder), rate)
             for part in parts:
-                found = part_rows(bed, part, options)
-                rows += found
-                for row in found:
-                    _print_row(row)
-    return rows
+                for found in part_rows(bed, part, options):
+                    for row in found:
+                        _print_row(row)
+                    yield found
 
 
 def main() -> int:
     options = options_from(sys.argv[1:])
     print(f"load {os.getloadavg()[0]:.1f} before", file=sys.stderr)
-    rows = replaced(read_rows(options.rows), measured_rows(options))
-    if options.rows:
-        write_rows(options.rows, rows)
+    rows = read_rows(options.rows)
+    for found in measured_rows(options):
+        rows = replaced(rows, found)
+        if options.rows:  # at once: a run that is ended keeps what it has measured
+            write_rows(options.rows, rows)
     measured = figures(rows)
     if "made" in options.only:
         measured["made"] = made_s()

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import nn
 
 import weft
-from weft.parallel import Way, apply, choose, micro_batch, predict
+from weft.parallel import ClusterFacts, RecordedStep, Way, apply, choose, micro_batch, predict
 from weft.parallel.applying.groups import hosts_of_ranks
 from weft.parallel.recording.here import measured_here, recorded_here
 
@@ -134,56 +134,79 @@ def measured(case: dict[str, Any], way: Way | str, steps: int, alone_in: int = 0
     return found[1:]
 
 
+def recorded(case: dict[str, Any], cluster: ClusterFacts) -> tuple[RecordedStep, ClusterFacts]:
+    """Record a step of the case; what to predict it from."""
+    net = make_net(case)
+    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+    step = recorded_here(net, [make_rows(case)], optimizer=optimizer, passes=case["passes"])
+    facts = replace(cluster, device_bytes=case.get("budget", 0))
+    return replace(step, optimizer_bytes=2 * step.parameter_bytes), facts
+
+
+def chosen_way(step: RecordedStep, facts: ClusterFacts) -> Way:
+    best: list[Any] = [choose(step, facts).best.way]
+    dist.broadcast_object_list(best)
+    way: Way = best[0]
+    return way
+
+
+def measured_case(case: dict[str, Any], cluster: ClusterFacts) -> list[dict[str, Any]]:
+    """Record and time every way in turns; the rows of a case.
+
+    Each round records and measures what the predictions are made from anew, so that both see the machine as it is then.
+    """
+    records = [recorded(case, cluster)]
+    best = chosen_way(*records[0])
+    given: dict[str, Way | str] = {
+        name: {"chosen": best, "gloo": name, "alone": name}.get(name) or Way(**fields)
+        for name, fields in case["ways"].items()
+    }
+    same = [name for name, way in given.items() if name != "chosen" and way == given.get("chosen")]
+    times: dict[str, list[float]] = {name: [] for name in given if name != "chosen" or not same}
+    for number in range(case.get("rounds", 1)):
+        if number:
+            records.append(recorded(case, measured_here(hosts_of_ranks())))
+        for name, way in given.items():
+            if name in times and (way != "gloo" or number == 0):  # which takes minutes
+                steps = 1 if way == "gloo" else case.get("steps", 2)
+                times[name] += measured(case, way, steps, best.passes)
+    for name in same:
+        times["chosen"] = times[name]
+    return [row(case, name, way, times[name], records, same) for name, way in given.items()]
+
+
+def row(
+    case: dict[str, Any],
+    name: str,
+    way: Way | str,
+    times: list[float],
+    records: list[tuple[RecordedStep, ClusterFacts]],
+    same: list[str],
+) -> dict[str, Any]:
+    predicted = [predict(step, facts, way).step_s for step, facts in records if isinstance(way, Way)]
+    return {
+        "case": case["name"],
+        "name": name,
+        "way": {"gloo": "FSDP2 on Gloo", "alone": "nothing exchanged"}.get(str(way), str(way)),
+        "kind": asdict(way) if isinstance(way, Way) else None,
+        "same": name == "chosen" and ", ".join(same),  # it was measured under that name
+        "measured_s": statistics.median(times),
+        "all_s": times,
+        "compute_s": statistics.median(step.compute_s for step, _ in records),
+        "predicted_s": statistics.median(predicted) if predicted else None,
+        "all_predicted_s": predicted,
+        "records": [{"step": asdict(step), "cluster": asdict(facts)} for step, facts in records],
+    }
+
+
 def main() -> None:
     asked = json.loads(sys.argv[1])
     weft.init()
-    rank = dist.get_rank()
     cluster = measured_here(hosts_of_ranks())
     for case in asked["cases"]:
-        net = make_net(case)
-        step = recorded_here(
-            net,
-            [make_rows(case)],
-            optimizer=torch.optim.SGD(net.parameters(), 1e-3),
-            passes=case["passes"],
-        )
-        step = replace(step, optimizer_bytes=2 * step.parameter_bytes)
-        facts = replace(cluster, device_bytes=case.get("budget", 0))
-        chosen: list[Any] = [choose(step, facts).best]
-        dist.broadcast_object_list(chosen)
-        ways: dict[str, Way | str] = {}
-        for name, given in case["ways"].items():
-            ways[name] = {"chosen": chosen[0].way, "gloo": name, "alone": name}.get(name) or Way(**given)
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        same = {name: way for name, way in ways.items() if way == ways.get("chosen") and name != "chosen"}
-        for number in range(case.get("rounds", 1)):  # interleaved
-            for name, way in ways.items():
-                if name == "chosen" and same:
-                    continue  # it is measured under its other name
-                if way != "gloo" or number == 0:  # it takes minutes
-                    times[name] += measured(
-                        case, way, 1 if way == "gloo" else case.get("steps", 2), chosen[0].way.passes
-                    )
-        for name in same:
-            times["chosen"] = times[name]
-        for name, way in ways.items():
-            found = statistics.median(times[name])
-            predicted = predict(step, facts, way) if isinstance(way, Way) else None
-            if rank == 0:
-                data = {
-                    "case": case["name"],
-                    "name": name,
-                    "way": {"gloo": "FSDP2 on Gloo", "alone": "nothing exchanged"}.get(str(way), str(way)),
-                    "kind": asdict(way) if isinstance(way, Way) else None,
-                    "same": name == "chosen" and ", ".join(same),  # it was measured under that name
-                    "measured_s": found,
-                    "all_s": times[name],
-                    "compute_s": step.compute_s,
-                    "predicted_s": None if predicted is None else predicted.step_s,
-                    "step": asdict(step),
-                    "cluster": asdict(facts),
-                }
-                print("weft-figure " + json.dumps(data), flush=True)
+        for found in measured_case(case, cluster):
+            if dist.get_rank() == 0:
+                print("weft-figure " + json.dumps(found), flush=True)
     weft.shutdown()
 
 
