@@ -158,7 +158,7 @@ def test_coco_as_other_programs_write_it(tmp_path: Path) -> None:
     assert version.labels == ("cat", "dog")
     assert _boxes(version) == [("dog", (1, 2, 4, 6)), ("cat", (0, 0, 10, 10)), ("cat", (1, 0, 2, 24))]
     assert version.pictures[0].split == "validation"
-    assert len(problems) == 2
+    assert len(problems) == 3
 
 
 def test_ibm_zip_as_the_product_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,8 +128,9 @@ def import_data(
 ) -> None:
     """Import a folder, a zip, a picture, a film, a file of labels, or a .txt with the URL of a picture in each line.
 
-    Class folders, COCO, YOLO, Pascal VOC and the zip of IBM's PowerAI Vision are told apart by what is in them. An
-    import that was interrupted goes on when it is started again.
+    Class folders, COCO, YOLO, Pascal VOC, LabelMe, CVAT, Label Studio, VIA, Create ML, tables of labels, masks and the
+    zip of IBM's PowerAI Vision are told apart by what is in them. An import that was interrupted goes on when it is
+    started again.
     """
     with open_place(library, url) as place:
         if creates and name not in [one.name for one in place.datasets()]:

@@ -1,5 +1,8 @@
 """Formats of labelled pictures: class folders, COCO, YOLO, Pascal VOC and the zip of IBM's PowerAI Vision.
 
+What LabelMe, CVAT, Label Studio, VIA and Create ML write, tables of labels, and masks as pictures are
+read alone (`plain`).
+
     version = read("cells.zip")                 any of them, by what is in it; a folder, a file or a zip
     write(version, "cells-coco.zip", "coco")
 

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from weft.errors import PictureError
 from weft.text import format_size
+from weft.vision.formats.found import LITTER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,7 @@ def _check_size(entry: zipfile.ZipInfo, total: int, name: str, limits: ZipLimits
 
 def _is_litter(name: str) -> bool:
     parts = PurePosixPath(name).parts
-    return bool(parts) and (parts[0] == "__MACOSX" or parts[-1] in (".DS_Store", "Thumbs.db"))
+    return bool(parts) and (parts[0] == "__MACOSX" or parts[-1].lower() in LITTER)
 
 
 def safe_place(name: str, archive: str) -> PurePosixPath:

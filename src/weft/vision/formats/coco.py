@@ -6,6 +6,7 @@ train/_annotations.coco.json with pictures beside it, and from any other place w
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections import defaultdict
@@ -16,6 +17,7 @@ from typing import Any
 
 from weft.errors import PictureError
 from weft.files import write_whole
+from weft.text import plural
 from weft.vision.formats.documents import (
     box_of,
     extras_of,
@@ -49,10 +51,12 @@ _WORD = re.compile("[a-z]+")
 def is_coco(path: Path) -> bool:
     """Return whether a JSON file is COCO's, by the names of its first lists."""
     with path.open("rb") as file:
-        head = file.read(1 << 16)
-    if b'"images"' in head or b'"annotations"' in head:
+        head = file.read(1 << 16).removeprefix(codecs.BOM_UTF8).lstrip()
+    if head[:1] != b"{":
+        return False
+    if b'"images"' in head:
         return True
-    if head[:1] != b"{" or path.stat().st_size > LARGEST_JSON:
+    if path.stat().st_size > LARGEST_JSON:
         return False
     try:
         document = json.loads(text_of(path, LARGEST_JSON))
@@ -179,11 +183,12 @@ def _pictures(
             shapes[annotation["image_id"]].append(_shape(annotation, names))
         except (PictureError, KeyError, TypeError, ValueError) as error:
             problems.append(f"{path.name}: an annotation was left out: {error}")
+    problems.extend(_of_annotations(document, shapes, path.name))
     for image in document["images"]:
         if not isinstance(image, Mapping) or not isinstance(image.get("file_name"), str):
             problems.append(f"{path.name}: an image must have a file_name, got {str(image)[:60]}")
             continue
-        if not isinstance(image.get("id"), (int, float, str, type(None))):
+        if not _is_key(image.get("id")):
             problems.append(
                 f"{path.name}: the id of an image must be a number or text, got {str(image)[:60]}"
             )
@@ -203,6 +208,29 @@ def _pictures(
             size=size if isinstance(size[0], int) and isinstance(size[1], int) else None,  # type: ignore[arg-type]
             **fields,
         )
+
+
+def _of_annotations(
+    document: Mapping[str, Any], shapes: Mapping[Any, list[LabelledShape]], name: str
+) -> Iterator[str]:
+    """Yield what a reader should know of the annotations of a file as a whole."""
+    images = {
+        one.get("id") for one in document["images"] if isinstance(one, Mapping) and _is_key(one.get("id"))
+    }
+    lost = sum(len(of_one) for image, of_one in shapes.items() if image not in images)
+    if lost:
+        yield f"{name}: {plural(lost, 'annotation')} of images that the file does not list: left out"
+    crowds = sum(
+        one.get("iscrowd") in (1, True)
+        for one in document.get("annotations") or ()
+        if isinstance(one, Mapping)
+    )
+    if crowds:
+        yield f"{name}: {plural(crowds, 'region')} of crowds (iscrowd) became objects as all others; look at them"
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, (int, float, str, type(None)))
 
 
 def _merged(pictures: list[FoundPicture]) -> Iterator[FoundPicture]:
@@ -310,7 +338,7 @@ def _annotation(shape: LabelledShape, number: int, image: int, category: int) ->
         "category_id": category,
         "bbox": [left, top, width, height],
         "area": shape_area(shape),
-        "iscrowd": 1 if shape.mask is not None else 0,
+        "iscrowd": 0,
         "segmentation": segmentation,
     }
     if shape.confidence is not None:

@@ -23,6 +23,7 @@ SPLIT_WORDS: dict[str, Split] = {
     "test": "test",
     "testing": "test",
 }
+LITTER = frozenset((".ds_store", "thumbs.db", "ehthumbs.db", "desktop.ini"))  # of file managers
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
@@ -74,6 +75,11 @@ def unread_pictures(folder: Path) -> tuple[str, ...]:
         f"pictures must be JPEG, PNG, WebP, GIF, BMP or TIFF, got {count} of {suffix}; convert them"
         for suffix, count in sorted(found.items())
     )
+
+
+def is_litter(name: str) -> bool:
+    """Return whether a file or a folder of this name is what systems leave about, and nobody's data."""
+    return name.startswith((".", "__MACOSX")) or name.lower() in LITTER
 
 
 def is_picture(path: Path) -> bool:

@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from weft.errors import PictureError
 from weft.files import cache_folder, drafting
 from weft.vision.formats.archives import ZipLimits, unpack
-from weft.vision.formats.class_folders import read_class_folders
 from weft.vision.formats.coco import is_coco, read_coco
 from weft.vision.formats.digest import digest_of
 from weft.vision.formats.found import (
@@ -22,10 +22,15 @@ from weft.vision.formats.found import (
     FoundPicture,
     FoundSet,
     in_order,
+    is_litter,
     is_picture,
     unread_pictures,
 )
 from weft.vision.formats.ibm import PROPERTIES, read_ibm
+from weft.vision.formats.plain.class_folders import read_class_folders
+from weft.vision.formats.plain.described import read_described
+from weft.vision.formats.plain.labelme import read_labelme
+from weft.vision.formats.plain.tables import read_tables
 from weft.vision.formats.voc import read_voc
 from weft.vision.formats.yolo import find_yolo, in_pixels, read_yolo
 from weft.vision.geometry.affine import Affine
@@ -40,6 +45,7 @@ _log = logging.getLogger("weft.vision")
 _PAPERS = re.compile(
     r"(readme|license|licence|copying|citation|notice)\b.*|.*\.(md|pdf|html?)$", re.IGNORECASE
 )
+_MOST_DESCRIPTIONS = 12  # files of one kind that describe many pictures each
 _MOST_WARNINGS = 5  # that are printed; the rest is counted
 SAME_RATIO = 0.02  # by which the scales of width and height differ where a picture was made smaller or larger
 
@@ -87,12 +93,19 @@ def scan(path: str | Path, limits: ZipLimits | None = None) -> FoundSet:
         return scan_folder(path)
     if path.suffix.lower() == ".zip":
         return replace(scan_folder(unpacked(path, limits), confined=True), name=path.stem)
-    if path.suffix.lower() == ".json":
+    if path.suffix.lower() == ".json" and is_coco(path):
         return replace(read_coco(path.parent, [path]), name=path.stem)
     if path.suffix.lower() in (".yaml", ".yml"):
         return replace(read_yolo(path.parent, path), name=path.parent.name)
+    if path.suffix.lower() in (".json", ".xml", ".csv"):
+        found = read_described(path.parent, [path])
+        if found is None and path.suffix.lower() == ".csv":
+            found = read_tables(path.parent, [path])
+        if found is not None:
+            return replace(found, name=path.stem)
     raise PictureError(
-        f"{path.name} must be a folder, a .zip, COCO's .json or YOLO's .yaml; got none of them; name the folder"
+        f"{path.name} must be a folder, a .zip, YOLO's .yaml, or labels in a .json, .xml or .csv of a known program; "
+        "got none of them; name the folder"
     )
 
 
@@ -125,21 +138,44 @@ def scan_folder(folder: Path, *, confined: bool = False) -> FoundSet:
 def _scanned(folder: Path, confined: bool) -> FoundSet:
     if (folder / PROPERTIES).is_file():
         return read_ibm(folder)
-    described = find_yolo(folder)
-    if described is not None:
-        return read_yolo(folder, described, confined=confined)
+    names = find_yolo(folder)
+    if names is not None:
+        return read_yolo(folder, names, confined=confined)
     coco = [path for path in _near(folder, ".json") if is_coco(path)]
     if coco:
         return read_coco(folder, coco)
+    described = read_described(folder, _descriptions(folder))
+    if described is not None:
+        return described
     if (folder / "Annotations").is_dir() or any(True for _ in _near(folder, ".xml")):
         return read_voc(folder)
-    return read_class_folders(folder)
+    tables = list(_near(folder, ".csv"))
+    found = read_labelme(folder) or read_tables(folder, tables)
+    if found is not None:
+        return found
+    unread = [
+        f"{path.name} must name pictures that are there and a class of each (filename,class) to be read as labels; "
+        "it was left out"
+        for path in tables[:_MOST_WARNINGS]
+    ]
+    unread += [
+        f"{path.name} must be labels of COCO, LabelMe, Label Studio, VIA or Create ML to be read; it was left out"
+        for path in islice(_near(folder, ".json"), _MOST_WARNINGS)
+    ]
+    found = read_class_folders(folder)
+    return replace(found, problems=(*found.problems, *unread))
+
+
+def _descriptions(folder: Path) -> Iterator[Path]:
+    """Yield files that may describe many pictures each; where there are more, each is about one picture."""
+    for suffix in (".json", ".xml", ".csv"):
+        yield from islice(_near(folder, suffix), _MOST_DESCRIPTIONS)
 
 
 def _innermost(folder: Path) -> Path:
     """Return the folder below those that hold nothing but one folder, as zips of a folder do, and papers about it."""
     for _ in range(4):
-        inner = [path for path in folder.iterdir() if not path.name.startswith((".", "__MACOSX"))]
+        inner = [path for path in folder.iterdir() if not is_litter(path.name)]
         inner = [path for path in inner if path.is_dir() or not _PAPERS.match(path.name)]
         if len(inner) != 1 or not inner[0].is_dir() or inner[0].is_symlink():
             break

@@ -9,9 +9,9 @@ from weft.errors import PictureError
 from weft.files import drafting
 from weft.text import suggestion
 from weft.vision.formats.archives import pack
-from weft.vision.formats.class_folders import write_class_folders
 from weft.vision.formats.coco import write_coco
 from weft.vision.formats.ibm import write_ibm
+from weft.vision.formats.plain.class_folders import write_class_folders
 from weft.vision.formats.voc import write_voc
 from weft.vision.formats.yolo import write_yolo
 from weft.vision.records import DatasetVersion

@@ -51,12 +51,12 @@ def find_yolo(folder: Path) -> Path | None:
                 return path
     for pattern in ("classes.txt", "obj.names", "*.names"):
         for path in sorted(folder.glob(pattern)):
-            if path.is_file():
+            if path.is_file() and any(_labels_of(one) is not None for one in pictures_below(folder)):
                 return path
     for home in (folder, *sorted(path for path in folder.iterdir() if path.name.lower() in SPLIT_WORDS)):
         labels = home / "labels"
         if labels.is_dir() and (home / "images").is_dir() and any(labels.rglob("*.txt")):
-            return labels
+            return labels / "classes.txt" if (labels / "classes.txt").is_file() else labels
     return None
 
 
@@ -94,6 +94,10 @@ def read_yolo(folder: Path, described: Path, *, confined: bool = False) -> Found
     if keypoints and any(picture.shapes for picture in found):
         problems.append(
             f"{described.name}: objects have keypoints; their boxes were read, the points left out"
+        )
+    if not known and names:
+        problems.append(
+            f"labels are called by their numbers (0 to {len(names) - 1}), since no data.yaml names them"
         )
     categories = {picture.category for picture in found if picture.category is not None}
     return FoundSet(

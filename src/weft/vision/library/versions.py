@@ -126,9 +126,11 @@ def load_version(connection: sa.Connection, blobs: BlobFolder, found: Any, numbe
         sa.select(version).where(version.c.dataset_id == found.id, version.c.number == number)
     ).one_or_none()
     if row is None:
-        known = list_versions(connection, found)
-        told = ", ".join(str(one.number) for one in known) or "none"
-        raise PicturesNotFoundError(f"the version of {found.name} must be one of {told}, got {number}")
+        known = [str(one.number) for one in list_versions(connection, found)]
+        there = f"one of {', '.join(known)}" if known else "one that was frozen, of which there is none"
+        raise PicturesNotFoundError(
+            f"the version of {found.name} must be {there}, got {number}; freeze one, or name the data set alone"
+        )
     pictures = tuple(_picture(line, blobs) for line in _lines(_path(blobs, found.id, number)))
     state = DatasetVersion(
         name=found.name,
