@@ -18,6 +18,7 @@ from testing.kubernetes.schemas import VERSIONS, check
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.engines.kubernetes.objects.manifests import manifests
+from weft.launch.engines.kubernetes.objects.pod_spec import run_labels
 from weft.launch.engines.kubernetes.objects.request import make_request
 from weft.launch.engines.kubernetes.permissions import role
 from weft.launch.pod_settings import KubernetesConfig
@@ -91,7 +92,14 @@ EVERYTHING: dict[str, Any] = {
     "networkPolicy": {"fromNamespaces": ["ingress"]},
     "serviceMonitor": {"enabled": True},
     "serve": [
-        {"name": "digits", "model": "digits@production", "store": "models", "replicas": 2, "gpusPerHost": 1},
+        {
+            "name": "digits",
+            "model": "digits@production",
+            "store": "models",
+            "replicas": 2,
+            "gpusPerHost": 1,
+            "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+        },
         {
             "name": "own",
             "model": "x",
@@ -140,6 +148,47 @@ def test_the_service_may_do_what_a_run_needs_and_no_more() -> None:
 
 
 @needs_go
+def test_the_network_policy_leaves_alone_a_run_that_is_called_as_the_release() -> None:
+    (policy,) = [item for item in yaml.safe_load_all(render()) if item["kind"] == "NetworkPolicy"]
+    (component,) = policy["spec"]["podSelector"]["matchExpressions"]
+    own = run_labels("lab")
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= own.items()
+    assert own[component["key"]] not in component["values"]
+
+
+@needs_go
+def test_a_single_pod_does_not_keep_its_node_from_being_drained() -> None:
+    for changes, names in (({}, []), (EVERYTHING, ["lab-weft", "lab-weft-digits"])):
+        objects = [item for item in yaml.safe_load_all(render(changes)) if item]
+        budgets = [item for item in objects if item["kind"] == "PodDisruptionBudget"]
+        assert [item["metadata"]["name"] for item in budgets] == names
+
+
+@needs_go
+def test_cards_come_beside_the_other_resources_of_a_model() -> None:
+    objects = [item for item in yaml.safe_load_all(render(EVERYTHING)) if item]
+    found = {item["metadata"]["name"]: item for item in objects if item["kind"] == "Deployment"}
+    (model,) = containers(found["lab-weft-digits"])
+    assert model["resources"] == {
+        "requests": {"memory": "1Gi"},
+        "limits": {"memory": "2Gi", "nvidia.com/gpu": 1},
+    }
+    assert "resources" not in containers(found["lab-weft-own"])[0]
+
+
+@needs_go
+@pytest.mark.parametrize(
+    ("given", "account"), [({}, "lab-weft"), ({"create": False}, "default"), ({"name": "a"}, "a")]
+)
+def test_the_account_of_the_service_is_one_that_is_there(given: dict[str, Any], account: str) -> None:
+    objects = [item for item in yaml.safe_load_all(render({"serviceAccount": given})) if item]
+    (service,) = [item for item in objects if item["kind"] == "Deployment"]
+    assert service["spec"]["template"]["spec"]["serviceAccountName"] == account
+    made = [item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"]
+    assert made == ([] if account == "default" else [account])
+
+
+@needs_go
 def test_a_gateway_without_a_parent_is_refused() -> None:
     with pytest.raises(ValueError, match=r"gateway\.parent must name a Gateway"):
         render({"gateway": {"enabled": True}})
@@ -178,7 +227,7 @@ def test_numbers_switches_and_words_of_any_kind_stay_what_they_are() -> None:
     env = {f"WORD_{number}": word for number, word in enumerate(words)}
     listed = [{"name": name, "value": value} for name, value in env.items()]
     run = {**PLAIN_RUN, "environmentVariables": [*listed, {"name": "N", "value": 25_000_000}]}
-    serve = {"name": "none", "model": "yes", "store": "on", "replicas": 0, "command": words}
+    serve = {"name": "n" * 32, "model": "yes", "store": "on", "replicas": 0, "command": words}
     changes = {"env": env, "extraArgs": words, "runs": [run], "serve": [serve], "imagePullSecrets": ["no"]}
     objects = [item for item in yaml.safe_load_all(render(changes, release="a" * 53)) if item]
     found = {(item["kind"], item["metadata"]["name"]): item for item in objects}
@@ -187,10 +236,11 @@ def test_numbers_switches_and_words_of_any_kind_stay_what_they_are() -> None:
     (service,) = containers(found["Deployment", f"{'a' * 50}"])
     assert env.items() <= {one["name"]: one.get("value") for one in service["env"]}.items()
     assert service["args"][-len(words) :] == words
-    (model,) = containers(found["Deployment", f"{'a' * 50}-none"])
+    model_name = f"{'a' * 30}-{'n' * 32}"  # the longest
+    (model,) = containers(found["Deployment", model_name])
     assert model["command"] == words
-    assert found["Deployment", f"{'a' * 50}-none"]["spec"]["replicas"] == 0
-    pods = found["Deployment", f"{'a' * 50}-none"]["spec"]["template"]["spec"]
+    assert found["Deployment", model_name]["spec"]["replicas"] == 0
+    pods = found["Deployment", model_name]["spec"]["template"]["spec"]
     assert pods["imagePullSecrets"] == [{"name": "no"}]
     (worker,) = containers(found["Job", f"{'a' * 47}-plain"])
     values = {one["name"]: one.get("value") for one in worker["env"]}
@@ -248,7 +298,8 @@ def test_several_services_need_a_database_and_a_folder_that_they_share() -> None
         render({"replicas": 2, **postgres})
     shared = {"replicas": 2, **postgres, "persistence": {"existingClaim": "shared"}}
     for changes, strategy in (({}, "Recreate"), (shared, "RollingUpdate")):
-        (found,) = [item for item in yaml.safe_load_all(render(changes)) if item["kind"] == "Deployment"]
+        objects = [item for item in yaml.safe_load_all(render(changes)) if item]
+        (found,) = [item for item in objects if item["kind"] == "Deployment"]
         assert found["spec"]["strategy"] == {"type": strategy}
 
 

@@ -1,5 +1,5 @@
 {{- define "weft.name" -}}
-{{- printf "%s-weft" .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- printf "%s-weft" .Release.Name | replace "." "-" | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "weft.labels" -}}
@@ -17,7 +17,12 @@ app.kubernetes.io/component: service
 {{- end -}}
 
 {{- define "weft.account" -}}
-{{- .Values.serviceAccount.name | default (include "weft.name" .) -}}
+{{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "weft.name" .) "default") -}}
+{{- end -}}
+
+{{/* The name of a model's objects, from a dict: root and name. A Service's must fit into 63 letters. */}}
+{{- define "weft.model" -}}
+{{- printf "%s-%s" (include "weft.name" .root | trunc 30 | trimSuffix "-") .name -}}
 {{- end -}}
 
 {{- define "weft.image" -}}
@@ -29,6 +34,7 @@ runAsNonRoot: true
 runAsUser: 1000
 runAsGroup: 1000
 fsGroup: 1000
+fsGroupChangePolicy: OnRootMismatch
 seccompProfile:
   type: RuntimeDefault
 {{- end -}}

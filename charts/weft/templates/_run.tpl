@@ -54,8 +54,8 @@ spec:
       serviceAccountName: {{ .run.serviceAccountName | quote }}
       {{- else }}
       automountServiceAccountToken: false
-      enableServiceLinks: false
       {{- end }}
+      enableServiceLinks: false
       {{- if .run.schedulerName }}
       schedulerName: {{ .run.schedulerName | quote }}
       {{- end }}
