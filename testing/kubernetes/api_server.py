@@ -31,6 +31,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 from testing.kubernetes import go_yaml
+from testing.kubernetes.job_rules import why_failed
 from testing.kubernetes.job_sets import end_of, jobs_of
 from testing.kubernetes.kubelet import PodProcess, config_maps_of, expanded, variables_of
 from testing.kubernetes.schemas import check
@@ -54,7 +55,18 @@ _KINDS = {
 }
 _FIELDS = {
     "pods": ("metadata.name", "spec.nodeName", "status.phase"),
-    "events": ("involvedObject.name", "type"),
+    "events": ("involvedObject.kind", "involvedObject.name", "involvedObject.uid", "reason", "type"),
+}
+# What a real server calls its refusals.
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
 }
 _PATH = re.compile(
     r"/(?:api/v1|apis/[^/]+/[^/]+)/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(log|eviction))?"
@@ -380,21 +392,31 @@ class VirtualKubernetes:
         if done >= set(wanted or range(spec["completions"])):
             self._finish(job, "SuccessCriteriaMet", "SuccessPolicy" if wanted else "CompletionsReached")
             return
+        job, failed = self._note_failed_indexes(job, ends)
+        if (why := why_failed(spec, ends, failed, done)) is not None:
+            self._finish(job, "FailureTarget", why)
+            return
         early = spec.get("podReplacementPolicy", "TerminatingOrFailed") == "TerminatingOrFailed"
-        limit = spec.get("backoffLimitPerIndex", spec.get("backoffLimit", 6))
         for index in range(spec["completions"]):
             some = by_index.get(index, [])
             leaving = [pod for pod in some if "deletionTimestamp" in pod["metadata"] and not _ended(pod)]
             alive = [pod for pod in some if not _ended(pod) and pod not in leaving]
-            if ends.get(index, []).count("Failed") > limit:
-                self._finish(job, "FailureTarget", "BackoffLimitExceeded")
-                return
-            if index not in done and not alive and (early or not leaving):
+            if index not in done and index not in failed and not alive and (early or not leaving):
                 self._make_pod(job, index)
         for index, some in by_index.items():
             if index >= spec["completions"]:
                 for pod in some:
                     self._remove("pods", pod)
+
+    def _note_failed_indexes(self, job: Data, ends: dict[int, list[str]]) -> tuple[Data, set[int]]:
+        """Note the indexes that get no other pod, as they have failed too often; return the Job, and them."""
+        if (limit := job["spec"].get("backoffLimitPerIndex")) is None:
+            return job, set()
+        failed = {index for index, phases in ends.items() if phases.count("Failed") > limit}
+        told = ",".join(map(str, sorted(failed)))
+        if job["status"].get("failedIndexes", "") != told:
+            job = self._with_status(job, {"failedIndexes": told})
+        return job, failed
 
     def _finish(self, job: Data, condition: str, reason: str) -> None:
         """Note how a Job will end, and end its pods: it is over when they are."""
@@ -658,12 +680,12 @@ class VirtualKubernetes:
             if self._epoch != epoch:
                 return
 
-    def check(self, item: Data) -> None:
+    def check(self, item: Data, *, code: int = 422) -> None:
         """Refuse an object that the schemas of this version do not know."""
         try:
             check(item, self._version)
         except Exception as error:
-            raise ApiRefusalError(422, str(error).splitlines()[0]) from None
+            raise ApiRefusalError(code, f"strict decoding error: {str(error).splitlines()[0]}") from None
 
 
 class ApiRefusalError(Exception):
@@ -704,7 +726,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             status = {"kind": "Status", "status": "Failure", "message": str(refusal), "code": refusal.code}
-            self._send(refusal.code, {**status, "reason": refusal.reason} if refusal.reason else status)
+            reason = refusal.reason or _REASONS.get(refusal.code, "")
+            self._send(refusal.code, {**status, "reason": reason})
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
@@ -759,7 +782,7 @@ class _Handler(BaseHTTPRequestHandler):
                 query.get("fieldValidation") != "Strict"
             ):  # a field of a typing error would be left out, with a warning
                 raise ApiRefusalError(400, "objects must be sent with fieldValidation=Strict")
-            self.cluster.check(item)
+            self.cluster.check(item, code=400)
             made = self.cluster.create(kind, namespace, item)
             if self.cluster.drop_answers > 0:
                 self.cluster.drop_answers -= 1
@@ -873,8 +896,22 @@ def _fill_in(item: Data) -> None:
         item["data"] = {**item.get("data", {}), **texts}
     if item["kind"] == "Job":
         identity = {"batch.kubernetes.io/controller-uid": item["metadata"]["uid"]}
-        defaults = {"suspend": False, "manualSelector": False, "selector": {"matchLabels": identity}}
+        defaults = {
+            "suspend": False,
+            "manualSelector": False,
+            "selector": {"matchLabels": identity},
+            "backoffLimit": (1 << 31) - 1 if "backoffLimitPerIndex" in item["spec"] else 6,
+            "podReplacementPolicy": "TerminatingOrFailed",
+        }
         item["spec"] = {**defaults, **item["spec"]}
+        template = item["spec"]["template"].setdefault("metadata", {})
+        known = {
+            **identity,
+            JOB_NAME: item["metadata"]["name"],
+            "controller-uid": item["metadata"]["uid"],
+            "job-name": item["metadata"]["name"],
+        }
+        template["labels"] = {**template.get("labels", {}), **known}
         item["spec"]["template"]["spec"] = {
             "dnsPolicy": "ClusterFirst",
             "schedulerName": "default-scheduler",

@@ -12,6 +12,16 @@ from typing import Any
 
 Data = dict[str, Any]
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_QUALIFIED = re.compile(
+    r"((?=[^/]{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+_DATA_KEY = re.compile(r"(?!\.\.?$)(?!\.\.)[-._a-zA-Z0-9]{1,253}")
+_PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
+_ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _STANDARD = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.+")
 # The fields of a Job that may change once it is there; the pod template only while it is suspended.
 _JOB_MAY_CHANGE = frozenset(
@@ -36,32 +46,64 @@ _RESTRICTED_VOLUMES = frozenset(
         "secret",
     }
 )
+MOST_PARALLEL = 100_000  # of an Indexed Job
 LARGEST_DATA_BYTES = 1 << 20  # of a Secret or a ConfigMap
 
 
 def problems(item: Data) -> list[str]:
     """Return why a new object would be refused."""
+    found = list(_metadata_problems(item["metadata"], "metadata"))
+    if not _SUBDOMAIN.fullmatch(item["metadata"]["name"]):
+        found.append("metadata.name: must be a lowercase RFC 1123 subdomain")
     match item["kind"]:
         case "Job":
-            return list(_job_problems(item))
+            found += _job_problems(item)
         case "Service":
-            return (
-                [] if _LABEL.fullmatch(item["metadata"]["name"]) else ["metadata.name: must be a DNS label"]
-            )
+            found += _service_problems(item)
         case "Secret" | "ConfigMap":
-            return list(_size_problems(item))
-    return []
+            found += _size_problems(item)
+    return found
 
 
 def _size_problems(item: Data) -> Iterator[str]:
     texts = sum(len(text) for field in ("data", "stringData") for text in item.get(field, {}).values())
     binary = sum(len(text) * 3 // 4 for text in item.get("binaryData", {}).values())
+    for key in (*item.get("data", {}), *item.get("stringData", {}), *item.get("binaryData", {})):
+        if not _DATA_KEY.fullmatch(key):
+            yield f"data: Invalid value: {key}: a valid config key must be alphanumeric, '-', '_' or '.'"
     if texts + binary > LARGEST_DATA_BYTES:
         yield f"data: Too long: may not be more than {LARGEST_DATA_BYTES} bytes"
 
 
+def _metadata_problems(metadata: Data, where: str) -> Iterator[str]:
+    for key, value in metadata.get("labels", {}).items():
+        if not _QUALIFIED.fullmatch(key):
+            yield f"{where}.labels: Invalid value: {key}"
+        if not _LABEL_VALUE.fullmatch(value):
+            yield f"{where}.labels: Invalid value: {value}"
+    for key in metadata.get("annotations", {}):
+        if not _QUALIFIED.fullmatch(key.lower()):
+            yield f"{where}.annotations: Invalid value: {key}"
+    for owner in metadata.get("ownerReferences", ()):
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                yield f"{where}.ownerReferences.{field}: must not be empty"
+
+
+def _service_problems(service: Data) -> Iterator[str]:
+    if not _SERVICE_NAME.fullmatch(service["metadata"]["name"]):
+        yield "metadata.name: must be a DNS label that begins with a letter"
+    for port in service["spec"].get("ports", ()):
+        if not 0 < port["port"] < 1 << 16:
+            yield f"spec.ports.port: must be between 1 and 65535: {port['port']}"
+    yield from _doubles(
+        "spec.ports.name", [port.get("name", "") for port in service["spec"].get("ports", ())]
+    )
+
+
 def _job_problems(job: Data) -> Iterator[str]:
     spec, name = job["spec"], job["metadata"]["name"]
+    yield from _metadata_problems(spec["template"].get("metadata", {}), "spec.template.metadata")
     pods = spec["template"]["spec"]
     host = f"{name}-{spec.get('completions', 1) - 1}"
     if spec.get("completionMode") == "Indexed" and not _LABEL.fullmatch(host):
@@ -70,21 +112,29 @@ def _job_problems(job: Data) -> Iterator[str]:
         yield "spec.template.spec.restartPolicy: Required value: valid values: OnFailure, Never"
     if "backoffLimitPerIndex" in spec and pods.get("restartPolicy") != "Never":
         yield "spec.template.spec.restartPolicy: only Never is supported with backoffLimitPerIndex"
+    if spec.get("completionMode") != "Indexed":
+        for field in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
+            if field in spec:
+                yield f"spec.{field}: requires indexed completion mode"
+    elif "completions" not in spec:
+        yield "spec.completions: Required value: when completion mode is Indexed"
+    if spec.get("parallelism", 1) > MOST_PARALLEL:
+        yield f"spec.parallelism: must be less than or equal to {MOST_PARALLEL}"
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
         yield "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified"
-    if spec.get("maxFailedIndexes", 0) > spec["completions"]:
+    if spec.get("maxFailedIndexes", 0) > spec.get("completions", 1):
         yield "spec.maxFailedIndexes: must be less than or equal to completions"
     if "podFailurePolicy" in spec and spec.get("podReplacementPolicy", "Failed") != "Failed":
         yield "spec.podReplacementPolicy: only Failed with podFailurePolicy"
     for rule in spec.get("successPolicy", {}).get("rules", ()):
-        if int(rule["succeededIndexes"]) >= spec["completions"]:
+        if int(rule["succeededIndexes"]) >= spec.get("completions", 1):
             yield "spec.successPolicy: indexes must be less than completions"
     labels = spec["template"].get("metadata", {}).get("labels", {})
     for label in ("job-name", "batch.kubernetes.io/job-name"):
         if labels.get(label, name) != name:
             yield f"spec.template.metadata.labels[{label}]: must be the name of the Job"
     for label in ("controller-uid", "batch.kubernetes.io/controller-uid"):
-        if label in labels:
+        if label in labels and labels[label] != job["metadata"].get("uid"):
             yield f"spec.template.metadata.labels[{label}]: must be the identity of the Job"
     yield from pod_problems(pods)
 
@@ -95,17 +145,45 @@ def pod_problems(pods: Data) -> Iterator[str]:
         yield from _toleration_problems(toleration)
     volumes = [volume["name"] for volume in pods.get("volumes", ())]
     yield from _doubles("volumes", volumes)
-    for container in pods["containers"]:
-        mounts = container.get("volumeMounts", ())
-        yield from _doubles("mountPath", [mount["mountPath"] for mount in mounts])
-        yield from _doubles("env", [variable["name"] for variable in container.get("env", ())])
-        for mount in mounts:
-            if mount["name"] not in volumes:
-                yield f"volumeMounts: Not found: {mount['name']}"
-            path = mount.get("subPath", "")
-            if path.startswith("/") or ".." in path.split("/"):
-                yield f"subPath: must be a relative path without '..': {path}"
-        yield from _resource_problems(container.get("resources", {}))
+    if "hostname" in pods and not _LABEL.fullmatch(pods["hostname"]):
+        yield f"hostname: must be a DNS label: {pods['hostname']}"
+    if "subdomain" in pods and not _LABEL.fullmatch(pods["subdomain"]):
+        yield f"subdomain: must be a DNS label: {pods['subdomain']}"
+    every = [*pods.get("initContainers", ()), *pods["containers"]]
+    yield from _doubles("containers", [container["name"] for container in every])
+    for container in every:
+        yield from _container_problems(container, volumes)
+
+
+def _container_problems(container: Data, volumes: list[str]) -> Iterator[str]:
+    if not _LABEL.fullmatch(container["name"]):
+        yield f"containers.name: must be a DNS label: {container['name']}"
+    if not container.get("image", "").strip() or container["image"] != container["image"].strip():
+        yield f"containers.image: must be a name without spaces: {container.get('image')!r}"
+    for port in container.get("ports", ()):
+        if "name" in port and not _PORT_NAME.fullmatch(port["name"]):
+            yield f"ports.name: must be a name of at most 15 characters: {port['name']}"
+    for variable in container.get("env", ()):
+        if not _ENV_NAME.fullmatch(variable["name"]):
+            yield f"env.name: Invalid value: {variable['name']}"
+        if variable.get("value") and "valueFrom" in variable:
+            yield f"env.valueFrom: may not be specified when `value` is not empty: {variable['name']}"
+    mounts = container.get("volumeMounts", ())
+    yield from _mount_problems(mounts, volumes)
+    yield from _doubles("env", [variable["name"] for variable in container.get("env", ())])
+    yield from _resource_problems(container.get("resources", {}))
+
+
+def _mount_problems(mounts: Iterable[Data], volumes: list[str]) -> Iterator[str]:
+    yield from _doubles("mountPath", [mount["mountPath"] for mount in mounts])
+    for mount in mounts:
+        if mount["name"] not in volumes:
+            yield f"volumeMounts: Not found: {mount['name']}"
+        path = mount.get("subPath", "")
+        if path.startswith("/") or ".." in path.split("/"):
+            yield f"subPath: must be a relative path without '..': {path}"
+        if ":" in mount["mountPath"]:
+            yield f"mountPath: must not contain ':': {mount['mountPath']}"
 
 
 def _toleration_problems(toleration: Data) -> Iterator[str]:
