@@ -325,6 +325,16 @@ def test_a_large_snapshot_does_not_fit_into_one_app_wrapper() -> None:
         make_request(config, door_secret="", code=b"x" * (PART_BYTES + 1))
 
 
+def test_pods_of_the_nodes_network_keep_apart_whatever_their_labels_are() -> None:
+    """Two of a run on one node would both listen on its port; a label may be one of ours with another value."""
+    labels = {"app.kubernetes.io/component": "search"}
+    template = manifests(request(host_network=True, pods=2, labels=labels))[-1]["spec"]["template"]
+    (term,) = template["spec"]["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert term["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+
+
 def test_secret_values_stand_in_the_secret_alone() -> None:
     objects = manifests(request())
     assert [item["kind"] for item in objects if "hush" in str(item) or "knock" in str(item)] == ["Secret"]
@@ -396,6 +406,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "required or preferred",
     ),
     "elastic wrapper": ({"elastic": True, "app_wrapper": True, "queue": "a"}, "drop it"),
+    "topology of what grows": (
+        {"elastic": True, "queue": "a", "topology": PodTopology(required="rack")},
+        "takes no wish for a topology",
+    ),
     "trainjob's scheduler": ({"kind": "trainjob", "scheduler": "volcano"}, "ClusterTrainingRuntime"),
     "trainjob in a wrapper": ({"kind": "trainjob", "app_wrapper": True}, "knows TrainJobs"),
     "level of no label": (

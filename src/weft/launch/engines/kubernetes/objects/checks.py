@@ -216,6 +216,11 @@ def _check_queue(pods: KubernetesConfig) -> None:
 
 
 def _check_kind(pods: KubernetesConfig) -> None:
+    if pods.elastic and pods.kind == "job" and pods.topology is not None:
+        raise UsageError(
+            "Kueue takes no wish for a topology from a run that grows while it runs, got an elastic run with topology; "
+            "drop topology, or use --as jobset for a run of a fixed number of pods"
+        )
     if pods.elastic and pods.app_wrapper and pods.queue is not None:
         raise UsageError(
             "an elastic run in a queue grows through the Job, which Kueue must see itself, got app_wrapper; drop it"

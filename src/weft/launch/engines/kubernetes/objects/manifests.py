@@ -270,6 +270,8 @@ def training_runtime(name: str = "weft", *, image: str = "weft:latest") -> Data:
         "template": {
             "spec": {
                 "restartPolicy": "Never",
+                # A Service called weft would give the pods variables of our names.
+                "enableServiceLinks": False,
                 "containers": [
                     {"name": "node", "image": image, "terminationMessagePolicy": "FallbackToLogsOnError"}
                 ],

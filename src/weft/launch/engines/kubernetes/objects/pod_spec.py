@@ -78,12 +78,13 @@ def pod_spec(request: PodRequest) -> Data:
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
         # Two pods of a run on one node would both listen on the same port of it.
         term = {
-            "labelSelector": {"matchLabels": run_labels(request.names.name)},
+            "labelSelector": {"matchLabels": pod_labels(request)},
             "topologyKey": "kubernetes.io/hostname",
         }
         spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     if pods.service_account is None:  # pods need nothing of the cluster
-        spec |= {"automountServiceAccountToken": False, "enableServiceLinks": False}
+        spec["automountServiceAccountToken"] = False
+    spec["enableServiceLinks"] = False  # a Service called weft would give the pods variables of our names
     if pods.priority_class is not None:
         spec["priorityClassName"] = pods.priority_class
     if pods.scheduler is not None:
