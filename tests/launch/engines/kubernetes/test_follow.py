@@ -1,17 +1,19 @@
-"""What follows a run hears of its pods by a watch, which may be behind what the Job already tells."""
+"""What follows a run, against made-up clusters: late watches, queues, containers beside ours, Jobs that give up."""
 
 from __future__ import annotations
 
 import io
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from weft.launch.control.console import Console
-from weft.launch.engines.kubernetes import follow
+from weft.launch.control.outcome import Outcome
+from weft.launch.engines.kubernetes import follow, run_job
 from weft.launch.engines.kubernetes.api import ClusterApi
 from weft.launch.engines.kubernetes.follow import RunFollower
 from weft.launch.engines.kubernetes.objects.names import PodNames
@@ -47,13 +49,13 @@ class LateWatch:
         over.wait()
         yield from ()
 
-    def read(self, wanted: Data) -> Data:
+    def read(self, wanted: Data) -> Data | None:
         return self.job
 
     def pods(self, selector: str) -> list[Data]:
         return [self.pod]
 
-    def events(self, name: str) -> list[Data]:
+    def events(self, **about: str) -> list[Data]:
         return []
 
     def log(self, pod: str, container: str, *, since: str | None, follow: bool) -> Iterator[bytes]:
@@ -62,19 +64,38 @@ class LateWatch:
             yield b"2026-11-18T00:00:01Z [0] the last line\n"
 
 
-def test_a_run_that_fails_before_its_pods_are_heard_of_has_its_own_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(follow, "LOOK_S", 0.05)
-    out, cluster = io.BytesIO(), LateWatch()
-    console = Console(1, logs=tmp_path, out=out, err=out)
-    follower = RunFollower(
-        cast("ClusterApi", cluster), PodNames("digits", "job"), "worker", console, tmp_path
-    )
+@dataclass
+class Followed:
+    """A run that was followed to its end, and what was said about it."""
+
+    outcome: Outcome
+    said: str
+
+
+def follow_to_end(cluster: LateWatch, folder: Path, **fields: Any) -> Followed:
+    """Follow the run of a cluster."""
+    out = io.BytesIO()
+    console = Console(1, logs=folder, out=out, err=out)
+    names = PodNames("digits", "job")
+    follower = RunFollower(cast("ClusterApi", cluster), names, "worker", console, folder, **fields)
     outcome = follower.follow()
     console.close()
-    assert outcome.code == 3
-    assert outcome.failure is not None
+    return Followed(outcome, out.getvalue().decode())
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all that is done every second or so be done at once."""
+    monkeypatch.setattr(follow, "LOOK_S", 0.02)
+    monkeypatch.setattr(follow, "GONE_S", 0.1)
+    monkeypatch.setattr(run_job, "NO_PODS_S", 0.0)
+    monkeypatch.setattr(run_job, "EVENTS_EVERY_S", 0.0)
+
+
+def test_a_run_that_fails_before_its_pods_are_heard_of_has_its_own_exit_code(tmp_path: Path) -> None:
+    done = follow_to_end(LateWatch(), tmp_path)
+    assert done.outcome.code == 3
+    assert done.outcome.failure is not None
     assert (tmp_path / "rank-0.log").read_text() == "the last line\n"
 
 
@@ -108,15 +129,112 @@ class OtherPodFailed(LateWatch):
         }
 
 
-def test_a_first_pod_that_the_job_told_to_end_is_not_the_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(follow, "LOOK_S", 0.05)
-    console = Console(1, logs=tmp_path, out=io.BytesIO(), err=io.BytesIO())
-    cluster = cast("ClusterApi", OtherPodFailed())
-    outcome = RunFollower(cluster, PodNames("digits", "job"), "worker", console, tmp_path).follow()
-    console.close()
+def test_a_first_pod_that_the_job_told_to_end_is_not_the_failure(tmp_path: Path) -> None:
+    outcome = follow_to_end(OtherPodFailed(), tmp_path).outcome
     assert outcome.code == 1
     assert outcome.failure is not None
     assert outcome.failure.host == "digits-1"
     assert outcome.failure.reason == "exit code 137"
+
+
+WRAPPER: Data = {
+    "apiVersion": "workload.codeflare.dev/v1beta2",
+    "kind": "AppWrapper",
+    "metadata": {"name": "digits"},
+}
+
+
+class Queued(LateWatch):
+    """A cluster whose queue lets a wrapper in after a while, and then once more: its Job is made anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+        self.suspended = {
+            **WRAPPER,
+            "metadata": {
+                "name": "digits",
+                "uid": "1",
+                "creationTimestamp": "2026-11-18T00:00:00Z",
+                "labels": {"kueue.x-k8s.io/queue-name": "research"},
+            },
+            "spec": {"suspend": True},
+        }
+
+    def read(self, wanted: Data) -> Data | None:
+        if wanted["kind"] == "AppWrapper":
+            return self.suspended
+        self.looks += 1
+        if self.looks == 3:  # let in, and taken out again
+            return {**self.job, "metadata": {"name": "digits", "uid": "6"}, "status": {}}
+        return self.job if self.looks > 6 else None
+
+    def events(self, **about: str) -> list[Data]:
+        if about != {"kind": "Workload"}:
+            return []
+        told = {"type": "Warning", "reason": "Pending"}
+        names = (("appwrapper-digits-1a2b3", "18", "no quota"), ("appwrapper-digits-0", "17", "an old run's"))
+        return [
+            {
+                **told,
+                "involvedObject": {"name": name},
+                "lastTimestamp": f"2026-11-{day}T00:00:09Z",
+                "message": why,
+            }
+            for name, day, why in names
+        ]
+
+
+def test_a_run_waits_for_whatever_makes_its_job(tmp_path: Path) -> None:
+    done = follow_to_end(Queued(), tmp_path, maker=WRAPPER)
+    assert done.outcome.code == 3
+    assert done.said.count("weft: the run waits in the queue research") == 1
+    assert "weft: the queue research says: Pending: no quota" in done.said
+    assert "an old run's" not in done.said
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "why"),
+    [(None, "it was deleted"), ({**WRAPPER, "status": {"phase": "Failed"}}, "Failed")],
+    ids=["deleted", "failed"],
+)
+def test_a_run_whose_job_is_never_made_ends_with_what_was_to_make_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrapper: Data | None, why: str
+) -> None:
+    cluster = LateWatch()
+    found = None if wrapper is None else {**wrapper, "metadata": {"name": "digits", "uid": "1"}}
+    monkeypatch.setattr(cluster, "read", lambda item: found if item["kind"] == "AppWrapper" else None)
+    monkeypatch.setattr(cluster, "pods", lambda _: [])
+    outcome = follow_to_end(cluster, tmp_path, maker=WRAPPER).outcome
+    assert outcome.code == 1
+    assert outcome.failure is not None
+    assert why in outcome.failure.reason
+
+
+class GoesOn(LateWatch):
+    """A cluster whose Job takes the run for going on, though its first pod has ended."""
+
+    def __init__(self, **status: Any) -> None:
+        super().__init__()
+        self.job["status"] = status
+
+    def watch_pods(self, selector: str, over: threading.Event) -> Iterator[dict[str, Data]]:
+        yield {"digits-0-x7k2p": self.pod}
+        over.wait()
+
+
+def test_a_container_beside_ours_does_not_keep_a_failed_run_from_its_end(tmp_path: Path) -> None:
+    """The proxy of a mesh stays, so the pod never fails, nor does the Job."""
+    cluster = GoesOn()
+    cluster.pod["status"]["phase"] = "Running"
+    proxy = {"name": "istio-proxy", "state": {"running": {}}}
+    cluster.pod["status"]["containerStatuses"].insert(0, proxy)
+    done = follow_to_end(cluster, tmp_path)
+    assert done.outcome.code == 3
+    assert "weft: digits-0 has ended, but not istio-proxy beside it" in done.said
+
+
+def test_an_elastic_job_that_gives_its_first_pod_up_is_over(tmp_path: Path) -> None:
+    """Where failures count for each index, such a Job goes on with the others for ever."""
+    done = follow_to_end(GoesOn(failedIndexes="0,3-5"), tmp_path, elastic=True)
+    assert done.outcome.code == 3

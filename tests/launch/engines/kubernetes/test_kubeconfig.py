@@ -78,6 +78,7 @@ class AskingServer:
     address: str
     folder: Path
     busy: int = 0  # so many requests are turned away
+    forgets: int = 0  # in so many requests nobody is known
 
     def write(self, user: Data | None, **cluster: Any) -> Path:
         """Write a kubeconfig with one user."""
@@ -133,6 +134,8 @@ class Handler(BaseHTTPRequestHandler):
         who = " as ".join([who, ", ".join(acts_as)]) if who and acts_as else who
         body = json.dumps({"who": who} if who else {"message": "Unauthorized"}).encode()
         self.asking.busy -= 1
+        self.asking.forgets -= 1
+        who = None if self.asking.forgets >= 0 else who
         self.send_response(503 if self.asking.busy >= 0 else 200 if who else 401)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -276,6 +279,32 @@ def test_a_server_that_never_answered_is_not_waited_for_as_one_that_restarts(
     with closing(ClusterApi(KubernetesConfig(kubeconfig=str(server.write({"token": TOKEN}))))) as api:
         server.busy = 2
         assert api.request("GET", "/who", doing="look")["who"] == "token"
+
+
+def test_a_server_that_does_not_know_us_for_a_moment_is_asked_again(server: AskingServer) -> None:
+    """It asks somebody else who we are, who does not answer it, say; a stranger is turned away at once."""
+    settings = KubernetesConfig(kubeconfig=str(server.write({"token": TOKEN})))
+    with closing(ClusterApi(settings)) as api:
+        server.forgets = 1
+        with pytest.raises(ClusterError, match="log in again"):
+            api.request("GET", "/who", doing="look")
+        assert api.request("GET", "/who", doing="look")["who"] == "token"
+        server.forgets = 2
+        assert api.request("GET", "/who", doing="look")["who"] == "token"
+
+
+def test_a_cluster_that_was_named_is_not_that_of_this_pod(
+    server: AskingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run would otherwise be made in another cluster than the one that was asked for."""
+    monkeypatch.setattr(kubeconfig, "_SERVICE_ACCOUNT", str(server.folder))
+    monkeypatch.setenv("KUBECONFIG", str(server.folder / "none"))
+    for settings in (
+        KubernetesConfig(kubeconfig=str(server.folder / "other")),
+        KubernetesConfig(context="other"),
+    ):
+        with pytest.raises(UsageError, match="no such file"):
+            find_access(settings)
 
 
 def test_a_context_without_a_user_is_nobody(server: AskingServer) -> None:

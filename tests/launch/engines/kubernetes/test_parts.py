@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -18,10 +21,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.errors import UsageError
+from weft.errors import ConnectError, UsageError
 from weft.launch.control.console import Console
 from weft.launch.engines.kubernetes.api import ClusterApi
-from weft.launch.engines.kubernetes.follow import LeaderLog, outcome_from
+from weft.launch.engines.kubernetes.follow import outcome_from
+from weft.launch.engines.kubernetes.leader_log import LeaderLog
 from weft.launch.engines.kubernetes.lease import lease_change
 from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
 from weft.launch.engines.kubernetes.objects.pod_spec import CODE_FILE, code_part
@@ -38,11 +42,12 @@ from weft.launch.engines.kubernetes.pod_news import (
     why_pending,
 )
 from weft.launch.engines.kubernetes.rank_output import RankOutput
-from weft.launch.engines.pods.lines import listen_at
+from weft.launch.engines.pods.lines import listen_at, reach
 from weft.launch.engines.pods.mirror import MARK, FilePiece, Mirror, mark_of, piece_in, write_piece
 from weft.launch.engines.pods.place import is_among_pods, place_from
 from weft.launch.engines.pods.start import unpack
 from weft.launch.pod_settings import KubernetesConfig
+from weft.secret import admit
 
 
 @given(
@@ -285,6 +290,29 @@ def test_a_pod_listens_at_an_address_of_either_family() -> None:
     for address in ("127.0.0.1", "::1"):
         with listen_at(address, 0, backlog=1) as listener:
             assert listener.getsockname()[0] == address
+    with listen_at("", 0, backlog=2) as listener:  # as in a TrainJob of a cluster of either family
+        for address in ("127.0.0.1", "::1"):
+            socket.create_connection((address, listener.getsockname()[1]), 5).close()
+
+
+def test_a_name_that_still_stands_for_an_earlier_run_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods of the run before have the same names until they have ended; they know another secret."""
+    with listen_at("127.0.0.1", 0, backlog=1) as old, listen_at("127.0.0.1", 0, backlog=1) as new:
+
+        def answer(listener: socket.socket, secret: str) -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError, ConnectError):
+                admit(connection, secret)
+
+        known = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
+        found = [(*known, listener.getsockname()) for listener in (old, new)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with ThreadPoolExecutor(2) as pool:
+            ends = [pool.submit(answer, *one) for one in ((old, "knock"), (new, "open"))]
+            with reach("train-0.train", 1, "open") as link:
+                assert link.getpeername() == new.getsockname()
+            for end in ends:
+                end.result(10)
 
 
 @pytest.mark.parametrize("user", ["{token: a}", "{}"])

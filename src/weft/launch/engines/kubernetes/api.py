@@ -70,6 +70,8 @@ class ClusterApi:
         self.on_warning: Callable[[str], None] = lambda _: None  # what the cluster says about what it takes
         self._ahead_s = 0.0  # of the server's clock
         self._has_answered = False
+        self._was_let_in = False  # the user is known, so a refusal to know it may pass
+        self._has_command = access.command is not None  # that would log in again with each try
 
     def close(self) -> None:
         """Close all connections."""
@@ -105,8 +107,9 @@ class ClusterApi:
             self._note_headers(answer.headers)
             if not self._has_answered:  # it is there, if only to say that it is busy
                 self._has_answered, deadline = True, deadline + TRY_FOR_S - FIRST_TRY_S
+            self._was_let_in |= answer.status_code < 400
             repeated |= answer.status_code >= 500
-            if answer.status_code in _PASSING and time.monotonic() < deadline:
+            if self._passes(answer.status_code) and time.monotonic() < deadline:
                 time.sleep(_retry_after(answer.headers, turn))
                 continue
             if answer.status_code >= 400:
@@ -120,6 +123,10 @@ class ClusterApi:
             found: Data = answer.json()
             return found
         raise AssertionError("unreachable")
+
+    def _passes(self, status: int) -> bool:
+        """Return whether a refusal may be gone soon: that of a busy server, or of one that cannot ask who we are."""
+        return status in _PASSING or (status == 401 and self._was_let_in and not self._has_command)
 
     def _note_headers(self, headers: Any) -> None:
         with contextlib.suppress(KeyError, ValueError):
@@ -251,10 +258,15 @@ class ClusterApi:
         path = kind_path("v1", "Pod", self.namespace)
         return self.request("GET", path, params={"labelSelector": selector}, doing="list the pods of the run")
 
-    def events(self, name: str) -> list[Data]:
-        """Return the events about an object; none where nobody may read them."""
+    def events(self, **about: str) -> list[Data]:
+        """Return the events about the objects with some fields (`uid`, `kind`); none where nobody may read them.
+
+        The events of an object stay for an hour after it, and another one may have its name: its identity tells.
+        """
         path = kind_path("v1", "Event", self.namespace)
-        params = {"fieldSelector": f"involvedObject.name={name}"}
+        params = {
+            "fieldSelector": ",".join(f"involvedObject.{field}={value}" for field, value in about.items())
+        }
         try:
             return list(self.request("GET", path, params=params, doing="read events")["items"])
         except ClusterError:
@@ -264,7 +276,7 @@ class ClusterApi:
 
     def watch_pods(self, selector: str, over: threading.Event) -> Iterator[dict[str, Data]]:
         """Yield all pods with some labels by name, whenever one of them changes, until `over`."""
-        turn = 0
+        turn, refused_at, has_watched = 0, float("inf"), False
         while not over.is_set():
             try:
                 listing = self._list_pods(selector)
@@ -274,7 +286,7 @@ class ClusterApi:
                 while not over.is_set():
                     began = time.monotonic()
                     for event in self._watch(selector, version):
-                        turn = 0
+                        turn, refused_at, has_watched = 0, float("inf"), True
                         version = event["object"]["metadata"].get("resourceVersion", version)
                         if event["type"] == "BOOKMARK":
                             continue
@@ -292,8 +304,11 @@ class ClusterApi:
                         over.wait(_pause(turn))
                         turn += 1
             except ClusterError as error:
-                if error.status in (401, 403):
-                    raise
+                if error.status in (401, 403):  # for good, unless it was let in before
+                    refused_at = min(refused_at, time.monotonic())
+                    was_allowed = has_watched if error.status == 403 else self._was_let_in
+                    if not was_allowed or time.monotonic() - refused_at > TRY_FOR_S:
+                        raise
                 over.wait(_pause(turn))  # 410: what we knew is too old; the list tells what there is
                 turn += 1
             except (*self._errors, ValueError):  # or the end of a stream in the middle of a line

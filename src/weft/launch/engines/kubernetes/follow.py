@@ -1,16 +1,12 @@
 """Follows a run on a cluster from outside: why pods wait, what the workers print, how the run ended.
 
-The log of the first pod is the console of the run. Between its lines that pod prints the files of its run directory,
-which are put into ours (`pods/mirror.py`), so that metrics, timelines and outcome are where they are after any run.
+The log of the first pod is the console of the run (`leader_log.py`); `run_job.py` knows the Job.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -20,6 +16,7 @@ from weft.errors import WeftError
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Failure, Outcome, log_path
 from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
+from weft.launch.engines.kubernetes.leader_log import LeaderLog
 from weft.launch.engines.kubernetes.lease import JobLease
 from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
 from weft.launch.engines.kubernetes.objects.names import PodNames
@@ -32,96 +29,19 @@ from weft.launch.engines.kubernetes.pod_news import (
     has_started,
     index_of,
     is_of,
-    is_waiting,
     job_end,
+    runs_beside,
     terminated,
-    warnings_in,
     why_leaving,
     why_pending,
 )
-from weft.launch.engines.kubernetes.rank_output import RankOutput
-from weft.launch.engines.pods.mirror import ADOPTED, MARK, piece_in, write_piece
+from weft.launch.engines.kubernetes.run_job import RunJob
 
 Data = dict[str, Any]
 LOOK_S = 1.0  # between two looks at the Job
-NO_PODS_S = 3.0  # after which a Job without pods is asked why
-EVENTS_EVERY_S = 5.0  # between two looks at the events of pods that wait
-MOST_ASKED = 4  # pods whose events are asked for
 OLDER_LOG_S = 3.0  # without a line of a lost first pod's log, until that of its replacement is read
 GONE_S = 15.0  # for a Job that is over to tell so, once its first pod has ended
 LOG_TROUBLE_TURNS = 8  # tries to read a log, about ten seconds, after which it is said that it cannot be read
-CONTROL = "elastic/control.json"
-_RANK = re.compile(rb"\[ *(\d+)\] ")
-
-
-@dataclass
-class LeaderLog:
-    """The log of the first pod: lines of ranks, lines of the launcher, and files of the run between them."""
-
-    console: Console
-    folder: Path | None
-    host: str = ""  # the name of the first pod
-    outcome: Data | None = None  # once the run has told it
-    _begun: bytes = b""  # a line that a file stands in the middle of
-    _ranks: RankOutput = field(default_factory=RankOutput)
-    _pods: int = 0  # first pods so far
-    _adopted: bool = False  # this one goes on with the run of the one before
-
-    def begin_pod(self) -> None:
-        """Go on with the log of another first pod."""
-        self.outcome, self._begun, self._adopted = None, b"", False
-        self._pods += 1
-
-    def take(self, lines: Iterable[bytes]) -> None:
-        """Take in some lines of the log. Those of a rank stay in order, and are passed on together."""
-        by_rank: dict[int, list[bytes]] = {}
-        for line in lines:
-            line, self._begun = self._begun + line, b""
-            match = MARK.search(line) if b"\x1e" in line else None
-            if match is not None:
-                self._begun = line[: match.start()]
-                self._take_piece(match)
-                continue
-            if self.outcome is not None:
-                continue  # the launcher's own words about the end, which are said here again
-            found = _RANK.match(line)
-            if found is not None:
-                by_rank.setdefault(int(found[1]), []).append(line[found.end() :])
-                continue
-            self._pass_on(by_rank)  # what was printed before the launcher said this
-            self.console.say(line.decode(errors="replace").rstrip("\n"))
-        self._pass_on(by_rank)
-
-    def _pass_on(self, by_rank: dict[int, list[bytes]]) -> None:
-        for rank, printed in by_rank.items():
-            if data := self._ranks.new_in(rank, b"".join(printed)):
-                self.console.write(rank, "out", data)
-        by_rank.clear()
-
-    def _take_piece(self, match: re.Match[bytes]) -> None:
-        piece = piece_in(match)
-        if piece is None:
-            return
-        if piece.name == ADOPTED and not self._adopted:
-            self._adopted = True
-            self._ranks.again(json.loads(piece.data)["ranks"])
-            self._put_traces_aside()
-        if self.folder is not None:
-            write_piece(self.folder, piece)
-            if piece.name == CONTROL:
-                self._ranks.note_lives((self.folder / piece.name).read_bytes())
-        if piece.name == "outcome.json":
-            try:
-                self.outcome = json.loads(piece.data)
-            except ValueError:
-                self.outcome = None
-
-    def _put_traces_aside(self) -> None:
-        """Keep what the lost first pod has told: files of the same names come from the new one."""
-        if self.folder is None:
-            return
-        for path in (self.folder / "elastic").glob(f"{self.host}.*.jsonl"):
-            path.rename(path.with_name(path.name.replace(self.host, f"{self.host}@{self._pods - 1}", 1)))
 
 
 @dataclass
@@ -135,6 +55,7 @@ class RunFollower:
     run_dir: Path | None
     elastic: bool = False
     job_uid: str | None = None  # None: that of the Job that is found
+    maker: Data | None = None  # what makes the Job, where we have not made it ourselves
     lease: JobLease | None = None
     _pods: dict[str, Data] = field(default_factory=dict)
     _news: SimpleQueue[str] = field(default_factory=SimpleQueue)
@@ -144,14 +65,13 @@ class RunFollower:
     _seen: dict[str, Data] = field(default_factory=dict)  # how first pods ended, by their identities
     _newest_log: str = ""  # the identity of the first pod whose log counts
     _log_pieces: int = 0  # that were read of the logs of first pods
-    _next_events: float = 0.0
     _interrupted: int | None = None
     _trouble: WeftError | None = None
 
     def __post_init__(self) -> None:
         self._log = LeaderLog(self.console, self.run_dir, self.names.host(0))
         self._selector = f"batch.kubernetes.io/job-name={self.names.job}"
-        self._job: Data = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": self.names.job}}
+        self._job = RunJob(self.api, self.names.job, self.job_uid, self.maker, self._host, self._say_once)
 
     def interrupt(self, number: int) -> None:
         """Note that the run was ended from here."""
@@ -191,13 +111,23 @@ class RunFollower:
                 if ended is not None or why is not None:
                     if ended_at is None or pieces != self._log_pieces:  # there may be much left to read
                         ended_at, pieces = time.monotonic(), self._log_pieces
-                    late = time.monotonic() - ended_at > GONE_S + max(map(grace_of, pods.values()), default=0)
-                    if why is not None and (ended is not None or late or not self._leader_runs(pods)):
-                        return self._outcome(ended or _job_failed(why), time.monotonic() - began)
+                    if self._is_settled(why, ended, time.monotonic() - ended_at, pods):
+                        return self._outcome(ended or _job_failed(why or ""), time.monotonic() - began)
                 else:
                     ended_at = None
         finally:
             self._over.set()
+
+    def _is_settled(
+        self, why: str | None, ended: Data | None, waited_s: float, pods: dict[str, Data]
+    ) -> bool:
+        """Return whether nothing more will come of a run whose Job is over, or whose first pod has ended."""
+        if why is None:
+            # A container beside ours keeps the Job from seeing the end; an elastic run goes on in the other pods.
+            held = any(index_of(pod) == 0 and runs_beside(pod) for pod in pods.values())
+            return held and waited_s > GONE_S and not self.elastic
+        late = waited_s > GONE_S + max(map(grace_of, pods.values()), default=0)
+        return ended is not None or late or not self._leader_runs(pods)
 
     def _has_failed(self) -> bool:
         """Return whether an elastic run has come to its end and failed: another first pod would fail as well.
@@ -232,21 +162,15 @@ class RunFollower:
     def _own_pods(self) -> dict[str, Data]:
         """Return the pods of this run's Job; those of another one of its name may still be ending."""
         pods = self._pods  # another thread puts newer ones in their place
-        if self.job_uid is None and pods:
-            self._read_job()
-        uid = self.job_uid
+        if self._job.uid is None and pods:
+            self._job.read()
+        uid = self._job.uid
         return {} if uid is None else {name: pod for name, pod in pods.items() if is_of(pod, uid)}
 
     def _listed_pods(self) -> dict[str, Data]:
         """Return the pods of this run's Job as they are now, whatever the watch has told so far."""
-        uid, pods = self.job_uid, self.api.pods(self._selector)
+        uid, pods = self._job.uid, self.api.pods(self._selector)
         return {pod["metadata"]["name"]: pod for pod in pods if uid is not None and is_of(pod, uid)}
-
-    def _read_job(self) -> Data | None:
-        job = self.api.read(self._job)
-        if job is not None and self.job_uid is None:
-            self.job_uid = job["metadata"]["uid"]
-        return job if job is None or job["metadata"]["uid"] == self.job_uid else None
 
     def _look_at_pods(self, pods: dict[str, Data]) -> None:
         for name, pod in sorted(pods.items(), key=lambda item: age_of(item[1])):
@@ -255,6 +179,10 @@ class RunFollower:
                 self._say_once(host, f"weft: {host} waits: {why}")
             if terminated(pod) is None and (why := why_leaving(pod)):
                 self._say_once(pod["metadata"]["uid"], f"weft: {host} is taken away: {why}")
+            if beside := runs_beside(pod):
+                self._say_once(
+                    pod["metadata"]["uid"], f"weft: {host} has ended, but not {', '.join(beside)} beside it"
+                )
             if index_of(pod) != 0 or not has_started(pod):
                 continue
             identity = pod["metadata"]["uid"]
@@ -318,7 +246,7 @@ class RunFollower:
             except ClusterError as error:
                 if error.status == 404:  # the pod was deleted
                     break
-                if error.status in (401, 403):
+                if error.status in (401, 403) and reader.since is None:
                     self._say_once(pod, f"weft: no line of {pod} can be shown: {error}")
                     break
                 last = False
@@ -358,36 +286,12 @@ class RunFollower:
 
     def _look_at_job(self, seconds: float) -> str | None:
         """Return why the Job is over, if it is; say why it has no pods yet."""
-        job = self._read_job()
-        if job is None and self._interrupted is None and not self.job_uid and self.names.kind != "job":
-            return None  # whoever makes it has not yet
-        if job is not None and self.lease is not None and self._interrupted is None:
+        job = self._job.read()
+        if self.is_interrupted:
+            return job_end(job)
+        if job is not None and self.lease is not None:
             self.lease.renew(self.api, job, self._say_once)
-        if job is not None and job.get("spec", {}).get("suspend"):
-            queue = job["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name")
-            self._say_once(
-                "job", f"weft: the run waits in the queue {queue}" if queue else "weft: the run is suspended"
-            )
-        elif job is not None and (pods := self._own_pods()):
-            self._explain_pending(pods, seconds, wanted=int(job["spec"].get("parallelism", 1)))
-        elif seconds > NO_PODS_S and job is not None:
-            for warning in warnings_in(self.api.events(self.names.job)):
-                self._say_once("job", f"weft: no pods yet: {warning}")
-        return job_end(job)
-
-    def _explain_pending(self, pods: dict[str, Data], seconds: float, *, wanted: int) -> None:
-        """Say what events tell of pods that are missing, or wait for a volume: no status of a pod tells these."""
-        now = time.monotonic()
-        if seconds < NO_PODS_S or now < self._next_events:
-            return
-        self._next_events = now + EVENTS_EVERY_S
-        waiting = [pod for pod in pods.values() if is_waiting(pod)]
-        if len(pods) < wanted:
-            for warning in warnings_in(self.api.events(self.names.job)):
-                self._say_once("job", f"weft: {wanted - len(pods)} pods are missing: {warning}")
-        for pod in waiting[:MOST_ASKED]:
-            for warning in warnings_in(self.api.events(pod["metadata"]["name"]))[-1:]:
-                self._say_once(self._host(pod), f"weft: {self._host(pod)} waits: {warning}")
+        return self._job.why_over(job, self._own_pods(), seconds)
 
     # -- the end ----------------------------------------------------------------------------------
 

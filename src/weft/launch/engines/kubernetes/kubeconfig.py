@@ -104,7 +104,8 @@ def find_access(settings: KubernetesConfig) -> ClusterAccess:
     there = [file for file in files if file.is_file()]
     told = os.pathsep.join(map(str, there or files))
     try:
-        if not there and Path(_SERVICE_ACCOUNT).exists():
+        named = settings.kubeconfig is not None or settings.context is not None
+        if not there and not named and Path(_SERVICE_ACCOUNT).exists():
             return ClusterAccess(config=KubeConfig.from_service_account(_SERVICE_ACCOUNT).get())
         if not there:
             raise ValueError("no such file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,7 @@ _FAILURES = (
     "batch.kubernetes.io/job-index-failure-count",
     "batch.kubernetes.io/job-index-ignored-failure-count",
 )
+SECOND = len("2026-01-01T00:00:00")  # the characters of a time up to its second
 TOLD_TO_END = 143  # the exit code of a container that ended by SIGTERM
 _OURS = frozenset({"worker", "node"})  # the names of the one container of a pod; others may be put beside it
 # Reasons for which a container waits that pass without anybody doing anything.
@@ -131,6 +133,51 @@ def describe_end(ended: Data) -> str:
         return "out of memory: it held more than its limit; raise `resources: {memory: ...}`"
     words = f"exit code {code}" if reason in ("", "Error", "Completed") else f"{reason} (exit code {code})"
     return f"{words}: {text}" if text and reason not in ("", "Error") else words
+
+
+def runs_beside(pod: Data) -> list[str]:
+    """Return the containers that run on though ours has ended, by which the cluster takes the pod for alive."""
+    status = pod.get("status", {})
+    if status.get("phase") != "Running" or terminated(pod) is None:
+        return []
+    states = status.get("containerStatuses", ())
+    return [state["name"] for state in states if "running" in state.get("state", {})]
+
+
+def has_given_up(job: Data | None) -> bool:
+    """Return whether a Job makes no first pod any more; where failures count for each index, the others may go on."""
+    failed = str((job or {}).get("status", {}).get("failedIndexes") or "")
+    return re.match(r"0(?!\d)", failed) is not None
+
+
+def maker_end(item: Data) -> str | None:
+    """Return why a JobSet, a TrainJob or an AppWrapper is over; None while it may still make a Job."""
+    status = item.get("status", {})
+    for condition in status.get("conditions", ()):
+        if condition.get("status") == "True" and condition.get("type") in ("Completed", "Complete"):
+            return "Complete"
+        if condition.get("status") == "True" and condition.get("type") == "Failed":
+            return _line(condition.get("reason", "Failed"), condition.get("message", ""))
+    return {"Succeeded": "Complete", "Failed": "Failed"}.get(str(status.get("phase")))
+
+
+def queue_of(item: Data) -> str | None:
+    """Return the queue of Kueue that an object waits in, if it names one."""
+    queue: str | None = item["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name")
+    return queue
+
+
+def workload_events(events: Iterable[Data], item: Data) -> list[Data]:
+    """Return the events about the Workload that Kueue has made of an object, and not those of an earlier one."""
+    metadata = item["metadata"]
+    prefix = f"{item['kind'].lower()}-{metadata['name']}-"
+    since = metadata.get("creationTimestamp", "")[:SECOND]
+    return [
+        event
+        for event in events
+        if str(event.get("involvedObject", {}).get("name", "")).startswith(prefix)
+        and _time_of(event)[:SECOND] >= since
+    ]
 
 
 def job_end(job: Data | None) -> str | None:

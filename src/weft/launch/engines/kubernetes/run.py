@@ -125,7 +125,8 @@ def _follow(
 ) -> Outcome:
     names = PodNames(where.name, where.kind)
     container = "node" if where.kind == "trainjob" else "worker"
-    follower = RunFollower(api, names, container, console, run_dir, where.elastic, where.uid, lease)
+    maker = None if objects[-1]["kind"] == "Job" else objects[-1]
+    follower = RunFollower(api, names, container, console, run_dir, where.elastic, where.uid, maker, lease)
 
     def end() -> None:
         console.say("weft: ending the run (again to leave at once)")

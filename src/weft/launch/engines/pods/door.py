@@ -22,11 +22,12 @@ from weft.launch.engines.pods.lines import (
     CONNECT_TIMEOUT_S,
     keep_alive,
     listen_at,
+    reach,
     receive_line,
     send_line,
 )
 from weft.launch.engines.pods.place import PodPlace
-from weft.secret import admit, greet
+from weft.secret import admit
 
 CALL_EVERY_S = 0.2  # until the first pod answers
 LEADER_GONE_S = 30.0  # for the first pod to end once it has said that the run is over
@@ -98,8 +99,7 @@ class PodDoor:
         own = socket.gethostname()
         while not self._leaving.is_set():
             try:
-                link = socket.create_connection((self.place.leader, self.place.port), CONNECT_TIMEOUT_S)
-                greet(link, self.place.secret)
+                link = reach(self.place.leader, self.place.port, self.place.secret)
                 address = self.place.address or link.getsockname()[0]
                 hello = {"index": self.place.index, "address": address, "port": self.place.port, "host": own}
                 send_line(link, {**hello, **self._what_is_here()})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from typing import Any
 
 from weft.errors import ConnectError
+from weft.secret import greet
 
 CONNECT_TIMEOUT_S = 3.0
 LONGEST_BYTES = 1 << 20
@@ -47,6 +49,31 @@ def keep_alive(connection: socket.socket) -> None:
 
 
 def listen_at(address: str, port: int, *, backlog: int) -> socket.socket:
-    """Return a listener at an address of this pod, of either family; an empty one stands for all of IPv4."""
+    """Return a listener at an address of this pod, of either family; an empty one stands for all of both."""
+    if not address and socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):  # the kernel may know of IPv6 and have no address of it
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
+            )
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, port), family=family, backlog=backlog)
+
+
+def reach(name: str, port: int, secret: str) -> socket.socket:
+    """Return a connection to the pod of a name that knows the secret of the run.
+
+    For a while a name may stand for others as well: a pod on a lost node, or one of an earlier run that still ends.
+    """
+    trouble: OSError | ConnectError | None = None
+    for family, kind, protocol, _, place in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(CONNECT_TIMEOUT_S)
+            connection.connect(place)
+            greet(connection, secret)
+            return connection
+        except (OSError, ConnectError) as error:
+            connection.close()
+            trouble = error
+    assert trouble is not None, "a name that is found stands for something"
+    raise trouble
