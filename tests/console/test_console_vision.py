@@ -11,7 +11,7 @@ from testing.console.browser import made_up_service, needs_browser, open_page
 from testing.console.vision_world import picture
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 pytestmark = [*needs_browser, pytest.mark.xdist_group("console-vision")]
 
@@ -352,6 +352,36 @@ def test_pictures_are_imported_and_what_is_none_is_told(browser: Browser, cells:
         expect(page.get_by_role("region", name="Import")).to_contain_text("5 files imported")
         expect(page.get_by_role("region", name="Import")).to_contain_text("notes.jpg must be a picture")
         expect(page.get_by_role("listbox", name="Pictures").get_by_role("option")).to_have_count(5)
+
+
+def test_pictures_are_fetched_from_addresses(page: Page, cells: str) -> None:
+    from playwright.sync_api import expect
+
+    asked: list[object] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.post_data_json)
+        route.fulfill(status=202, json={"id": "t1", "kind": "fetch", "state": "waiting"})
+
+    page.route("**/vision/datasets/*/import", answer)
+    page.goto(f"{cells}/vision/data/cells")
+    page.get_by_role("button", name="More", exact=True).click()
+    dialog = page.get_by_role("dialog", name="cells")
+    dialog.get_by_label("Addresses of pictures").fill("https://host/a.jpg\nhello")
+    dialog.get_by_role("button", name="Fetch").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("each line must be an address")
+    assert asked == []
+    dialog.get_by_label("Addresses of pictures").fill("https://host/a.jpg\n# more\nhttps://host/b.jpg")
+    dialog.get_by_role("button", name="Fetch").click()
+    expect(dialog).to_have_count(0)
+    with page.expect_response("**/vision/datasets/*/import"):
+        page.get_by_label("Files to import").set_input_files(
+            {"name": "list.txt", "mimeType": "text/plain", "buffer": b"https://host/c.jpg\n"}
+        )
+    assert asked == [
+        {"urls": ["https://host/a.jpg", "https://host/b.jpg"]},
+        {"urls": ["https://host/c.jpg"]},
+    ]
 
 
 def test_many_files_are_changed_at_once(page: Page, cells: str) -> None:

@@ -73,6 +73,37 @@ export async function getText(path: string, params: Record<string, unknown> = {}
   return text.slice(0, most);
 }
 
+/** Returns a key that makes a request count once, however often it is sent; pages over plain HTTP have no randomUUID. */
+export function onceKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Sends a file as it is, telling how much of it went. */
+export function sendFile<T>(path: string, params: Record<string, unknown>, file: Blob, onProgress: (share: number) => void): Promise<T> {
+  return new Promise((done, failed) => {
+    const request = new XMLHttpRequest(); // fetch does not tell how much of a body it has sent
+    request.open("POST", url(path, params));
+    request.setRequestHeader("x-weft-csrf", csrf);
+    request.setRequestHeader("content-type", "application/octet-stream");
+    request.upload.onprogress = (event) => event.lengthComputable && onProgress(event.loaded / event.total);
+    request.onerror = () => failed(new Error("the service could not be reached"));
+    request.onload = () => {
+      const answer = parsed(request.responseText);
+      if (request.status < 300) done(answer as T);
+      else failed(new ApiError(request.status, answer?.error?.code ?? "unknown", answer?.error?.text ?? String(request.status)));
+    };
+    request.send(file);
+  });
+}
+
+function parsed(text: string): { error?: { code?: string; text?: string } } | null {
+  try {
+    return JSON.parse(text) as { error?: { code?: string; text?: string } };
+  } catch {
+    return null;
+  }
+}
+
 export async function send<T>(
   method: "POST" | "PATCH" | "PUT" | "DELETE",
   path: string,

@@ -4,7 +4,7 @@ import type { AssistRequest } from "../vision/editor";
 import type { Point } from "../vision/geometry";
 import type { SaveAnswer, Unsaved } from "../vision/outbox";
 import { EMPTY_SHEET, type Shape, type Sheet } from "../vision/shapes";
-import { ApiError, csrfToken, get, send, url } from "./client";
+import { ApiError, get, send, sendFile, url } from "./client";
 import { packCounts, unpackCounts } from "../vision/masks";
 import type { DatasetCounts, LabelView, ShapeView, VisionDataset, VisionFileDetail, VisionFiles, VisionLabelsBody, VisionTask, VisionTasks, VisionUploadAnswer } from "./types";
 
@@ -125,28 +125,7 @@ export interface Sent {
 
 /** Uploads one file as it is, telling how much of it went. */
 export function upload(dataset: string, { file, name, category }: Sent, onProgress: (share: number) => void): Promise<VisionUploadAnswer> {
-  return new Promise((done, failed) => {
-    const request = new XMLHttpRequest(); // fetch does not tell how much of a body it has sent
-    request.open("POST", url(datasetPath(dataset, "/upload"), { name, category }));
-    request.setRequestHeader("x-weft-csrf", csrfToken());
-    request.setRequestHeader("content-type", "application/octet-stream");
-    request.upload.onprogress = (event) => event.lengthComputable && onProgress(event.loaded / event.total);
-    request.onerror = () => failed(new Error("the service could not be reached"));
-    request.onload = () => {
-      const answer = parsed(request.responseText);
-      if (request.status < 300) done(answer as VisionUploadAnswer);
-      else failed(new ApiError(request.status, answer?.error?.code ?? "unknown", answer?.error?.text ?? String(request.status)));
-    };
-    request.send(file);
-  });
-}
-
-function parsed(text: string): { error?: { code?: string; text?: string } } | null {
-  try {
-    return JSON.parse(text) as { error?: { code?: string; text?: string } };
-  } catch {
-    return null;
-  }
+  return sendFile(datasetPath(dataset, "/upload"), { name, category }, file, onProgress);
 }
 
 /** What is shown of a data set, which an address names by its id or by its name. */

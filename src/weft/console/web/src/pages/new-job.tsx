@@ -1,7 +1,7 @@
 /** A new job from YAML: tried as it is typed, with each problem beside the field it is about. */
 import { useEffect, useRef, useState } from "react";
 import { useLocation } from "wouter";
-import { ApiError, send } from "../api/client";
+import { ApiError, onceKey, send } from "../api/client";
 import type { Problem, SubmitAnswer } from "../api/types";
 import { CodeText } from "../parts/code";
 import { Button, Command, tell, Wrong } from "../parts/controls";
@@ -55,7 +55,7 @@ export default function NewJobPage() {
   async function submit(): Promise<void> {
     setBusy(true);
     try {
-      const answer = await send<SubmitAnswer>("POST", "/jobs", { yaml: text, snapshot: null, dry_run: false }, { "idempotency-key": crypto.randomUUID() });
+      const answer = await send<SubmitAnswer>("POST", "/jobs", { yaml: text, snapshot: null, dry_run: false }, { "idempotency-key": onceKey() });
       const first = answer.jobs[0]!;
       tell(answer.jobs.length === 1 ? `job ${first.id} is queued` : `${plural(answer.jobs.length, "job")} are queued`);
       go(answer.jobs.length === 1 ? `/jobs/${first.id}` : "/jobs");

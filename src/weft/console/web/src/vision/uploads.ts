@@ -31,19 +31,48 @@ export function categoryOf(path: string): string | undefined {
 }
 
 const LABELS = /\.(xml|txt|json|ya?ml|csv|names)$/i;
+const ARCHIVES = /\.zip$/i;
+// Folders that tell a split, or what is in them, and no class: the service reads them, as it reads those of a zip.
+const SPLIT = /^(train(ing)?|val(id(ation)?)?|dev|test(ing)?)$/i;
+const TELLING = /^(images?|imgs?|pictures|pics|photos|data|dataset|jpegimages|frames|ground_?truth|masks?|gt)$/i;
 
-/** Returns files as they are sent: folders whose pictures have labels beside them are one zip each, which keeps both together. */
+/** Tells whether the folders of a path say more than a class each. */
+function tells(path: string): boolean {
+  const folders = path.split("/").slice(0, -1);
+  if (folders.length > 1 && SPLIT.test(folders[0]!)) return true;
+  return folders.length > 2 || folders.slice(1).some((name) => SPLIT.test(name) || TELLING.test(name));
+}
+
+/**
+ * Returns files as they are sent: a folder with labels beside its pictures, or with folders of splits or masks, is one zip, which
+ * keeps all of it together; so are pictures that were dropped together with their labels.
+ */
 export async function packed(sent: readonly Sent[]): Promise<readonly Sent[]> {
   const folder = (one: Sent): string => (one.name.includes("/") ? one.name.slice(0, one.name.indexOf("/")) : "");
-  const labelled = new Set(sent.filter((one) => folder(one) && LABELS.test(one.name)).map(folder));
-  const alone = sent.filter((one) => !labelled.has(folder(one)));
-  const zips = [...labelled].map(async (top) => {
-    const inside = sent.filter((one) => folder(one) === top);
-    if (!fitsZip(inside)) return inside.filter((one) => !LABELS.test(one.name));
-    const name = `${top}.zip`;
-    return [{ file: new File([await zipOf(inside)], name, { type: "application/zip" }), name }];
+  const whole = (one: Sent): boolean => LABELS.test(one.name) || tells(one.name);
+  const loose = sent.filter((one) => !folder(one) && !ARCHIVES.test(one.name));
+  const together = new Set(sent.filter((one) => folder(one) && whole(one)).map(folder));
+  if (loose.some((one) => LABELS.test(one.name)) && loose.some((one) => !LABELS.test(one.name))) together.add("");
+  const inside = (top: string): readonly Sent[] => (top ? sent.filter((one) => folder(one) === top) : loose);
+  const joined = new Set([...together].filter((top) => fitsZip(inside(top))).flatMap(inside));
+  const alone = sent.filter((one) => !joined.has(one) && !(together.has(folder(one)) && LABELS.test(one.name)));
+  const zips = [...together].filter((top) => joined.has(inside(top)[0]!)).map(async (top) => {
+    const name = `${top || "files"}.zip`;
+    return { file: new File([await zipOf(inside(top))], name, { type: "application/zip" }), name };
   });
-  return [...alone, ...(await Promise.all(zips)).flat()];
+  return [...alone, ...(await Promise.all(zips))];
+}
+
+/** Returns the addresses in a text, one a line, where there is nothing else in it but lines that begin with #. */
+export function addressesOf(text: string): string[] {
+  const lines = text.split(/\r?\n/).map((line) => line.trim()).filter((line) => line && !line.startsWith("#"));
+  return lines.every((line) => /^https?:\/\/\S+$/i.test(line)) ? lines : [];
+}
+
+/** Returns the addresses in the lists among files, and the files that are no lists. */
+export async function withoutLists(sent: readonly Sent[]): Promise<{ urls: string[]; rest: Sent[] }> {
+  const read = await Promise.all(sent.map(async (one) => (/^[^/]+\.(txt|urls)$/i.test(one.name) ? addressesOf(await one.file.text()) : [])));
+  return { urls: read.flat(), rest: sent.filter((_, at) => read[at]!.length === 0) };
 }
 
 /** Returns a name for a data set of files: that of their folder, or of the one file; never one that is taken. */
@@ -67,7 +96,7 @@ export async function dropped(transfer: DataTransfer): Promise<Sent[]> {
 /** Returns files with the folder as category where several folders were dropped at once: each is a class. */
 export function withClasses(sent: readonly Sent[]): Sent[] {
   const tops = new Set(sent.filter((one) => one.name.includes("/")).map((one) => one.name.split("/")[0]!));
-  if (tops.size < 2) return [...sent];
+  if (tops.size < 2 || [...tops].every((name) => SPLIT.test(name))) return [...sent];
   return sent.map((one) => (one.category === undefined && one.name.split("/").length === 2 ? { ...one, category: one.name.split("/")[0] } : one));
 }
 

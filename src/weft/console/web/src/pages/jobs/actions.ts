@@ -1,7 +1,7 @@
 /** What can be done to jobs, which states allow it, and how it is asked for. */
 import { useQueryClient } from "@tanstack/react-query";
 import { useCallback } from "react";
-import { send } from "../../api/client";
+import { onceKey, send } from "../../api/client";
 import type { JobView, SubmitAnswer } from "../../api/types";
 import { tell, tellError } from "../../parts/controls";
 import { ACTIVE, ENDED, WAITING, type JobState } from "../../parts/state";
@@ -82,7 +82,7 @@ export function useJobActions(): JobActions {
     },
     clone: async (job, changes) => {
       try {
-        const answer = await send<SubmitAnswer>("POST", `/jobs/${job.id}/clone`, { changes }, { "idempotency-key": crypto.randomUUID() });
+        const answer = await send<SubmitAnswer>("POST", `/jobs/${job.id}/clone`, { changes }, { "idempotency-key": onceKey() });
         refresh();
         return answer.jobs[0]?.id ?? null;
       } catch (error) {

@@ -1,7 +1,7 @@
 /** A study and its trials as they change: whole once, then what is new after the last event that was seen. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
-import { get, send } from "../../api/client";
+import { get, onceKey, send } from "../../api/client";
 import { useStream } from "../../api/stream";
 import type { InteractionsAnswer, StudiesAnswer, StudyDetail, StudyEventsAnswer, StudyView, TrialsAnswer, TrialView } from "../../api/types";
 import { tell, tellError } from "../../parts/controls";
@@ -125,7 +125,7 @@ export function useAskStudy() {
   const client = useQueryClient();
   return async function ask<T>(method: "POST" | "PATCH" | "DELETE", path: string, body: unknown, done: string, wrong: (error: unknown) => void = tellError): Promise<T | null> {
     try {
-      const answer = await send<T>(method, path, body, method === "POST" && path === "/studies" ? { "idempotency-key": crypto.randomUUID() } : {});
+      const answer = await send<T>(method, path, body, method === "POST" && path === "/studies" ? { "idempotency-key": onceKey() } : {});
       tell(done);
       return answer ?? ({} as T);
     } catch (error) {

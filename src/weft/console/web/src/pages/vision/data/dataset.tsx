@@ -10,6 +10,7 @@ import { layout, Page, Skeleton } from "../../../parts/layout";
 import { useParam } from "../../../text/address";
 import { count, plural } from "../../../text/format";
 import { submitted, Sure } from "../../settings/parts";
+import { addressesOf } from "../../../vision/uploads";
 import { TrainDialog } from "../train/dialog";
 import { AugmentDialog } from "./augment";
 import { AutolabelDialog } from "./autolabel";
@@ -19,7 +20,7 @@ import { HealthTab } from "./health";
 import { LabellingBar } from "./labelling";
 import { LabelsTab } from "./labels";
 import { FilmsTab } from "./films";
-import { DropZone, ImportButton, TaskBars, UploadBar, useUploads } from "./upload";
+import { DropZone, fetchPictures, ImportButton, TaskBars, UploadBar, useUploads } from "./upload";
 import { VersionsTab } from "./versions";
 
 const TABS = ["pictures", "labels", "films", "versions", "health"] as const;
@@ -90,6 +91,11 @@ function MoreDialog({ set, onClose, onAugment, mayAct }: { set: Dataset; onClose
       onClose();
     }, setWrong);
   });
+  const fetched = submitted((form) => {
+    const urls = addressesOf(String(form.get("urls")));
+    if (urls.length === 0) return setWrong(new Error("each line must be an address that begins with http:// or https://, got another; write one a line"));
+    fetchPictures(client, set.id, urls).then(onClose, setWrong);
+  });
   const clone = submitted((form) => {
     send("POST", datasetPath(set.id, "/clone"), { name: form.get("copy") }).then(() => {
       void client.invalidateQueries({ queryKey: ["vision"] });
@@ -107,6 +113,11 @@ function MoreDialog({ set, onClose, onAugment, mayAct }: { set: Dataset; onClose
         </section>
         {mayAct && (
           <>
+            <form className={css.stack} onSubmit={fetched}>
+              <h3>Import from addresses</h3>
+              <Field label="Addresses of pictures, one a line"><textarea name="urls" rows={3} required placeholder="https://" /></Field>
+              <div className={css.row}><Button type="submit">Fetch</Button></div>
+            </form>
             <section aria-label="Augment"><h3>Augment</h3><div className={css.row}><Button icon="magic" onClick={onAugment}>Make a data set of changed pictures</Button></div></section>
             <form className={css.stack} onSubmit={change}>
               <h3>Change</h3>

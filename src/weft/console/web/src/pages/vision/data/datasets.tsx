@@ -37,14 +37,19 @@ export default function VisionDatasetsPage() {
   };
   return (
     <DropZone onFiles={drop}>
-    <Page name="Vision" title="Vision" actions={mayAct && <Button kind="primary" icon="plus" onClick={() => setAdding("1")}>New data set</Button>}>
+    <Page name="Vision" title="Vision" actions={mayAct && (
+        <>
+          {sets.length > 0 && <><ImportButton onFiles={drop} /><ImportButton onFiles={drop} folder /></>}
+          <Button kind="primary" icon="plus" onClick={() => setAdding("1")}>New data set</Button>
+        </>
+      )}>
       <VisionTabs open="data" />
       {list.error ? <Wrong error={list.error} /> : null}
       {list.isPending && <Skeleton lines={5} />}
       {list.data && list.data.datasets.length === 0 && (
         <Empty
           title="No pictures yet"
-          text="Drop pictures, films, a zip or a folder anywhere on this page: they become a data set, with the labels that COCO, YOLO, Pascal VOC or IBM's tools have written, or with folders as categories. From the terminal:"
+          text="Drop pictures, films, a zip or a folder anywhere on this page: they become a data set, with the labels that COCO, YOLO, Pascal VOC, CVAT, Label Studio, LabelMe, VIA or IBM's tools have written, or with folders as categories. From the terminal:"
           commands={[visionCommand("data import cells ./pictures --create")]}
         >
           {mayAct && <p className={css.row}><ImportButton onFiles={drop} /><ImportButton onFiles={drop} folder /></p>}

@@ -1,13 +1,13 @@
 /** Import by drag and drop: pictures, films, zips and folders, with progress; background work of the data set beside it. */
-import { useQueryClient } from "@tanstack/react-query";
+import { useQueryClient, type QueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useRef, useState } from "react";
 import { send } from "../../../api/client";
-import { invalidateDataset, running, upload, useTasks, type Sent } from "../../../api/vision";
+import { datasetPath, invalidateDataset, running, upload, useTasks, type Sent } from "../../../api/vision";
 import type { VisionTask } from "../../../api/types";
 import { Button, tell, tellError } from "../../../parts/controls";
 import { Bar, layout } from "../../../parts/layout";
 import { count, plural } from "../../../text/format";
-import { categoryOf, dropped, packed, summary, type Item } from "../../../vision/uploads";
+import { categoryOf, dropped, packed, summary, withoutLists, type Item } from "../../../vision/uploads";
 import css from "./data.module.css";
 
 const AT_ONCE = 4;
@@ -52,7 +52,14 @@ export function useUploads(dataset: string): Uploads {
     queue.current.push(...files.map((sent, offset) => ({ index: first + offset, sent })));
     pump();
   }, [pump]);
-  const add = useCallback((files: readonly Sent[]) => void packed(files).then(put, tellError), [put]);
+  const add = useCallback((files: readonly Sent[]) => {
+    const sort = async (): Promise<void> => {
+      const { urls, rest } = await withoutLists(files);
+      put(await packed(rest));
+      if (urls.length) await fetchPictures(client, dataset, urls);
+    };
+    sort().catch(tellError);
+  }, [client, dataset, put]);
   useEffect(() => {
     const files = handed.get(dataset);
     handed.delete(dataset);
@@ -63,6 +70,12 @@ export function useUploads(dataset: string): Uploads {
     setItems([]);
   }, []);
   return { items, add, clear };
+}
+
+/** Lets the service fetch the pictures at addresses into a data set. */
+export async function fetchPictures(client: QueryClient, dataset: string, urls: readonly string[]): Promise<void> {
+  await send<VisionTask>("POST", datasetPath(dataset, "/import"), { urls });
+  await client.invalidateQueries({ queryKey: ["vision", "tasks"] });
 }
 
 /** The page as a place to drop files on, and a button for those who do not drag. */
@@ -99,7 +112,7 @@ export function ImportButton({ onFiles, folder }: { onFiles: (files: readonly Se
         multiple
         hidden
         aria-label={folder ? "A folder to import" : "Files to import"}
-        {...(folder ? { webkitdirectory: "" } : { accept: "image/*,video/*,.zip" })}
+        {...(folder ? { webkitdirectory: "" } : { accept: "image/*,video/*,.zip,.json,.xml,.csv,.txt,.urls" })}
         onChange={(event) => {
           onFiles([...(event.target.files ?? [])].map((file) => ({ file, name: file.webkitRelativePath || file.name, category: categoryOf(file.webkitRelativePath) })));
           event.target.value = "";
@@ -155,7 +168,7 @@ export function TaskBars({ dataset, problems = true }: { dataset: string; proble
   );
 }
 
-const TASK_WORDS: Record<string, string> = { import: "Reading what was sent", augment: "Making changed pictures", frames: "Taking frames", clone: "Copying" };
+const TASK_WORDS: Record<string, string> = { import: "Reading what was sent", fetch: "Fetching pictures", augment: "Making changed pictures", frames: "Taking frames", clone: "Copying" };
 
 function TaskBar({ task }: { task: VisionTask }) {
   const client = useQueryClient();

@@ -2,7 +2,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation } from "wouter";
-import { send } from "../../../api/client";
+import { onceKey, send } from "../../../api/client";
 import type { Dataset } from "../../../api/vision";
 import type { NewTraining, TrainingView } from "../../../api/types";
 import { Button, Dialog, Field, Segments, Wrong } from "../../../parts/controls";
@@ -48,7 +48,7 @@ export function TrainDialog({ set, onClose }: { set: Dataset; onClose: () => voi
       dataset: set.id, task, model: form.network.trim() || networkOf(task, pace), config: trainingConfig({ ...form, pace: task === "classification" ? pace : "accurate" }),
       version: form.version ? Number(form.version) : null, name: form.name || null, workers: /^\d+$/.test(form.workers) ? Number(form.workers) : form.workers, gpus: Number(form.gpus) || 0,
     };
-    send<TrainingView>("POST", "/vision/trainings", body, { "idempotency-key": crypto.randomUUID() }).then(
+    send<TrainingView>("POST", "/vision/trainings", body, { "idempotency-key": onceKey() }).then(
       (made) => {
         void client.invalidateQueries({ queryKey: ["vision"] });
         go(`/vision/trainings/${made.job.id}`);
