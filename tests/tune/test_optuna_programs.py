@@ -11,6 +11,7 @@ import pytest
 from optuna import pruners, samplers
 
 import weft.tune as tune
+from weft.errors import UsageError
 from weft.tune.space.domains import SpaceError
 from weft.tune.study.config import StudyError
 
@@ -262,3 +263,66 @@ def test_a_search_and_a_schedule_of_ones_own_are_objects() -> None:
     study = tune.Study({"x": "float:0:1"}, search=Halves(), schedule=OneByOne())
     study.optimize(lambda trial: trial["x"], trials=9)
     assert [t.params["x"] for t in study.trials] == [1.0, 0.5, 0.25]
+
+
+def test_optunas_importances_plots_and_trials_of_a_study_of_ours() -> None:
+    def objective(trial: Any) -> float:
+        value = float(trial.suggest_float("x", -5, 5) ** 2 + trial.suggest_categorical("k", [0.0, 0.1]))
+        trial.report(value + 1, 1)
+        trial.set_constraint("small", value - 20)
+        assert trial.distributions["x"] == optuna.distributions.FloatDistribution(-5, 5)
+        return value
+
+    study = tune.create_study(sampler=samplers.RandomSampler(seed=1), pruner=pruners.MedianPruner())
+    study.optimize(objective, n_trials=20)
+    assert isinstance(study.sampler, samplers.RandomSampler)
+    assert isinstance(study.pruner, pruners.MedianPruner)
+    theirs = study.to_optuna()
+    assert theirs.best_params == study.best_params
+    assert [t.params for t in theirs.best_trials] == [t.params for t in study.best_trials]
+    assert [t.distributions for t in theirs.trials] == [t.distributions for t in study.trials]
+    assert [t.datetime_complete for t in theirs.trials] == [t.datetime_complete for t in study.trials]
+    assert [t.constraints for t in theirs.trials] == [t.constraints for t in study.trials]
+    ours: Any = study  # as a callback of theirs would take it
+    evaluator = optuna.importance.MeanDecreaseImpurityImportanceEvaluator(seed=0)
+    found = optuna.importance.get_param_importances(ours, evaluator=evaluator)
+    assert found.keys() == {"x", "k"}
+    assert found["x"] > 0.8
+
+
+def test_the_best_trial_is_evaluated_again() -> None:
+    def objective(trial: Any) -> float:
+        x: float = trial.suggest_float("x", 0, 1)
+        trial.report(x, 1)
+        trial.set_user_attr("x", x)
+        return 0.0 if trial.should_prune() else x
+
+    study = tune.create_study(sampler="random")
+    study.optimize(objective, n_trials=3, n_jobs=-1)
+    assert objective(study.best_trial) == study.best_value
+    with pytest.raises(UsageError, match=r"trial \d must have the parameter y, got x; call the objective"):
+        study.best_trial.suggest_int("y", 0, 1)
+
+
+def test_metrics_have_names_in_tables() -> None:
+    study = tune.create_study(directions=["minimize", "maximize"], sampler="random")
+    assert study.metric_names is None
+    with pytest.raises(StudyError, match="metric_names must be one for each of value0, value1, got "):
+        study.set_metric_names(["loss"])
+    study.set_metric_names(["loss", "accuracy"])
+    study.optimize(lambda trial: (trial.suggest_float("x", 0, 1), 1.0), n_trials=1)
+    assert {"values_loss", "values_accuracy"} <= set(study.trials_dataframe().columns)
+    assert study.to_optuna().metric_names == study.metric_names == ["loss", "accuracy"]
+
+
+def test_studies_of_a_storage_are_listed_and_removed(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        tune.create_study(storage=tmp_path, study_name=name).close()
+    assert tune.get_all_study_names(tmp_path) == ["a", "b"]
+    with (
+        tune.load_study(study_name="a", storage=tmp_path),
+        pytest.raises(StudyError, match="study a must not be in use"),
+    ):
+        tune.delete_study(study_name="a", storage=tmp_path)
+    tune.delete_study(study_name="a", storage=tmp_path)
+    assert tune.get_all_study_names(storage=tmp_path) == ["b"]

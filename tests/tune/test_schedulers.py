@@ -210,7 +210,7 @@ def test_the_median_rule_stops_the_worse_half() -> None:
     result = simulate(
         settings_of(schedule={"name": "median", "after": 3}, budget={"trials": 30}, resource=NINE)
     )
-    states = [trial.state for trial in result.state]
+    states: list[str] = [trial.state for trial in result.state]
     assert states.count("stopped") >= 8
     assert states.count("completed") >= 5
 

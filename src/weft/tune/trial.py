@@ -14,14 +14,20 @@ import json
 import operator
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.errors import UsageError, WeftError
-from weft.tune.space.domains import Choices, Domain, FloatRange, IntRange, LogRange
+from weft.tune.space.domains import Domain
 from weft.tune.study.states import TrialState
+from weft.tune.study.suggestions import SuggestedParams
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+    from weft.tune.study.state import TrialRecord
 
 
 class TrialPruned(WeftError):  # noqa: N818 (the name that Optuna has for it)
@@ -47,7 +53,7 @@ class TrialKeeper(Protocol):
     def folder_of(self, number: int) -> Path: ...
 
 
-class FunctionTrial:
+class FunctionTrial(SuggestedParams):
     """The trial that an objective gets."""
 
     def __init__(
@@ -73,8 +79,7 @@ class FunctionTrial:
     @property
     def datetime_start(self) -> datetime | None:
         """When the trial first began, in local time."""
-        found: datetime | None = self.study.trials[self.number].datetime_start
-        return found
+        return self._record.datetime_start
 
     def ask_for(self, name: str, domain: Domain) -> Any:
         """Return the value of a parameter with a domain."""
@@ -84,6 +89,21 @@ class FunctionTrial:
     def params(self) -> dict[str, Any]:
         """Parameters, as far as they are known."""
         return dict(self._params)
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """Distributions of Optuna's for the parameters, as far as they are known."""
+        return self._record.distributions
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        """What the search noted about the trial for itself."""
+        return dict(self._record.attrs)
+
+    @property
+    def _record(self) -> TrialRecord:
+        found: TrialRecord = self.study.state.trials[self.number]
+        return found
 
     def __getitem__(self, name: str) -> Any:
         return self._params[name]
@@ -108,47 +128,6 @@ class FunctionTrial:
     def should_prune(self) -> bool:
         """Return whether the function should end now: its trial is paused or stopped."""
         return self._keeper.wants_end(self.number)
-
-    # -- Optuna's suggestions ----------------------------------------------------------------------------
-
-    def suggest_float(
-        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
-    ) -> float:
-        """Return a number from `low` to `high`."""
-        if low == high:
-            return float(self._value(name, Choices(values=(float(low),))))
-        if log and step is not None:
-            raise UsageError(
-                f"{name} must have a step or be logarithmic, got step={step} and log=True; leave one out"
-            )
-        domain = LogRange(low=low, high=high) if log else FloatRange(low=low, high=high, step=step)
-        return float(self._value(name, domain))
-
-    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
-        """Return a whole number from `low` to `high`."""
-        if log and step != 1:
-            raise UsageError(
-                f"{name} must have a step or be logarithmic, got step={step} and log=True; leave one out"
-            )
-        if low == high:
-            return int(self._value(name, Choices(values=(low,))))
-        return int(self._value(name, IntRange(low=low, high=high, step=step, log=log)))
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        """Return one of some values."""
-        return self._value(name, Choices(values=tuple(choices)))
-
-    def suggest_uniform(self, name: str, low: float, high: float) -> float:
-        """Return a number from `low` to `high`, by an older name of `suggest_float`."""
-        return self.suggest_float(name, low, high)
-
-    def suggest_loguniform(self, name: str, low: float, high: float) -> float:
-        """Return a number that is searched by its logarithm, by an older name of `suggest_float`."""
-        return self.suggest_float(name, low, high, log=True)
-
-    def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
-        """Return a number in steps of `q`, by an older name of `suggest_float`."""
-        return self.suggest_float(name, low, high, step=q)
 
     def _value(self, name: str, domain: Domain) -> Any:
         if name not in self._params:

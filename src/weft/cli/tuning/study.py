@@ -213,7 +213,9 @@ def export(name: str, output: Path | None, optuna_url: str | None, url: str | No
 
     state = fetch_state(name, url) if is_in_service(name, url) else state_of(name)
     if optuna_url is not None:
-        exports.to_optuna(state, optuna_url)
+        from weft.tune.results.optuna_storages import optuna_study
+
+        optuna_study(state, optuna_url)
     if output is not None:
         exports.export(state, output)
     if output is None and optuna_url is None:

@@ -63,9 +63,9 @@ def trials_frame(
     strange = next((name for name in attrs if name not in _CELLS), None)
     if strange is not None:
         raise StudyError(f"attrs must be of {', '.join(_CELLS)}, got {strange!r}; leave it out")
-    if len(state.goals) > 1:
+    if len(state.goals) > 1 or state.metric_names:
         attrs = ["values" if name == "value" else name for name in attrs]
-    rows = [_row(trial, attrs) for trial in state]
+    rows = [_row(trial, attrs, state.metric_names) for trial in state]
     columns = [
         column for name in attrs for column in sorted({c for row in rows for c in row if c[0] == name})
     ]
@@ -77,10 +77,12 @@ def trials_frame(
     return frame
 
 
-def _row(trial: TrialRecord, attrs: Sequence[str]) -> dict[Column, Any]:
+def _row(trial: TrialRecord, attrs: Sequence[str], metrics: Sequence[str] = ()) -> dict[Column, Any]:
     row: dict[Column, Any] = {}
     for name in attrs:
         cell = _CELLS[name](trial)
+        if name == "values" and metrics:
+            cell = dict(zip(metrics, cell.values(), strict=True))
         row |= (
             {(name, str(key)): one for key, one in cell.items()}
             if isinstance(cell, dict)

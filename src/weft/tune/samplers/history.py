@@ -12,56 +12,19 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, NoReturn
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from weft.tune.space.domains import Choices, Domain, FloatRange, IntRange, LogRange, OrderedChoices
+from weft.tune.space.optuna_domains import distribution_of, to_optuna
 from weft.tune.space.space import SearchSpace
 from weft.tune.study.state import SearchState, TrialRecord
 
 STUDY = 0
 CONSTRAINT = "constraints"  # begins what Optuna's samplers look for
-
-
-def distribution_of(domain: Domain) -> BaseDistribution:
-    """Return Optuna's word for a domain; ordered choices are their places."""
-    match domain:
-        case FloatRange(low=low, high=high, step=step):
-            return FloatDistribution(low, high, step=step)
-        case LogRange(low=low, high=high):
-            return FloatDistribution(low, high, log=True)
-        case IntRange(low=low, high=high, step=step, log=log):
-            return IntDistribution(low, high, log=log, step=step)
-        case OrderedChoices(values=values) if len(values) > 1:
-            return IntDistribution(0, len(values) - 1)
-        case Choices(values=values):
-            return CategoricalDistribution(values)
-    raise AssertionError(f"a domain of the kind {type(domain).__name__} is not known")
-
-
-def to_optuna(domain: Domain, value: Any) -> Any:
-    """Return a value of ours as Optuna holds it."""
-    if isinstance(domain, OrderedChoices) and len(domain.values) > 1:
-        return domain.values.index(value)
-    return value
-
-
-def from_optuna(domain: Domain, value: Any) -> Any:
-    """Return a value of Optuna's as ours."""
-    if isinstance(domain, OrderedChoices) and len(domain.values) > 1:
-        return domain.values[int(value)]
-    if isinstance(domain, IntRange):
-        return int(value)
-    return float(value) if isinstance(domain, (FloatRange, LogRange)) else value
 
 
 def observed_rung(state: SearchState, levels: Sequence[int], enough: int) -> int | None:

@@ -22,11 +22,10 @@ from weft.tune.samplers.history import (
     CONSTRAINT,
     HistoryStorage,
     directions_of,
-    distribution_of,
-    from_optuna,
     frozen,
 )
 from weft.tune.space.domains import Domain
+from weft.tune.space.optuna_domains import distribution_of, from_optuna
 from weft.tune.space.space import Params
 from weft.tune.study.state import SearchState, TrialRecord
 
@@ -65,7 +64,7 @@ class OptunaObjects:
     """The search by a sampler's object, the rule of a pruner's object, or both on one view of the study."""
 
     def __init__(self, sampler: BaseSampler | None = None, pruner: BasePruner | None = None) -> None:
-        self._sampler, self._pruner = sampler, pruner
+        self.given_sampler, self.given_pruner = sampler, pruner
         self._state: SearchState | None = None
         self._study: RecordStudy
         self._storage: RecordStorage
@@ -77,14 +76,16 @@ class OptunaObjects:
         if self._state is not state:
             optuna.logging.set_verbosity(optuna.logging.ERROR)
             self._state, self._storage = state, RecordStorage(state)
-            sampler = self._sampler or optuna.samplers.RandomSampler(seed=state.config.seed)
-            self._study = RecordStudy("weft", self._storage, sampler, self._pruner or NopPruner())
+            sampler = self.given_sampler or optuna.samplers.RandomSampler(seed=state.config.seed)
+            self._study = RecordStudy("weft", self._storage, sampler, self.given_pruner or NopPruner())
         self._storage.show(state, None)
 
     @property
     def finite(self) -> bool:
         """Whether the sampler stops the study when it has suggested all that there is."""
-        return isinstance(self._sampler, (optuna.samplers.GridSampler, optuna.samplers.BruteForceSampler))
+        return isinstance(
+            self.given_sampler, (optuna.samplers.GridSampler, optuna.samplers.BruteForceSampler)
+        )
 
     # -- as a search -----------------------------------------------------------------------------------
 
@@ -125,15 +126,15 @@ class OptunaObjects:
 
     def reason(self, state: SearchState, trial: TrialRecord) -> str | None:
         """Return why a running trial should end now: the pruner says so."""
-        if self._pruner is None or not trial.steps or len(state.goals) > 1:
+        if self.given_pruner is None or not trial.steps or len(state.goals) > 1:
             return None
         if self._judged.get(trial.number) == len(trial.steps):
             return None
         self._judged[trial.number] = len(trial.steps)
         self._look(state)
-        if not self._pruner.prune(self._study, self._storage.get_trial(trial.number)):
+        if not self.given_pruner.prune(self._study, self._storage.get_trial(trial.number)):
             return None
-        return f"{type(self._pruner).__name__} ended it at {trial.step}"
+        return f"{type(self.given_pruner).__name__} ended it at {trial.step}"
 
     # -- what the study keeps --------------------------------------------------------------------------
 

@@ -28,7 +28,8 @@ except ModuleNotFoundError as error:
         "install weft[tune], or write search: random"
     ) from None
 
-from weft.tune.samplers.history import from_optuna, observed_rung, open_view
+from weft.tune.samplers.history import observed_rung, open_view
+from weft.tune.space.optuna_domains import from_optuna
 
 MIDDLE = 0.5  # of each range, by its logarithm where it has one: where the first points lie
 MOST_TRIES = 20  # of a point that meets the constraints; then one is drawn at random

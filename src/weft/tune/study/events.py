@@ -83,9 +83,10 @@ class TrialNoted(StudyEvent, frozen=True, tag="noted"):
 
 
 class StudyNoted(StudyEvent, frozen=True, tag="study-noted"):
-    """Notes about a study, under names."""
+    """Notes about a study, under names; and names of its metrics for tables."""
 
-    attrs: dict[str, Any]
+    attrs: dict[str, Any] = {}
+    metric_names: tuple[str, ...] = ()
 
 
 class TrialDrew(StudyEvent, frozen=True, tag="drew"):

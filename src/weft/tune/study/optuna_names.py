@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from weft.text import shorten
 from weft.tune.study.config import StudyError
 from weft.tune.study.core import StudyCore
+from weft.tune.study.events import StudyNoted
 from weft.tune.study.state import SearchState, TrialRecord
 from weft.tune.study.states import MetricDirection
 from weft.tune.study.warm_start import add_optunas
@@ -72,6 +74,41 @@ class OptunaNames:
                 "read study.directions"
             )
         return self.directions[0]
+
+    def _is_multi_objective(self) -> bool:
+        """Return whether there are several metrics: callbacks and importances of Optuna's ask."""
+        return len(self.state.goals) > 1
+
+    @property
+    def metric_names(self) -> list[str] | None:
+        """Names of the metrics in tables and plots; None: they were given none."""
+        return list(self.state.metric_names) or None
+
+    def set_metric_names(self, metric_names: Sequence[str]) -> None:
+        """Give each metric a name for tables and plots, in their order."""
+        names = tuple(map(str, metric_names))
+        if len(names) != len(self.state.goals):
+            raise StudyError(
+                f"metric_names must be one for each of {', '.join(self.state.goals)}, got {shorten(list(names))}; "
+                "name all"
+            )
+        self._core.say(StudyNoted(metric_names=names, at_s=time.time()))
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        """What searches noted about the study for themselves: nothing, they note it about trials."""
+        return {}
+
+    @property
+    def sampler(self) -> Any:
+        """What suggests points: the object that was given, or ours of its name."""
+        return getattr(self._core.searcher, "given_sampler", self._core.searcher)
+
+    @property
+    def pruner(self) -> Any:
+        """What ends trials early: the pruner that was given, or our schedule."""
+        given = (getattr(rule, "given_pruner", None) for rule in self._core.rules)
+        return next((one for one in given if one is not None), self._core.scheduler)
 
     @property
     def user_attrs(self) -> dict[str, Any]:

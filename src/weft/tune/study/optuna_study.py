@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.tune.study.config import StudyError
-from weft.tune.study.journal import FILE
+from weft.tune.study.home import find_study, list_studies
+from weft.tune.study.journal import FILE, is_held
 from weft.tune.study.states import direction_named
 from weft.tune.study.study import Study
 
@@ -71,6 +73,21 @@ def load_study(
 ) -> Study:
     """Return a study of a folder of studies, to go on with it; samplers and pruners that were objects come again."""
     return Study.load(_folder(storage, study_name), search=sampler or "", schedule=pruner or "")
+
+
+def get_all_study_names(storage: str | Path) -> list[str]:
+    """Return the names of the studies in a folder of studies."""
+    return sorted(list_studies(_folder(storage, "")))
+
+
+def delete_study(*, study_name: str, storage: str | Path) -> None:
+    """Remove a study of a folder of studies with its logs and checkpoints; StudyError if it runs, or is not there."""
+    folder = find_study(study_name, _folder(storage, ""))
+    if is_held(folder):
+        raise StudyError(
+            f"study {study_name} must not be in use to be removed, got one that is; call its close()"
+        )
+    shutil.rmtree(folder)
 
 
 def _once(settings: dict[str, Any], ours: str, theirs: str, given: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from weft.tune.space.space import SearchSpace
 from weft.tune.study.config import StudyConfig, StudyError, convert_config
@@ -39,13 +39,17 @@ from weft.tune.study.events import (
     as_number,
 )
 from weft.tune.study.states import TrialState
+from weft.tune.study.suggestions import RepeatedTrial
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 StudyState = Literal["running", "paused", "stopped", "completed", "failed"]
 OVER: frozenset[str] = frozenset({"completed", "stopped", "failed"})
 
 
 @dataclass(slots=True)
-class TrialRecord:
+class TrialRecord(RepeatedTrial):
     """One trial. `curve` has the first metric by step, as it was reported; scores are small where it is good."""
 
     number: int
@@ -55,7 +59,7 @@ class TrialRecord:
     given: bool = False
     source: str = ""
     attrs: dict[str, Any] = field(default_factory=dict)  # of the sampler
-    state: str = TrialState.WAITING  # one of TrialState, which is text
+    state: TrialState = TrialState.WAITING  # which is text
     until: int | None = None
     steps: list[int] = field(default_factory=list)
     curve: list[float] = field(default_factory=list)
@@ -78,6 +82,7 @@ class TrialRecord:
     rewrites: int = 0  # reports that changed what its curve had, or came before its end
     user_attrs: dict[str, Any] = field(default_factory=dict)  # what its objective noted
     constraints: dict[str, float] = field(default_factory=dict)  # values that must not be above zero
+    space: SearchSpace | None = field(default=None, repr=False, compare=False)  # what it was drawn from
 
     @property
     def over(self) -> bool:
@@ -92,6 +97,23 @@ class TrialRecord:
     def fixed(self) -> dict[str, Any]:
         """Parameters that somebody gave where the objective says later what there is."""
         return dict(self.attrs.get("fixed", {}))
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """Distributions of Optuna's for the parameters."""
+        from weft.tune.space.optuna_domains import distributions_of
+
+        return {} if self.space is None else distributions_of(self.space, self.params)
+
+    @property
+    def _trial_id(self) -> int:
+        """The number by its private name in Optuna, by which its importances sort."""
+        return self.number
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        """What the search noted about the trial for itself, by its name in Optuna."""
+        return dict(self.attrs)
 
     @property
     def feasible(self) -> bool:
@@ -204,6 +226,7 @@ class SearchState:
         self.now_s = 0.0
         self.inbox = 0
         self.user_attrs: dict[str, Any] = {}  # what somebody noted about the study
+        self.metric_names: tuple[str, ...] = ()  # by which tables of Optuna's kind show the metrics
         self.acts: list[str] = []  # what insights did
         self.acted_at = 0  # trials that were over when they were last asked
         self.fixed: dict[str, Any] = {}
@@ -318,8 +341,9 @@ class SearchState:
                 self.ended_s = event.at_s if state in OVER else None
             case StudyActed():
                 self._act(event)
-            case StudyNoted(attrs=attrs):
+            case StudyNoted(attrs=attrs, metric_names=names):
                 self.user_attrs.update(attrs)
+                self.metric_names = names or self.metric_names
             case InboxRead(position=position):
                 self.inbox = position
             case TrialAdded():
@@ -329,6 +353,7 @@ class SearchState:
                 self.trials[event.trial].version += 1
                 if domains:
                     self.space = self.space.grown(domains)
+                self.trials[event.trial].space = self.space
             case TrialNoted(attrs=attrs, constraints=constraints, system=system):
                 noted = self.trials[event.trial]
                 noted.user_attrs.update(attrs)
@@ -369,6 +394,7 @@ class SearchState:
             event.given,
             event.source,
             dict(event.attrs),
+            space=self.space,
         )
         self.trials[event.trial] = trial
         self.own += not event.source

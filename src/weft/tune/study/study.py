@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import operator
+import os
 import sys
 import tempfile
 import time
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from weft.tune.results.export import export, from_optuna, to_optuna
+from weft.tune.results.export import export
 from weft.tune.results.frame import DEFAULT as FRAME_ATTRS
 from weft.tune.results.frame import trials_frame
 from weft.tune.results.importance import ParameterImportance, importances
@@ -46,6 +47,7 @@ from weft.tune.study.warm_start import read_distribution, take_over
 from weft.tune.trial import FunctionTrial
 
 if TYPE_CHECKING:
+    import optuna
     import pandas as pd
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
@@ -271,13 +273,17 @@ class Study(OptunaNames):
         """Return all trials as a frame of pandas with Optuna's columns: `number`, `value`, `params_lr`, `state`."""
         return trials_frame(self.state, attrs, multi_index=multi_index)
 
-    def to_optuna(self, url: str, name: str | None = None) -> None:
-        """Add the study to a storage of Optuna's: `sqlite:///studies.db`."""
-        to_optuna(self.state, url, name)
+    def to_optuna(self, url: str | None = None, name: str | None = None) -> optuna.Study:
+        """Return the study as one of Optuna's as it is now: in memory, or added to a storage: `sqlite:///studies.db`."""
+        from weft.tune.results.optuna_storages import optuna_study
+
+        return optuna_study(self.state, url, name)
 
     @classmethod
     def from_optuna(cls, url: str, name: str | None = None) -> Study:
         """Return a study of a storage of Optuna's, with its ended trials."""
+        from weft.tune.results.optuna_storages import from_optuna
+
         study = cls.__new__(cls)
         study._objective, study._folder, study._journal, study._temporary = None, None, None, None
         study._asked, study._core = {}, from_optuna(url, name)
@@ -321,7 +327,7 @@ class Study(OptunaNames):
         self._extend(
             wanted,
             _either("time_s", time_s, timeout),
-            _either("parallel", parallel, n_jobs),
+            _either("parallel", parallel, _all_cores(n_jobs)),
             ends=bool(told),
         )
         if self.state.state in ("paused", "stopped"):
@@ -548,6 +554,11 @@ def _whole(trials: int) -> int:
     if number < 0:
         raise StudyError(f"trials must be a whole number from 0 on, got {trials!r}; write trials=50")
     return number
+
+
+def _all_cores(n_jobs: int | None) -> int | None:
+    """Return how many trials run at once; Optuna's -1 is as many as there are cores for this process."""
+    return len(os.sched_getaffinity(0)) if n_jobs == -1 else n_jobs
 
 
 def _either(name: str, ours: Number | None, optunas: Number | None) -> Number | None:

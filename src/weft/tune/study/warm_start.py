@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.errors import UsageError
-from weft.tune.space.domains import Choices, Domain, FloatRange, IntRange, LogRange
+from weft.tune.space.domains import Domain
 from weft.tune.space.text import read_domain
 from weft.tune.study.config import StudyError
 from weft.tune.study.core import StudyCore
@@ -55,6 +55,8 @@ def add_optunas(core: StudyCore, one: Any, source: str) -> None:
         raise StudyError(
             f"a trial must have ended to be added, got one that is {one.state.name}; enqueue its point"
         )
+    from weft.tune.space.optuna_domains import domain_of
+
     domains = {name: domain_of(found).data() for name, found in one.distributions.items()}
     number = add_known(core, one.params, domains, source)
     steps = sorted(one.intermediate_values)
@@ -84,21 +86,8 @@ def _repeat(core: StudyCore, trial: TrialRecord, number: int, at_s: float) -> No
 def read_distribution(given: Any, name: str) -> Domain:
     """Return a domain that is one, or its text, or a distribution of Optuna's."""
     theirs = getattr(sys.modules.get("optuna.distributions"), "BaseDistribution", None)
-    return domain_of(given) if theirs is not None and isinstance(given, theirs) else read_domain(given, name)
+    if theirs is None or not isinstance(given, theirs):
+        return read_domain(given, name)
+    from weft.tune.space.optuna_domains import domain_of
 
-
-def domain_of(distribution: Any) -> Domain:
-    import optuna
-
-    match distribution:
-        case optuna.distributions.FloatDistribution():
-            if distribution.single():
-                return Choices(values=(distribution.low,))
-            if distribution.log:
-                return LogRange(None, distribution.low, distribution.high)
-            return FloatRange(None, distribution.low, distribution.high, distribution.step)
-        case optuna.distributions.IntDistribution():
-            if distribution.single():
-                return Choices(values=(distribution.low,))
-            return IntRange(None, distribution.low, distribution.high, distribution.step, distribution.log)
-    return Choices(None, tuple(distribution.choices))
+    return domain_of(given)
