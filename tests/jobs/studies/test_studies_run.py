@@ -22,6 +22,7 @@ from weft.jobs.studies.store import TrialJob, ask_study, events_of, need_study, 
 from weft.jobs.studies.trial_specs import check_for_jobs, next_step, trial_spec
 from weft.tune.study.config import StudyError, convert_config
 from weft.tune.study.state import SearchState, TrialRecord
+from weft.tune.study.states import TrialState
 
 # Goes on from its checkpoint, and notes each step that it trains.
 SCRIPT = """
@@ -190,7 +191,14 @@ def _trial(
     state: str, *, starts: int = 1, step: int = 0, until: int = 1, parent: int | None = None
 ) -> TrialRecord:
     made = TrialRecord(
-        0, {"x": 1.0}, (True,), state=state, starts=starts, until=until, parent=parent, final=False
+        0,
+        {"x": 1.0},
+        (True,),
+        state=TrialState(state),
+        starts=starts,
+        until=until,
+        parent=parent,
+        final=False,
     )
     made.steps, made.curve = list(range(1, step + 1)), [0.0] * step
     return made

@@ -36,7 +36,7 @@ MASKS_BESIDE = frozenset(("masks", "mask", "labels", "label", "annotations", "an
 
 @dataclass(frozen=True)
 class PicturePlace:
-    """What the folders of a picture tell."""
+    """The place of a picture: its split and its class, by the folders it lies in."""
 
     split: Split | None
     folders: Folders  # those that name no split

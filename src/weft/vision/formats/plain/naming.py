@@ -21,7 +21,7 @@ _UPLOADED = re.compile(r"[0-9a-f]{8}-(?=.)")
 
 @dataclass(frozen=True, kw_only=True)
 class PictureLabels:
-    """What a file of labels says of one picture."""
+    """The labels of one picture, as a file of labels names it."""
 
     name: str  # or an address
     shapes: tuple[LabelledShape, ...] = ()
