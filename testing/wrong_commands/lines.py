@@ -42,6 +42,7 @@ RIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "rankfile": ((), ()),
     "learn fit": (("--target", "y"), ("table.csv",)),
     "learn explain": ((), ("model.pkl",)),
+    "learn compile": ((), ()),
     "auto": (("--target", "y", "--minutes", "0.01", "--trials", "1", "--out", "auto"), ("table.csv",)),
     "data convert": (("--target", "y"), ("table.csv", "made")),
     "vision train": (("--data", "empty", "--dry-run"), ()),
